@@ -17,7 +17,7 @@ from xfbench.environments import environment
 from xfbench.host import handover, roofline
 from xfbench.request import Cell
 from xfbench.results.store import Store
-from xfbench.running import canary, job, launched
+from xfbench.running import canary, job, record_builder
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 
@@ -161,6 +161,6 @@ def judge(folder, launch, change, strict=False, **fields):
     answer = job.read_replies(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
     facts = {name: getattr(record, name) for name in ("workload", "machine", "limit", "conditions")}
     adapter_and_environment = load("odd"), own_environment()
-    return launched.build_record(
+    return record_builder.build_record(
         record.request, answer, *adapter_and_environment, facts | fields, strict
     )

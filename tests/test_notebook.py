@@ -133,14 +133,14 @@ def test_a_wrong_setting_is_refused_before_a_launch(settings, words, tmp_path):
 
 
 def test_without_settings_the_experiment_is_quick():
-    from xfbench import asked, experiment
+    from xfbench import experiment, plan_builder
 
-    plan = asked.build_plan({}, pythons={})
+    plan = plan_builder.build_plan({}, pythons={})
     expected = experiment.cells(experiment.load("quick").matrix)
     assert list(plan.protocols) == expected
-    repeated = asked.build_plan({"launches": 5}, pythons={})
+    repeated = plan_builder.build_plan({"launches": 5}, pythons={})
     assert {protocol for _, protocol in repeated.protocols} == {Protocol.fixed(5)}
-    precise = asked.build_plan({"until_precision": 0.01}, pythons={})
+    precise = plan_builder.build_plan({"until_precision": 0.01}, pythons={})
     assert {protocol.precision for _, protocol in precise.protocols} == {0.01}
 
 

@@ -226,7 +226,7 @@ def test_a_worker_archive_has_the_files_of_its_adapter(run_installed):
         "import json, zipfile\nfrom xfbench import adapter\n"
         "from xfbench.running import worker_archive\n"
         "pack = worker_archive.worker_archive\n"
-        "print(json.dumps({n: zipfile.ZipFile(pack(n)).namelist() for n in adapter.names()}))"
+        "print(json.dumps({n: zipfile.ZipFile(pack(n)).namelist() for n in adapter.list_names()}))"
     )
     archives = json.loads(run_installed("python", "-c", script))
     assert set(archives) == {toml.parent.name for toml in ROOT.glob("adapters/*/adapter.toml")}

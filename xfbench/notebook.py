@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from xfbench import asked
+from xfbench import plan_builder
 from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.analysis.leaderboard import Table
@@ -170,7 +170,7 @@ def run(
     >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
     """
     folder = paths.results(Path(results) if results else None)
-    plan = asked.build_plan(
+    plan = plan_builder.build_plan(
         {
             "framework": _as_list(framework),
             "workload": _as_list(workload),
@@ -207,7 +207,9 @@ def run(
             "site": site,
             "queue": queue,
         },
-        pythons={name: asked.find_interpreter(name, path) for name, path in (python or {}).items()},
+        pythons={
+            name: plan_builder.find_interpreter(name, path) for name, path in (python or {}).items()
+        },
         verify=verify,
         strict=strict,
         time_limit=time_limit,
@@ -222,7 +224,7 @@ def run(
     return [*done, *progress.measure(plan, store, done)]
 
 
-def _load_adjustment(results: Path) -> asked.Adjustment:
+def _load_adjustment(results: Path) -> plan_builder.Adjustment:
     from xfbench.tuning import using  # slow to import, and most runs do not need it
 
     return using.build_adjustment(results)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench import adapter, asked
+from xfbench import adapter, plan_builder
 from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
@@ -97,7 +97,7 @@ def test_allocator_that_cannot_be_fetched_is_unavailable(launched, monkeypatch, 
 def test_dry_run_fetches_no_allocator(own_cell, monkeypatch, tmp_path):
     monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "none")
     settings = {"framework": ["torch"], "workload": ["lenet"], "allocator": ["jemalloc"]}
-    lines = dry.list_commands(asked.build_plan(settings, pythons={}))
+    lines = dry.list_commands(plan_builder.build_plan(settings, pythons={}))
     assert [*lines.values()] == [["# jemalloc would be fetched"]]
     assert not (tmp_path / "none").exists()
 

@@ -30,7 +30,7 @@ from xfbench.layout import tables
 from xfbench.records import provenance
 from xfbench.records.record import Record
 from xfbench.report import page
-from xfbench.results import archive, listing, taking
+from xfbench.results import archive, importers, listing
 from xfbench.running import reply
 from xfbench.tuning.saved import Tuning
 from xfbench.worker import pictures, prepared
@@ -132,7 +132,7 @@ def read_mnist(content):
 
 
 def read_foreign(path):
-    taking._read_records(path, str.splitlines, str.splitlines)
+    importers._read_records(path, str.splitlines, str.splitlines)
 
 
 def iterate_places(value):

@@ -21,7 +21,7 @@ from xfbench.equality.certificate import Certificate, Subject
 from xfbench.records.facts import workload_facts
 from xfbench.records.record import Record, WorkloadFacts
 from xfbench.request import Request
-from xfbench.running import launched, training
+from xfbench.running import record_builder, training
 
 DOCS = Path(__file__).parents[2] / "docs"
 COLUMNS = "columns"
@@ -252,7 +252,7 @@ def _cell_of(request: Request, adapter_digest: str, environment_digest: str) -> 
     adapter = SimpleNamespace(name=_ANY_ADAPTER, digest=adapter_digest)
     environment = SimpleNamespace(digest=environment_digest, packages={})
     fields = {"workload": _workload_facts(request)}
-    return launched.build_record(request, answer, adapter, environment, fields).cell
+    return record_builder.build_record(request, answer, adapter, environment, fields).cell
 
 
 @functools.cache

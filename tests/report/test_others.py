@@ -10,7 +10,7 @@ from xfbench.analysis.leaderboard import tables
 from xfbench.records.elsewhere import About, Citation, Figure
 from xfbench.records.facts import workload_facts
 from xfbench.records.record import Record
-from xfbench.report import content, efficiency, others, svg
+from xfbench.report import content, efficiency, external_data, svg
 from xfbench.workloads import workloads
 
 HOSTILE = "<script>window.owned = 1</script>\u202e\x00</style>"
@@ -130,13 +130,13 @@ def test_figure_that_does_not_fit_the_axes_is_not_drawn(scaled, one):
 
 
 def test_list_has_published_figures_of_the_report_networks(measured):
-    found = others.build_external([*published.records(), imported()], ["lenet"])
+    found = external_data.build_external([*published.records(), imported()], ["lenet"])
     assert [group.name for group in found.groups] == ["lenet", ""]
     assert {row.workload for row in found.groups[0].rows} == {"lenet"}
     assert {key for key, _ in found.sources} == {"Z17", "H19", "Y19", "theirs"}
-    many = [imported(value=float(n)) for n in range(others.MOST_ROWS + 5)]
-    [group] = others.build_external(many, ["lenet"]).groups
-    assert len(group.rows) == others.MOST_ROWS and group.left == 5
+    many = [imported(value=float(n)) for n in range(external_data.MOST_ROWS + 5)]
+    [group] = external_data.build_external(many, ["lenet"]).groups
+    assert len(group.rows) == external_data.MOST_ROWS and group.left == 5
 
 
 def test_page_lists_published_figures_without_a_rank(opened, scaled):

@@ -7,7 +7,7 @@ from xfbench import experiment
 from xfbench.host.machine import describe
 from xfbench.records.features import FEATURES, Support
 from xfbench.running import probing
-from xfbench.studies import answer, cells, page, running, telling
+from xfbench.studies import answer, cells, page, render, running
 
 RANKS = {"ranks": 2, "scaling": "weak", "global_batch_size": 8}
 
@@ -63,7 +63,7 @@ def test_support_table_lists_features_by_framework_with_evidence(come_to, probe)
     assert f"Not here: {FEATURES['numa']}." in table.sentence
     assert (FEATURES["signal"], "torch", "no", "signal was seen") in seen.table
     assert seen.sentence == "3 answers: 1 yes, 1 no, 1 not here."
-    text = telling.render_markdown(found)
+    text = render.render_markdown(found)
     assert "| torch" in text and "signal was seen" in text
     assert "Native support for schedulers is proposed" in text
     assert "signal was seen" in page.render_html(found)

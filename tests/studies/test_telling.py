@@ -6,7 +6,7 @@ import pytest
 
 from tests.studies.test_analyses import FAST, SLOW, by_threads
 from xfbench.host.machine import describe
-from xfbench.studies import answer, drawing, page, telling
+from xfbench.studies import answer, drawing, page, render
 
 PRINTED = {
     "citation": {"key": "Doe20", "title": "On threads", "where": "figure 2"},
@@ -35,7 +35,7 @@ def told(study, launched):
 
 
 def test_markdown_contains_every_part_of_the_answer(told):
-    text = telling.render_markdown(told(printed(value=1.7), limits=["No more is tried."]))
+    text = render.render_markdown(told(printed(value=1.7), limits=["No more is tried."]))
     for words in (
         *("**q?**", "times (lenet · reference, 2 threads)", "Two are faster", "**does not hold**"),
         *("| 1.7 times", "Doe20, figure 2", "speed-up, relative to 1 thread"),
@@ -45,7 +45,7 @@ def test_markdown_contains_every_part_of_the_answer(told):
 
 
 def test_field_with_a_pipe_or_newline_stays_in_its_table_row(told):
-    text = telling.render_markdown(told(printed(value=1.7, about={"machine": "a | b\nc"})))
+    text = render.render_markdown(told(printed(value=1.7, about={"machine": "a | b\nc"})))
     [line] = [one for one in text.splitlines() if "1.7 times" in one]
     assert "a \\| b" in line and "\\nc" in line
 
@@ -58,7 +58,7 @@ def test_record_text_stays_on_its_line(study, launched):
         *launched(0.1, fields={"machine": machine}),
         *launched(0.1, fields={**gone, "machine": machine}),
     ]
-    text = telling.render_markdown(
+    text = render.render_markdown(
         answer.answer_study(study({"name": "values"}), "laptop", records, {})
     )
     assert "A launch does not count" in text and "\\x1b[2J" in text
@@ -88,7 +88,7 @@ def test_published_value_of_another_kind_is_only_in_the_table(told, other):
     said = told(printed(value=1.7, **other))
     [figure] = drawing.draw_figures(said.findings[0], said.published)
     assert not any("Doe20" in bar.name for bar in figure.bars)
-    assert "Doe20, figure 2" in telling.render_markdown(said)
+    assert "Doe20, figure 2" in render.render_markdown(said)
 
 
 def test_percentages_are_drawn_as_shares(study, launched):
@@ -102,9 +102,9 @@ def test_percentages_are_drawn_as_shares(study, launched):
 
 def test_pictures_are_standalone_and_the_page_loads_no_resource(told):
     said = told(printed(value=1.7))
-    [picture] = telling.render_svgs(said)
+    [picture] = render.render_svgs(said)
     assert ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "![" in telling.render_markdown(said, ["mine-1.svg"])
+    assert "![" in render.render_markdown(said, ["mine-1.svg"])
     html = page.render_html(said)
     assert "<svg" in html and "Doe20, figure 2" in html and "does not hold" in html
     assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from tests import sample_records
-from xfbench import adapter, asked
+from xfbench import adapter, plan_builder
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.host import machine
@@ -162,7 +162,7 @@ def test_control_characters_in_file_names_are_escaped(saved, tmp_path, capsys):
     saved()
     (tmp_path / "tuned" / "\x1b[2J[x].json").write_text("{}")
     settings = {"framework": ["torch"], "workload": ["lenet"], "launches": 1}
-    asked.build_plan(settings, pythons={}, adjust=build_adjustment(tmp_path))
+    plan_builder.build_plan(settings, pythons={}, adjust=build_adjustment(tmp_path))
     told = capsys.readouterr().err
     assert "\\x1b[2J[x].json: no search of" in told and "\x1b" not in told
 
@@ -179,14 +179,16 @@ def test_plan_uses_the_tuned_values(saved, tmp_path):
 
     def planned(**more):
         settings = {**asked_for, **more}
-        found = asked.build_plan(settings, pythons={}, adjust=build_adjustment(tmp_path))
+        found = plan_builder.build_plan(settings, pythons={}, adjust=build_adjustment(tmp_path))
         assert dict(found.protocols).keys() == {one.cell() for one in found.requests}
         return {(one.threads, one.affinity, one.launch) for one in found.requests}
 
     assert planned() == {(1, "cores", 1), (1, "cores", 2)}
     assert planned(threads=[2], affinity=None) == {(2, "cores", 1), (2, "cores", 2)}
     with pytest.raises(UsageError, match="--carry for another one"):
-        asked.build_plan(asked_for, pythons={}, adjust=build_adjustment(tmp_path), carried=True)
+        plan_builder.build_plan(
+            asked_for, pythons={}, adjust=build_adjustment(tmp_path), carried=True
+        )
 
 
 def test_tuned_values_are_refused_for_submitted_jobs(cell, tmp_path, monkeypatch):

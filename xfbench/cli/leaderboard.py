@@ -79,7 +79,7 @@ def leaderboard(
     from xfbench.analysis import leaderboard as boards
     from xfbench.base import errors, paths
     from xfbench.equality import certificate
-    from xfbench.layout import beside, profile_tables, slowdown_tables, tables
+    from xfbench.layout import external_figures, profile_tables, slowdown_tables, tables
     from xfbench.results import index, ranked, selection
     from xfbench.results.store import open_store
     from xfbench.workloads import workloads
@@ -116,7 +116,7 @@ def leaderboard(
         ranked_tables = ranked.leaderboard_tables(
             record_index, condition_sets, certificates, target_accuracy
         )
-        stored_figures = beside.figures_in_index(record_index) if published else []
+        stored_figures = external_figures.figures_in_index(record_index) if published else []
     for line in record_index.damaged:
         say(line)
     output_format = "json" if as_json else format
@@ -131,14 +131,18 @@ def leaderboard(
         print(tables.FORMATS[output_format](ranked_tables, columns))
         return
     networks = workload_names or {
-        network for figure in stored_figures if (network := beside.figure_workload(figure))
+        network
+        for figure in stored_figures
+        if (network := external_figures.figure_workload(figure))
     }
     if workload_names:
         stored_figures = [
-            figure for figure in stored_figures if beside.figure_workload(figure) in workload_names
+            figure
+            for figure in stored_figures
+            if external_figures.figure_workload(figure) in workload_names
         ]
     print(
-        beside.render(
+        external_figures.render(
             output_format,
             ranked_tables,
             columns,

@@ -155,14 +155,14 @@ def parse_size(text: str | None, option: str) -> int | None:
 
 def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
     """Parse `torch=/usr/bin/python3` pairs. Raises UsageError, also if a file is missing."""
-    from xfbench import asked
+    from xfbench import plan_builder
 
     interpreters = {}
     for pair in pairs or ():
         name, equals, path = pair.partition("=")
         if not equals or not path:
             raise UsageError(f"--python {pair}: expected NAME=PATH, such as torch=/usr/bin/python3")
-        interpreters[name] = asked.find_interpreter(name, path)
+        interpreters[name] = plan_builder.find_interpreter(name, path)
     return interpreters
 
 

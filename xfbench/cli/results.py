@@ -77,7 +77,7 @@ def list_(
 def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
     """Print the published figures that come with the package; no results folder has them."""
     from xfbench import published
-    from xfbench.layout import beside
+    from xfbench.layout import external_figures
 
     documents = [(record, record.document()) for record in published.records()]
     matches = [
@@ -88,7 +88,7 @@ def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
     if as_json:
         print(json.dumps({"records": [document for _, document in matches]}))
     else:
-        print(beside.render_list([record for record, _ in matches]))
+        print(external_figures.render_list([record for record, _ in matches]))
 
 
 @app.command()
@@ -305,7 +305,7 @@ def import_(
 def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tuple[int, int]:
     """Import by the kind of source. Return how many records are new and how many were present."""
     from xfbench.base.errors import UsageError
-    from xfbench.results import archive, merging, submission, submission_audit, taking
+    from xfbench.results import archive, importers, merging, submission, submission_audit
     from xfbench.results.store import open_store
 
     if submission.is_submission(source):
@@ -321,7 +321,7 @@ def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tu
         return archive.import_archive(source, store, damage_messages.append)
     if any((source / name).is_dir() for name in ("records", "packs")):
         raise UsageError(f"{source} is a results folder: xfbench results merge {source}")
-    return taking.import_figures(source, store, damage_messages.append, say)
+    return importers.import_figures(source, store, damage_messages.append, say)
 
 
 def _print_outcome(

@@ -35,8 +35,8 @@ from xfbench.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from xfbench.asked import Adjustment
     from xfbench.plan import Plan
+    from xfbench.plan_builder import Adjustment
     from xfbench.records.record import Record
     from xfbench.results.store import Store
     from xfbench.running.queued import Jobs
@@ -289,7 +289,7 @@ def run(
     xfbench run --workload alexnet --batch-size 16 --profile
     xfbench run --framework tensorflow --workload alexnet --data photos-tfrecord --input ours,native
     """
-    from xfbench import asked
+    from xfbench import plan_builder
     from xfbench.base import errors, paths
     from xfbench.plan import Plan
     from xfbench.results import lookup
@@ -303,7 +303,7 @@ def run(
             _print_records(measure(Plan.read(job), store), store, as_json)
         return
     target_widths = parse_list(until_precision, parse_fraction, "--until-precision")
-    plan = asked.build_plan(
+    plan = plan_builder.build_plan(
         {
             "framework": parse_list(framework, str, "--framework"),
             "workload": parse_list(workload, str, "--workload"),

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from xfbench.request import Cell, Request
     from xfbench.results.store import Store
     from xfbench.studies.answer import Answer
+    from xfbench.studies.batch_search import CellSearch
     from xfbench.studies.form import Size
-    from xfbench.studies.rising import CellSearch
     from xfbench.studies.running import StudyPlan
 
 app = typer.Typer(
@@ -99,7 +99,7 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
     xfbench study show thread-sweep
     """
     from xfbench import experiment
-    from xfbench.layout import beside
+    from xfbench.layout import external_figures
     from xfbench.studies import answer, drawing
 
     chosen_study = experiment.load(name)
@@ -126,7 +126,7 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
         for claim in analysis.claim:
             print(f"{claim.source}: {claim.text}")
     for citation, figure in answer.published_figures(chosen_study):
-        printed = f"{beside.format_figure(figure)} ({drawing.figure_subject(figure)})"
+        printed = f"{external_figures.format_figure(figure)} ({drawing.figure_subject(figure)})"
         print(f"{citation.key}: {figure.quantity}: {printed}")
 
 
@@ -208,7 +208,7 @@ def run(
     from xfbench.results import lookup
     from xfbench.results.store import Store
     from xfbench.running import progress, queued
-    from xfbench.studies import answer, media, rising, running
+    from xfbench.studies import answer, batch_search, media, running
 
     chosen_study = experiment.load(name)
     answer.check_analyses(chosen_study)
@@ -234,7 +234,7 @@ def run(
     earlier_records = (
         list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
     )
-    lines = rising.add_memory_limits(prepared.searches, earlier_records)
+    lines = batch_search.add_memory_limits(prepared.searches, earlier_records)
     if dry_run:
         _print_plan(prepared, lines, prepared.plan.without_recorded(done).requests, store, as_json)
         return
@@ -256,7 +256,7 @@ def run(
         return records
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
-    search_records = rising.run_searches(lines, prepared.plan, measure, earlier_records, say)
+    search_records = batch_search.run_searches(lines, prepared.plan, measure, earlier_records, say)
     records += [record for record in search_records if not memory.is_out_of_memory(record)]
     _print_answer(
         _build_answer(chosen_study, chosen_size, [store.folder, *(other_sources or ())]), as_json
@@ -286,7 +286,7 @@ def report(
     """
     from xfbench import experiment
     from xfbench.base import atomic_files, errors, paths
-    from xfbench.studies import page, telling
+    from xfbench.studies import page, render
 
     chosen_study = experiment.load(name)
     if output is not None and output.suffix not in (".html", ".md"):
@@ -299,12 +299,12 @@ def report(
     if output is None:
         _print_answer(study_answer, as_json)
         return
-    drawings = telling.render_svgs(study_answer) if output.suffix == ".md" else []
+    drawings = render.render_svgs(study_answer) if output.suffix == ".md" else []
     drawing_names = [f"{output.stem}-{number}.svg" for number in range(1, len(drawings) + 1)]
     text = (
         page.render_html(study_answer)
         if output.suffix == ".html"
-        else telling.render_markdown(study_answer, drawing_names)
+        else render.render_markdown(study_answer, drawing_names)
     )
     try:
         for drawing_name, drawing in zip(drawing_names, drawings, strict=True):
@@ -316,10 +316,10 @@ def report(
 
 
 def _print_answer(study_answer: Answer, as_json: bool) -> None:
-    from xfbench.studies import telling
+    from xfbench.studies import render
 
     print(
-        json.dumps(study_answer.document()) if as_json else telling.render_markdown(study_answer),
+        json.dumps(study_answer.document()) if as_json else render.render_markdown(study_answer),
         end="",
     )
     if as_json:

@@ -11,7 +11,7 @@ from tabulate import tabulate
 
 from xfbench import published
 from xfbench.host import roofline
-from xfbench.layout import beside
+from xfbench.layout import external_figures
 
 _INTRODUCTION = """# What others published
 
@@ -53,10 +53,10 @@ def _page() -> Iterator[str]:
             yield f"- {finding.citation.key}: {finding.sentence}"
         rows = []
         for record in published.figures_of_study(study):
-            reference = beside.describe_figure(record)
+            reference = external_figures.describe_figure(record)
             rows.append((reference.key, reference.workload or "–", *reference.fields[2:]))
         if rows:
-            names = ("source", "network", *beside.HEADERS[2:])
+            names = ("source", "network", *external_figures.HEADERS[2:])
             yield f"\n{tabulate(rows, names, 'github', disable_numparse=True)}"
     yield _PEAKS
     peaks = [

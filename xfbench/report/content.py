@@ -19,9 +19,9 @@ from xfbench.layout import tables
 from xfbench.records.machines import machine_class
 from xfbench.records.provenance import trusted_record, unmeasured_source
 from xfbench.records.record import Machine, Record
-from xfbench.report import efficiency, figures, learned, others, profiles, repeat
+from xfbench.report import efficiency, external_data, figures, learned, profiles, repeat
+from xfbench.report.external_data import ExternalFigures
 from xfbench.report.figures import Figure
-from xfbench.report.others import ExternalFigures
 from xfbench.report.sentences import Summary, summary, unbroken
 
 # Beyond so many rows launches are summed up, and only the fastest of each board have all.
@@ -162,13 +162,13 @@ def report(
         for n, table in enumerate(found, 1)
     ]
     days = sorted(record.created[:10] for record in ours) or [""]
-    networks = [*(table.workload for table in found), *others.named(records)]
+    networks = [*(table.workload for table in found), *external_data.named(records)]
     return Report(
         networks=tuple(
             _network(name, list(group), known)
             for name, group in groupby(boards, key=lambda board: board.table.workload)
         ),
-        others=others.build_external(elsewhere, networks),
+        others=external_data.build_external(elsewhere, networks),
         proofs=tuple(_proof(one, place, certificates) for one, place in named.items()),
         machines=tuple(_machine(one) for one in machines),
         frameworks=tuple(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from xfbench.analysis.leaderboard import Row, Table
-from xfbench.layout import beside
+from xfbench.layout import external_figures
 from xfbench.records.record import Record
 from xfbench.report.figures import (
     MOST_LINES,
@@ -28,7 +28,9 @@ def figures(table: Table, elsewhere: Iterable[Record]) -> list[Figure]:
     lines = _lines([row for row in (*table.rows, *table.unranked) if row.efficiency])
     if not table.scaling or not lines:
         return []
-    printed = [one for one in beside.external_figures(elsewhere) if _is_of(one, table.workload)]
+    printed = [
+        one for one in external_figures.external_figures(elsewhere) if _is_of(one, table.workload)
+    ]
     made = [_efficiency(table.scaling, lines, [_mark(o) for o in printed if _is(o, table.scaling)])]
     marks = [_mark(one) for one in printed if _quantity(one) == "speed-up"]
     alone = [line for line in lines if line.points[0].x == 1]
@@ -131,7 +133,7 @@ def _is_of(record: Record, network: str) -> bool:
     sane = all(0 < one < 1e6 for one in numbers) and figure.about.ranks < 1e7
     # Of no network in particular an efficiency says something; a speed-up is of a network.
     about = (network, None) if _quantity(record) == "efficiency" else (network,)
-    return whole and unit and sane and beside.figure_workload(record) in about
+    return whole and unit and sane and external_figures.figure_workload(record) in about
 
 
 def _is(record: Record, law: str) -> bool:
@@ -147,9 +149,9 @@ def _quantity(record: Record) -> str:
 def _mark(record: Record) -> Mark:
     figure = record.figure
     assert figure is not None and figure.about is not None and figure.about.ranks is not None
-    said = beside.describe_figure(record)
+    said = external_figures.describe_figure(record)
     about = figure.about.model_copy(update={"ranks": None, "scaling": None})
-    where = f", {words}" if (words := beside.describe_subject(about)) else ""
+    where = f", {words}" if (words := external_figures.describe_subject(about)) else ""
     against = f", relative to {figure.relative_to}" if figure.relative_to else ""
     return Mark(
         name=f"{said.key}{where}: {figure.quantity} {said.figure} ({record.source}{against})",

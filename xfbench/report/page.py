@@ -18,7 +18,7 @@ from markupsafe import Markup
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import paths
 from xfbench.base.terminal_text import make_legible, wrap_field
-from xfbench.layout import beside
+from xfbench.layout import external_figures
 from xfbench.records.record import Record
 from xfbench.report import content, slowdowns, svg
 from xfbench.report.studies import Study
@@ -40,7 +40,7 @@ def html(
         most_slowdowns=slowdowns.MOST,
         many=content.MANY_ROWS,
         at_once=content.AT_ONCE,
-        others_headers=beside.HEADERS,
+        others_headers=external_figures.HEADERS,
     )
 
 

@@ -24,7 +24,7 @@ from xfbench.base.version import __version__
 from xfbench.equality import certificate
 from xfbench.equality.certificate import Certificate
 from xfbench.host.machine import describe
-from xfbench.layout import beside, formats, tables
+from xfbench.layout import external_figures, formats, tables
 from xfbench.records.record import Record, Software
 from xfbench.report import repeat
 from xfbench.results import pack
@@ -209,13 +209,13 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
 def render_leaderboard(records: Sequence[Record], certificates: Certificates) -> bytes:
     """The leaderboards, and below them figures from elsewhere."""
     parts = [tables.FORMATS["markdown"](leaderboard.tables(records, certificates), "throughput")]
-    if elsewhere := beside.external_figures(records):
-        descriptions = [beside.describe_figure(figure) for figure in elsewhere]
+    if elsewhere := external_figures.external_figures(records):
+        descriptions = [external_figures.describe_figure(figure) for figure in elsewhere]
         lines = [(description.workload or "–", *description.fields) for description in descriptions]
-        sources = beside.bibliography(elsewhere)
+        sources = external_figures.bibliography(elsewhere)
         parts += [_MARKDOWN.render_heading("Not measured with xfbench, not ranked")]
         parts += [
-            _MARKDOWN.table(("network", *beside.HEADERS), lines),
+            _MARKDOWN.table(("network", *external_figures.HEADERS), lines),
             "",
             _MARKDOWN.render_heading("Sources"),
         ]

@@ -29,7 +29,7 @@ from xfbench.records.record import Machine, Record
 from xfbench.request import Request
 from xfbench.results import merging
 from xfbench.results.store import Store
-from xfbench.running import job, launched, reply, training
+from xfbench.running import job, record_builder, reply, training
 
 _PLAN = "plan.json"
 _SEED = 0
@@ -330,7 +330,7 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
                 carried_run.plan.time_limit,
             )
             framework_adapter = adapter.load(request.framework)
-            record = launched.build_record(
+            record = record_builder.build_record(
                 request, answer, framework_adapter, environment_and_machine[0], fields
             )
         if not store.run_folder(record).exists():

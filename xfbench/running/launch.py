@@ -22,7 +22,7 @@ from xfbench.records import facts
 from xfbench.records.record import Reads, Record, Status, Storage
 from xfbench.request import Protocol, Request
 from xfbench.results.store import Store
-from xfbench.running import job, launched, reply, training
+from xfbench.running import job, record_builder, reply, training
 
 DEFAULT_TIME_LIMIT = 1800.0
 
@@ -150,7 +150,7 @@ def launch(
         conditions_before, conditions.read_conditions(), _slurm_cpu_seconds(answer, request)
     )
     fields["certificate"] = context.certificates.get(certified_fields(request))
-    record = launched.build_record(
+    record = record_builder.build_record(
         request,
         answer,
         framework_adapter,

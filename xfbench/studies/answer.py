@@ -15,7 +15,16 @@ from xfbench.host import conditions, memory
 from xfbench.records.elsewhere import Citation, Figure
 from xfbench.records.machines import machine_class
 from xfbench.records.record import Record
-from xfbench.studies import analyses, cells, divergence, ends, learning, links, media, support
+from xfbench.studies import (
+    analyses,
+    cells,
+    divergence,
+    learning,
+    links,
+    media,
+    memory_limits,
+    support,
+)
 from xfbench.studies.finding import Finding
 from xfbench.studies.form import BatchSearch, Size
 from xfbench.studies.wording import pluralize
@@ -28,9 +37,9 @@ ANALYSES: dict[str, analyses.AnalysisFunction] = {
     "efficiency": analyses.analyze_efficiency,
     "learning_speedup": learning.analyze_learning_speedup,
     "diverged": divergence.analyze_diverged,
-    "out_of_memory": ends.analyze_out_of_memory,
-    "memory_per_image": ends.analyze_memory_per_image,
-    "stops_growing": ends.analyze_stops_growing,
+    "out_of_memory": memory_limits.analyze_out_of_memory,
+    "memory_per_image": memory_limits.analyze_memory_per_image,
+    "stops_growing": memory_limits.analyze_stops_growing,
     "support": support.analyze_support,
     "support_evidence": support.analyze_support_evidence,
     "links": links.analyze_links,
@@ -136,7 +145,7 @@ def answer_study(
     for analysis in study.analysis:
         analyze = analysis_function(analysis.name)
         matching_cells = [cell for cell in measured_cells if cell.matches(analysis.where)]
-        if analysis.name not in ends.ALL_BATCH_ANALYSES:
+        if analysis.name not in memory_limits.ALL_BATCH_ANALYSES:
             matching_cells = cells.drop_search_trials(study, size, matching_cells)
         findings.append(analyze(analysis, matching_cells, certificates))
     days = sorted(record.created[:10] for record in study_records)
@@ -154,7 +163,7 @@ def answer_study(
                 [
                     cell
                     for cell in measured_cells
-                    if not (searches_batches and ends.is_out_of_memory(cell))
+                    if not (searches_batches and memory_limits.is_out_of_memory(cell))
                 ],
                 analysis_names={analysis.name for analysis in study.analysis},
             ),

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from xfbench.layout.beside import describe_subject, format_figure
+from xfbench.layout.external_figures import describe_subject, format_figure
 from xfbench.records.elsewhere import About, Citation, Figure
 from xfbench.report import figures
 from xfbench.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point

@@ -13,7 +13,7 @@ from xfbench.report import page
 from xfbench.report.figures import Figure
 from xfbench.report.studies import MOST_ROWS, Claim, Part, Study, Table
 from xfbench.studies import answer as answers
-from xfbench.studies import cells, telling
+from xfbench.studies import cells, render
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures
 from xfbench.studies.finding import Finding
@@ -70,7 +70,7 @@ def build_section(answer: Answer, max_rows: int | None = None) -> Study:
         parts=tuple(_build_part(finding, answer, max_rows) for finding in answer.findings),
         sentences=answer.sentences,
         published=_build_table(
-            caption, telling.PUBLISHED_HEADERS, telling.published_rows(answer), max_rows
+            caption, render.PUBLISHED_HEADERS, render.published_rows(answer), max_rows
         ),
         missing=_build_table("Cells without a result", ["what", "why"], answer.missing, max_rows),
         limits=tuple(answer.limits[:max_rows]),
@@ -79,7 +79,7 @@ def build_section(answer: Answer, max_rows: int | None = None) -> Study:
 
 
 def _build_part(finding: Finding, answer: Answer, max_rows: int | None) -> Part:
-    headers, rows = telling.table_headers(finding), telling.table_rows(finding)
+    headers, rows = render.table_headers(finding), render.table_rows(finding)
     return Part(
         title=finding.title,
         sentence=finding.sentence,

@@ -19,9 +19,9 @@ from xfbench.request import Cell, Request
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.scheduling import launch_order
 from xfbench.studies import media
+from xfbench.studies.batch_search import CellSearch
 from xfbench.studies.cells import has_diverged
 from xfbench.studies.form import BatchSearch, Size
-from xfbench.studies.rising import CellSearch
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from xfbench import adapter
-from xfbench.asked import Adjustment
 from xfbench.base import errors
 from xfbench.base.errors import UnavailableError
 from xfbench.base.terminal_text import say
 from xfbench.environments import environment
 from xfbench.host import machine
+from xfbench.plan_builder import Adjustment
 from xfbench.records import facts
 from xfbench.records.machines import machine_class
 from xfbench.request import Cell, Protocol

@@ -2,7 +2,7 @@
 
 A module names its tool (`TOOL`), says whether a file is of its format (`recognised`), who is named
 in it (`private`) and what its entries are (`entries`). It makes nothing up: what a file does not
-say is left out. Names of hosts and users never reach a record: `taking.py` sees to that.
+say is left out. Names of hosts and users never reach a record: `importers.py` sees to that.
 """
 
 from __future__ import annotations

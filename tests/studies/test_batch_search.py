@@ -10,9 +10,9 @@ from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.plan import Plan
 from xfbench.request import Protocol
-from xfbench.studies import answer, rising
+from xfbench.studies import answer, batch_search
+from xfbench.studies.batch_search import CellSearch, Trial
 from xfbench.studies.form import BatchSearch
-from xfbench.studies.rising import CellSearch, Trial
 
 UNTIL = {"until": "out of memory"}
 
@@ -31,7 +31,7 @@ def line(cell):
 def sought(line, trial):
     """Every batch that is tried, in order, where `trial` says how each goes."""
     known = {}
-    while (batch := rising.next_batch(line, known)) is not None:
+    while (batch := batch_search.next_batch(line, known)) is not None:
         assert batch not in known and len(known) < 100
         known[batch] = trial(batch)
     return known
@@ -110,23 +110,23 @@ def test_earlier_trials_and_their_memory_limit_are_reused(line, record):
         record(memory_limit=10**8, global_batch_size=2, batch_size_per_rank=2),
         record(memory_limit=10**8, fields={"status": "crashed", "reason": "x"}),
     ]
-    assert {one.id for one in rising.select_trial_records([mine], known + others)} == {
+    assert {one.id for one in batch_search.select_trial_records([mine], known + others)} == {
         r.id for r in known
     }
-    assert {one.id for one in rising.select_trial_records([limited], known)} == {
+    assert {one.id for one in batch_search.select_trial_records([limited], known)} == {
         r.id for r in known
     }
-    assert rising.select_trial_records([line(memory_limit=2)], known) == []
+    assert batch_search.select_trial_records([line(memory_limit=2)], known) == []
     # A limit that was, and that is available still, is kept: else nothing of it would count.
-    [again] = rising.add_memory_limits([mine], known)
+    [again] = batch_search.add_memory_limits([mine], known)
     assert again.cell.memory_limit == 10**8
-    assert {n: one.outcome for n, one in rising.collect_trials(again, known).items()} == {
+    assert {n: one.outcome for n, one in batch_search.collect_trials(again, known).items()} == {
         4: "ran",
         8: "out",
     }
-    [fresh] = rising.add_memory_limits([mine], [])
+    [fresh] = batch_search.add_memory_limits([mine], [])
     assert fresh.cell.memory_limit > 10**8 and fresh.cell.memory_limit % 2**28 == 0
-    [device] = rising.add_memory_limits([line(device="cuda")], [])
+    [device] = batch_search.add_memory_limits([line(device="cuda")], [])
     assert device.cell.memory_limit is None
 
 
@@ -140,7 +140,7 @@ def test_unanswered_batches_are_not_requested_again(line):
     empty = {"pythons": {}, "verify": False, "strict": False, "time_limit": 1.0}
     plan = Plan(requests=(), protocols=(), **empty)
     lines = [line(memory_limit=1), line(memory_limit=1, threads=2)]
-    assert rising.run_searches(lines, plan, nobody, report=lambda _: None) == []
+    assert batch_search.run_searches(lines, plan, nobody, report=lambda _: None) == []
     assert asked == [[4, 4]]
 
 
@@ -281,14 +281,14 @@ def test_no_more_trials_are_done_than_are_foreseen(line, most):
 
 
 def test_of_earlier_limits_the_last_that_is_available_is_kept(line, record, monkeypatch):
-    monkeypatch.setattr(rising.memory, "available", lambda: 8 * 10**9)
+    monkeypatch.setattr(batch_search.memory, "available", lambda: 8 * 10**9)
     known = [record(memory_limit=limit) for limit in (10**9, 3 * 10**9, 9 * 10**9)]
-    [one] = rising.add_memory_limits([line()], known)
+    [one] = batch_search.add_memory_limits([line()], known)
     assert one.cell.memory_limit == 3 * 10**9
 
 
 def test_ranks_on_a_node_share_what_it_has_available(line, monkeypatch):
-    monkeypatch.setattr(rising.memory, "available", lambda: 8 * 10**9)
+    monkeypatch.setattr(batch_search.memory, "available", lambda: 8 * 10**9)
     ranks = {"ranks": 4, "nodes": 2, "strategy": "mpi", "scaling": "weak", "launcher": "mpi"}
-    [shared] = rising.add_memory_limits([line(global_batch_size=16, **ranks)], [])
+    [shared] = batch_search.add_memory_limits([line(global_batch_size=16, **ranks)], [])
     assert shared.cell.memory_limit == 4 * 10**9

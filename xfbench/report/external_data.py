@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from xfbench.base import terminal_text
-from xfbench.layout import beside
-from xfbench.layout.beside import FigureText
+from xfbench.layout import external_figures
+from xfbench.layout.external_figures import FigureText
 from xfbench.records.record import Record
 
 MOST_ROWS = 200  # of a group
@@ -36,15 +36,15 @@ class ExternalFigures:
 
 def build_external(records: Iterable[Record], networks: Iterable[str]) -> ExternalFigures:
     """The figures about these networks, then those about no network in particular."""
-    found = beside.external_figures(records)
+    found = external_figures.external_figures(records)
     chosen = {
-        name: beside.figures_of_network(found, name or None)
+        name: external_figures.figures_of_network(found, name or None)
         for name in (*dict.fromkeys(networks), "")
     }
     groups = [
         Group(
             name,
-            tuple(beside.describe_figure(record) for record in own[:MOST_ROWS]),
+            tuple(external_figures.describe_figure(record) for record in own[:MOST_ROWS]),
             max(0, len(own) - MOST_ROWS),
         )
         for name, own in chosen.items()
@@ -53,7 +53,7 @@ def build_external(records: Iterable[Record], networks: Iterable[str]) -> Extern
     cited = [record for own in chosen.values() for record in own[:MOST_ROWS]]
     sources = [
         (key, terminal_text.wrap_field(title, _LONGEST))
-        for key, title in beside.bibliography(cited)
+        for key, title in external_figures.bibliography(cited)
     ]
     return ExternalFigures(tuple(groups), tuple(sources))
 
@@ -61,5 +61,9 @@ def build_external(records: Iterable[Record], networks: Iterable[str]) -> Extern
 def named(records: Sequence[Record]) -> list[str]:
     """The networks that figures from elsewhere are about, by name."""
     return sorted(
-        {name for one in beside.external_figures(records) if (name := beside.figure_workload(one))}
+        {
+            name
+            for one in external_figures.external_figures(records)
+            if (name := external_figures.figure_workload(one))
+        }
     )

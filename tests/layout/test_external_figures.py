@@ -8,7 +8,7 @@ import pytest
 
 from xfbench import published
 from xfbench.analysis.leaderboard import tables as leaderboards
-from xfbench.layout import beside, tables
+from xfbench.layout import external_figures, tables
 from xfbench.records.elsewhere import About, Citation, Figure
 from xfbench.records.record import Record
 
@@ -44,7 +44,7 @@ def two_tables(record):
 @pytest.mark.parametrize("format_name", tables.FORMATS)
 def test_every_format_shows_only_figures_of_its_workloads(format_name, two_tables):
     records = [*published.records(), import_figure(framework="torch")]
-    shown = beside.render(format_name, two_tables, "throughput", records)
+    shown = external_figures.render(format_name, two_tables, "throughput", records)
     for word in ("GPU utilisation", "2.3", "H19", "Jingoo Han", "theirs", "results of another"):
         assert word in shown
     # Of networks that have no table, and of none in particular.
@@ -55,7 +55,7 @@ def test_every_format_shows_only_figures_of_its_workloads(format_name, two_table
 
 
 def test_figures_follow_the_tables_of_their_workload(two_tables):
-    shown = beside.render("text", two_tables, "throughput", published.records())
+    shown = external_figures.render("text", two_tables, "throughput", published.records())
     lenet = shown.index("lenet · synthetic")
     assert shown.index("convnet · synthetic") < lenet < shown.index("GPU utilisation")
     block = shown[shown.index("lenet elsewhere: not measured here, not ranked") :]
@@ -64,7 +64,7 @@ def test_figures_follow_the_tables_of_their_workload(two_tables):
 
 def test_json_lists_published_figures_separately(two_tables):
     records = [*published.records(), import_figure()]
-    document = json.loads(beside.render("json", two_tables, "throughput", records))
+    document = json.loads(external_figures.render("json", two_tables, "throughput", records))
     assert document["tables"] == json.loads(tables.to_json(two_tables))["tables"]
     published_figures = document["elsewhere"]
     assert [figure["source"] for figure in published_figures] == ["published"] * (
@@ -81,7 +81,7 @@ def test_json_lists_published_figures_separately(two_tables):
 def test_csv_has_an_unranked_line_per_figure(two_tables):
     lines = list(
         csv.DictReader(
-            io.StringIO(beside.render("csv", two_tables, "throughput", [import_figure()]))
+            io.StringIO(external_figures.render("csv", two_tables, "throughput", [import_figure()]))
         )
     )
     measured, imported_line = lines[:-1], lines[-1]
@@ -99,8 +99,10 @@ def test_csv_has_an_unranked_line_per_figure(two_tables):
 
 def test_unmeasured_workload_is_shown_only_on_request():
     record = import_figure(workload="vgg16")
-    assert "1 234.5 images/s" in beside.render("text", [], "throughput", [record], ["vgg16"])
-    assert beside.render("csv", [], "throughput", [record]) == ""
+    assert "1 234.5 images/s" in external_figures.render(
+        "text", [], "throughput", [record], ["vgg16"]
+    )
+    assert external_figures.render("csv", [], "throughput", [record]) == ""
 
 
 def test_figure_in_folder_and_package_is_shown_once(two_tables):
@@ -109,7 +111,7 @@ def test_figure_in_folder_and_package_is_shown_once(two_tables):
     del fields["id"], fields["schema_"]
     later_record = Record.make(**{**fields, "created": "2026-01-01T00:00:00.000Z"})
     assert later_record.id != first_record.id
-    assert beside.external_figures([*published.records(), later_record]) == list(
+    assert external_figures.external_figures([*published.records(), later_record]) == list(
         published.records()
     )
 
@@ -120,7 +122,9 @@ def test_hostile_text_in_an_imported_figure_is_escaped(format_name, two_tables):
         import_figure(HOSTILE, key=HOSTILE, machine=HOSTILE),
         import_figure(workload=HOSTILE),
     ]
-    shown = beside.render(format_name, two_tables, "throughput", hostile_records, [HOSTILE])
+    shown = external_figures.render(
+        format_name, two_tables, "throughput", hostile_records, [HOSTILE]
+    )
     assert "calc" in shown and not {"\x1b", "\u202e"} & set(shown)
     if format_name == "html":
         assert "<script>" not in shown and "<b>" not in shown
@@ -146,15 +150,18 @@ def test_hostile_text_in_an_imported_figure_is_escaped(format_name, two_tables):
     ],
 )
 def test_figure_is_formatted_as_published(printed, shown):
-    assert beside.format_figure(Figure(quantity="q", **printed)) == shown
+    assert external_figures.format_figure(Figure(quantity="q", **printed)) == shown
 
 
 def test_figure_description_names_its_conditions():
     about = About(
         framework="tensorflow", framework_version="1.8", ranks=16, nodes=1, scaling="weak"
     )
-    assert beside.describe_subject(about) == "tensorflow 1.8 · 16 ranks · 1 node · weak scaling"
-    assert beside.describe_subject(About(study="storage", workload="lenet")) == ""
+    assert (
+        external_figures.describe_subject(about)
+        == "tensorflow 1.8 · 16 ranks · 1 node · weak scaling"
+    )
+    assert external_figures.describe_subject(About(study="storage", workload="lenet")) == ""
     imported = import_figure(machine="a cluster")
-    assert beside.describe_figure(imported).about == "a cluster · line 3"
-    assert beside.bibliography([imported]) == [("theirs", "results of another tool")]
+    assert external_figures.describe_figure(imported).about == "a cluster · line 3"
+    assert external_figures.bibliography([imported]) == [("theirs", "results of another tool")]

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from xfbench.studies import ends
+from xfbench.studies import memory_limits
 
 T_975 = 12.7062  # Student's t with one degree of freedom, from a table
 
 
 def test_the_line_through_three_points_has_one_degree_of_freedom():
-    line = ends.fit_memory_growth([1, 2, 3], [10.0, 13.0, 10.0])
+    line = memory_limits.fit_memory_growth([1, 2, 3], [10.0, 13.0, 10.0])
     # Residuals are -1, 2, -1: a variance of 6 over one degree of freedom.
     assert line.slope.value == pytest.approx(0)
     assert line.slope.high == pytest.approx(T_975 * math.sqrt(6 / 2), rel=1e-5)
@@ -23,7 +23,7 @@ def test_the_line_through_three_points_has_one_degree_of_freedom():
 
 
 def test_two_batches_have_no_line():
-    assert ends.fit_memory_growth([1, 2, 2], [10.0, 13.0, 10.0]) is None
+    assert memory_limits.fit_memory_growth([1, 2, 2], [10.0, 13.0, 10.0]) is None
 
 
 def of_size(launched, size, *seconds, **fields):
