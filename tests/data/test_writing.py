@@ -44,7 +44,7 @@ def test_every_format_stores_the_source_samples(folders, tmp_path, form):
             source.splits["train"][int(place)],
             written_set.splits["train"][index],
         )
-        expected_pixels = writing.prepared(source_sample, SQUASHED).image
+        expected_pixels = writing.prepare_sample(source_sample, SQUASHED).image
         assert (
             np.array_equal(pictures.decode_pixels(written_sample, 3), expected_pixels)
             and written_sample.label == source_sample.label
@@ -141,13 +141,13 @@ from pathlib import Path
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
 
-writing._BLOCK = 3
+writing._SYNC_INTERVAL = 3
 def report(split, done, total):
     print(split, done, flush=True)
     time.sleep(0.02)
 
 how = Preprocessing(channels=3, size=(24, 32), shuffle=0)
-writing.make(sources.images(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], how, report)
+writing.make_data_set(sources.images(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], how, report)
 """
 
 

@@ -281,7 +281,7 @@ import numpy as np
 from xfbench.data import lmdb
 from xfbench.base.errors import UsageError
 from xfbench.worker.samples import Sample
-lmdb._FIRST_MAP, lmdb._AT_ONCE = int(sys.argv[2]), 1 << 18
+lmdb._MIN_MAP_BYTES, lmdb._TRANSACTION_BYTES = int(sys.argv[2]), 1 << 18
 made = lmdb.Writer(Path(sys.argv[1]), "train", 0)
 try:
     for n in range(300):
