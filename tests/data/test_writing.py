@@ -147,7 +147,8 @@ def report(split, done, total):
     time.sleep(0.02)
 
 how = Preprocessing(channels=3, size=(24, 32), shuffle=0)
-writing.make_data_set(sources.images(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], how, report)
+source = sources.images(Path(sys.argv[1]))
+writing.make_data_set(source, Path(sys.argv[2]), sys.argv[3], how, report)
 """
 
 
