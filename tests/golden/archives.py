@@ -169,10 +169,10 @@ def damaged_results() -> Path:
     if folder.exists():
         return folder
     shutil.copytree(results(COLUMNS), folder)
-    edited, garbage, moved, duplicated, *_ = sorted((folder / "records").rglob("*.json"))
+    edited, garbage, misnamed, duplicated, *_ = sorted((folder / "records").rglob("*.json"))
     edited.write_text(edited.read_text().replace('"threads": 2', '"threads": 3'))
     garbage.write_text("{}\n")
-    moved.rename(moved.with_name(f"{moved.stem[::-1]}.json"))
+    misnamed.rename(misnamed.with_name(f"{misnamed.stem[::-1]}.json"))
     shutil.copy(duplicated, folder / "records" / "copy.json")
     missing, changed, *_ = sorted((folder / "certificates").glob("*.json"))
     missing.unlink()

@@ -126,4 +126,4 @@ def simultaneous(store, record):
     records = [record(launch=launch, fields=creation_fields) for launch in range(100, 108)]
     for created_record in records:
         store.add(created_record)
-    return [made.id for made in records]
+    return [created_record.id for created_record in records]

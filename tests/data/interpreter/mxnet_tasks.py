@@ -43,7 +43,7 @@ def read_recordio(scratch, folder, height, width):
     batches = image_iterator(
         folder, data_shape=(3, height, width), batch_size=1, preprocess_threads=1
     )
-    pairs = [(one.data[0].asnumpy()[0], one.label[0].asscalar()) for one in batches]
+    pairs = [(record.data[0].asnumpy()[0], record.label[0].asscalar()) for record in batches]
     return {
         "images": images,
         "labels": labels,

@@ -39,17 +39,17 @@ def compare_sets(read, folders):
 def compare_stream(stream, split, opened):
     samples, listed = opened.splits[split], opened.listed[split]
     digests, labels, largest = [], [], []
-    for index, (given, label) in enumerate(stream):
-        image = np.ascontiguousarray(given)
+    for index, (tool_image, label) in enumerate(stream):
+        image = np.ascontiguousarray(tool_image)
         assert image.dtype == np.uint8 and len(image) == 3
         digests.append(sample_digest(image, int(label)))
         labels.append(int(label))
         if digests[-1] == listed.digests[index]:
             largest.append(0)
             continue
-        ours = pictures.decode_pixels(samples[index], 3)
-        assert ours.shape == image.shape, (ours.shape, image.shape)
-        largest.append(np.abs(ours.astype(int) - image.astype(int)).max())
+        expected_pixels = pictures.decode_pixels(samples[index], 3)
+        assert expected_pixels.shape == image.shape, (expected_pixels.shape, image.shape)
+        largest.append(np.abs(expected_pixels.astype(int) - image.astype(int)).max())
     return {"digests": digests, "labels": labels, "largest": largest}
 
 

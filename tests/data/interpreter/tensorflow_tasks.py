@@ -34,13 +34,13 @@ def read_tfrecord(scratch, folder, method):
             return tf.io.decode_jpeg(content, dct_method=method)
         return tf.io.decode_image(content)
 
-    images = [decode(one["image/encoded"].numpy()).numpy() for one in examples]
+    images = [decode(example["image/encoded"].numpy()).numpy() for example in examples]
     return {
         "images": np.stack(images).transpose(0, 3, 1, 2),
-        "keys": [one["image/key"].numpy().decode() for one in examples],
-        "labels": [one["image/class/label"].numpy() for one in examples],
-        "heights": [one["image/height"].numpy() for one in examples],
-        "widths": [one["image/width"].numpy() for one in examples],
+        "keys": [example["image/key"].numpy().decode() for example in examples],
+        "labels": [example["image/class/label"].numpy() for example in examples],
+        "heights": [example["image/height"].numpy() for example in examples],
+        "widths": [example["image/width"].numpy() for example in examples],
     }
 
 
