@@ -163,7 +163,7 @@ def of_forged(content):
     for form in tables.FORMATS.values():
         for columns in tables.COLUMNS:
             form(found, columns)
-    page.html([record], {}, (), [])
+    page.render_report([record], {}, (), [])
 
 
 def written(form, name):

@@ -22,7 +22,7 @@ from xfbench.records.record import Machine, Record
 from xfbench.report import efficiency, figures, learned, others, profiles, repeat
 from xfbench.report.figures import Figure
 from xfbench.report.others import ExternalFigures
-from xfbench.report.sentences import Summary, summary, unbroken
+from xfbench.report.sentences import Summary, build_summary, join_digits
 
 # Beyond so many rows launches are summed up, and only the fastest of each board have all.
 MANY_ROWS, FASTEST = 200, 3
@@ -162,7 +162,7 @@ def report(
         for n, table in enumerate(found, 1)
     ]
     days = sorted(record.created[:10] for record in ours) or [""]
-    networks = [*(table.workload for table in found), *others.named(records)]
+    networks = [*(table.workload for table in found), *others.named_networks(records)]
     return Report(
         networks=tuple(
             _network(name, list(group), known)
@@ -224,7 +224,7 @@ def _board(
     speeds = [row.images_per_second for row in rows if row.images_per_second]
     top = max((one.value for one in speeds), default=1.0)
     ends = [one.high for one in speeds if one.high]
-    drawn = figures.figures(table, records) + efficiency.figures(table, elsewhere)
+    drawn = figures.figures(table, records) + efficiency.build_figures(table, elsewhere)
     return Board(
         anchor=anchor,
         table=table,
@@ -232,9 +232,9 @@ def _board(
         columns=tuple(name for name, _ in columns),
         ranked=ranked,
         unranked=tuple(entry for entry in entries if entry.row.reason is not None),
-        figures=(*drawn, *profiles.figures(table), *learned.figures(table, records)),
+        figures=(*drawn, *profiles.build_figures(table), *learned.build_figures(table, records)),
         most=min(max([top, *ends]), 2 * top),
-        summary=summary(table, best.command),
+        summary=build_summary(table, best.command),
     )
 
 
@@ -252,7 +252,7 @@ def _entry(
         name=figures.name(row),
         row=row,
         fields=tuple(_shown(name, of(row), row) for name, of in columns),
-        command=repeat.repeat_command(records),
+        command=repeat.build_repeat_command(records),
         named_python=repeat.has_named_python(records),
         launches=tuple(map(_launch, records)) if whole else (),
         summed=() if whole else _summed(records),
@@ -263,7 +263,7 @@ def _entry(
 
 
 def _shown(column: str, text: str, row: Row) -> Shown:
-    return Shown(column, unbroken(text) if column in _FIGURES else text, _number(column, row))
+    return Shown(column, join_digits(text) if column in _FIGURES else text, _number(column, row))
 
 
 def _number(column: str, row: Row) -> float | None:

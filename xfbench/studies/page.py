@@ -11,7 +11,7 @@ from xfbench.base import errors
 from xfbench.records.record import Record
 from xfbench.report import page
 from xfbench.report.figures import Figure
-from xfbench.report.studies import MOST_ROWS, Claim, Part, Study, Table
+from xfbench.report.studies import MAX_ROWS, Claim, Part, Study, Table
 from xfbench.studies import answer as answers
 from xfbench.studies import cells, telling
 from xfbench.studies.answer import Answer
@@ -24,7 +24,7 @@ _MOST_MACHINES = 3  # that are named
 
 def html(answer: Answer) -> str:
     """The page."""
-    return page.rendered("study.html", study=shown(answer))
+    return page.render_template("study.html", study=shown(answer))
 
 
 def sections(
@@ -45,7 +45,7 @@ def sections(
             complain(f"study {name}: {error}")
             continue
         if told and any(finding.says_something for finding in told.findings):
-            found.append(shown(told, MOST_ROWS))
+            found.append(shown(told, MAX_ROWS))
     return found
 
 

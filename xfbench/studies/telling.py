@@ -109,7 +109,9 @@ def pictures(answer: Answer) -> list[str]:
     found: list[str] = []
     for finding in answer.findings:
         for figure in drawn(finding, answer.published):
-            text = str(svg.draw(figure, f"f{len(found)}"))  # markup would escape what is put in
+            text = str(
+                svg.draw_figure(figure, f"f{len(found)}")
+            )  # markup would escape what is put in
             text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
             found.append(text.replace("<title", f"{_STYLE}<title", 1))
     return found
