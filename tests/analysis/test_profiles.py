@@ -222,7 +222,7 @@ def test_hostile_names_in_a_profile_are_escaped(profiled):
 def test_figure_draws_the_longest_layers_and_data_has_all(profiled):
     launches = [profiled(), profiled(framework="caffe", kernel="openblas", scale=2)]
     [table] = leaderboard.tables(launches, {})
-    [figure] = pictures.figures(table)
+    [figure] = pictures.build_figures(table)
     bar_values = {bar.name: bar.value for bar in figure.bars}
     assert bar_values["conv2 · reference · numpy · 1 thread"] == pytest.approx(50)
     assert bar_values["conv2 · caffe · openblas · 1 thread"] == pytest.approx(100)
@@ -232,13 +232,13 @@ def test_figure_draws_the_longest_layers_and_data_has_all(profiled):
 
 def test_table_without_profiles_has_no_figure(record):
     [table] = leaderboard.tables([record()], {})
-    assert pictures.figures(table) == []
+    assert pictures.build_figures(table) == []
 
 
 def test_as_many_launches_as_bars_leave_one_layer(profiled):
     launches = [profiled(threads=threads) for threads in range(1, MOST_BARS + 1)]
     [table] = leaderboard.tables(launches, {})
-    [figure] = pictures.figures(table)
+    [figure] = pictures.build_figures(table)
     assert len(figure.bars) == MOST_BARS
     assert {bar.name.partition(" · ")[0] for bar in figure.bars} == {"conv2"}
     assert figure.note.startswith("Drawn are the 1 of ")

@@ -118,6 +118,6 @@ def test_rows_and_repeat_command_show_the_allocator(record):
     assert sorted(row.request.allocator or "–" for row in table.unranked) == ["tcmalloc", "–"]
     assert {row.differs for row in table.unranked} == {""}
     assert "tcmalloc" in to_text([table]) and "allocator" not in to_text(tables(made[:1], {}))
-    assert "--allocator tcmalloc" in " ".join(repeat.repeat_command(made[1:]))
-    assert "--allocator" not in " ".join(repeat.repeat_command(made[:1]))
+    assert "--allocator tcmalloc" in " ".join(repeat.build_repeat_command(made[1:]))
+    assert "--allocator" not in " ".join(repeat.build_repeat_command(made[:1]))
     assert made[1].request.label().endswith("tcmalloc")

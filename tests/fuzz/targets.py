@@ -165,7 +165,7 @@ def read_forged_record(content):
     for form in tables.FORMATS.values():
         for columns in tables.COLUMNS:
             form(changeable, columns)
-    page.html([record], {}, (), [])
+    page.render_report([record], {}, (), [])
 
 
 def write_data_set(format_module, name):

@@ -120,7 +120,7 @@ def open_file(chromium):
 def opened(open_file, tmp_path):
     """A function that renders the report of records and opens it: the page."""
 
-    def open_report(records, certificates=None, html=page.html, **context):
+    def open_report(records, certificates=None, html=page.render_report, **context):
         file = tmp_path / f"report-{len(list(tmp_path.iterdir()))}.html"
         file.write_text(html(records, certificates or {}), encoding="utf-8")
         return open_file(file, **context)
@@ -132,7 +132,7 @@ def opened(open_file, tmp_path):
 def board_file(board, tmp_path_factory):
     """The report of `board`, rendered once."""
     file = tmp_path_factory.mktemp("board") / "report.html"
-    file.write_text(page.html(*board), encoding="utf-8")
+    file.write_text(page.render_report(*board), encoding="utf-8")
     return file
 
 

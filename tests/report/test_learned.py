@@ -43,7 +43,7 @@ def scaled(measured):
 
 def drawn(records, certificates):
     [table] = tables(records, certificates)
-    return learned.figures(table, {one.id: one for one in records})
+    return learned.build_figures(table, {one.id: one for one in records})
 
 
 def test_learning_speedup_is_drawn_beside_throughput_speedup(scaled):

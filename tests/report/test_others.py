@@ -58,7 +58,7 @@ def scaled(measured):
 
 def drawn(records, certificates, elsewhere=published.records()):  # noqa: B008
     [table] = tables(records, certificates)
-    return {one.title: one for one in efficiency.figures(table, elsewhere)}
+    return {one.title: one for one in efficiency.build_figures(table, elsewhere)}
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_range_is_drawn_with_both_ends_and_open_marks(scaled):
     found = drawn(records, certificates, [one])["Efficiency of weak scaling"]
     [mark] = found.marks
     assert (mark.y, mark.low, mark.high) == (None, 0.6, 0.8) and "imported" in mark.name
-    tree = ET.fromstring(svg.draw(found, "name"))
+    tree = ET.fromstring(svg.draw_figure(found, "name"))
     assert len(tree.findall(".//{*}path[@class='other']")) == 3
     assert "60–80 %" in tree.find("{*}desc").text
-    names = [name for _, name in svg.legend(found)]
+    names = [name for _, name in svg.build_legend(found)]
     assert names == [found.lines[0].name, mark.name]
 
 
@@ -134,9 +134,9 @@ def test_list_has_published_figures_of_the_report_networks(measured):
     assert [group.name for group in found.groups] == ["lenet", ""]
     assert {row.workload for row in found.groups[0].rows} == {"lenet"}
     assert {key for key, _ in found.sources} == {"Z17", "H19", "Y19", "theirs"}
-    many = [imported(value=float(n)) for n in range(external_data.MOST_ROWS + 5)]
+    many = [imported(value=float(n)) for n in range(external_data.MAX_ROWS + 5)]
     [group] = external_data.build_external(many, ["lenet"]).groups
-    assert len(group.rows) == external_data.MOST_ROWS and group.left == 5
+    assert len(group.rows) == external_data.MAX_ROWS and group.omitted_rows == 5
 
 
 def test_page_lists_published_figures_without_a_rank(opened, scaled):
@@ -165,7 +165,7 @@ def literature(*made):
     """As `xfbench report` makes the page."""
     from xfbench.report import page
 
-    return page.html(*made, published.records())
+    return page.render_report(*made, published.records())
 
 
 def test_published_record_changes_no_launch_or_figure(board, measured):

@@ -284,7 +284,7 @@ def test_a_name_unfit_for_a_shell_has_no_command(opened, board):
 
 
 def test_the_content_policy_stops_injected_scripts(chromium, board, tmp_path):
-    text = page.html(*board).replace(
+    text = page.render_report(*board).replace(
         "</main>", "<script>window.owned=1</script><img src=x onerror='window.owned=1'></main>"
     )
     file = tmp_path / "report.html"

@@ -73,8 +73,8 @@ def test_slowdown_data_has_a_table_per_machine(board):
     records, certificates = board
     machines = [
         vary_record(one, machine=one.machine.model_copy(update={"cpu_model": f"Processor {n:02}"}))
-        for n in range(slowdowns.MOST + 2)
+        for n in range(slowdowns.MAX_TABLES + 2)
         for one in (records[0], records[10])
     ]
     found, more = certify_records(machines)
-    assert len(slowdowns.shown(tables(found, more))) == slowdowns.MOST + 2
+    assert len(slowdowns.build_tables(tables(found, more))) == slowdowns.MAX_TABLES + 2

@@ -11,7 +11,7 @@ from tests.sample_records import vary_record
 from xfbench import experiment
 from xfbench.host.machine import describe
 from xfbench.report import page as report
-from xfbench.report.studies import MOST_ROWS
+from xfbench.report.studies import MAX_ROWS
 from xfbench.studies import answer, page
 
 METHOD = "The same network is trained with batches that double. " * 7 + "That was all of it."
@@ -83,7 +83,7 @@ def pages(records, certificates):
     complaints = []
     studies = page.build_sections(records, certificates, complaints.append)
     assert complaints == []
-    return report.html(records, certificates, (), studies)
+    return report.render_report(records, certificates, (), studies)
 
 
 @pytest.mark.deep
@@ -244,8 +244,8 @@ def test_study_of_2000_cells_keeps_its_page_small(opened, asked, measured, plot)
     study = shown.locator("#study-batches")
     assert len(study.evaluate("e => e.outerHTML")) < 60_000
     table = study.get_by_role("table", name="Measured")
-    assert table.locator("tbody tr").count() == MOST_ROWS
-    more = f"and {1996 - MOST_ROWS:,} more: xfbench study report batches"
+    assert table.locator("tbody tr").count() == MAX_ROWS
+    more = f"and {1996 - MAX_ROWS:,} more: xfbench study report batches"
     assert study.get_by_text(more).is_visible()
 
 

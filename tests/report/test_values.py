@@ -12,7 +12,7 @@ from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import tables
 from xfbench.records.record import Epoch
 from xfbench.report import content, figures, repeat, svg
-from xfbench.report.sentences import summary
+from xfbench.report.sentences import build_summary
 from xfbench.request import Cell
 
 
@@ -26,7 +26,7 @@ def drawn(records, certificates, title):
 
 def parsed(figure):
     """Its SVG as a tree: well formed, whatever is in it."""
-    return ET.fromstring(svg.draw(figure, "name"))
+    return ET.fromstring(svg.draw_figure(figure, "name"))
 
 
 def test_thread_sweep_lines_differ_only_in_threads(board):
@@ -137,20 +137,22 @@ def test_figure_with_extreme_values_is_drawn_without_nan(measured):
 def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     records, certificates = board
     [table] = tables(records, certificates)
-    said = summary(table, ())
-    assert said.ranked and said.finding == "is fastest"
-    assert said.sure[0] == "Rank 1 for certain: all 4 others are slower."
+    said = build_summary(table, ())
+    assert said.ranked and said.verdict == "is fastest"
+    assert said.certainty[0] == "Rank 1 for certain: all 4 others are slower."
     slow = [one for one in records if one.request.framework == "caffe"]
     alike = [one for one in slow if one.request.kernel == "openblas"]
     [table] = tables(alike, certificates)
-    said = summary(table, ())
-    assert said.finding == "leads; others may be as fast"
-    assert said.sure[0].startswith("Rank 1–2 of 2: 1 other cannot be told from it.")
+    said = build_summary(table, ())
+    assert said.verdict == "leads; others may be as fast"
+    assert said.certainty[0].startswith("Rank 1–2 of 2: 1 other cannot be told from it.")
     # What they have in common is not said again.
-    assert said.sure[0].endswith(f"May be first as well: {3 - said.best.threads} threads."), said
+    assert said.certainty[0].endswith(f"May be first as well: {3 - said.best.threads} threads."), (
+        said
+    )
     [table] = tables(alike[:1], certificates)
-    assert "the only one" in summary(table, ()).sure[0]
-    assert "no interval" in summary(table, ()).sure[1]
+    assert "the only one" in build_summary(table, ()).certainty[0]
+    assert "no interval" in build_summary(table, ()).certainty[1]
 
 
 def test_network_section_starts_with_the_most_frameworks(board):
@@ -170,19 +172,19 @@ def test_network_section_starts_with_the_most_frameworks(board):
 
 def test_unverified_row_is_no_winner(measured):
     [table] = tables(measured[:2], {})
-    said = summary(table, ())
-    assert not said.ranked and said.finding == "was fastest, and is not ranked"
-    assert "no equality certificate" in said.sure[0]
+    said = build_summary(table, ())
+    assert not said.ranked and said.verdict == "was fastest, and is not ranked"
+    assert "no equality certificate" in said.certainty[0]
     gone = {"status": "unavailable", "reason": "no wheel", "measurement": None}
     [table] = tables([vary_record(measured[0], **gone)], {})
-    said = summary(table, ())
-    assert said.best is None and "unavailable: no wheel" in said.finding
+    said = build_summary(table, ())
+    assert said.best is None and "unavailable: no wheel" in said.verdict
 
 
 def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys, tmp_path):
     """With nothing left to a default that may change."""
     own = measured[:2]
-    program, *words = " ".join(repeat.repeat_command(own)).split()
+    program, *words = " ".join(repeat.build_repeat_command(own)).split()
     assert program == "xfbench"
     done = command_runner.make_runner(monkeypatch, capsys, tmp_path)(*words, "--dry-run", "--json")
     asked = json.loads(done.stdout)["requests"]
@@ -191,11 +193,11 @@ def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys
 
 def test_repeat_command_includes_non_default_settings(measured):
     other = {"seed": 3, "precision": "float64", "checkpoints": 2, "affinity": "cores"}
-    words = repeat.repeat_command([vary_record(measured[0], request=other, protocol=None)])
+    words = repeat.build_repeat_command([vary_record(measured[0], request=other, protocol=None)])
     for part in ("--seed 3", "--precision float64", "--checkpoints 2", "--affinity cores"):
         assert part in words
     weak = {"ranks": 2, "scaling": "weak", "strategy": "mpi", "strategy_options": (("a", 1),)}
-    words = repeat.repeat_command(
+    words = repeat.build_repeat_command(
         [
             vary_record(
                 measured[0], request={**weak, "batch_size_per_rank": 4, "global_batch_size": 8}
@@ -219,12 +221,14 @@ def test_repeat_command_covers_every_cell_field():
 
 @pytest.mark.parametrize("name", ["a b", "$(x)", "a;b", "`x`", "a\nb", "--output", "x" * 300, "é"])
 def test_unsafe_name_gives_no_repeat_command(measured, name):
-    assert repeat.repeat_command([vary_record(measured[0], request={"framework": name})]) == ()
-    assert repeat.repeat_command([]) == ()
+    assert (
+        repeat.build_repeat_command([vary_record(measured[0], request={"framework": name})]) == ()
+    )
+    assert repeat.build_repeat_command([]) == ()
 
 
 def test_published_record_has_no_repeat_command(measured):
-    assert repeat.repeat_command([vary_record(measured[0], source="published")]) == ()
+    assert repeat.build_repeat_command([vary_record(measured[0], source="published")]) == ()
 
 
 def test_launches_of_many_rows_are_summarized(measured):

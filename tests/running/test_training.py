@@ -132,6 +132,6 @@ def test_oracle_case_is_shared_by_all_rates_and_warmup_lengths(cell):
 
 
 def test_repeat_command_includes_the_solver_choices(kept):
-    told = " ".join(repeat.repeat_command([kept(lars=0.5, rate_warmup=2)[0]]))
+    told = " ".join(repeat.build_repeat_command([kept(lars=0.5, rate_warmup=2)[0]]))
     assert "--lars 0.5" in told and "--rate-warmup 2" in told
-    assert "--lars" not in " ".join(repeat.repeat_command([kept()[0]]))
+    assert "--lars" not in " ".join(repeat.build_repeat_command([kept()[0]]))

@@ -412,18 +412,18 @@ def test_unknown_page_cache_mode_is_refused(tmp_path):
 
 
 def test_cache_state_compares_device_bytes_with_data_bytes():
-    assert page_cache.cache_state_error("cold", 2 * 1000, 990 + 1010) is True
-    assert page_cache.cache_state_error("cold", 1000, 979) is False
-    assert page_cache.cache_state_error("cold", 1000, 1021) is None
-    assert page_cache.cache_state_error("cold", 1000, 500, share=0.5) is True
-    assert page_cache.cache_state_error("cold", 1000, 479, share=0.5) is False
-    assert page_cache.cache_state_error("warm", 1000, 20) is True
-    assert page_cache.cache_state_error("warm", 1000, 21) is None
-    assert page_cache.cache_state_error("warm", 1000, 980) is False
-    assert page_cache.cache_state_error("warm", 1000, 1020) is False
-    assert page_cache.cache_state_error("warm", 1000, 4100) is None
-    assert page_cache.cache_state_error("cold", 1000, None) is None
-    assert page_cache.cache_state_error("as-is", 1000, 500) is None
+    assert page_cache.is_cache_state_held("cold", 2 * 1000, 990 + 1010) is True
+    assert page_cache.is_cache_state_held("cold", 1000, 979) is False
+    assert page_cache.is_cache_state_held("cold", 1000, 1021) is None
+    assert page_cache.is_cache_state_held("cold", 1000, 500, share=0.5) is True
+    assert page_cache.is_cache_state_held("cold", 1000, 479, share=0.5) is False
+    assert page_cache.is_cache_state_held("warm", 1000, 20) is True
+    assert page_cache.is_cache_state_held("warm", 1000, 21) is None
+    assert page_cache.is_cache_state_held("warm", 1000, 980) is False
+    assert page_cache.is_cache_state_held("warm", 1000, 1020) is False
+    assert page_cache.is_cache_state_held("warm", 1000, 4100) is None
+    assert page_cache.is_cache_state_held("cold", 1000, None) is None
+    assert page_cache.is_cache_state_held("as-is", 1000, 500) is None
 
 
 @pytest.mark.parametrize(

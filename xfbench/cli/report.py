@@ -42,7 +42,7 @@ def report(
         raise errors.UsageError(f"{folder} has no record that matches --where")
     certificates = certificate.read_folder(folder)
     study_sections = studies.build_sections(records, certificates, say)
-    text = page.html(records, certificates, literature.records(), study_sections).encode()
+    text = page.render_report(records, certificates, literature.records(), study_sections).encode()
     try:
         atomic_files.write(output.absolute(), text)
     except OSError as error:

@@ -22,7 +22,7 @@ from xfbench.records.record import Machine, Record
 from xfbench.report import efficiency, external_data, figures, learned, profiles, repeat
 from xfbench.report.external_data import ExternalFigures
 from xfbench.report.figures import Figure
-from xfbench.report.sentences import Summary, summary, unbroken
+from xfbench.report.sentences import Summary, build_summary, join_digits
 
 # Beyond so many rows launches are summed up, and only the fastest of each board have all.
 MANY_ROWS, FASTEST = 200, 3
@@ -140,61 +140,67 @@ def report(
 
     `literature` are published figures about these networks, or about none in particular.
     """
-    known = {record.id: trusted_record(record) for record in records if record.request}
-    ours = [record for record in known.values() if record.source == "measured"]
-    elsewhere = [*literature, *(one for one in records if one.source != "measured")]
-    found = leaderboards(known.values(), certificates)
-    machines = _machines(ours)
-    rows = sum(len(table.rows) + len(table.unranked) for table in found)
-    named = {one: f"certificate-{n}" for n, one in enumerate(_named(known.values()), 1)}
+    records_by_id = {record.id: trusted_record(record) for record in records if record.request}
+    measured = [record for record in records_by_id.values() if record.source == "measured"]
+    elsewhere = [*literature, *(record for record in records if record.source != "measured")]
+    board_tables = leaderboards(records_by_id.values(), certificates)
+    machines = _machines(measured)
+    rows = sum(len(table.rows) + len(table.unranked) for table in board_tables)
+    anchors = {
+        identity: f"certificate-{n}" for n, identity in enumerate(_named(records_by_id.values()), 1)
+    }
     numbers = count(1)
     boards = [
         _board(
             f"board-{n}",
             table,
-            known,
-            named,
+            records_by_id,
+            anchors,
             numbers,
             many=rows > MANY_ROWS,
             alone=len(machines) < 2,
             elsewhere=elsewhere,
         )
-        for n, table in enumerate(found, 1)
+        for n, table in enumerate(board_tables, 1)
     ]
-    days = sorted(record.created[:10] for record in ours) or [""]
-    networks = [*(table.workload for table in found), *external_data.named(records)]
+    days = sorted(record.created[:10] for record in measured) or [""]
+    networks = [*(table.workload for table in board_tables), *external_data.named_networks(records)]
     return Report(
         networks=tuple(
-            _network(name, list(group), known)
+            _network(name, list(group), records_by_id)
             for name, group in groupby(boards, key=lambda board: board.table.workload)
         ),
         others=external_data.build_external(elsewhere, networks),
-        proofs=tuple(_proof(one, place, certificates) for one, place in named.items()),
-        machines=tuple(_machine(one) for one in machines),
+        proofs=tuple(_proof(identity, place, certificates) for identity, place in anchors.items()),
+        machines=tuple(_machine(machine) for machine in machines),
         frameworks=tuple(
             sorted({entry.row.framework for b in boards for entry in (*b.ranked, *b.unranked)})
         ),
         rows=rows,
-        records=len(ours),
+        records=len(measured),
         span=(days[0], days[-1]),
     )
 
 
 def _named(records: Iterable[Record]) -> list[str]:
-    return list(dict.fromkeys(one.certificate for one in records if one.certificate))
+    return list(dict.fromkeys(record.certificate for record in records if record.certificate))
 
 
 def _network(name: str, boards: list[Board], records: Mapping[str, Record]) -> Network:
-    told = {board.anchor: {entry.row.framework for entry in board.ranked} for board in boards}
-    boards.sort(key=lambda b: (-len(told[b.anchor]), -len(b.ranked), -len(b.unranked)))
-    ids = [one for b in boards for e in (*b.ranked, *b.unranked) for one in e.row.records]
-    known = next((records[one].workload for one in ids if records[one].workload), None)
+    frameworks = {board.anchor: {entry.row.framework for entry in board.ranked} for board in boards}
+    boards.sort(key=lambda b: (-len(frameworks[b.anchor]), -len(b.ranked), -len(b.unranked)))
+    ids = [
+        record_id for b in boards for e in (*b.ranked, *b.unranked) for record_id in e.row.records
+    ]
+    workload = next(
+        (records[record_id].workload for record_id in ids if records[record_id].workload), None
+    )
     facts = ""
-    if known:
-        size = "×".join(map(str, known.input_shape))
-        work = 2 * known.train_macs_per_image
+    if workload:
+        size = "×".join(map(str, workload.input_shape))
+        work = 2 * workload.train_macs_per_image
         facts = (
-            f"{known.parameters:,} parameters, input {size}, {known.classes} classes, "
+            f"{workload.parameters:,} parameters, input {size}, {workload.classes} classes, "
             f"{work / 1e6:,.3g} million operations to train on an image"
         )
     return Network(name, facts, tuple(boards))
@@ -214,17 +220,24 @@ def _board(
     columns = tables.visible_columns(table)
     same = table.title.removeprefix(f"{table.workload} · ")
     rows = (*table.rows, *table.unranked)
-    whole = {id(row) for row in (rows[:FASTEST] if many else rows)}
+    detailed_rows = {id(row) for row in (rows[:FASTEST] if many else rows)}
     entries = [
-        _entry(row, columns, [records[one] for one in row.records], named, number, id(row) in whole)
+        _entry(
+            row,
+            columns,
+            [records[record_id] for record_id in row.records],
+            named,
+            number,
+            id(row) in detailed_rows,
+        )
         for row, number in zip(rows, numbers, strict=False)
     ]
     ranked = tuple(entry for entry in entries if entry.row.reason is None)
     best = ranked[0] if ranked else entries[0]
     speeds = [row.images_per_second for row in rows if row.images_per_second]
-    top = max((one.value for one in speeds), default=1.0)
-    ends = [one.high for one in speeds if one.high]
-    drawn = figures.figures(table, records) + efficiency.figures(table, elsewhere)
+    top = max((interval.value for interval in speeds), default=1.0)
+    upper_bounds = [interval.high for interval in speeds if interval.high]
+    drawn = figures.figures(table, records) + efficiency.build_figures(table, elsewhere)
     return Board(
         anchor=anchor,
         table=table,
@@ -232,9 +245,9 @@ def _board(
         columns=tuple(name for name, _ in columns),
         ranked=ranked,
         unranked=tuple(entry for entry in entries if entry.row.reason is not None),
-        figures=(*drawn, *profiles.figures(table), *learned.figures(table, records)),
-        most=min(max([top, *ends]), 2 * top),
-        summary=summary(table, best.command),
+        figures=(*drawn, *profiles.build_figures(table), *learned.build_figures(table, records)),
+        most=min(max([top, *upper_bounds]), 2 * top),
+        summary=build_summary(table, best.command),
     )
 
 
@@ -244,26 +257,26 @@ def _entry(
     records: Sequence[Record],
     named: Mapping[str, str],
     number: int,
-    whole: bool,
+    is_detailed: bool,
 ) -> Entry:
-    measured = [one for one in records if one.status == "ok"]
+    measured = [record for record in records if record.status == "ok"]
     return Entry(
         anchor=f"row-{number}",
         name=figures.name(row),
         row=row,
         fields=tuple(_shown(name, of(row), row) for name, of in columns),
-        command=repeat.repeat_command(records),
+        command=repeat.build_repeat_command(records),
         named_python=repeat.has_named_python(records),
-        launches=tuple(map(_launch, records)) if whole else (),
-        summed=() if whole else _summed(records),
+        launches=tuple(map(_launch, records)) if is_detailed else (),
+        summed=() if is_detailed else _summed(records),
         facts=tuple(_facts(row, records[-1])),
         proof=named.get(row.certificate) if row.certificate else None,
-        steps=figures.steps(measured) if whole else None,
+        steps=figures.steps(measured) if is_detailed else None,
     )
 
 
 def _shown(column: str, text: str, row: Row) -> Shown:
-    return Shown(column, unbroken(text) if column in _FIGURES else text, _number(column, row))
+    return Shown(column, join_digits(text) if column in _FIGURES else text, _number(column, row))
 
 
 def _number(column: str, row: Row) -> float | None:
@@ -307,15 +320,18 @@ def _launch(record: Record) -> Launch:
 
 def _summed(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
     """Launches in a few words: their records, and what disturbed them."""
-    launches = [_launch(one) for one in records]
-    named = " ".join(one.record for one in launches[:_MOST_RECORDS])
-    left = len(launches) - _MOST_RECORDS
-    noisy = [one for one in launches if one.conditions not in (_QUIET, _NOT_KNOWN)]
-    spoiled = [one for one in launches if one.reason]
-    said = f"{len(noisy)} of {len(launches)} launches were disturbed"
-    said += f", as in: {noisy[-1].conditions}" if noisy else ""
-    said += f"; {len(spoiled)} do not count, as in: {spoiled[-1].reason}" if spoiled else ""
-    return ("records", f"{named} and {left} more" if left > 0 else named), ("conditions", said)
+    launches = [_launch(record) for record in records]
+    named = " ".join(launch.record for launch in launches[:_MOST_RECORDS])
+    omitted = len(launches) - _MOST_RECORDS
+    noisy = [launch for launch in launches if launch.conditions not in (_QUIET, _NOT_KNOWN)]
+    spoiled = [launch for launch in launches if launch.reason]
+    text = f"{len(noisy)} of {len(launches)} launches were disturbed"
+    text += f", as in: {noisy[-1].conditions}" if noisy else ""
+    text += f"; {len(spoiled)} do not count, as in: {spoiled[-1].reason}" if spoiled else ""
+    return ("records", f"{named} and {omitted} more" if omitted > 0 else named), (
+        "conditions",
+        text,
+    )
 
 
 def _speed(record: Record) -> str:
@@ -325,24 +341,24 @@ def _speed(record: Record) -> str:
 
 def _facts(row: Row, record: Record) -> Iterable[tuple[str, str]]:
     """What else is known of a row, most of it of its last launch."""
-    seen, software = record.observed, record.software
-    if seen:
-        cpus = f", {seen.cpus:.1f} CPUs kept busy" if seen.cpus is not None else ""
-        yield "threads", f"{row.threads} asked for, {seen.threads} worked{cpus}"
-        evidence = f": {seen.kernel_evidence[0]}" if seen.kernel_evidence else ""
-        yield "kernel seen", f"{seen.kernel}{evidence}"
-    known = row.costs
+    observed, software = record.observed, record.software
+    if observed:
+        cpus = f", {observed.cpus:.1f} CPUs kept busy" if observed.cpus is not None else ""
+        yield "threads", f"{row.threads} asked for, {observed.threads} worked{cpus}"
+        evidence = f": {observed.kernel_evidence[0]}" if observed.kernel_evidence else ""
+        yield "kernel seen", f"{observed.kernel}{evidence}"
+    row_costs = row.costs
     parts = {
-        "start-up": known.startup_seconds,
-        "build": known.build_seconds,
-        "first step": known.first_step_seconds,
-        "all epochs": known.solution_seconds,
-        f"to {known.target:.0%} accuracy": known.accuracy_seconds,
+        "start-up": row_costs.startup_seconds,
+        "build": row_costs.build_seconds,
+        "first step": row_costs.first_step_seconds,
+        "all epochs": row_costs.solution_seconds,
+        f"to {row_costs.target:.0%} accuracy": row_costs.accuracy_seconds,
     }
     costs = [f"{name} {value:.3g} s" for name, value in parts.items() if value is not None]
-    costs += [f"memory {known.peak_rss_bytes / 1e9:.2g} GB"] if known.peak_rss_bytes else []
-    if known.joules_per_image is not None:
-        costs.append(f"{known.joules_per_image:.3g} J/image")
+    costs += [f"memory {row_costs.peak_rss_bytes / 1e9:.2g} GB"] if row_costs.peak_rss_bytes else []
+    if row_costs.joules_per_image is not None:
+        costs.append(f"{row_costs.joules_per_image:.3g} J/image")
     if costs:
         yield "costs", " · ".join(costs)
     if of_step := row.communication:
@@ -372,18 +388,20 @@ def _proof(identity: str, anchor: str, certificates: Certificates) -> Proof:
             anchor, _short(identity), "–", certificate or "not in the results folder", "", ""
         )
     about = certificate.subject
-    together = [f"{about.ranks} ranks", about.strategy] if about.ranks > 1 else []
+    rank_parts = [f"{about.ranks} ranks", about.strategy] if about.ranks > 1 else []
     parts = [about.framework, about.workload, about.kernel, about.device, about.precision]
-    worst = max((one.excess for one in certificate.checks if one.excess is not None), default=None)
+    worst = max(
+        (check.excess for check in certificate.checks if check.excess is not None), default=None
+    )
     margin = "" if worst is None else f", the largest error {worst:.2g} of what it may be"
     return Proof(
         anchor=anchor,
         id=_short(identity),
-        subject=" · ".join([*parts, *together, about.microarchitecture]),
+        subject=" · ".join([*parts, *rank_parts, about.microarchitecture]),
         verdict=certificate.verdict
         if not certificate.finding
         else f"{certificate.verdict}: {certificate.finding}",
-        checks=f"{sum(one.quantities for one in certificate.checks):,} quantities{margin}",
+        checks=f"{sum(check.quantities for check in certificate.checks):,} quantities{margin}",
         versions=f"{about.framework} {certificate.framework_version}, "
         f"xfbench {certificate.xfbench_version}",
     )

@@ -10,8 +10,8 @@ from xfbench.layout import external_figures
 from xfbench.layout.external_figures import FigureText
 from xfbench.records.record import Record
 
-MOST_ROWS = 200  # of a group
-_LONGEST = 600  # characters of a reference
+MAX_ROWS = 200  # of a group
+_MAX_REFERENCE_LENGTH = 600  # characters of a reference
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Group:
 
     name: str
     rows: tuple[FigureText, ...]
-    left: int
+    omitted_rows: int
 
 
 @dataclass(frozen=True)
@@ -36,34 +36,40 @@ class ExternalFigures:
 
 def build_external(records: Iterable[Record], networks: Iterable[str]) -> ExternalFigures:
     """The figures about these networks, then those about no network in particular."""
-    found = external_figures.external_figures(records)
-    chosen = {
-        name: external_figures.figures_of_network(found, name or None)
+    figures = external_figures.external_figures(records)
+    figures_by_network = {
+        name: external_figures.figures_of_network(figures, name or None)
         for name in (*dict.fromkeys(networks), "")
     }
     groups = [
         Group(
             name,
-            tuple(external_figures.describe_figure(record) for record in own[:MOST_ROWS]),
-            max(0, len(own) - MOST_ROWS),
+            tuple(
+                external_figures.describe_figure(record) for record in network_figures[:MAX_ROWS]
+            ),
+            max(0, len(network_figures) - MAX_ROWS),
         )
-        for name, own in chosen.items()
-        if own
+        for name, network_figures in figures_by_network.items()
+        if network_figures
     ]
-    cited = [record for own in chosen.values() for record in own[:MOST_ROWS]]
+    cited = [
+        record
+        for network_figures in figures_by_network.values()
+        for record in network_figures[:MAX_ROWS]
+    ]
     sources = [
-        (key, terminal_text.wrap_field(title, _LONGEST))
+        (key, terminal_text.wrap_field(title, _MAX_REFERENCE_LENGTH))
         for key, title in external_figures.bibliography(cited)
     ]
     return ExternalFigures(tuple(groups), tuple(sources))
 
 
-def named(records: Sequence[Record]) -> list[str]:
+def named_networks(records: Sequence[Record]) -> list[str]:
     """The networks that figures from elsewhere are about, by name."""
     return sorted(
         {
-            name
-            for one in external_figures.external_figures(records)
-            if (name := external_figures.figure_workload(one))
+            workload
+            for record in external_figures.external_figures(records)
+            if (workload := external_figures.figure_workload(record))
         }
     )

@@ -95,7 +95,7 @@ def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
         _limit(rows, records),
         _learning(rows, records),
     )
-    return [one for one in drawn if one]
+    return [figure for figure in drawn if figure]
 
 
 def name(row: Row, *, without: Collection[str] = ()) -> str:
@@ -126,8 +126,15 @@ def _marked(row: Row, text: str) -> str:
 
 
 def _other_settings(row: Row) -> tuple[Any, ...]:
-    asked = row.request
-    return *row.storage, row.checkpoints, asked.allocator, asked.steps, asked.epochs, asked.warmup
+    request = row.request
+    return (
+        *row.storage,
+        row.checkpoints,
+        request.allocator,
+        request.steps,
+        request.epochs,
+        request.warmup,
+    )
 
 
 def _point(row: Row, x: float) -> Point:
@@ -146,11 +153,11 @@ def _grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
 def _threads(rows: Sequence[Row]) -> Figure | None:
     """Images per second over threads, a line for what differs in nothing else."""
 
-    def alike(row: Row) -> tuple[Any, ...]:
+    def group_key(row: Row) -> tuple[Any, ...]:
         return row.framework, row.framework_version, row.kernel, *_other_settings(row)
 
     lines = []
-    for group in _grouped(rows, alike):
+    for group in _grouped(rows, group_key):
         group.sort(key=lambda row: row.threads)
         if len({row.threads for row in group}) > 1:
             points = tuple(_point(row, row.threads) for row in group)
@@ -160,21 +167,23 @@ def _threads(rows: Sequence[Row]) -> Figure | None:
 
 def _lines_figure(title: str, x: str, lines: list[Line]) -> Figure | None:
     """The figure of images per second, of the fastest lines where there are many."""
-    own = [line for line in lines if not line.ideal]
-    if not own:
+    measured_lines = [line for line in lines if not line.ideal]
+    if not measured_lines:
         return None
-    own.sort(key=lambda line: -max(point.y for point in line.points))
-    kept = {line.name for line in own[:MOST_LINES]}
-    order = {line.name: place for place, line in enumerate(own)}
-    drawn = sorted((one for one in lines if one.name in kept), key=lambda one: order[one.name])
+    measured_lines.sort(key=lambda line: -max(point.y for point in line.points))
+    drawn_names = {line.name for line in measured_lines[:MOST_LINES]}
+    order = {line.name: place for place, line in enumerate(measured_lines)}
+    drawn = sorted(
+        (line for line in lines if line.name in drawn_names), key=lambda line: order[line.name]
+    )
     data = tuple(
         (line.name, f"{point.x:g}", _number(point.y), _interval_text(point))
-        for line in own
+        for line in measured_lines
         for point in line.points
     )
     sentences = [
         f"{line.name}: " + ", ".join(f"{_number(p.y)} at {p.x:g}" for p in line.points)
-        for line in own[:MOST_NAMED]
+        for line in measured_lines[:MOST_NAMED]
     ]
     return Figure(
         title=title,
@@ -185,7 +194,7 @@ def _lines_figure(title: str, x: str, lines: list[Line]) -> Figure | None:
         data=data,
         lines=tuple(drawn),
         at=tuple(sorted({point.x for line in drawn for point in line.points})),
-        note=_fastest_of(len(own), MOST_LINES),
+        note=_fastest_of(len(measured_lines), MOST_LINES),
     )
 
 
@@ -196,11 +205,17 @@ def _fastest_of(count: int, most: int) -> str:
 def _kernels(rows: Sequence[Row]) -> Figure | None:
     """Frameworks that were measured with several kernels, the same but for these."""
 
-    def alike(row: Row) -> tuple[Any, ...]:
-        together = row.ranks, row.nodes, row.strategy, str(row.strategy_options)
-        return row.framework, row.framework_version, row.threads, *together, *_other_settings(row)
+    def group_key(row: Row) -> tuple[Any, ...]:
+        rank_settings = row.ranks, row.nodes, row.strategy, str(row.strategy_options)
+        return (
+            row.framework,
+            row.framework_version,
+            row.threads,
+            *rank_settings,
+            *_other_settings(row),
+        )
 
-    groups = [g for g in _grouped(rows, alike) if len({row.kernel for row in g}) > 1]
+    groups = [g for g in _grouped(rows, group_key) if len({row.kernel for row in g}) > 1]
     chosen = [row for group in groups for row in group]
     return _bars_figure("Kernels", chosen) if chosen else None
 
@@ -232,8 +247,8 @@ def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
         points = tuple(_point(row, row.ranks) for row in group)
         label = name(group[-1], without=("ranks",))
         first = points[0]
-        ends = (first.x, points[-1].x)
-        perfect = tuple(Point(x, first.y * x / first.x) for x in ends)
+        x_limits = (first.x, points[-1].x)
+        perfect = tuple(Point(x, first.y * x / first.x) for x in x_limits)
         lines += [Line(label, points), Line(label, perfect, ideal=True)]
     title = {"strong": "Strong scaling", "weak": "Weak scaling"}[law]
     return _lines_figure(title, "ranks", lines)
@@ -245,12 +260,12 @@ def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
     One rank belongs to every way in which several train together.
     """
 
-    def alike(row: Row) -> tuple[Any, ...]:
-        kept = row.framework, row.framework_version, row.kernel, row.threads
-        return *kept, *_other_settings(row)
+    def group_key(row: Row) -> tuple[Any, ...]:
+        row_settings = row.framework, row.framework_version, row.kernel, row.threads
+        return *row_settings, *_other_settings(row)
 
     groups = []
-    for group in _grouped(rows, alike):
+    for group in _grouped(rows, group_key):
         alone = [row for row in group if row.ranks == 1]
         several = [row for row in group if row.ranks > 1]
         for of_one in _grouped(several, lambda row: (row.strategy, str(row.strategy_options))):
@@ -264,7 +279,10 @@ def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
     """How much of the cores' matrix product each has: the roof that they are under."""
     bars, data = [], []
     for row in rows:
-        limit = next((records[one].limit for one in row.records if records[one].limit), None)
+        limit = next(
+            (records[record_id].limit for record_id in row.records if records[record_id].limit),
+            None,
+        )
         if row.share_of_peak is None or limit is None:
             continue
         label = _marked(row, name(row))
@@ -297,13 +315,17 @@ def _learning(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | No
     lines, data = [], []
     for row in rows:
         points = []
-        found = [records[one] for one in row.records]
-        trained = [one for one in found if one.status == "ok" and one.learning and one.measurement]
-        for number in range(min((len(one.learning or ()) for one in trained), default=0)):
-            epochs = [one.learning[number] for one in trained if one.learning]
-            reached = statistics.median(_passed(one, number) for one in trained)
+        row_records = [records[record_id] for record_id in row.records]
+        trained = [
+            record
+            for record in row_records
+            if record.status == "ok" and record.learning and record.measurement
+        ]
+        for number in range(min((len(record.learning or ()) for record in trained), default=0)):
+            epochs = [record.learning[number] for record in trained if record.learning]
+            reached = statistics.median(_passed(record, number) for record in trained)
             means = [
-                _mean(getattr(one, field) for one in epochs)
+                _mean(getattr(epoch, field) for epoch in epochs)
                 for field in ("test_accuracy", "train_loss", "test_loss")
             ]
             if means[0] is not None:
@@ -337,7 +359,7 @@ def _passed(record: Record, epoch: int) -> float:
     measured, learning = record.measurement, record.learning
     assert measured is not None and learning is not None
     start = (measured.startup_seconds or 0.0) + measured.build_seconds
-    return start + sum(one.seconds for one in learning[: epoch + 1])
+    return start + sum(epoch_facts.seconds for epoch_facts in learning[: epoch + 1])
 
 
 def steps(records: Sequence[Record]) -> Figure | None:
@@ -348,12 +370,12 @@ def steps(records: Sequence[Record]) -> Figure | None:
         if measured is None or not measured.step_seconds or record.request is None:
             continue
         label = f"launch {record.request.launch}"
-        taken = [1e3 * seconds for seconds in measured.step_seconds]
-        places = _spread(len(taken))
-        lines.append(Line(label, tuple(Point(place + 1, taken[place]) for place in places)))
-        shown = " ".join(f"{one:.4g}" for one in taken[:MOST_STEPS])
-        left = len(taken) - MOST_STEPS
-        data.append((label, f"{shown} and {left} more in the record" if left > 0 else shown))
+        milliseconds = [1e3 * seconds for seconds in measured.step_seconds]
+        places = _spread(len(milliseconds))
+        lines.append(Line(label, tuple(Point(place + 1, milliseconds[place]) for place in places)))
+        shown = " ".join(f"{step_ms:.4g}" for step_ms in milliseconds[:MOST_STEPS])
+        omitted = len(milliseconds) - MOST_STEPS
+        data.append((label, f"{shown} and {omitted} more in the record" if omitted > 0 else shown))
     if not lines:
         return None
     middle = statistics.median(point.y for line in lines for point in line.points)
@@ -371,8 +393,8 @@ def steps(records: Sequence[Record]) -> Figure | None:
 
 def _spread(count: int) -> list[int]:
     """The places of at most MOST_STEPS steps, evenly over all."""
-    kept = min(count, MOST_STEPS)
-    return [place * count // kept for place in range(kept)]
+    step_count = min(count, MOST_STEPS)
+    return [place * count // step_count for place in range(step_count)]
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -384,10 +406,10 @@ def _number(value: float) -> str:
     return tables.format_number(value, 4)
 
 
-def _interval_text(one: Point | Bar) -> str:
-    if one.low is None or one.high is None:
+def _interval_text(point: Point | Bar) -> str:
+    if point.low is None or point.high is None:
         return "–"
-    return f"{_number(one.low)} – {_number(one.high)}"
+    return f"{_number(point.low)} – {_number(point.high)}"
 
 
 def _share(value: float | None) -> str:

@@ -24,7 +24,7 @@ from xfbench.report import content, slowdowns, svg
 from xfbench.report.studies import Study
 
 
-def html(
+def render_report(
     records: Sequence[Record],
     certificates: Certificates,
     literature: Sequence[Record] = (),
@@ -32,19 +32,19 @@ def html(
 ) -> str:
     """The page about these records, with what `literature` has about the same networks."""
     report = content.report(records, certificates, literature)
-    return rendered(
+    return render_template(
         "page.html",
         report=report,
         studies=studies,
-        slowdowns=slowdowns.shown(board.table for board in report.boards),
-        most_slowdowns=slowdowns.MOST,
+        slowdowns=slowdowns.build_tables(board.table for board in report.boards),
+        most_slowdowns=slowdowns.MAX_TABLES,
         many=content.MANY_ROWS,
         at_once=content.AT_ONCE,
         others_headers=external_figures.HEADERS,
     )
 
 
-def rendered(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """One of our templates, filled in, with the style sheet, the script and the policy."""
     folder = paths.package_folder("xfbench.report")
     style, script = (
@@ -53,37 +53,37 @@ def rendered(template: str, **values: Any) -> str:
     environment = Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,
-        finalize=_finalized,
+        finalize=_make_printable,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     return environment.get_template(template).render(
-        policy=_policy(style, script),
+        policy=_build_policy(style, script),
         style=style,
         script=script,
-        draw=svg.draw,
-        legend=svg.legend,
+        draw=svg.draw_figure,
+        legend=svg.build_legend,
         pieces=wrap_field,
-        interval_bar=svg.interval_bar,
+        interval_bar=svg.draw_interval_bar,
         **values,
     )
 
 
-def _finalized(value: Any) -> Any:
+def _make_printable(value: Any) -> Any:
     """What the template is given to print, fit to be looked at; markup is ours."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return make_legible(value)
     return value
 
 
-def _policy(style: str, script: str) -> str:
+def _build_policy(style: str, script: str) -> str:
     """Nothing from anywhere, but this style sheet and this script, by their digests."""
     rules = {
         "default-src": "'none'",
-        "style-src": _source(style),
-        "script-src": _source(script),
+        "style-src": _hash_source(style),
+        "script-src": _hash_source(script),
         "base-uri": "'none'",
         "form-action": "'none'",
         "require-trusted-types-for": "'script'",
@@ -92,6 +92,6 @@ def _policy(style: str, script: str) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-def _source(text: str) -> str:
+def _hash_source(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

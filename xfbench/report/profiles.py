@@ -20,26 +20,29 @@ _HEADERS = (
 )
 
 
-def figures(table: Table) -> list[Figure]:
+def build_figures(table: Table) -> list[Figure]:
     """Seconds of the layers in which most time goes, of all rows that were profiled."""
-    found = profiled_rows(table)
-    if not found:
+    profiled = profiled_rows(table)
+    if not profiled:
         return []
-    profiles = [profile for _, profile in found]
-    names = heaviest_layers(profiles, max(1, MOST_BARS // len(found)))
+    profiles = [profile for _, profile in profiled]
+    names = heaviest_layers(profiles, max(1, MOST_BARS // len(profiled)))
     bars = [
-        Bar(f"{layer} · {name(row)}", 1e3 * seen.seconds)
+        Bar(f"{layer} · {name(row)}", 1e3 * layer_time.seconds)
         for layer in names
-        for row, profile in found
-        if (seen := find_layer(profile, layer))
+        for row, profile in profiled
+        if (layer_time := find_layer(profile, layer))
     ]
-    most = [(name(row), max(one.layers, key=lambda layer: layer.seconds)) for row, one in found]
+    slowest_layers = [
+        (name(row), max(profile.layers, key=lambda layer: layer.seconds))
+        for row, profile in profiled
+    ]
     sentences = [
         f"{label}: most in {layer.layer}, {format_milliseconds(layer.seconds)} ms"
-        for label, layer in most[:MOST_NAMED]
+        for label, layer in slowest_layers[:MOST_NAMED]
     ]
-    count = max(len(one.layers) for one in profiles)
-    less = f"Drawn are the {len(names)} of {count} layers in which most time goes; all are in "
+    count = max(len(profile.layers) for profile in profiles)
+    note = f"Drawn are the {len(names)} of {count} layers in which most time goes; all are in "
     return [
         Figure(
             title="Where the time goes",
@@ -50,28 +53,28 @@ def figures(table: Table) -> list[Figure]:
             ),
             y="ms of a step",
             headers=_HEADERS,
-            data=tuple(line for row, profile in found for line in _lines(row, profile)),
+            data=tuple(line for row, profile in profiled for line in _data_rows(row, profile)),
             bars=tuple(bars[:MOST_BARS]),
-            note=f"{less}the data." if len(names) < count else "",
+            note=f"{note}the data." if len(names) < count else "",
         )
     ]
 
 
-def _lines(row: Row, profile: Profile) -> Iterator[tuple[str, ...]]:
+def _data_rows(row: Row, profile: Profile) -> Iterator[tuple[str, ...]]:
     for layer in profile.layers:
-        yield _line(row, profile, layer)
-    rest: Sequence[tuple[str, float]] = (
+        yield _layer_row(row, profile, layer)
+    other_parts: Sequence[tuple[str, float]] = (
         ("update", profile.update_seconds),
         ("other operations", profile.other_seconds),
         ("between operations", profile.unseen_seconds),
     )
-    for part, seconds in rest:
+    for part, seconds in other_parts:
         share = f"{seconds / profile.step_seconds:.1%}"
-        spent = format_milliseconds(seconds)
-        yield name(row), part, "–", spent, "–", share, "–", "–", profile.profiler
+        milliseconds = format_milliseconds(seconds)
+        yield name(row), part, "–", milliseconds, "–", share, "–", "–", profile.profiler
 
 
-def _line(row: Row, profile: Profile, layer: LayerTime) -> tuple[str, ...]:
+def _layer_row(row: Row, profile: Profile, layer: LayerTime) -> tuple[str, ...]:
     return (
         name(row),
         layer.layer,

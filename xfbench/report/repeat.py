@@ -10,32 +10,32 @@ from xfbench.request import Request
 from xfbench.strategy import format_options
 
 # What a name or value looks like that needs no quotes in any shell.
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
 
-def repeat_command(records: Sequence[Record]) -> tuple[str, ...]:
+def build_repeat_command(records: Sequence[Record]) -> tuple[str, ...]:
     """A command line for the launches of one row, each option with its value a part.
 
     Empty where there is none: for what was not measured by xfbench, for a study's probes, and
     for names that no command could have.
     """
-    if not records or any(one.source != "measured" or not one.request for one in records):
+    if not records or any(record.source != "measured" or not record.request for record in records):
         return ()
-    last = records[-1]
-    assert last.request is not None
-    if last.request.probe:
+    last_record = records[-1]
+    assert last_record.request is not None
+    if last_record.request.probe:
         return ()
-    seeds = sorted({one.request.seed for one in records if one.request})
-    options = _settings(last.request)
+    seeds = sorted({record.request.seed for record in records if record.request})
+    options = _setting_options(last_record.request)
     options["--seed"] = ",".join(map(str, seeds)) if seeds != [0] else None
-    options |= _launches(records)
-    given = {name: str(value) for name, value in options.items() if value is not None}
-    if not all(map(_PLAIN.fullmatch, given.values())):
+    options |= _launch_options(records)
+    texts = {name: str(value) for name, value in options.items() if value is not None}
+    if not all(map(_NEEDS_NO_QUOTES.fullmatch, texts.values())):
         return ()
-    return ("xfbench run", *(f"{name} {value}" for name, value in given.items()))
+    return ("xfbench run", *(f"{name} {value}" for name, value in texts.items()))
 
 
-def _settings(request: Request) -> dict[str, object]:
+def _setting_options(request: Request) -> dict[str, object]:
     """Options of `xfbench run`; those are left out whose default is the same everywhere."""
     options: dict[str, object] = {
         "--workload": request.workload,
@@ -76,7 +76,7 @@ def _settings(request: Request) -> dict[str, object]:
     }
 
 
-def _launches(records: Sequence[Record]) -> dict[str, object]:
+def _launch_options(records: Sequence[Record]) -> dict[str, object]:
     """As many as the protocol gave; where no record has one, as many as there are."""
     protocol = records[-1].protocol
     if protocol is None:
@@ -88,4 +88,4 @@ def _launches(records: Sequence[Record]) -> dict[str, object]:
 
 def has_named_python(records: Sequence[Record]) -> bool:
     """Whether the interpreter was one that somebody named, which the command has to as well."""
-    return any(one.request and one.request.environment == "python" for one in records)
+    return any(record.request and record.request.environment == "python" for record in records)

@@ -10,51 +10,53 @@ from xfbench.analysis.statistics import CLAIM_LAUNCHES
 from xfbench.layout import tables
 from xfbench.report.figures import name, parts
 
-_NAMED = 3
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Summary:
     """What one board comes to. `best` is its fastest, ranked or not; None if nothing ran.
 
-    `finding` says what it is and `speed` how fast, `sure` how sure that is: a sentence each.
+    `verdict` says what it is, `speed` how fast it is, `certainty` how sure that is, in sentences.
     """
 
     best: Row | None
     ranked: bool
-    who: str
-    finding: str
+    configuration: str
+    verdict: str
     speed: str
-    sure: tuple[str, ...]
+    certainty: tuple[str, ...]
     command: tuple[str, ...]
 
 
-def summary(table: Table, command: Sequence[str]) -> Summary:
+def build_summary(table: Table, command: Sequence[str]) -> Summary:
     """The summary of a board; `command` repeats its first row."""
     best = next((row for row in (*table.rows, *table.unranked) if row.images_per_second), None)
     if best is None:
-        why = table.unranked[0].reason if table.unranked else "there is no row"
-        return Summary(None, False, "", f"Nothing was measured: {why}.", "", (), ())
+        reason = table.unranked[0].reason if table.unranked else "there is no row"
+        return Summary(None, False, "", f"Nothing was measured: {reason}.", "", (), ())
     ranked = best.reason is None
-    certain = best.rank is not None and best.rank[1] == 1
-    verdict = "is fastest" if certain else "leads; others may be as fast"
+    is_certain = best.rank is not None and best.rank[1] == 1
+    verdict = "is fastest" if is_certain else "leads; others may be as fast"
     if not ranked:
         verdict = "was fastest, and is not ranked"
-    sure = _sure(best, table) if ranked else _unproven(best)
+    certainty = _certainty_sentences(best, table) if ranked else _unranked_sentences(best)
     return Summary(
         best=best,
         ranked=ranked,
-        who=_who(best),
-        finding=verdict,
-        speed=unbroken(tables.format_speed(best.images_per_second)),
-        sure=tuple(sure),
+        configuration=_describe_configuration(best),
+        verdict=verdict,
+        speed=join_digits(tables.format_speed(best.images_per_second)),
+        certainty=tuple(certainty),
         command=tuple(command),
     )
 
 
-def _who(row: Row) -> str:
+def _describe_configuration(row: Row) -> str:
     """In words: "torch with onednn on 2 threads"."""
-    parts = [f"{row.framework} with {row.kernel} on {row.threads} thread{_s(row.threads)}"]
+    parts = [
+        f"{row.framework} with {row.kernel} on {row.threads} thread{_plural_suffix(row.threads)}"
+    ]
     if row.ranks > 1:
         parts.append(f"in each of {row.ranks} ranks ({row.strategy})")
     if row.data_format:
@@ -62,56 +64,67 @@ def _who(row: Row) -> str:
     return " ".join(parts)
 
 
-def _sure(best: Row, table: Table) -> list[str]:
+def _certainty_sentences(best: Row, table: Table) -> list[str]:
     """Rank interval, throughput's interval, launches, certificate."""
-    return [_place(best, table), _interval(best), "Its network was proven equal."]
+    return [_rank_sentence(best, table), _interval_sentence(best), "Its network was proven equal."]
 
 
-def _unproven(best: Row) -> list[str]:
-    return [f"Not ranked: {best.reason}.", _interval(best)]
+def _unranked_sentences(best: Row) -> list[str]:
+    return [f"Not ranked: {best.reason}.", _interval_sentence(best)]
 
 
-def _place(best: Row, table: Table) -> str:
+def _rank_sentence(best: Row, table: Table) -> str:
     assert best.rank is not None
     first, last = best.rank
-    rest = len(table.rows) - 1
-    if not rest:
+    rival_count = len(table.rows) - 1
+    if not rival_count:
         return "It is the only one that is ranked, so that nothing is said against others."
     if last == 1:
-        slower = f"all {rest} others are" if rest > 1 else "the other one is"
+        slower = f"all {rival_count} others are" if rival_count > 1 else "the other one is"
         return f"Rank 1 for certain: {slower} slower."
-    alike = [row for row in table.rows if row is not best and row.rank and row.rank[0] == 1]
-    all_parts = [parts(row) for row in table.rows]
-    same = {key for key in all_parts[0] if len({one[key] for one in all_parts}) == 1}
-    named = ", ".join(name(row, without=same) or name(row) for row in alike[:_NAMED])
-    more = f" and {len(alike) - _NAMED} more" if len(alike) > _NAMED else ""
-    might = f" May be first as well: {named}{more}." if alike else ""
-    others = f"{last - 1} other{_s(last - 1)}"
-    return f"Rank {first}–{last} of {len(table.rows)}: {others} cannot be told from it.{might}"
+    possible_firsts = [
+        row for row in table.rows if row is not best and row.rank and row.rank[0] == 1
+    ]
+    row_parts = [parts(row) for row in table.rows]
+    common_keys = {key for key in row_parts[0] if len({texts[key] for texts in row_parts}) == 1}
+    names = ", ".join(
+        name(row, without=common_keys) or name(row) for row in possible_firsts[:_MAX_NAMED]
+    )
+    more = (
+        f" and {len(possible_firsts) - _MAX_NAMED} more"
+        if len(possible_firsts) > _MAX_NAMED
+        else ""
+    )
+    possible = f" May be first as well: {names}{more}." if possible_firsts else ""
+    indistinguishable = f"{last - 1} other{_plural_suffix(last - 1)}"
+    return (
+        f"Rank {first}–{last} of {len(table.rows)}: {indistinguishable} cannot be told from it."
+        f"{possible}"
+    )
 
 
-def _interval(row: Row) -> str:
-    found = row.images_per_second
-    assert found is not None
-    count = f"{found.launches} launch{'es' if found.launches > 1 else ''}"
-    if found.low is None or found.high is None:
+def _interval_sentence(row: Row) -> str:
+    speed = row.images_per_second
+    assert speed is not None
+    count = f"{speed.launches} launch{'es' if speed.launches > 1 else ''}"
+    if speed.low is None or speed.high is None:
         return f"{count}, so that there is no interval: do more with --launches."
-    low, high = (unbroken(tables.format_number(end, 3)) for end in (found.low, found.high))
+    low, high = (join_digits(tables.format_number(bound, 3)) for bound in (speed.low, speed.high))
     label = {
         "claim": "enough for a claim",
         "indicative": f"indicative; a claim takes {CLAIM_LAUNCHES}",
         "smoke": "no more than a sign of life",
-    }[found.label]
-    spoiled = [f"{row.unstable} never became steady"] if row.unstable else []
-    spoiled += [f"{row.outliers} far off"] if row.outliers else []
-    over = "; ".join([f"{count} ({label})", *spoiled])
-    return f"The 95 % interval is {low} to {high} images/s, over {over}."
+    }[speed.label]
+    exclusions = [f"{row.unstable} never became steady"] if row.unstable else []
+    exclusions += [f"{row.outliers} far off"] if row.outliers else []
+    launches = "; ".join([f"{count} ({label})", *exclusions])
+    return f"The 95 % interval is {low} to {high} images/s, over {launches}."
 
 
-def unbroken(figure: str) -> str:
+def join_digits(figure: str) -> str:
     """A figure that no line ends in: its spaces keep its digits together."""
     return figure.replace(" ", "\u00a0")
 
 
-def _s(count: int) -> str:
+def _plural_suffix(count: int) -> str:
     return "s" if count != 1 else ""

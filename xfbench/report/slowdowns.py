@@ -9,8 +9,8 @@ from xfbench.analysis.leaderboard import Table
 from xfbench.analysis.slowdown import slowdowns
 from xfbench.layout import slowdown_tables as tables
 
-MOST = 20  # tables that are shown
-_MOST_NOTES = 12
+MAX_TABLES = 20  # tables that are shown
+_MAX_NOTES = 12
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Shown:
+class SlowdownTable:
     """One table. `lines` have a name and a field for each of `headers` but the first."""
 
     title: str
@@ -31,25 +31,25 @@ class Shown:
     notes: tuple[str, ...]
 
 
-def shown(boards: Iterable[Table]) -> list[Shown]:
+def build_tables(boards: Iterable[Table]) -> list[SlowdownTable]:
     """Those in which there is anything to compare."""
-    found = []
+    shown_tables = []
     for table in slowdowns(boards, with_ranks=False):
-        if len([line for line in table.lines if any(one.slowdown for one in line.entries)]) < 2:
+        if len([line for line in table.lines if any(entry.slowdown for entry in line.entries)]) < 2:
             continue
         lines = []
         for line in table.lines:
             texts = tables.row_texts(table, line)[1:]
             settings = [
-                tables.describe_setting(one.row, line) if one.slowdown else ""
-                for one in line.entries
+                tables.describe_setting(entry.row, line) if entry.slowdown else ""
+                for entry in line.entries
             ]
             settings += [""] * (len(texts) - len(settings))  # the mean has none
-            fields = [Field(text, how) for text, how in zip(texts, settings, strict=True)]
+            fields = [Field(text, setting) for text, setting in zip(texts, settings, strict=True)]
             lines.append((line.name, tuple(fields)))
         notes = list(tables.notes(table))
-        left = len(notes) - _MOST_NOTES
-        notes[_MOST_NOTES:] = [f"and {left} more"] if left > 0 else []
+        omitted = len(notes) - _MAX_NOTES
+        notes[_MAX_NOTES:] = [f"and {omitted} more"] if omitted > 0 else []
         headers = tuple(tables.headers(table))
-        found.append(Shown(table.title, headers, tuple(lines), tuple(notes)))
-    return found
+        shown_tables.append(SlowdownTable(table.title, headers, tuple(lines), tuple(notes)))
+    return shown_tables

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xfbench.report.figures import Figure
 
-MOST_ROWS = 20  # of each table, and points of a line, among other studies; alone it has all
+MAX_ROWS = 20  # of each table, and points of a line, among other studies; alone it has all
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Table:
     title: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    left: int = 0
+    omitted_rows: int = 0
 
 
 @dataclass(frozen=True)

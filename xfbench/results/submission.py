@@ -190,7 +190,7 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
                     "machine": head[6],
                     "cell": launches[-1].cell,
                     "framework": request.framework,
-                    "command": " ".join(repeat.repeat_command(launches)) or None,
+                    "command": " ".join(repeat.build_repeat_command(launches)) or None,
                     "prepared": request.data_set is not None,
                     "python": repeat.has_named_python(launches),
                     "records": sorted(record.id for record in launches),

@@ -172,7 +172,7 @@ def _command_error(
 ) -> str | None:
     """Why the command does not repeat these launches, as far as it can be seen."""
     if command is None:
-        return "it has no command" if repeat.repeat_command(launches) else None
+        return "it has no command" if repeat.build_repeat_command(launches) else None
     words = command.split() if isinstance(command, str) else []
     if words[:2] != ["xfbench", "run"] or command != " ".join(words):
         return "its command is not `xfbench run` and options"

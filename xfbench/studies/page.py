@@ -11,7 +11,7 @@ from xfbench.base import errors
 from xfbench.records.record import Record
 from xfbench.report import page
 from xfbench.report.figures import Figure
-from xfbench.report.studies import MOST_ROWS, Claim, Part, Study, Table
+from xfbench.report.studies import MAX_ROWS, Claim, Part, Study, Table
 from xfbench.studies import answer as answers
 from xfbench.studies import cells, render
 from xfbench.studies.answer import Answer
@@ -24,7 +24,7 @@ _MAX_MACHINES = 3  # that are named
 
 def render_html(answer: Answer) -> str:
     """The page."""
-    return page.rendered("study.html", study=build_section(answer))
+    return page.render_template("study.html", study=build_section(answer))
 
 
 def build_sections(
@@ -45,7 +45,7 @@ def build_sections(
             complain(f"study {name}: {error}")
             continue
         if study_answer and any(finding.has_content for finding in study_answer.findings):
-            sections.append(build_section(study_answer, MOST_ROWS))
+            sections.append(build_section(study_answer, MAX_ROWS))
     return sections
 
 

@@ -146,7 +146,7 @@ def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
         return {**reading, "reason": why, "held": False}
     if not alone:
         return {**reading, "held": None}
-    verdict = cache_state_error(before.mode, before.bytes, device_bytes, before.share)
+    verdict = is_cache_state_held(before.mode, before.bytes, device_bytes, before.share)
     if verdict is False and 0 < (device_bytes or 0) < before.bytes and _is_compressed(before.files):
         return {**reading, "reason": "the file system compresses what it stores", "held": None}
     if verdict is None and device_bytes is not None and before.mode != "as-is":
@@ -164,7 +164,7 @@ def merge_readings(parts: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     if None in counted or any(part["reason"] for part in parts):
         return list(parts)
     mode, size, total = parts[0]["page_cache"], parts[0]["bytes"], sum(counted)
-    verdict = cache_state_error(mode, size, total, min(1.0, sum(part["share"] for part in parts)))
+    verdict = is_cache_state_held(mode, size, total, min(1.0, sum(part["share"] for part in parts)))
     unclear = verdict is None and mode != "as-is"
     reason = _surplus_message(mode, size, total) if unclear else None
     return [{**part, "held": verdict, "reason": reason} for part in parts]
@@ -175,7 +175,7 @@ def _surplus_message(mode: str, size: int, device_bytes: int) -> str:
     return f"{more} bytes more came from the device: a library's, say, are counted with the set's"
 
 
-def cache_state_error(
+def is_cache_state_held(
     mode: str, bytes: int, device_bytes: int | None, share: float = 1.0
 ) -> bool | None:
     """Whether so many bytes from the device are what the mode promises; of ranks: their sums.
