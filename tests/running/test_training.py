@@ -85,7 +85,7 @@ def test_warmup_epochs_become_updates(cell):
 
 
 def test_warmup_without_an_epoch_length_is_refused(monkeypatch):
-    monkeypatch.setattr(training, "epoch_images", lambda *_: None)
+    monkeypatch.setattr(training, "images_per_epoch", lambda *_: None)
     with pytest.raises(UsageError, match="how many images"):
         made(rate_warmup=2)
 
