@@ -121,9 +121,8 @@ def render_svgs(answer: Answer) -> list[str]:
     svgs: list[str] = []
     for finding in answer.findings:
         for figure in draw_figures(finding, answer.published):
-            text = str(
-                svg.draw_figure(figure, f"f{len(svgs)}")
-            )  # markup would escape what is put in
+            # Markup would escape what is put in.
+            text = str(svg.draw_figure(figure, f"f{len(svgs)}"))
             text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
             svgs.append(text.replace("<title", f"{_STYLE}<title", 1))
     return svgs
