@@ -98,7 +98,7 @@ GUARDS = (
     ),
     (
         "xfbench/results/index.py",
-        "return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()",
+        "return stat.S_ISREG(file_status.st_mode) and file_status.st_uid == os.geteuid()",
         "return True",
         "faults/test_store.py::test_index_of_another_user_is_not_opened",
     ),
@@ -140,7 +140,7 @@ GUARDS = (
     ),
     (
         "xfbench/running/job.py",
-        "return private_names.make_redactor(())(said)",
+        "return private_names.make_redactor(())(text)",
         "return said",
         "faults/test_secrets.py::test_record_names_no_host_or_user",
     ),
@@ -152,7 +152,7 @@ GUARDS = (
     ),
     (
         "xfbench/running/watch.py",
-        "self._forget(strangers[0])",
+        "self._forget(unidentified[0])",
         "pass",
         "faults/test_ranks.py::test_watch_ignores_strangers_and_still_accepts_ranks",
     ),
