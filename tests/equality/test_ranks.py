@@ -67,7 +67,7 @@ def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path
     [(cell, _)] = experiment.cells([matrix])
     request, described = cell.request(1), adapter.load("reference")
     found = environment.ensure(described)
-    monkeypatch.setattr(certify.capabilities, "refusal", lambda request: None)
+    monkeypatch.setattr(certify.capabilities, "refusal_reason", lambda request: None)
     alone = request.model_copy(update={"ranks": 1, "strategy": "none"})
     wrong = Verdict(alone, "different", "it is another network")
     assert certify.store_verdict(wrong, found, 0).verdict == "different"
