@@ -136,7 +136,7 @@ def test_unidentifiable_link_is_refused_with_advice(launches, counts, on_nodes, 
 
 
 def test_single_launches_give_no_interval(launches):
-    point = fit_records(launches([1, 2, 4], each=1)).predict(8)
+    point = fit_records(launches([1, 2, 4], launches_per_count=1)).predict(8)
     assert point.images_per_second.low is None and point.images_per_second.high is None
 
 

@@ -281,14 +281,14 @@ def test_no_more_trials_are_done_than_are_foreseen(line, most):
 
 
 def test_of_earlier_limits_the_last_that_is_available_is_kept(line, record, monkeypatch):
-    monkeypatch.setattr(batch_search.memory, "available", lambda: 8 * 10**9)
+    monkeypatch.setattr(batch_search.memory, "available_bytes", lambda: 8 * 10**9)
     known = [record(memory_limit=limit) for limit in (10**9, 3 * 10**9, 9 * 10**9)]
     [one] = batch_search.add_memory_limits([line()], known)
     assert one.cell.memory_limit == 3 * 10**9
 
 
 def test_ranks_on_a_node_share_what_it_has_available(line, monkeypatch):
-    monkeypatch.setattr(batch_search.memory, "available", lambda: 8 * 10**9)
+    monkeypatch.setattr(batch_search.memory, "available_bytes", lambda: 8 * 10**9)
     ranks = {"ranks": 4, "nodes": 2, "strategy": "mpi", "scaling": "weak", "launcher": "mpi"}
     [shared] = batch_search.add_memory_limits([line(global_batch_size=16, **ranks)], [])
     assert shared.cell.memory_limit == 4 * 10**9
