@@ -224,7 +224,7 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
     if rungs:
         print(
             "further rungs, while launches differ too much to decide: "
-            f"{halving.MAX_EXTRA_RUNGS}, "
+            f"at most {halving.MAX_EXTRA_RUNGS}, "
             f"with at most {rungs[-1]['settings']} settings, launches of each: 1"
         )
     launch_counts = (
