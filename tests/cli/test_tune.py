@@ -48,7 +48,7 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
     line = f"{TUNE} --launches 2 --no-verify --seed 1"  # by which `broken` is not the first
     outcome = xfbench(*line.split(), "--budget", "0.1")
     assert outcome.returncode == 1, outcome.stderr
-    assert "not confirmed: go on with --resume" in outcome.stdout
+    assert "not confirmed: continue with --resume" in outcome.stdout
     assert "ended by the budget" in outcome.stdout
     first = read_records(tmp_path / "results")
     assert len(first) == 1  # of which nothing was known before
