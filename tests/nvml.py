@@ -49,7 +49,7 @@ def build(folder: Path, *options: str) -> Path:
 
 
 def write_device(file: Path, **values: object) -> None:
-    """Have it say what `FREE` does but for `values`; `clock__2`: from the second reading on."""
+    """Write `FREE_DEVICE` with `values` changed; `clock__2` holds from the second reading on."""
     _write_values(file, {**FREE_DEVICE, **values})
 
 

@@ -8,7 +8,7 @@ import psutil
 
 
 def list_running(folder, matches=lambda process: True):
-    """Processes that run in `folder` or below it and are `like` what is asked, but this one.
+    """Return the other processes that run in or below `folder` and that `matches` accepts.
 
     One that ends while it is being looked at is not among them.
     """

@@ -136,7 +136,7 @@ def is_below(name, prefixes):
 
 
 def has_prefix(name, prefixes):
-    """As `within`, for families of functions too: os.execv, time.perf_counter_ns."""
+    """As `is_below`, for families of functions too: os.execv, time.perf_counter_ns."""
     return name.startswith(tuple(prefixes))
 
 

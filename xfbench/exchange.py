@@ -76,7 +76,7 @@ def crossings_and_messages(
 def exchange_seconds(
     algorithm: Algorithm, ranks: int, payload_bytes: float, link: Link, servers: int = 1
 ) -> float:
-    """Of one exchange of `payload` bytes that each rank has."""
+    """Return the costs of one exchange of `payload_bytes` per rank."""
     crossings, messages = crossings_and_messages(algorithm, ranks, servers)
     return crossings * payload_bytes / link.bandwidth + messages * link.latency
 
@@ -95,11 +95,11 @@ SINGLE_BUCKET = (Bucket(1.0, 1.0),)  # all at once, when everything is computed
 def gradient_buckets(
     network: layers.Network, first_bytes: float, other_bytes: float, value_bytes: int
 ) -> tuple[Bucket, ...]:
-    """Gradients in the order of the backward pass, in buckets of so many bytes that are filled up.
+    """Sort gradients into buckets, in the order of the backward pass.
 
-    As PyTorch's DistributedDataParallel has them once it has seen a step. `width` is the bytes of
-    a value. A layer's share of computing is that of its multiply-accumulates; the backward pass
-    comes after the forward one.
+    `first_bytes` and `other_bytes` are the buckets' sizes, `value_bytes` that of a value. The
+    buckets are those of PyTorch's DistributedDataParallel after its first step. A layer's share of
+    the compute time is its share of multiply-accumulates; the backward pass follows the forward.
     """
     filled: list[Bucket] = []
     pending_bytes, limit_bytes = 0, first_bytes
@@ -123,7 +123,7 @@ def exposed_seconds(
 ) -> float:
     """Seconds that the exchange goes on when computing is done: buckets go one after another.
 
-    `costs` are each bucket's seconds on the link, `computing` those of a step without exchange.
+    `costs_s` are each bucket's seconds on the link, `computing_s` those of a step without exchange.
     """
     end_s = 0.0
     for bucket, cost_s in zip(buckets, costs_s, strict=True):

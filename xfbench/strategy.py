@@ -112,7 +112,7 @@ class Strategy(_Table):
         }
 
     def helper_processes(self, options: Mapping[str, Value]) -> list[tuple[int, dict[str, str]]]:
-        """Each helper's number and variables, with options' values as `resolved` gives them."""
+        """Return each helper's number and variables; `options` come from `resolve_options`."""
         counted_helpers = [
             (number, helper_variables)
             for name, helper_variables in self.counted.items()

@@ -229,15 +229,13 @@ class JaxTrainer:
         )
 
     def runtime_info(self) -> dict[str, Any]:
-        on_cpu = self.options.device == "cpu"
         return {
             "framework_version": jax.__version__,
             "layout": "NHWC",
             "precision": self._precision(),
             "kernel": "xla",
             "kernel_evidence": [self._detect_kernel()],
-            # On a GPU XLA has no pool of CPU threads.
-            "pools": {"XLA": observe.count_threads_named("tf_XLAEigen")} if on_cpu else {},
+            "pools": {"XLA": observe.count_threads_named("tf_XLAEigen")},
             "loss_scale": self.loss_scale,
         }
 

@@ -294,7 +294,7 @@ def speed_by_half(recorded: RecordedMachine) -> float:
 
 
 def run_trial(recorded: RecordedMachine, speeds_by_all: dict) -> tuple[float, float, float, float]:
-    """How near what it took is to the best, by one half and `by_all`; what it took of the time.
+    """How near its choice is to the best, by one half and `speeds_by_all`; its share of the time.
 
     That is the search's alone, and all, over exhaustive search's.
     """

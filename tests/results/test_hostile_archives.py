@@ -244,7 +244,7 @@ def add_link_and_file(rng, members):
 
 
 def snapshot(folder, excluded_folder):
-    """Everything below `folder` but what is in `inside`: names, kinds and contents."""
+    """Everything below `folder` but what is in `excluded_folder`: names, kinds and contents."""
     return {
         path: path.read_bytes() if path.is_file() else stat.S_IFMT(path.lstat().st_mode)
         for path in folder.rglob("*")

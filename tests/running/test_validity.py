@@ -116,6 +116,11 @@ def test_a_thread_pool_of_another_size_is_invalid(judge, size):
     assert reason == f"2 threads were asked for, and openmp has {size}"
 
 
+def test_thread_pools_of_a_gpu_launch_are_not_compared(judge):
+    request_fields = {"framework": "jax", "device": "cuda", "threads": 2}
+    assert judge(request=request_fields, observed={"pools": {"XLA": 0}}) is None
+
+
 def test_ranks_on_two_kinds_of_nodes_are_invalid():
     assert validity.mixed_nodes_defect([]) is validity.mixed_nodes_defect(["a"]) is None
     assert "different kinds (a; b)" in validity.mixed_nodes_defect(["a", "b"])

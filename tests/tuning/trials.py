@@ -1,4 +1,4 @@
-"""A search as `searching.search` does it, and an exhaustive one, on a machine that is known.
+"""A search as `searching.run_search` does it, and an exhaustive one, on a machine that is known.
 
 The machine is simulated (`test_halving.py`) or recorded (`tests/benchmarks/tune.py`). It has
 `speed`, by setting; `default`, one of them; `factors(setting)`, as `effects.py` has them;

@@ -65,7 +65,7 @@ def reduce_to_best(
 
     The best is the fastest that is ranked and has launches enough to be indicative, else the
     fastest that is ranked, else the fastest. A field of the heading that rows
-    are by is no longer in it, and tables that were apart by it alone are one. Without `places`
+    are by is no longer in it, and tables that were apart by it alone are one. Without `with_ranks`
     no row has a rank, which takes comparing everything with everything. What was not measured
     by xfbench is no one's best.
     """

@@ -189,7 +189,7 @@ def tables_from_parts(
 ) -> list[Table]:
     """As `tables`, of records in parts, each let go before the next one is asked for.
 
-    Those of a row have to be in one part, as they are by the fields `grouping.PARTED`.
+    Those of a row have to be in one part, as they are by the fields `grouping.PARTITION_FIELDS`.
     """
     rows_by_heading: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for part in parts:

@@ -259,7 +259,7 @@ def _fit_link(
     perturbation: _Perturbation,
     start_link: Link | None,
 ) -> Link:
-    """Bandwidth and latency with which the exchange shows as it did; sought from `near` on."""
+    """Fit the bandwidth and latency that explain the measured exchange, from `start_link` on."""
     ranks = [n for n, _ in linked_groups]
     groups = [*linked_groups.values()]
     steps = np.asarray([np.mean([launch.step_seconds for launch in group]) for group in groups])

@@ -118,7 +118,7 @@ def slowdowns(
 ) -> list[Slowdown]:
     """One of each device, precision, scaling and kind of machine among the leaderboards.
 
-    Rows that are shown have a rank only with `places`.
+    Rows that are shown have a rank only with `with_ranks`.
     """
     tables_by_heading: dict[tuple[str, ...], list[Table]] = defaultdict(list)
     for table in best.reduce_to_best(tables, by or DEFAULT_BY, with_ranks=with_ranks):

@@ -194,7 +194,7 @@ def is_precise(values: Sequence[float], precision: float) -> bool:
 def required_launches(
     precision: float, deviation: float, min_launches: int, max_launches: int
 ) -> int:
-    """How many launches it takes until that precise, of `least` and up to `most`.
+    """How many launches it takes until that precise, of `min_launches` and up to `max_launches`.
 
     `deviation` is the standard one of the logarithms of a cell's launches.
     """
@@ -222,7 +222,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Literal["faster", "slower", "not_distinguishable"]:
-        """Of A against B, taken alone; among many comparisons see `distinguishable`."""
+        """Of A against B, taken alone; among many comparisons see `are_distinguishable`."""
         if self.p is None or self.p >= 1 - CONFIDENCE:
             return "not_distinguishable"
         return "faster" if self.ratio.value > 1 else "slower"
@@ -384,7 +384,7 @@ def cell_ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
 
 
 def group_ranks(groups: Sequence[Sequence[Launches]]) -> list[tuple[int, int]]:
-    """As `ranks`, of groups of cells, each by the best it has, which seemed to be its first.
+    """As `cell_ranks`, of groups of cells, each by the best it has, which seemed to be its first.
 
     One is certainly better where its first cell is certainly faster than all of the other's. That
     holds whichever seemed to be best, since all pairs of cells of two groups are judged together.

@@ -61,11 +61,11 @@ def make_data_set(
     report: Report = lambda *_: None,
     lock_timeout_s: float = 0,
 ) -> Manifest:
-    """Write the data set and return its manifest; `report` hears split, samples done, of how many.
+    """Write the data set and return its manifest; `report` gets split, samples done and all samples.
 
-    Another process that is at the same is given `patience` seconds, and what it made is taken.
-    Raises UsageError where the target is taken or another process is at it still, Damaged for a
-    source that is not what it should be.
+    If another process writes the same data set, wait up to `lock_timeout_s` seconds and use its
+    result. Raises UsageError if the target exists or the other process is not done by then, and
+    Damaged if the source is not as expected.
     """
     if target.exists():
         raise UsageError(f"{target} is there already: remove it, or name another folder with --to")

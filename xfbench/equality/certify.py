@@ -133,7 +133,7 @@ def certify_requests(
 ) -> None:
     """Give the session a certificate for each kind of cell, and copy it to the results folder.
 
-    `working` hears what is being done. A cell that differs, or cannot be verified, gets
+    `say_progress` hears what is being done. A cell that differs, or cannot be verified, gets
     none, and `say` hears why.
     """
     verifier = Verifier(say_progress)

@@ -25,7 +25,7 @@ class Place:
 def find_place(
     workload: Workload, violations: Sequence[Deviation], check_layers: CheckLayers
 ) -> Place | None:
-    """The first place that explains `wrong`; None where nothing in the network does."""
+    """The first place that explains `violations`; None where nothing in the network does."""
     order = {"data": 0, **{la.name: n + 1 for n, la in enumerate(workload.network.layers)}}
     in_network = [d for d in violations if d.layer in order]
     outputs = [d for d in in_network if d.kind == "output"]

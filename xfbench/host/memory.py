@@ -58,11 +58,11 @@ def count_oom_kills() -> int:
 def out_of_memory_reason(
     outcome: Outcome, stderr: str, limit: int | None, kill_count: int
 ) -> str | None:
-    """The reason, where a process that ended so was out of memory; None where it was not.
+    """Return the reason if a process was out of memory when it ended, else None.
 
-    `said` is what it wrote to standard error; `killed` how many the kernel has ended for memory
-    while it ran. One with a limit that dies of a signal by which memory is missed says so, too,
-    if less surely.
+    `stderr` is its standard error, `kill_count` the number of processes that the kernel killed for
+    memory while it ran. If the process had a memory limit and died of a signal that often means
+    missing memory, the reason says that this is likely, not certain.
     """
     if outcome.timed_out or outcome.status == 0:
         return None

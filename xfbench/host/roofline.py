@@ -89,7 +89,7 @@ def peak_share(
 
 
 def record_peak_share(record: Record) -> float | None:
-    """As `share`, of one launch by its median step."""
+    """As `peak_share`, for one launch, by its median step."""
     if record.workload is None or record.measurement is None or record.request is None:
         return None
     speed = launch_throughput(record)

@@ -19,7 +19,7 @@ _REASON_WORDS = {status for status in get_args(Status) if status != "ok"} | {NOT
 
 
 def headers(table: Slowdown) -> list[str]:
-    """What stands above the columns of `shown`."""
+    """What stands above the columns of `row_texts`."""
     mean = [f"mean of {len(table.common)}"] if len(table.common) > 1 else []
     return [*table.by, *(network.name for network in table.networks), *mean]
 

@@ -22,7 +22,7 @@ SELECTION_NOTE = (
     "it is (docs/method.md, The best of each)."
 )
 format_speed, format_number = formats.format_speed, formats.format_number
-# What a table shows; a column that has nothing in any row is left out where `_WHERE_KNOWN`.
+# A column of a table. One of `_OPTIONAL_COLUMNS` is left out if it is empty in every row.
 Column = tuple[str, Callable[[Row], str]]
 
 

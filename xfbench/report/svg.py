@@ -252,7 +252,7 @@ def _add_text(
 def draw_interval_bar(
     value: float, low: float | None, high: float | None, scale_end: float
 ) -> Markup:
-    """A throughput on a scale that ends at `most`, for beside its number."""
+    """A throughput on a scale that ends at `scale_end`, for beside its number."""
     scale = _build_scale(0, scale_end, 0, 100)
     paths = f'<path class="bar" d="M0 2H{min(scale(value), 100):.1f}v6H0z"/>'
     if low is not None and high is not None:

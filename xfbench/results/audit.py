@@ -210,7 +210,7 @@ def _audit_files(
 
 
 def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[Defect]:
-    """What is wrong with a search; its launches are `seen`, where any record was."""
+    """Yield the defects of a search, whose launches must be among `record_ids` if there are any."""
     try:
         search = Tuning.read(file.content)
     except ValueError as error:

@@ -34,7 +34,7 @@ def import_figures(
 ) -> tuple[int, int]:
     """Take what a file, or every file below a folder, has: how many records are new, were there.
 
-    `complain` hears of figures that cannot be taken, `note` of what has none. Raises UsageError
+    `warn` hears of figures that cannot be taken, `inform` of what has none. Raises UsageError
     where there is nothing to take at all, and where the results cannot be written.
     """
     records: list[Record] = []

@@ -95,9 +95,9 @@ class Index:
         newest: bool = False,
         rows: int | None = None,
     ) -> Iterator[Iterator[StoredRecord]]:
-        """As `select`, in parts with the same values in the fields `by`, one after another.
+        """Select records as `select` does, in parts with equal values in `group_fields`.
 
-        A part is to be read before the next one is asked for.
+        Read a part before you ask for the next one.
         """
         condition_sql, values = _condition_sql(conditions, prefix)
         columns = "".join(f', r."{path}"' for path in group_fields)
@@ -175,7 +175,7 @@ class Index:
 def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
     """The folder's index, up to date, for as long as the context lasts.
 
-    `say` hears why one has to wait. Raises XfbenchError where none can be made at all.
+    `warn` hears why one has to wait. Raises XfbenchError where none can be made at all.
     """
     with ExitStack() as stack:
         index = _open_shared(store, stack, warn) or _open_private(store, stack)

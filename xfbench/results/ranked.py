@@ -16,9 +16,9 @@ def leaderboard_tables(
     certificates: Certificates,
     target: float = leaderboard.TARGET_ACCURACY,
 ) -> list[Table]:
-    """Those of the records that meet all conditions of one of `sets`, which have none in common.
+    """Rank the records that meet all conditions of one of `condition_sets`.
 
-    Ranks, and `target`, as in `leaderboard.tables`.
+    The sets must not share records. Ranks and `target` are those of `leaderboard.tables`.
     """
     parts = (
         part

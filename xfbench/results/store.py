@@ -157,7 +157,7 @@ class Store:
     ) -> Iterator[tuple[Record, Place, bytes]]:
         """Every record but those with an id in `skip`, in no order, with its place and bytes.
 
-        `complain` hears of each file or line that is none.
+        `warn` hears of each file or line that is none.
         """
         seen_ids: set[str] = set()
         for path in self.record_files():
@@ -186,7 +186,7 @@ class Store:
     ) -> Iterator[Record]:
         """Every record but those with an id in `skip`, oldest first.
 
-        `complain` hears of each file or line that is none.
+        `warn` hears of each file or line that is none.
         """
         records = [record for record, _, _ in self.contents(warn, skip)]
         yield from sorted(records, key=lambda record: (record.created, record.id))

@@ -66,7 +66,7 @@ def write_submission(
 ) -> int:
     """Write a submission of these records and their certificates; how many records are in it.
 
-    `complain` hears of each record that names a host or a user, which is left out. Raises
+    `warn` hears of each record that names a host or a user, which is left out. Raises
     UsageError where the folder is not empty, cannot be written, or nothing is left.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -56,7 +56,7 @@ def compute_expected_loss(
 ) -> Expected | None:
     """What the loss must be; None where the reference cannot say (it was not able to run).
 
-    `stored` is a prepared data set and where it is.
+    `data_set_location` is a prepared data set and where it is.
     """
     framework_adapter = adapter.load("reference")
     request = reference.reference_request(

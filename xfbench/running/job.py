@@ -140,12 +140,10 @@ def _run_and_read_reply(
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{last_line}"}
     answer = read_replies(folder, job_digest, request, outcome, time_limit)
     if answer["status"] == "crashed":
-        last_line = safe_read.read_tail(
-            path_for_rank(folder / "stderr", outcome.rank), _STDERR_BYTES
-        )
+        stderr = safe_read.read_tail(path_for_rank(folder / "stderr", outcome.rank), _STDERR_BYTES)
         reason = memory.out_of_memory_reason(
             outcome,
-            redact_names(last_line),
+            redact_names(stderr),
             request.memory_limit,
             memory.count_oom_kills() - oom_kills_before,
         )

@@ -106,7 +106,7 @@ def _measure(
     *,
     wait: bool,
 ) -> list[Record]:
-    """As `measure`; in `begun` is every job that may be in the queue because of it."""
+    """As `measure`; in `started_jobs` is every job that may be in the queue because of it."""
     submitted: list[Submitted] = []
     records: list[Record] = []
     store.prepare()

@@ -44,11 +44,11 @@ def build_record(
     strict: bool = False,
     data_folder: Path | None = None,
 ) -> Record:
-    """The record of a launch that replied so, by this adapter in the environment `found`.
+    """Build the record of a launch from its reply.
 
-    `known` are the record's fields that do not come from the reply: workload, machine, limit,
-    storage, conditions (None where nobody looked), certificate. A prepared data set is in
-    `data_folder`. What cannot be is `invalid`; if `strict`, what other work disturbed is too.
+    `known_fields` are the record's fields that do not come from the reply: workload, machine,
+    limit, storage, conditions (None if they were not read), certificate. `data_folder` holds the
+    prepared data set. An impossible launch is `invalid`; if `strict`, a noisy one is too.
     """
     fields = {
         **known_fields,

@@ -158,13 +158,18 @@ def _join_cpus(cpus: Sequence[int]) -> str:
 
 
 def _thread_defect(request: Request, observed: Observed) -> str | None:
-    """Where the framework had another number of threads than it was asked to have."""
+    """Return how the threads of a launch on CPUs differ from the request, or None.
+
+    On a GPU the number of CPU threads says nothing about a cell, and XLA has no pool of them.
+    """
+    if request.device != "cpu":
+        return None
     for pool, size in observed.pools.items():
         if size != request.threads:
             return f"{request.threads} threads were asked for, and {pool} has {size}"
     reading = request.input_threads or 0
     max_cpus = (request.threads + reading) * _CPU_TOLERANCE + _EXTRA_CPUS
-    if request.device == "cpu" and observed.cpus is not None and observed.cpus > max_cpus:
+    if observed.cpus is not None and observed.cpus > max_cpus:
         requested_threads = (
             f"{request.threads} threads{f' and {reading} for input' if reading else ''}"
         )

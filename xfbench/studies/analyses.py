@@ -265,7 +265,7 @@ def no_result_reason(cell: MeasuredCell) -> str:
 def _find_baseline(
     analysis: Analysis, cell: MeasuredCell, candidates: Sequence[MeasuredCell], quantity: Quantity
 ) -> MeasuredCell | None:
-    """What `one` is relative to; itself where it is that."""
+    """Return the baseline of `cell`, which may be `cell` itself."""
     against = analysis.against
     if isinstance(against, dict):
         against = against.get(cell.request.framework, "least")

@@ -18,9 +18,9 @@ _TIMEOUT_S = 600.0  # seconds, of which making a set takes a small part
 
 
 def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Folders to keep data in, by medium: the cache, memory where there is some, and `named` ones.
+    """Return folders for data by medium: the cache, memory if there is any, and `named_folders`.
 
-    Raises UsageError for a named one that is not there.
+    Raises UsageError if a named folder does not exist.
     """
     folders = {CACHE: paths.cache() / "studies"}
     memory = Path("/dev/shm")

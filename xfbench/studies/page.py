@@ -50,7 +50,7 @@ def build_sections(
 
 
 def build_section(answer: Answer, max_rows: int | None = None) -> Study:
-    """What there is to see of it, `most` rows of each table; all of them where it is None."""
+    """Build the sections, with at most `max_rows` rows of each table (None: all rows)."""
     study = answer.study
     dates = " to ".join(dict.fromkeys(answer.span))
     launches = f"{pluralize(answer.launches, 'launch')} · size {answer.size}"

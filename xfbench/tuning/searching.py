@@ -344,9 +344,9 @@ class _SearchLauncher:
         return budget is None or self.new_seconds + seconds <= budget
 
     def _predict_seconds(self, cell: Cell, launched_cell: Cell) -> float:
-        """Seconds that a launch of `longer`, the setting `cell`, takes, by the last one of it.
+        """Predict the seconds that a launch of `launched_cell` takes, by the last launch of `cell`.
 
-        Of a setting that nothing is known of, what others took on average.
+        If `cell` has no launch yet, by the average of the others.
         """
         record = self.last_records.get(cell)
         if record is not None:

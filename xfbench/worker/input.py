@@ -150,7 +150,7 @@ def mismatch_reason(
 ) -> str | None:
     """Return why the network cannot read the named data set. None if it can.
 
-    For a prepared set, `known` gives channels, classes, and the shape if all images share one.
+    For a prepared set, `manifest` gives channels, classes, and the shape if all images share one.
     """
     network = workload.network
     channels, height, width = network.input_shape

@@ -7,8 +7,8 @@ Use `Readings` around the epochs of a training loop. For an epoch that reads not
     epoch = page_cache.account(before)
 
 A cold epoch must read the bytes of the set from the device within 2 %. Whether the system
-counts reads is first tried on one of the files. If it does not, `checked` is False and `reason`
-says why.
+counts reads is first tried on one of the files. If it does not, `held` is None and `reason` says
+why.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def prepare(
 ) -> EpochStart:
     """Bring the page cache to `mode`: "cold", "warm", or "as-is", which leaves it alone.
 
-    To be called right before an epoch; of several ranks on a node by one, then by the others, for
-    which it is `tried` whether reads are counted, then `again` by all. `share` of the files'
-    bytes is what the epoch will read, where whole batches do not come to all of it or other ranks
-    read the rest. Raises ValueError for another mode, OSError for a file that may not be read.
+    Call it right before an epoch. If a node has several ranks, one calls it first; the others call
+    it with `tried`, since the first has tried whether reads are counted; then all call
+    `evict_again`. `share` is the part of the files' bytes that this epoch reads. Raises ValueError
+    for another mode and OSError for a file that may not be read.
     """
     if mode not in MODES:
         raise ValueError(f"the page cache can be {', '.join(MODES)}, not {mode!r}")
@@ -118,12 +118,12 @@ def evict_again(before: EpochStart) -> EpochStart:
 def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
     """What was read since `prepare`, as a record's `reading` has it: one epoch of one rank.
 
-    `device_bytes`: what this process and those it started took from storage; None where that
-    cannot be seen. `held`: whether a cold epoch took the set's bytes, a warm one none, within
-    2 % of them; None where that could not be checked (`reason`), or nothing was promised. The
-    files that the process reads besides, libraries for one, are counted too: more than the
-    set's bytes is nothing that could be checked. Of several ranks, which are not `alone`, what one
-    has read the others find in memory: their sums are judged (`together`).
+    `device_bytes`: bytes that this process and its children read from storage; None if they
+    cannot be counted. `held`: whether a cold epoch read the set's bytes, or a warm one none,
+    within 2 % of them; None if nothing was promised, or if it could not be checked (`reason`).
+    Other files that the process reads, such as libraries, are counted too, so more than the
+    set's bytes cannot be checked. Several ranks (`alone` is False) find in memory what one of
+    them has read, so their sums are judged instead (`merge_readings`).
     """
     read = pages.read_counters(before.files).since(before.counters)
     device_bytes, reason = _checked_device_bytes(before, read.process)

@@ -30,7 +30,7 @@ class DataFile:
         self.size = os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, length: int, description: str) -> bytes:
-        """`length` bytes from `offset`; `what` they are is said where the file ends before."""
+        """Read `length` bytes from `offset`. If the file is shorter, the error has `description`."""
         if offset + length > self.size:
             raise self.damaged(
                 description,

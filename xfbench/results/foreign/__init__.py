@@ -1,8 +1,8 @@
 """Files of other tools, whose figures become records: one module here for each format.
 
-A module names its tool (`TOOL`), says whether a file is of its format (`recognised`), who is named
-in it (`private`) and what its entries are (`entries`). It makes nothing up: what a file does not
-say is left out. Names of hosts and users never reach a record: `importers.py` sees to that.
+A module names its tool (`TOOL`), tells whether a file has its format (`is_recognised`), which
+private names the file holds (`private_names`) and its entries (`entries`). A figure that the file
+does not state is left out. `importers.py` keeps names of hosts and users out of records.
 """
 
 from __future__ import annotations
