@@ -120,14 +120,16 @@ class Strategy(_Table):
         ]
         return [*enumerate(self.helpers), *counted_helpers]
 
-    def non_default_options(self, given: Mapping[str, Value], device: str) -> dict[str, Value]:
+    def non_default_options(
+        self, chosen_options: Mapping[str, Value], device: str
+    ) -> dict[str, Value]:
         """Of what was given, that which is otherwise than without it, checked.
 
         What the strategy has no option for stays, to be refused. Raises UsageError.
         """
         parsed_options = {
             name: self.options[name].parse_value(name, text) if name in self.options else text
-            for name, text in given.items()
+            for name, text in chosen_options.items()
         }
         default_values = self.resolve_options({}, device)
         return {

@@ -34,6 +34,6 @@ def profile(net: Any, layers: Dict[str, str], passed: float, clock: Callable[[],
             net._backward(number, number)
             backward[layers.get(names[number], "")] += clock() - begun
     update = max(0.0, passed - sum(forward.values()) - sum(backward.values()))
-    other = forward.pop("", 0.0) + backward.pop("", 0.0)
+    unattributed = forward.pop("", 0.0) + backward.pop("", 0.0)
     name = f"each layer's passes of Caffe {caffe.__version__}, timed one by one"
-    return Profile(name, dict(forward), dict(backward), update, other)
+    return Profile(name, dict(forward), dict(backward), update, unattributed)

@@ -41,7 +41,7 @@ class _Server:
         self.size, self.prefix = group.size, f"{_Server.instance_count}/"
         self.store = _store(group.strategy)
         self.overlap = group.options["overlap"] == "on"
-        self.known: set[str] = set()
+        self.initialized_keys: set[str] = set()
 
     def mean(self, gradients: dict[str, Any]) -> None:
         """Replace each of `gradients` by its mean over the ranks."""
@@ -49,9 +49,9 @@ class _Server:
             nd.waitall()
         for order, name in enumerate(gradients):
             gradient, key = gradients[name], self.prefix + name
-            if key not in self.known:
+            if key not in self.initialized_keys:
                 self.store.init(key, nd.zeros_like(gradient))
-                self.known.add(key)
+                self.initialized_keys.add(key)
             self.store.push(key, gradient, priority=-order)
             self.store.pull(key, out=gradient, priority=-order)
             gradient /= self.size

@@ -58,7 +58,7 @@ def _hear(nodes: List[Node], output: str, kind: str) -> None:
 def _ran(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
     """Return the kind and seconds of each operation, in the order of their start."""
     begun: Dict[Tuple[Any, str], float] = {}
-    found = []
+    operations = []
     events = [event for event in trace["traceEvents"] if event["ph"] in ("B", "E")]
     for event in sorted(events, key=lambda event: event["ts"]):
         key = event["tid"], event["name"]
@@ -66,8 +66,8 @@ def _ran(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
             begun[key] = event["ts"]
         elif key in begun:
             start = begun.pop(key)
-            found.append((start, event["name"], _MICROSECOND * (event["ts"] - start)))
-    return [(kind, seconds) for _, kind, seconds in sorted(found)]
+            operations.append((start, event["name"], _MICROSECOND * (event["ts"] - start)))
+    return [(kind, seconds) for _, kind, seconds in sorted(operations)]
 
 
 def _by_layer(ran: List[Tuple[str, float]], nodes: List[Node]) -> Profile:
@@ -83,7 +83,7 @@ def _by_layer(ran: List[Tuple[str, float]], nodes: List[Node]) -> Profile:
             place = nearest + 1
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)
-    update = other = 0.0
+    update = unattributed = 0.0
     for number, (kind, seconds) in enumerate(ran):
         layer, mark, operation = of.get(number, "").partition(MARK)
         if mark:
@@ -92,6 +92,6 @@ def _by_layer(ran: List[Tuple[str, float]], nodes: List[Node]) -> Profile:
         elif any(word in kind for word in _UPDATES):
             update += seconds
         else:
-            other += seconds
+            unattributed += seconds
     name = f"mx.profiler of MXNet {mx.__version__}"
-    return Profile(name, dict(forward), dict(backward), update, other)
+    return Profile(name, dict(forward), dict(backward), update, unattributed)

@@ -119,18 +119,18 @@ class ReferenceTrainer:
         self, batch: tuple[np.ndarray, np.ndarray]
     ) -> tuple[float, graph.Arrays, graph.Arrays]:
         """Loss and gradients, the mean over the parts; running averages, those of the first."""
-        found = []
+        passes = []
         for images, labels in zip(*(np.split(array, self.parts) for array in batch)):
             done = self._forward((images, labels), training=True)
-            found.append((done, graph.backward(self.network, self.values, done).parameters))
+            passes.append((done, graph.backward(self.network, self.values, done).parameters))
         if self.parts == 1:
-            return done.loss, found[0][1], done.averages
+            return done.loss, passes[0][1], done.averages
         gradients = {
-            name: sum(part[name] for _, part in found) / self.dtype.type(self.parts)
-            for name in found[0][1]
+            name: sum(part[name] for _, part in passes) / self.dtype.type(self.parts)
+            for name in passes[0][1]
         }
-        loss = sum(done.loss for done, _ in found) / self.parts
-        return loss, gradients, found[0][0].averages
+        loss = sum(done.loss for done, _ in passes) / self.parts
+        return loss, gradients, passes[0][0].averages
 
     def _forward(self, batch: tuple[np.ndarray, np.ndarray], *, training: bool) -> graph.Forward:
         masks = self._masks(len(batch[1])) if training else None

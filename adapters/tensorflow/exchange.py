@@ -109,11 +109,11 @@ class ParameterServer:
         """
         fed = dict(zip(self.values, gradients))
         fed[self.rate] = self.solver.learning_rate(int(self.number) - 1)
-        found: list[Any] = self.session.run(self.updated, fed)
-        *weights, self.number = found
+        results: list[Any] = self.session.run(self.updated, fed)
+        *weights, self.number = results
         self.sent += 1
         return weights
 
-    def told(self) -> str:
+    def describe_updates(self) -> str:
         """Return the update counts of this rank and of all ranks at its last exchange."""
         return f"{self.sent} of {self.number - 1} updates were this rank's"

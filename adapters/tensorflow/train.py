@@ -133,7 +133,7 @@ class TensorFlowTrainer:
             variable.assign(self.layouts[name].store(parameters[name]))
 
     def disable_sync(self) -> None:
-        self.exchanged = [self.server.told()] if self.server else self._collectives()
+        self.exchanged = [self.server.describe_updates()] if self.server else self._collectives()
         self.strategy = self.joined = self.server = None
         self._compile()
 
@@ -196,11 +196,11 @@ class TensorFlowTrainer:
         xla = self.options.kernel == "xla"
         compiled = partial(tf.function, autograph=False, jit_compile=xla)
         step = self._backward if self.server else self._train_step
-        self._train = compiled(self._together(step))
+        self._train = compiled(self._in_replica_context(step))
         self._test = compiled(self._test_step)
-        self._differentiate = compiled(self._together(self._backward))
+        self._differentiate = compiled(self._in_replica_context(self._backward))
 
-    def _together(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _in_replica_context(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` in the strategy's replica context, where ranks may reduce; alone, as it is."""
         if not self.strategy:
             return function

@@ -51,7 +51,7 @@ def _by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile:
             of.update(
                 {child.sequence_nr: layer for child in _below(event) if child.sequence_nr >= 0}
             )
-    update = other = 0.0
+    update = unattributed = 0.0
     for event in events:
         if event.cpu_parent is not None or event.name.startswith(_LAYER):
             continue
@@ -60,9 +60,9 @@ def _by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile:
         elif event.name.startswith(_UPDATE):
             update += seconds(event)
         else:
-            other += seconds(event)
+            unattributed += seconds(event)
     name = f"torch.profiler of PyTorch {torch.__version__}"
-    return Profile(name, dict(forward), dict(backward), update, other)
+    return Profile(name, dict(forward), dict(backward), update, unattributed)
 
 
 def _below(event: Any) -> Iterator[Any]:

@@ -170,13 +170,13 @@ GUARDS = (
     ),
     (
         "xfbench/environments/environment.py",
-        "return found if os.access(found.interpreter, os.X_OK) else None",
-        "return found",
+        "return environment if os.access(environment.interpreter, os.X_OK) else None",
+        "return environment",
         "environments/test_environment.py::test_damaged_environment_is_created_again",
     ),
     (
         "xfbench/environments/environment.py",
-        "if made != now:",
+        "if recorded_version != installed_version:",
         "if False:",
         "environments/test_environment.py::test_changed_packages_are_reported_by_name",
     ),

@@ -10,12 +10,12 @@ from xfbench.base.errors import UsageError
 from xfbench.data.encoding import build_picture, validate_label
 from xfbench.data.resumed import AppendedFile, first_bounds, sync_folder, truncate_file
 from xfbench.worker.formats.recordio import (
+    COMPLETE,
     FIRST,
     LAST,
     MAGIC,
     MAX_PART_BYTES,
     MIDDLE,
-    WHOLE,
     records,
 )
 from xfbench.worker.samples import Sample
@@ -67,7 +67,7 @@ def encode_record(data: bytes) -> bytes:
         else:
             position = data.find(MAGIC, position + 1)
     parts.append(data[start:])
-    kinds = [FIRST, *[MIDDLE] * (len(parts) - 2), LAST] if len(parts) > 1 else [WHOLE]
+    kinds = [FIRST, *[MIDDLE] * (len(parts) - 2), LAST] if len(parts) > 1 else [COMPLETE]
     return b"".join(
         MAGIC + struct.pack("<I", kind << 29 | len(part)) + part + bytes(-len(part) % 4)
         for kind, part in zip(kinds, parts, strict=True)

@@ -61,7 +61,7 @@ def make_data_set(
     report: Report = lambda *_: None,
     lock_timeout_s: float = 0,
 ) -> Manifest:
-    """Write the data set and return its manifest; `report` gets split, samples done and all samples.
+    """Write the data set and return its manifest; `report` gets split, samples done, their number.
 
     If another process writes the same data set, wait up to `lock_timeout_s` seconds and use its
     result. Raises UsageError if the target exists or the other process is not done by then, and

@@ -51,14 +51,14 @@ def ensure(name: str, tell: Callable[[str], None] = say) -> Path:
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(Path(f"{prefix}.lock"), "fetches the allocators", tell):
         if not library.is_file():
-            made = prefix.with_suffix(".part")
-            shutil.rmtree(made, ignore_errors=True)
+            partial_prefix = prefix.with_suffix(".part")
+            shutil.rmtree(partial_prefix, ignore_errors=True)
             try:
-                debian.create(_LOCK, _SUITE, made, lambda words: tell(f"{name}: {words}"))
+                debian.create(_LOCK, _SUITE, partial_prefix, lambda words: tell(f"{name}: {words}"))
                 shutil.rmtree(prefix, ignore_errors=True)
-                made.replace(prefix)
+                partial_prefix.replace(prefix)
             except (XfbenchError, OSError) as error:
-                shutil.rmtree(made, ignore_errors=True)
+                shutil.rmtree(partial_prefix, ignore_errors=True)
                 raise UnavailableError(str(error)) from error
     return library
 

@@ -85,26 +85,26 @@ def lock(packages: Sequence[str], suite: str) -> str:
             answer = apt("install", "--yes", "--no-install-recommends", "--print-uris", *packages)
         except processes.CommandError as error:
             raise UnavailableError(f"Debian {suite}: {error}") from error
-    found = []
+    lock_lines = []
     for match in re.finditer(r"^'\S+' (\S+)_(\S+)_\S+\.deb \d+ SHA256:(\w{64})$", answer, re.M):
         package = Package(match[1], unquote(match[2]), match[3])
         if package.name not in _LEFT_OUT:
-            found.append(f"{package.name}={package.version} sha256:{package.sha256}")
+            lock_lines.append(f"{package.name}={package.version} sha256:{package.sha256}")
     made_by = f"# python -m xfbench.environments.debian {suite} {' '.join(packages)}"
-    return "\n".join([made_by, *sorted(found)]) + "\n"
+    return "\n".join([made_by, *sorted(lock_lines)]) + "\n"
 
 
 def read_lock(lock: Path) -> list[Package]:
     """The packages of a lock. Raises UnavailableError for a line that is none."""
-    found = []
+    packages = []
     for number, line in enumerate(lock.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         match = re.fullmatch(r"([a-z0-9][a-z0-9+.-]+)=(\S+) sha256:([0-9a-f]{64})", line.strip())
         if match is None:
             raise UnavailableError(f"{lock}:{number}: not NAME=VERSION sha256:DIGEST")
-        found.append(Package(*match.groups()))
-    return found
+        packages.append(Package(*match.groups()))
+    return packages
 
 
 def unpack(archive: Path, prefix: Path) -> None:
@@ -124,14 +124,14 @@ def mirrors(folder: Path = Path("/etc/apt")) -> list[str]:
     if chosen := os.environ.get(_MIRROR_VARIABLE):
         return [chosen]
     files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
-    found: dict[str, None] = {}
+    addresses: dict[str, None] = {}
     for file in files:
         if file.is_file() and file.suffix in {".list", ".sources"}:
             text = file.read_text(encoding="utf-8", errors="replace")
-            found.update(
+            addresses.update(
                 dict.fromkeys(_one_line(text) if file.suffix == ".list" else _deb822(text))
             )
-    return list(found)
+    return list(addresses)
 
 
 def _one_line(text: str) -> Iterator[str]:

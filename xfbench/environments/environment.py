@@ -111,8 +111,8 @@ def ensure(
     if names := _modules(adapter, site):
         of_site = sites.load(site).modules
         loaded = modules.load_environment(of_site.init, of_site.path, names)
-        found = modules.find_interpreter(loaded, of_site.python)
-        return _inspected(adapter, "modules", found, found.parent.parent, loaded)
+        interpreter = modules.find_interpreter(loaded, of_site.python)
+        return _inspected(adapter, "modules", interpreter, interpreter.parent.parent, loaded)
     if adapter.environment.kind == "own":
         return _inspected(adapter, "own", Path(sys.executable), Path(sys.prefix))
     folder = _folder(adapter)
@@ -123,32 +123,36 @@ def ensure(
         shutil.rmtree(folder, ignore_errors=True)
         started = time.monotonic()
         try:
-            made = _make(adapter, folder, say)
+            environment = _make(adapter, folder, say)
         except (XfbenchError, OSError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise UnavailableError(_line(f"{adapter.name}: {error}")) from error
-        atomic_files.write(folder / _COMPLETE, json.dumps(_document(made), indent=1).encode())
-        say(f"{adapter.name} {made.version}: ready in {time.monotonic() - started:.0f} s")
-        return made
+        atomic_files.write(
+            folder / _COMPLETE, json.dumps(_document(environment), indent=1).encode()
+        )
+        say(f"{adapter.name} {environment.version}: ready in {time.monotonic() - started:.0f} s")
+        return environment
 
 
 def remove(adapter: Adapter) -> bool:
     """Delete the framework's environments, old ones too; whether there was one."""
-    found = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
-    for folder in found:
+    folders = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
+    for folder in folders:
         with locks.exclusive(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment"):
             shutil.rmtree(folder)
-    return bool(found)
+    return bool(folders)
 
 
 def existing() -> list[dict[str, Any]]:
     """The environments in the cache, as JSON values, each with its size in bytes."""
-    found = []
+    documents = []
     for complete in sorted(_root().glob(f"*/{_COMPLETE}")):
         files = (path.lstat() for path in complete.parent.rglob("*") if not path.is_dir())
-        if one := _read(complete):
-            found.append({**_document(one), "bytes": sum(status.st_size for status in files)})
-    return found
+        if environment := _read(complete):
+            documents.append(
+                {**_document(environment), "bytes": sum(status.st_size for status in files)}
+            )
+    return documents
 
 
 def plan(adapter: Adapter) -> str:
@@ -185,8 +189,8 @@ def _wheels_digest(adapter: Adapter) -> str:
     return digests.of_bytes((adapter.folder / wheels).read_bytes()) if wheels else ""
 
 
-def _document(found: Environment) -> dict[str, Any]:
-    return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(found).items()}
+def _document(environment: Environment) -> dict[str, Any]:
+    return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(environment).items()}
 
 
 def _read(complete: Path) -> Environment | None:
@@ -194,27 +198,27 @@ def _read(complete: Path) -> Environment | None:
     try:
         document = json.loads(complete.read_text(encoding="utf-8"))
         places = {key: Path(document[key]) for key in ("interpreter", "prefix")}
-        found = Environment(**{**document, **places})
+        environment = Environment(**{**document, **places})
     except (OSError, *WRONG):
         return None
-    return found if os.access(found.interpreter, os.X_OK) else None
+    return environment if os.access(environment.interpreter, os.X_OK) else None
 
 
-def _unchanged(found: Environment) -> Environment:
+def _unchanged(environment: Environment) -> Environment:
     """The same; raises UnavailableError where it has other packages than it was made with."""
-    folders = [str(one) for one in found.prefix.glob("lib/python3*/site-packages")]
-    if found.kind != "managed" or not folders:
-        return found
+    folders = [str(path) for path in environment.prefix.glob("lib/python3*/site-packages")]
+    if environment.kind != "managed" or not folders:
+        return environment
     there = observe.installed_packages(folders)
-    for name in sorted({*there, *found.packages}):
-        made, now = found.packages.get(name), there.get(name)
-        if made != now:
+    for name in sorted({*there, *environment.packages}):
+        recorded_version, installed_version = environment.packages.get(name), there.get(name)
+        if recorded_version != installed_version:
             raise UnavailableError(
-                f"{found.framework}: its environment is not as it was made: {name} was "
-                f"{made or 'not there'} and is {now or 'gone'}; `xfbench env remove "
-                f"{found.framework}`, and the next run makes it anew"
+                f"{environment.framework}: its environment is not as it was made: {name} was "
+                f"{recorded_version or 'not there'} and is {installed_version or 'gone'}; "
+                f"`xfbench env remove {environment.framework}`, and the next run makes it anew"
             )
-    return found
+    return environment
 
 
 def _make(adapter: Adapter, folder: Path, say: Say) -> Environment:
@@ -241,8 +245,8 @@ def _inspected(
     with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
         folder = Path(scratch)
         job, reply = folder / "job.json", folder / "reply.json"
-        asked = json.dumps({"action": "inspect", "module": adapter.module}).encode()
-        job.write_bytes(asked)
+        job_content = json.dumps({"action": "inspect", "module": adapter.module}).encode()
+        job.write_bytes(job_content)
         archive = worker_archive.worker_archive(adapter.name)
         try:
             processes.output(
@@ -251,7 +255,7 @@ def _inspected(
                 cwd=folder,
                 timeout=300,
             )
-            answer = read(reply, digests.of_bytes(asked))
+            answer = read(reply, digests.of_bytes(job_content))
             if answer["status"] == "ok":
                 return described_by(answer, draft)
         except (processes.CommandError, OSError, *WRONG) as error:
@@ -264,10 +268,12 @@ def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
 
     Raises KeyError where that is no such answer.
     """
-    known = {name: answer[name] for name in ("version", "python", "packages")}
-    if not isinstance(known["packages"], dict):
+    inspected_fields = {name: answer[name] for name in ("version", "python", "packages")}
+    if not isinstance(inspected_fields["packages"], dict):
         raise KeyError("packages")
-    return replace(draft, **known, digest=digests.of_json({"kind": draft.kind, **known}))
+    return replace(
+        draft, **inspected_fields, digest=digests.of_json({"kind": draft.kind, **inspected_fields})
+    )
 
 
 def _line(text: str) -> str:

@@ -46,18 +46,18 @@ def unpack(lock: Path, python: str, folder: Path, say: Callable[[str], None]) ->
 def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None]) -> None:
     """Build the environment in `folder`. Raises UnavailableError or CommandError, with reason."""
     uv, variables = find_uv_bin(), _variables()
-    wanted = adapter.environment.python
+    python_version = adapter.environment.python
     once = ", ".join(filter(None, ["once", adapter.environment.size]))
     say(f"{adapter.name}: installing {adapter.title} ({once})")
     try:
         processes.output(
-            [uv, "venv", "--quiet", "--no-project", "--python", wanted, str(folder)],
+            [uv, "venv", "--quiet", "--no-project", "--python", python_version, str(folder)],
             environment=variables,
             timeout=300,
         )
     except processes.CommandError as error:
         raise UnavailableError(
-            f"{adapter.title} needs Python {wanted}, and none was found: install it, "
+            f"{adapter.title} needs Python {python_version}, and none was found: install it, "
             f"or name an interpreter that has {adapter.title} with --python {adapter.name}=PATH"
         ) from error
     install = [

@@ -48,10 +48,10 @@ def frameworks() -> list[Framework]:
 def _look(described: adapter.Adapter) -> Framework:
     version = reason = None
     try:
-        found = environment.find(described)
-        state = "installed" if found else "available"
-        version = found.version if found else None
-        if not found:
+        installed_environment = environment.find(described)
+        state = "installed" if installed_environment else "available"
+        version = installed_environment.version if installed_environment else None
+        if not installed_environment:
             reason = _obstacle(described)
             state = "unavailable" if reason else state
     except UnavailableError as error:
@@ -66,10 +66,10 @@ def _look(described: adapter.Adapter) -> Framework:
         described.devices,
         described.precisions,
         described.strategies,
-        tuple(name for name, one in described.together.items() if one.asynchronous),
+        tuple(name for name, strategy in described.together.items() if strategy.asynchronous),
         {
-            name: {option: of.model_dump(mode="json") for option, of in one.options.items()}
-            for name, one in described.together.items()
+            name: {option: of.model_dump(mode="json") for option, of in strategy.options.items()}
+            for name, strategy in described.together.items()
         },
         described.checkpoint or None,
     )

@@ -79,7 +79,7 @@ class _Intake:
         self.is_new = is_new
         self._connection = connection
         self._worker = ThreadPoolExecutor(1)
-        self._taken: Future[None] | None = None
+        self._pending_insert: Future[None] | None = None
         self._notes: list[tuple[str, str, str | None, str]] = []
         self._clear()
 
@@ -110,12 +110,12 @@ class _Intake:
         self._wait()
         if self._copies:
             batch = self._contents, self._copies
-            self._taken = self._worker.submit(self._take, *batch, is_new=self.is_new)
+            self._pending_insert = self._worker.submit(self._take, *batch, is_new=self.is_new)
         self._clear()
 
     def _wait(self) -> None:
-        if self._taken:
-            self._taken.result()
+        if self._pending_insert:
+            self._pending_insert.result()
 
     def _take(self, contents: dict[str, str], copies: list[_CopyRow], *, is_new: bool) -> None:
         if not is_new:

@@ -28,28 +28,30 @@ CommandParser = Callable[[Sequence[str]], Mapping[str, Any]]
 _MAX_FILE_BYTES = 2**28  # bytes of a file that is looked into
 # Options that have to be as the records', with what they are where they are not given.
 _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
-    "workload": (lambda asked: asked.workload, None),
-    "framework": (lambda asked: asked.framework, None),
-    "kernel": (lambda asked: asked.kernel, None),
-    "device": (lambda asked: asked.device, "cpu"),
-    "precision": (lambda asked: asked.precision, "float32"),
-    "threads": (lambda asked: asked.threads, None),
-    "batch_size": (lambda asked: asked.fixed_batch_size, None),
-    "ranks": (lambda asked: asked.ranks, 1),
-    "nodes": (lambda asked: asked.nodes, 1),
-    "scaling": (lambda asked: asked.scaling, None),
-    "strategy": (lambda asked: asked.strategy if asked.ranks > 1 else None, None),
+    "workload": (lambda request: request.workload, None),
+    "framework": (lambda request: request.framework, None),
+    "kernel": (lambda request: request.kernel, None),
+    "device": (lambda request: request.device, "cpu"),
+    "precision": (lambda request: request.precision, "float32"),
+    "threads": (lambda request: request.threads, None),
+    "batch_size": (lambda request: request.fixed_batch_size, None),
+    "ranks": (lambda request: request.ranks, 1),
+    "nodes": (lambda request: request.nodes, 1),
+    "scaling": (lambda request: request.scaling, None),
+    "strategy": (lambda request: request.strategy if request.ranks > 1 else None, None),
     "data": (
-        lambda asked: f"{asked.data}-{asked.data_set.format}" if asked.data_set else asked.data,
+        lambda request: (
+            f"{request.data}-{request.data_set.format}" if request.data_set else request.data
+        ),
         None,
     ),
-    "warmup": (lambda asked: asked.warmup, None),
-    "steps": (lambda asked: asked.steps, None),
-    "epochs": (lambda asked: asked.epochs, None),
-    "checkpoints": (lambda asked: asked.checkpoints, 0),
+    "warmup": (lambda request: request.warmup, None),
+    "steps": (lambda request: request.steps, None),
+    "epochs": (lambda request: request.epochs, None),
+    "checkpoints": (lambda request: request.checkpoints, 0),
     **{name: (attrgetter(name), None) for name in SOLVER},
-    "memory_limit": (lambda asked: asked.memory_limit, None),
-    "allocator": (lambda asked: asked.allocator, None),
+    "memory_limit": (lambda request: request.memory_limit, None),
+    "allocator": (lambda request: request.allocator, None),
 }
 
 
@@ -164,7 +166,7 @@ def _audit_cells(
 
 
 def _age_key(records: Mapping[str, Record]) -> Callable[[str], tuple[str, str]]:
-    return lambda one: (records[one].created, one)
+    return lambda record_id: (records[record_id].created, record_id)
 
 
 def _command_error(

@@ -85,12 +85,12 @@ def _build_part(finding: Finding, answer: Answer, max_rows: int | None) -> Part:
         sentence=finding.sentence,
         claims=tuple(
             Claim(
-                judged.source,
-                judged.text,
-                None if judged.verdict == "cannot be told" else judged.verdict,
-                judged.why,
+                judged_claim.source,
+                judged_claim.text,
+                None if judged_claim.verdict == "cannot be told" else judged_claim.verdict,
+                judged_claim.why,
             )
-            for judged in finding.judged
+            for judged_claim in finding.judged
         ),
         figures=tuple(
             _shorten_figure(figure, max_rows) for figure in draw_figures(finding, answer.published)

@@ -80,12 +80,12 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     for finding in answer.findings:
         parts += [f"## {finding.title}", _one_line(finding.sentence)]
         parts += [
-            f"- {judged.source}: {judged.text}. "
-            f"Here it **{judged.verdict}**: {_one_line(judged.why)}."
-            if judged.verdict != "cannot be told"
-            else f"- {judged.source}: {judged.text}. Whether it holds here **cannot be told**: "
-            f"{_one_line(judged.why)}."
-            for judged in finding.judged
+            f"- {judged_claim.source}: {judged_claim.text}. "
+            f"Here it **{judged_claim.verdict}**: {_one_line(judged_claim.why)}."
+            if judged_claim.verdict != "cannot be told"
+            else f"- {judged_claim.source}: {judged_claim.text}. Whether it holds "
+            f"here **cannot be told**: {_one_line(judged_claim.why)}."
+            for judged_claim in finding.judged
         ]
         for figure in draw_figures(finding, answer.published):
             if remaining_names:

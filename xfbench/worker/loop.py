@@ -311,7 +311,7 @@ class _CheckpointSchedule:
 
 
 def _measure_communication(
-    series: _WindowSeries, moved: dict[str, Any], group: Group, timed: int
+    series: _WindowSeries, traffic: dict[str, Any], group: Group, timed: int
 ) -> dict[str, Any] | None:
     """Measure this rank's steps without synchronization, and return them with the bytes exchanged.
 
@@ -329,7 +329,7 @@ def _measure_communication(
     return {
         "compute_seconds": series.seconds[first:],
         "payload_bytes": sum(gradient.nbytes for gradient in gradients.values()),
-        **moved,
+        **traffic,
     }
 
 

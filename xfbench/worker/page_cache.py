@@ -111,8 +111,8 @@ def evict_again(before: EpochStart) -> EpochStart:
     """Evict again after all ranks have prepared. Each rank can only drop its own mapped pages."""
     if before.mode != "cold":
         return before
-    left = pages.evict(before.files)
-    return replace(before, resident=left, counters=pages.read_counters(before.files))
+    residency = pages.evict(before.files)
+    return replace(before, resident=residency, counters=pages.read_counters(before.files))
 
 
 def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
@@ -221,9 +221,11 @@ def _uncounted_reason(files: Sequence[Path]) -> str:
     largest = max(files, key=lambda path: path.stat().st_size, default=None)
     if largest is None or not largest.stat().st_size:
         return "there is nothing to read"
-    left = pages.evict([largest])
-    if left.resident_bytes:
-        return f"{left.resident_bytes} of {left.bytes} bytes of a file could not be evicted"
+    residency = pages.evict([largest])
+    if residency.resident_bytes:
+        return (
+            f"{residency.resident_bytes} of {residency.bytes} bytes of a file could not be evicted"
+        )
     before = pages.read_counters([largest])
     with largest.open("rb", buffering=0) as file:
         count = len(file.read(_TRIAL_BYTES))
@@ -232,5 +234,7 @@ def _uncounted_reason(files: Sequence[Path]) -> str:
         return "the system does not count what a process reads from storage"
     stored = min(count, pages.stored_bytes([largest]))
     if counted < (1 if _is_compressed([largest]) else (1 - TOLERANCE) * stored):
-        return left.reason or f"of {count} bytes not in memory, {counted} were counted when read"
+        return (
+            residency.reason or f"of {count} bytes not in memory, {counted} were counted when read"
+        )
     return ""

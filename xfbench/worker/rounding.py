@@ -26,7 +26,7 @@ def operand_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int
     diagonal[places] = [1 + 2.0**-place for place in places]
     identity = np.eye(SIZE, dtype=np.float32)
     products = product(np.diag(diagonal), identity), product(identity, np.diag(diagonal))
-    exact_bits = [[place for place in places if one[place, place] != 1] for one in products]
+    exact_bits = [[place for place in places if matrix[place, place] != 1] for matrix in products]
     return min(max(of_one, default=0) for of_one in exact_bits)
 
 

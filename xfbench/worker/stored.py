@@ -30,7 +30,7 @@ class DataFile:
         self.size = os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, length: int, description: str) -> bytes:
-        """Read `length` bytes from `offset`. If the file is shorter, the error has `description`."""
+        """Read `length` bytes from `offset`; `description` names them in the error if it fails."""
         if offset + length > self.size:
             raise self.damaged(
                 description,

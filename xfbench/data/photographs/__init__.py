@@ -64,6 +64,6 @@ def _cut(number: int) -> bytes:
     cut = photograph.resize((SIDE, SIDE), Image.Resampling.BICUBIC, box)
     if random.randint(2):
         cut = ImageOps.mirror(cut)
-    written = io.BytesIO()
-    cut.save(written, "jpeg", quality=int(random.randint(75, 96)))
-    return written.getvalue()
+    jpeg_file = io.BytesIO()
+    cut.save(jpeg_file, "jpeg", quality=int(random.randint(75, 96)))
+    return jpeg_file.getvalue()

@@ -18,7 +18,7 @@ from xfbench.worker.stored import DataFile, check_count, check_image, check_labe
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 MAX_PART_BYTES = 2**29 - 1
-WHOLE, FIRST, MIDDLE, LAST = range(4)
+COMPLETE, FIRST, MIDDLE, LAST = range(4)
 _IR_HEADER = struct.Struct("<IfQQ")
 
 
