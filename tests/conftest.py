@@ -11,12 +11,17 @@ from pathlib import Path
 
 import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
 import pytest
+from hypothesis import settings
 
 from tests import fake_framework, scheduler
 from xfbench.base import digests, paths
 from xfbench.records.facts import workload_facts
 from xfbench.records.record import Measurement, Observed, Record
 from xfbench.workloads import workloads
+
+# No test asserts how fast something is.
+settings.register_profile("xfbench", deadline=None)
+settings.load_profile("xfbench")
 
 pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(scheduler.make_scheduler)
 LARGE_FRAMEWORK = "ipex"  # its environment is too large to create for every change

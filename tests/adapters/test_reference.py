@@ -256,7 +256,7 @@ def _layers(draw: st.DrawFn, name: str, source: str, names: dict[str, Shape]) ->
     return ReLU(name, inputs)
 
 
-@settings(max_examples=80, deadline=None, derandomize=True)
+@settings(max_examples=80, derandomize=True)
 @given(network=_networks(), seed=st.integers(0, 1000))
 def test_gradients_of_random_networks_are_slopes_of_the_loss(network: Network, seed: int) -> None:
     problem = _problem(network, seed)
@@ -344,7 +344,7 @@ def _slow_lrn(layer: LRN, x: np.ndarray) -> np.ndarray:
     return y
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(network=_networks(), seed=st.integers(0, 1000))
 def test_outputs_match_loops_written_from_the_definitions(network: Network, seed: int) -> None:
     problem = _problem(network, seed)

@@ -25,7 +25,6 @@ def generated(count: int) -> list[Workload]:
         database=None,
         max_examples=20 * count,
         phases=[Phase.generate],
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )
     @given(networks())

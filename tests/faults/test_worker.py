@@ -153,7 +153,6 @@ def test_reply_with_any_value_anywhere_becomes_a_record(shared_launch, judge, ra
 
     @settings(
         max_examples=60,
-        deadline=None,
         derandomize=True,
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )

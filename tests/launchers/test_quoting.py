@@ -14,9 +14,7 @@ from xfbench.launchers import slurm
 
 SPECIAL_CHARACTERS = "\n\r\t '\"`$(){}[]<>|&;*?!#\\~%=-"
 ANY_TEXT = st.text(st.sampled_from(SPECIAL_CHARACTERS + "aZ9é"), min_size=1, max_size=20)
-QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 PRINT = ("printf", "%s\\0")
 
 

@@ -336,9 +336,7 @@ def open_records(store):
         yield lambda: (record_index, list(store.records()))
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_index_selects_the_same_records_as_the_conditions(open_records, data):
     record_index, records = open_records()

@@ -93,7 +93,7 @@ def any_samples(draw):
 
 @each_format
 @given(samples=any_samples())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_written_samples_are_read_back_unchanged(kind, samples):
     with tempfile.TemporaryDirectory() as folder:
         write_samples(kind, Path(folder), samples)
@@ -644,7 +644,6 @@ def test_writer_refuses_samples_the_format_cannot_store(kind, tmp_path):
 
 
 @given(st.binary(max_size=5000))
-@settings(deadline=None)
 def test_crc32c_matches_the_library(content):
     assert crc32c(content) == google_crc32c.value(content)
 
@@ -656,7 +655,6 @@ def test_crc32c_matches_the_library_for_long_input():
 
 
 @given(st.binary(max_size=60))
-@settings(deadline=None)
 def test_random_bytes_parse_or_are_malformed(content):
     try:
         for _, wire, start, end in fields(content, (0, len(content))):
