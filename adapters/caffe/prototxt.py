@@ -128,8 +128,9 @@ def solver_parameter(solver: Solver, net_path: str) -> str:
 def blob_names(network: xl.Network, dropout: str = "random") -> dict[str, str]:
     """The blob that holds "data" and each layer's output.
 
-    A ReLU, Dropout or BatchNorm writes over its input where nothing else reads that:
-    no layer that feeds one needs its own output again to go backward, but LRN.
+    A ReLU, Dropout or BatchNorm writes over its input where nothing else reads that. To go
+    backward, an LRN layer needs its output as it was, and a ReLU its output's signs, which
+    BatchNorm would change.
     """
     readers: dict[str, list[str]] = {}
     for layer in network.layers:
@@ -139,6 +140,7 @@ def blob_names(network: xl.Network, dropout: str = "random") -> dict[str, str]:
         layer.name for layer in network.layers if isinstance(layer, xl.LRN)
     }
     blobs = {"data": "data"}
+    relu_blobs = set()
     for layer in network.layers:
         source = layer.inputs[0]
         left_out = isinstance(layer, xl.Dropout) and dropout == "identity"
@@ -146,8 +148,11 @@ def blob_names(network: xl.Network, dropout: str = "random") -> dict[str, str]:
             isinstance(layer, _IN_PLACE)
             and source not in preserved_blobs
             and len(readers[source]) == 1
+            and not (isinstance(layer, xl.BatchNorm) and blobs[source] in relu_blobs)
         )
         blobs[layer.name] = blobs[source] if left_out or over else layer.name
+        if isinstance(layer, xl.ReLU):
+            relu_blobs.add(blobs[layer.name])
     return blobs
 
 

@@ -41,6 +41,22 @@ NORMED = Workload(
     "synthetic",
     "made up",
 )
+# Where an output may be written over its input: batch norm changes the signs of what it reads.
+RELU_NORM = replace(
+    NORMED,
+    network=xl.Network(
+        "relu-norm",
+        (3, 8, 8),
+        5,
+        (
+            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA),
+            xl.ReLU("relu", ("conv",)),
+            xl.BatchNorm("norm", ("relu",), eps=1e-5),
+            xl.InnerProduct("ip", ("norm",), 5, **_MSRA),
+            xl.SoftmaxLoss("loss", ("ip",)),
+        ),
+    ),
+)
 # Rates so small that the gradient stays what it was at first.
 WARM = replace(workloads()["lenet"], solver=Solver(1e-4, momentum=0.0, warmup=4))
 LARS = replace(workloads()["lenet"], solver=Solver(0.01, momentum=0.0, lars=0.02))
@@ -63,7 +79,7 @@ CROPPED = Workload(
 )
 WORKLOADS = {
     **workloads(),
-    **{"normed": NORMED, "warm": WARM, "lars": LARS, "cropped": CROPPED},
+    **{"normed": NORMED, "relu-norm": RELU_NORM, "warm": WARM, "lars": LARS, "cropped": CROPPED},
 }
 
 

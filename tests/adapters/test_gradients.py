@@ -20,7 +20,7 @@ from xfbench.workloads.initial import initial_parameters
 STEPS = {"lenet": 5, "convnet": 5}
 CASES = [
     Case("train", framework, workload, precision, steps=STEPS.get(workload, 1))
-    for workload in sorted(workloads())
+    for workload in (*sorted(workloads()), "relu-norm")
     for framework in FRAMEWORKS
     for precision in ("float32", "float64")
     if precision in adapter.load(framework).precisions
@@ -49,9 +49,9 @@ AVERAGED = [
 
 
 def tier(case):
-    """LeNet, ConvNet in float32 and `normed` are quick; the other small ones are deep."""
-    quick = ("lenet", "normed") if case.precision == "float64" else ("lenet", "normed", "convnet")
-    if case.workload in quick:
+    """LeNet, ConvNet in float32 and `relu-norm` are quick; the other small ones are deep."""
+    quick = ("lenet", "relu-norm")
+    if case.workload in quick or (case.workload, case.precision) == ("convnet", "float32"):
         return ()
     return pytest.mark.deep if case.workload in SMALL else pytest.mark.long
 
