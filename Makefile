@@ -93,10 +93,10 @@ types: $(VENV)/developed ## mypy --strict, on the installed package and from out
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --target build/outside .
 	cd build/outside && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --python-executable ../../$(BIN)/python --cache-dir ../../.mypy_cache -p xfbench
 
-schema: $(VENV)/installed ## Write docs/schema.md and xfbench/records/record.schema.json anew.
+schema: $(VENV)/installed ## Write docs/schema.md and xfbench/model/record.schema.json anew.
 	mkdir -p build
-	$(BIN)/python -m xfbench.records.schema > build/schema.md && mv build/schema.md docs/schema.md
-	$(BIN)/python -m xfbench.records.record > build/schema.json && mv build/schema.json xfbench/records/record.schema.json
+	$(BIN)/python -m xfbench.model.schema > build/schema.md && mv build/schema.md docs/schema.md
+	$(BIN)/python -m xfbench.model.record > build/schema.json && mv build/schema.json xfbench/model/record.schema.json
 
 environments: $(VENV)/installed ## Make every framework's environment now.
 	$(BIN)/xfbench env create caffe mxnet tensorflow torch

@@ -15,8 +15,8 @@ from hypothesis import settings
 
 from tests import fake_framework, scheduler
 from xfbench.base import digests, paths
-from xfbench.records.facts import workload_facts
-from xfbench.records.record import Measurement, Observed, Record
+from xfbench.model.facts import workload_facts
+from xfbench.model.record import Measurement, Observed, Record
 from xfbench.workloads import workloads
 
 # No test asserts how fast something is.

@@ -10,12 +10,12 @@ import pytest
 
 from tests.faults.driver import peaks
 from tests.remaining_processes import list_running
-from xfbench.adapter import load
 from xfbench.base import atomic_files, paths
 from xfbench.base.processes import Outcome
 from xfbench.environments import environment
 from xfbench.host import handover, roofline
-from xfbench.request import Cell
+from xfbench.model.adapter import load
+from xfbench.model.request import Cell
 from xfbench.results.store import Store
 from xfbench.running import canary, job, record_builder
 from xfbench.running.launch import LaunchContext

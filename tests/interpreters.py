@@ -1,8 +1,8 @@
 """Scripts in a framework's own interpreter, as a worker runs there."""
 
-from xfbench import adapter
 from xfbench.base import processes
 from xfbench.environments import environment
+from xfbench.model import adapter
 
 
 def run(framework, script, *arguments, folder, variables=None, limit=300):

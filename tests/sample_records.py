@@ -1,10 +1,10 @@
 """Records and certificates that are made after measured ones, for tests of what shows many."""
 
 from xfbench.base import digests
-from xfbench.equality.certificate import Certificate, Subject
 from xfbench.host import machine
-from xfbench.records import facts
-from xfbench.records.record import Record, Software
+from xfbench.model import facts
+from xfbench.model.certificate import Certificate, Subject
+from xfbench.model.record import Record, Software
 from xfbench.tuning.saved import Figure, Tuning
 from xfbench.workloads import workloads
 

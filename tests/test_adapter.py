@@ -4,8 +4,8 @@ import zipfile
 
 import pytest
 
-from xfbench import adapter
 from xfbench.base import errors
+from xfbench.model import adapter
 from xfbench.running import worker_archive
 
 BASE_CODE = "ONE = 1\n"

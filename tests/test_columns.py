@@ -4,7 +4,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from xfbench import adapter, cli
+from xfbench import cli
+from xfbench.model import adapter
 
 ROOT = Path(__file__).parents[1]
 ARCHIVE = ROOT / "docs" / "columns.tar.gz"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from xfbench import exchange
 from xfbench.base.errors import UsageError
-from xfbench.exchange import SINGLE_BUCKET, Bucket, Link
+from xfbench.model import communication_cost
+from xfbench.model.communication_cost import SINGLE_BUCKET, Bucket, Link
 from xfbench.workloads import workloads
 
 
@@ -34,29 +34,35 @@ def test_invalid_link_is_refused_with_an_example(text):
     ],
 )
 def test_exchange_time_follows_from_algorithm_and_ranks(algorithm, ranks, crossings, messages):
-    assert exchange.crossings_and_messages(algorithm, ranks) == (crossings, messages)
+    assert communication_cost.crossings_and_messages(algorithm, ranks) == (crossings, messages)
     link = Link(100.0, 0.25)
     expected = crossings * 1000 / 100 + messages * 0.25
-    assert exchange.exchange_seconds(algorithm, ranks, 1000, link) == expected
+    assert communication_cost.exchange_seconds(algorithm, ranks, 1000, link) == expected
 
 
 def test_parameter_servers_divide_the_traffic():
-    assert exchange.crossings_and_messages("server", 4, servers=2) == (4, 2)
+    assert communication_cost.crossings_and_messages("server", 4, servers=2) == (4, 2)
 
 
 def test_communication_at_the_end_is_fully_exposed():
-    assert exchange.exposed_seconds(SINGLE_BUCKET, 3.0, [2.0]) == 2.0
+    assert communication_cost.exposed_seconds(SINGLE_BUCKET, 3.0, [2.0]) == 2.0
 
 
 def test_overlapped_communication_is_exposed_only_in_part():
     buckets = (Bucket(0.9, 0.5), Bucket(0.1, 1.0))
-    assert exchange.exposed_seconds(buckets, 10.0, [4.0, 0.5]) == 0.5  # the first is over by then
-    assert exchange.exposed_seconds(buckets, 10.0, [7.0, 0.5]) == 2.5  # the second waits for it
-    assert exchange.exposed_seconds((Bucket(1.0, 0.5),), 10.0, [3.0]) == 0.0
+    assert (
+        communication_cost.exposed_seconds(buckets, 10.0, [4.0, 0.5]) == 0.5
+    )  # the first is over by then
+    assert (
+        communication_cost.exposed_seconds(buckets, 10.0, [7.0, 0.5]) == 2.5
+    )  # the second waits for it
+    assert communication_cost.exposed_seconds((Bucket(1.0, 0.5),), 10.0, [3.0]) == 0.0
 
 
 def test_lenet_buckets_send_inner_products_first():
-    buckets = exchange.gradient_buckets(workloads()["lenet"].network, 2**20, 25 * 2**20, 4)
+    buckets = communication_cost.gradient_buckets(
+        workloads()["lenet"].network, 2**20, 25 * 2**20, 4
+    )
     assert sum(bucket.share for bucket in buckets) == pytest.approx(1)
     parameters = 20 * 25 + 20 + 50 * 20 * 25 + 50
     assert [bucket.share for bucket in buckets] == pytest.approx(
@@ -71,7 +77,7 @@ def test_lenet_buckets_send_inner_products_first():
 
 @pytest.mark.parametrize("name", sorted(workloads()))
 def test_buckets_are_in_ready_order_and_cover_all_gradients(name):
-    buckets = exchange.gradient_buckets(workloads()[name].network, 2**20, 25 * 2**20, 4)
+    buckets = communication_cost.gradient_buckets(workloads()[name].network, 2**20, 25 * 2**20, 4)
     ready = [bucket.ready_share for bucket in buckets]
     assert ready == sorted(ready) and ready[-1] <= 1.0
     assert sum(bucket.share for bucket in buckets) == pytest.approx(1)

@@ -4,7 +4,7 @@ import pytest
 
 from xfbench import experiment
 from xfbench.base.errors import UsageError
-from xfbench.request import Protocol
+from xfbench.model.request import Protocol
 
 
 def cells_of(**settings):

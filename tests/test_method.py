@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from xfbench.analysis import leaderboard
-from xfbench.equality import certificate
-from xfbench.records.record import Conditions, Epoch, Limit
+from xfbench.model import certificate
+from xfbench.model.record import Conditions, Epoch, Limit
 from xfbench.results.store import Store
 
 FRAMEWORKS = {"torch": 0.010, "mxnet": 0.0101, "caffe": 0.025}

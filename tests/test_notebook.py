@@ -9,7 +9,7 @@ import pytest
 
 import xfbench
 from tests import command_runner
-from xfbench.request import Protocol
+from xfbench.model.request import Protocol
 from xfbench.results.store import Store
 
 

@@ -5,14 +5,14 @@ import json
 import pytest
 
 from tests import fake_framework
-from xfbench import adapter
 from xfbench.analysis.leaderboard import tables
 from xfbench.benchmarks import architectures
 from xfbench.benchmarks.replay import Replay
 from xfbench.environments import environment
-from xfbench.equality import certificate, certify
+from xfbench.equality import certify
 from xfbench.equality.verify import Verdict
 from xfbench.host import machine
+from xfbench.model import adapter, certificate
 from xfbench.results.store import Store
 from xfbench.running import canary
 from xfbench.workloads import workloads

@@ -14,10 +14,10 @@ from xfbench.analysis import best, comparison, series, statistics
 from xfbench.analysis.comparison import Side
 from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UsageError
-from xfbench.equality import certificate
 from xfbench.host.machine import describe
-from xfbench.records.provenance import unmeasured_source
-from xfbench.records.record import Record
+from xfbench.model import certificate
+from xfbench.model.provenance import unmeasured_source
+from xfbench.model.record import Record
 from xfbench.results import audit
 from xfbench.results.store import Store
 from xfbench.workloads import workloads

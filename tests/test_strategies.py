@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from xfbench import adapter, capabilities, experiment
+from xfbench import experiment
 from xfbench.analysis import leaderboard, statistics
 from xfbench.base.errors import UsageError
-from xfbench.equality import certificate
-from xfbench.equality.certificate import Subject
 from xfbench.equality.verify import Verifier
-from xfbench.records.record import Measurement, Record
-from xfbench.request import PreparedSet
+from xfbench.model import adapter, capabilities, certificate
+from xfbench.model.certificate import Subject
+from xfbench.model.record import Measurement, Record
+from xfbench.model.request import PreparedSet
+from xfbench.model.strategy import ASYNCHRONOUS
 from xfbench.running import job, ranks
 from xfbench.running.rank_communication import required_bytes
-from xfbench.strategy import ASYNCHRONOUS
 
 
 def cells(**settings):

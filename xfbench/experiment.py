@@ -18,16 +18,15 @@ from typing import Any, Literal
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench import adapter
 from xfbench.base import errors, paths, toml_files
 from xfbench.data import sets
 from xfbench.environments import allocators, environment
 from xfbench.host import machine, sites
 from xfbench.launchers.resources import LAUNCHERS
 from xfbench.matrix import Matrix
-from xfbench.request import Cell, Protocol
-from xfbench.running import training
-from xfbench.strategy import Value
+from xfbench.model import adapter, training
+from xfbench.model.request import Cell, Protocol
+from xfbench.model.strategy import Value
 from xfbench.studies.form import (
     SIZES,
     Analysis,

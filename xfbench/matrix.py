@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from xfbench.request import SOLVER
-from xfbench.strategy import Value
+from xfbench.model.request import SOLVER
+from xfbench.model.strategy import Value
 from xfbench.studies.form import Batches, BatchSearch, Bytes, Positive, Size
 
 

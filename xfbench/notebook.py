@@ -17,14 +17,14 @@ from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.analysis.leaderboard import Table
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError
-from xfbench.equality import certificate
-from xfbench.records.record import Record
+from xfbench.model import certificate
+from xfbench.model.record import Record
+from xfbench.model.strategy import Value
 from xfbench.results import exporting, index, lookup, ranked, selection
 from xfbench.results.selection import Condition
 from xfbench.results.store import Store, open_store
 from xfbench.running import progress, queued
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
-from xfbench.strategy import Value
 
 if TYPE_CHECKING:
     import pandas

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, experiment
+from xfbench import experiment
 from xfbench.base import errors
 from xfbench.matrix import Matrix
-from xfbench.plan import Plan
-from xfbench.request import Cell, Protocol
+from xfbench.model import adapter
+from xfbench.model.plan import Plan
+from xfbench.model.request import Cell, Protocol
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.scheduling import launch_order
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from xfbench.benchmarks.architectures import Architecture
     from xfbench.benchmarks.replay import Replay
-    from xfbench.request import Cell
+    from xfbench.model.request import Cell
     from xfbench.running.launch import LaunchContext
 
 _PARAMETERS = ("workload", "framework", "kernel", "device", "threads")

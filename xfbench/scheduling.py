@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from xfbench.request import Cell, Protocol, Request
+from xfbench.model.request import Cell, Protocol, Request
 
 
 def launch_order(cells: Iterable[tuple[Cell, Protocol]], seed: int = 0) -> list[Request]:

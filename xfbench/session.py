@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from xfbench.analysis import statistics
-from xfbench.records.record import Record
-from xfbench.request import Cell, Protocol, Request
+from xfbench.model.record import Record
+from xfbench.model.request import Cell, Protocol, Request
 from xfbench.running.launch import LaunchContext, launch
 
 

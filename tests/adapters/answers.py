@@ -9,9 +9,9 @@ import pytest
 
 from tests.adapters import data_sets
 from tests.adapters.cases import WORKLOADS, Case
-from xfbench import adapter
 from xfbench.base import processes
 from xfbench.environments import environment
+from xfbench.model import adapter
 from xfbench.running import worker_archive
 
 INSIDE = Path(__file__).parent / "inside.py"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from xfbench import adapter
 from xfbench.equality.blocks import NOISE
+from xfbench.model import adapter
 from xfbench.workloads import Pixels, Workload, workloads
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver

@@ -9,7 +9,8 @@ import pytest
 from tests.adapters import data_sets
 from tests.adapters.answers import Answers, collected
 from tests.adapters.reference import Reference
-from xfbench import adapter, experiment
+from xfbench import experiment
+from xfbench.model import adapter
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.scheduling import launch_order

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.adapters.cases import FRAMEWORKS, Case, parametrize
-from xfbench import adapter
+from xfbench.model import adapter
 
 ALL = (*FRAMEWORKS, "reference")
 CASES = [

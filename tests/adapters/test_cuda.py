@@ -3,8 +3,9 @@
 import pytest
 
 from tests.adapters.cases import Case, parametrize
-from xfbench import adapter, capabilities, experiment
+from xfbench import experiment
 from xfbench.host import machine
+from xfbench.model import adapter, capabilities
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.scheduling import launch_order

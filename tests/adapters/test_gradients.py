@@ -9,9 +9,9 @@ import pytest
 from tests.adapters.cases import FRAMEWORKS, SMALL, WORKLOADS, Case, parametrize
 from tests.adapters.inside import distance
 from tests.adapters.reference import training
-from xfbench import adapter
 from xfbench.environments import environment
 from xfbench.experiment import cells, matrix
+from xfbench.model import adapter
 from xfbench.running import tracing
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters

@@ -6,8 +6,8 @@ import subprocess
 import pytest
 
 from tests.adapters.cases import FRAMEWORKS, Case, parametrize
-from xfbench import adapter
 from xfbench.host import machine
+from xfbench.model import adapter
 
 pytestmark = pytest.mark.deep
 KERNELS = [

@@ -5,12 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from xfbench import adapter
 from xfbench.analysis import leaderboard
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
 from xfbench.host import machine
 from xfbench.layout import tables
+from xfbench.model import adapter
 from xfbench.running import validity
 
 pytestmark = pytest.mark.deep

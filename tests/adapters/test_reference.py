@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xfbench import adapter
 from xfbench.adapters.reference import graph, train
+from xfbench.model import adapter
 from xfbench.running import worker_archive
 from xfbench.worker import loop
 from xfbench.worker.protocol import Group, Options

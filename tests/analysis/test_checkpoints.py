@@ -7,15 +7,16 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from xfbench import adapter, capabilities, experiment
+from xfbench import experiment
 from xfbench.analysis.checkpoints import checkpoint_costs
 from xfbench.analysis.comparison import Side, compare
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.base import digests, errors
-from xfbench.equality.certificate import certified_fields
 from xfbench.layout import tables
-from xfbench.records.record import Checkpoints, Record
-from xfbench.request import Request
+from xfbench.model import adapter, capabilities
+from xfbench.model.certificate import certified_fields
+from xfbench.model.record import Checkpoints, Record
+from xfbench.model.request import Request
 from xfbench.results.store import Store
 from xfbench.running import job
 

@@ -4,7 +4,7 @@ import pytest
 
 from xfbench.analysis import communication, leaderboard
 from xfbench.layout import tables
-from xfbench.records.record import Communication
+from xfbench.model.record import Communication
 from xfbench.running import rank_communication
 
 

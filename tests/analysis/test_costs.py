@@ -3,7 +3,7 @@
 import pytest
 
 from xfbench.analysis.costs import costs
-from xfbench.records.record import Epoch
+from xfbench.model.record import Epoch
 
 
 def build_epochs(*accuracies):

@@ -15,8 +15,8 @@ from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.analysis.statistics import Interval
 from xfbench.host.machine import describe
 from xfbench.layout import tables
-from xfbench.records.provenance import impossible_number
-from xfbench.records.record import Checkpoints, Epoch, Limit
+from xfbench.model.provenance import impossible_number
+from xfbench.model.record import Checkpoints, Epoch, Limit
 
 
 def uncertified_tables(records):

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from xfbench import exchange
 from xfbench.analysis import prediction, series
 from xfbench.base.errors import UsageError
-from xfbench.exchange import Link
-from xfbench.records.record import Communication
+from xfbench.model import communication_cost
+from xfbench.model.communication_cost import Link
+from xfbench.model.record import Communication
 
 LINK = Link(125e6, 25e-6)
 COMPUTING_S, STEPS = 0.05, 60
@@ -18,7 +18,7 @@ PAYLOAD_BYTES = 431080 * 4
 
 def true_step_seconds(ranks):
     """Seconds of a step of 8 images on each of so many ranks: LeNet, a ring, nothing hidden."""
-    return COMPUTING_S + exchange.exchange_seconds("ring", ranks, PAYLOAD_BYTES, LINK)
+    return COMPUTING_S + communication_cost.exchange_seconds("ring", ranks, PAYLOAD_BYTES, LINK)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def launches(record):
                 noise_factor = float(np.exp(random.normal(0, noise)))
                 size = images if scaling == "weak" else images // ranks
                 computing_s = COMPUTING_S * size / 8
-                exposed_s = exchange.exchange_seconds("ring", ranks, PAYLOAD_BYTES, LINK)
+                exposed_s = communication_cost.exchange_seconds("ring", ranks, PAYLOAD_BYTES, LINK)
                 step_s = noise_factor * (computing_s + exposed_s)
                 communication = Communication(
                     strategy="mirrored",
@@ -106,7 +106,9 @@ def test_intervals_cover_the_truth_and_widen_with_distance(launches):
 
 def test_strong_scaling_prediction_divides_the_images(launches):
     fit = fit_records(launches([1, 2, 4], noise=0.0, images=64, scaling="strong"))
-    step_s = COMPUTING_S * 2 / 8 + exchange.exchange_seconds("ring", 32, PAYLOAD_BYTES, LINK)
+    step_s = COMPUTING_S * 2 / 8 + communication_cost.exchange_seconds(
+        "ring", 32, PAYLOAD_BYTES, LINK
+    )
     assert fit.predict(32).images_per_second.value == pytest.approx(64 / step_s, rel=0.1)
     with pytest.raises(UsageError, match="64 images cannot be shared evenly by 48 ranks"):
         fit.predict(48)
@@ -185,7 +187,7 @@ def test_strategy_options_determine_the_overlap_buckets(record):
         return single_series.buckets
 
     assert [round(bucket.share, 2) for bucket in overlap_buckets()] == [0.94, 0.06]
-    assert overlap_buckets(overlap="off") == exchange.SINGLE_BUCKET
+    assert overlap_buckets(overlap="off") == communication_cost.SINGLE_BUCKET
     assert len(overlap_buckets(bucket_size=20_000)) > 2
 
 

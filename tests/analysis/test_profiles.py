@@ -9,7 +9,7 @@ import pytest
 from tests.sample_records import vary_record
 from xfbench.analysis import leaderboard, profiles
 from xfbench.layout import profile_tables
-from xfbench.records.record import Limit
+from xfbench.model.record import Limit
 from xfbench.report import profiles as pictures
 from xfbench.report.figures import MOST_BARS
 

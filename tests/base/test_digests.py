@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from xfbench.base import digests
-from xfbench.records import sealed
+from xfbench.model import sealed
 
 NUMBERS = st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(

@@ -5,10 +5,10 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from xfbench import adapter
 from xfbench.base import processes
 from xfbench.environments import environment
-from xfbench.request import Request
+from xfbench.model import adapter
+from xfbench.model.request import Request
 from xfbench.running import job, worker_archive
 
 

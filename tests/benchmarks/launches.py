@@ -18,7 +18,7 @@ import numpy as np
 from tabulate import tabulate
 
 from xfbench.analysis import statistics
-from xfbench.request import Protocol
+from xfbench.model.request import Protocol
 from xfbench.results.store import Store
 
 SMALL_SAMPLE = 5

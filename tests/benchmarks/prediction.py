@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.cluster import namespaces, shaping, slurm
-from xfbench import adapter
 from xfbench.analysis import prediction, series
 from xfbench.environments import environment
+from xfbench.model import adapter
 from xfbench.results.store import Store
 from xfbench.running import canary
 

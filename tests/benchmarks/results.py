@@ -23,9 +23,9 @@ import rfc8785
 
 from xfbench.base import digests
 from xfbench.host.machine import describe
-from xfbench.records.facts import workload_facts
-from xfbench.records.record import Limit, Measurement, Observed, Record, Software
-from xfbench.request import Cell
+from xfbench.model.facts import workload_facts
+from xfbench.model.record import Limit, Measurement, Observed, Record, Software
+from xfbench.model.request import Cell
 from xfbench.results import pack
 from xfbench.workloads import workloads
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import launches
-from xfbench.records.record import Conditions
+from xfbench.model.record import Conditions
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from statistics import geometric_mean
 import pytest
 
 from tests.benchmarks import tune
-from xfbench.records.record import Conditions
+from xfbench.model.record import Conditions
 
 STARTUP, STEPS, BLOCKS = 2.0, 20, 8
 

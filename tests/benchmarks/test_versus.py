@@ -3,7 +3,7 @@
 import pytest
 
 from tests.benchmarks import versus
-from xfbench import adapter
+from xfbench.model import adapter
 
 NATIVE_LOOPS = {
     "caffe": "the solver's step, MPI_Allreduce",

@@ -33,9 +33,9 @@ from xfbench.analysis import statistics
 from xfbench.analysis.statistics import Launches
 from xfbench.cli.options import FRAMEWORKS, parse_list, positive_int
 from xfbench.host import handover, machine
-from xfbench.plan import Plan
-from xfbench.records.machines import machine_class
-from xfbench.request import Cell, Protocol
+from xfbench.model.machines import machine_class
+from xfbench.model.plan import Plan
+from xfbench.model.request import Cell, Protocol
 from xfbench.results import lookup
 from xfbench.results.store import Store
 from xfbench.running import progress

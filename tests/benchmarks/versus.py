@@ -21,9 +21,9 @@ import numpy as np
 from tabulate import tabulate
 
 from tests.benchmarks import inside
-from xfbench import adapter
 from xfbench.analysis import statistics
 from xfbench.host import handover, machine
+from xfbench.model import adapter
 from xfbench.worker import distance
 
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}

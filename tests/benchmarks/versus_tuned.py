@@ -20,14 +20,14 @@ from tabulate import tabulate
 
 from tests.benchmarks import inside
 from tests.benchmarks.versus import BATCHES, ROUNDS, nearest_latency_s
-from xfbench import adapter
 from xfbench.analysis import statistics
 from xfbench.analysis.statistics import Launches
 from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.host import handover, machine
-from xfbench.records.machines import machine_class
-from xfbench.records.record import Record
+from xfbench.model import adapter
+from xfbench.model.machines import machine_class
+from xfbench.model.record import Record
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from xfbench import published
-from xfbench.records.elsewhere import About, Citation, Figure
-from xfbench.records.record import Record
+from xfbench.model.external_record import About, Citation, Figure
+from xfbench.model.record import Record
 from xfbench.results.store import Store
 
 

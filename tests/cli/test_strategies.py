@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from xfbench import exchange
+from xfbench.model import communication_cost
 from xfbench.workloads import workloads
 
 SMALL = "--workload lenet --ranks 2 --scaling weak --batch-size 16 --threads 1 --steps 6"
@@ -94,7 +94,9 @@ def test_ddp_has_the_buckets_that_predict_expects(measure, options, limits, hook
     record, _, _ = measure(f"--framework torch --no-verify --strategy-options {options}")
     [exchange_text] = record["observed"]["exchange"]
     sizes = exchange_text.partition("buckets of ")[2].partition(" bytes")[0].split(",")
-    expected = exchange.gradient_buckets(workloads()["lenet"].network, *limits, value_bytes=4)
+    expected = communication_cost.gradient_buckets(
+        workloads()["lenet"].network, *limits, value_bytes=4
+    )
     assert [int(size) for size in sizes] == [
         round(bucket.share * 4 * 431080) for bucket in expected
     ]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cluster.conftest import XFBENCH
-from xfbench.records.features import FEATURES
+from xfbench.model.features import FEATURES
 
 pytestmark = pytest.mark.deep
 

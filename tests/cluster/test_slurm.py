@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.conftest import XFBENCH, left_running, records
 from tests.fake_framework import SLOW
-from xfbench import adapter
+from xfbench.model import adapter
 
 
 @pytest.mark.deep

@@ -2,9 +2,9 @@
 
 import pytest
 
-from xfbench import adapter
 from xfbench.data import sets, sources, writing
 from xfbench.data.manifest import Preprocessing
+from xfbench.model import adapter
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests

@@ -13,9 +13,9 @@ import pytest
 from tests.data import sample_sets
 from tests.data.sample_sets import HEIGHT, LABELS, WIDTH
 from tests.data.tasks import Task
-from xfbench import adapter
 from xfbench.base import processes
 from xfbench.environments import environment
+from xfbench.model import adapter
 from xfbench.worker import pictures
 from xfbench.worker.formats import lmdb, recordio, tfrecord
 

@@ -14,9 +14,9 @@ from PIL import Image
 from tests import command_runner
 from tests.data.conftest import encode_idx
 from tests.docs import commands
-from xfbench import adapter
 from xfbench.base import paths
 from xfbench.environments import environment
+from xfbench.model import adapter
 from xfbench.results.store import Store
 
 

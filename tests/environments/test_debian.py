@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from xfbench import adapter
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import debian
+from xfbench.model import adapter
 
 CAFFE = adapter.load("caffe").folder / "requirements.lock"
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests import temporary_mounts
 from tests.remaining_processes import list_running, wait_for
-from xfbench import adapter
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import environment, installer, inventory
+from xfbench.model import adapter
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ import pytest
 from tests.sample_records import SOFTWARE, build_certificate
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, tables
 from xfbench.base import digests
-from xfbench.equality import certificate, certify
-from xfbench.equality.certificate import CertificateError, Subject, certified_fields
+from xfbench.equality import certify
 from xfbench.host.machine import describe
 from xfbench.layout.tables import to_text
+from xfbench.model import certificate
+from xfbench.model.certificate import CertificateError, Subject, certified_fields
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from tests.test_architecture import MODULES, find_names, has_prefix
-from xfbench import adapter
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.equality import jobs
+from xfbench.model import adapter
 from xfbench.studies import media
 from xfbench.worker import checkpoint
 from xfbench.workloads import workloads

@@ -12,8 +12,8 @@ import pytest
 from tests import temporary_mounts
 from tests.faults.driver import command
 from xfbench.base.errors import UsageError
-from xfbench.equality import certificate
-from xfbench.records.sealed import MAX_DOCUMENT_BYTES
+from xfbench.model import certificate
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES
 from xfbench.results import audit, index, lookup
 from xfbench.results.store import Store
 

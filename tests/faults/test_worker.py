@@ -18,9 +18,9 @@ from tests.faults.driver import command as command_line
 from tests.remaining_processes import list_running, wait_for
 from xfbench.base import processes, safe_read
 from xfbench.host import machine
-from xfbench.records.record import Record
+from xfbench.model import worker_reply
+from xfbench.model.record import Record
 from xfbench.results.store import Store
-from xfbench.running import reply
 
 
 def test_long_output_keeps_its_beginning_and_end(launch):
@@ -90,23 +90,23 @@ REPLIES = {
 def test_invalid_reply_is_reported_in_one_line(tmp_path, kind):
     content, words = REPLIES[kind]
     (tmp_path / "reply.json").write_bytes(content)
-    with pytest.raises(reply.ReplyError, match=words) as told:
-        reply.read(tmp_path / "reply.json", JOB)
+    with pytest.raises(worker_reply.ReplyError, match=words) as told:
+        worker_reply.read(tmp_path / "reply.json", JOB)
     assert len(str(told.value)) < 600 and "\n" not in str(told.value)
 
 
 def test_oversized_reply_is_not_read(tmp_path):
     with (tmp_path / "reply.json").open("wb") as file:
-        file.truncate(reply.LONGEST + 1)  # a hole, which takes no room
-    with pytest.raises(reply.ReplyError, match="longer than 256 MiB"):
-        reply.read(tmp_path / "reply.json", JOB)
+        file.truncate(worker_reply.LONGEST + 1)  # a hole, which takes no room
+    with pytest.raises(worker_reply.ReplyError, match="longer than 256 MiB"):
+        worker_reply.read(tmp_path / "reply.json", JOB)
 
 
 def test_reason_is_a_single_line_of_at_most_500_characters(tmp_path):
     reason = "no\nsuch\r\n operator " + "x" * 10**6
     document = {"job": JOB, "status": "failed", "reason": reason}
     (tmp_path / "reply.json").write_text(json.dumps(document))
-    found = reply.read(tmp_path / "reply.json", JOB)["reason"]
+    found = worker_reply.read(tmp_path / "reply.json", JOB)["reason"]
     assert found.startswith("no such operator xx") and len(found) == 500
 
 

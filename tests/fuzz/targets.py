@@ -20,18 +20,17 @@ from unittest import mock
 
 import numpy as np
 
-from xfbench import adapter, experiment
+from xfbench import experiment
 from xfbench.analysis import leaderboard, series
 from xfbench.base import digests, errors
 from xfbench.data import encoding, lmdb, recordio, sources, tfrecord
-from xfbench.equality.certificate import Certificate
 from xfbench.host import sites
 from xfbench.layout import tables
-from xfbench.records import provenance
-from xfbench.records.record import Record
+from xfbench.model import adapter, provenance, worker_reply
+from xfbench.model.certificate import Certificate
+from xfbench.model.record import Record
 from xfbench.report import page
 from xfbench.results import archive, importers, listing
-from xfbench.running import reply
 from xfbench.tuning.saved import Tuning
 from xfbench.worker import pictures, prepared
 from xfbench.worker.crc32c import crc32c
@@ -275,7 +274,7 @@ TARGETS = {
     "certificate": Target(Certificate.read, WORDS, read_real_documents("certificates/")),
     "tuning": Target(Tuning.read, WORDS, [b'{"schema": "xfbench.tuning/1", "id": "sha256:1"}']),
     "reply": Target(
-        as_bytes_reader("reply.json", lambda path: reply.read(path, REPLY["job"])),
+        as_bytes_reader("reply.json", lambda path: worker_reply.read(path, REPLY["job"])),
         WORDS,
         [json.dumps(REPLY).encode()],
     ),

@@ -23,17 +23,17 @@ import typer
 
 import xfbench
 from tests.golden import archives, form
-from xfbench import adapter, cli, experiment, plugin
+from xfbench import cli, experiment, plugin
 from xfbench.analysis import best, comparison
 from xfbench.benchmarks import architectures
 from xfbench.data import manifest
 from xfbench.environments import allocators
-from xfbench.equality import certificate, plants, verdicts
+from xfbench.equality import plants, verdicts
 from xfbench.host import roofline, sites
 from xfbench.launchers.resources import LAUNCHERS
 from xfbench.layout import tables
+from xfbench.model import adapter, certificate, features, record, schema
 from xfbench.published import Source
-from xfbench.records import features, record, schema
 from xfbench.results import selection
 from xfbench.studies import answer
 from xfbench.tuning import saved, space

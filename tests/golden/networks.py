@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from xfbench.records.facts import workload_facts
+from xfbench.model.facts import workload_facts
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
 

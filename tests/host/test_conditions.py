@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from xfbench.host import conditions, doctor
-from xfbench.records.record import Competitor, Conditions
+from xfbench.model.record import Competitor, Conditions
 from xfbench.worker import cgroup
 
 pytestmark = pytest.mark.alone

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from xfbench.host import conditions, handover
-from xfbench.records.record import Conditions
+from xfbench.model.record import Conditions
 from xfbench.worker import distance, observe, pingpong
 from xfbench.worker.handover import CoreLatencyProbe
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests import temporary_mounts
 from xfbench.host import media
-from xfbench.records.record import Medium, ReadRound, Reads, Record, Storage
+from xfbench.model.record import Medium, ReadRound, Reads, Record, Storage
 from xfbench.worker import mounts, page_cache
 
 MIB = 2**20

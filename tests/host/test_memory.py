@@ -2,12 +2,12 @@
 
 import pytest
 
-from xfbench import adapter
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.base.processes import Outcome
 from xfbench.environments import environment
 from xfbench.experiment import cells, matrix
 from xfbench.host import memory
+from xfbench.model import adapter
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests

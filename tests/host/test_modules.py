@@ -5,10 +5,10 @@ import sys
 import pytest
 
 from tests.cluster import slurm
-from xfbench import adapter
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
 from xfbench.host import modules, sites
+from xfbench.model import adapter
 
 INIT = "/usr/share/lmod/lmod/init/bash"
 

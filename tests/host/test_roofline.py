@@ -6,7 +6,7 @@ import pytest
 
 from xfbench.analysis.statistics import launch_throughput
 from xfbench.host import roofline
-from xfbench.records.record import Limit
+from xfbench.model.record import Limit
 
 THREADS = 1
 

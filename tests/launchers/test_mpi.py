@@ -17,11 +17,11 @@ from tests.cluster.conftest import left_running, watched
 from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, death_code
 from tests.faults.driver import command
 from tests.remaining_processes import wait_for
-from xfbench import adapter
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
 from xfbench.launchers import mpi
-from xfbench.plan import Plan
+from xfbench.model import adapter
+from xfbench.model.plan import Plan
 from xfbench.running import dry
 
 

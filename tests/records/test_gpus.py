@@ -7,8 +7,8 @@ import pytest
 
 from tests import nvml
 from xfbench.host import conditions, machine
-from xfbench.records import gpus
-from xfbench.records.gpus import Gpu
+from xfbench.model import gpus
+from xfbench.model.gpus import Gpu
 
 FREE = Gpu(
     name="a GPU",

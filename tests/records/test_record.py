@@ -7,14 +7,14 @@ import pytest
 from pydantic import ValidationError
 
 from xfbench.base import digests, paths
-from xfbench.records.record import Record, json_schema
+from xfbench.model.record import Record, json_schema
 from xfbench.results.store import Store
 
-SCHEMA_FILE = paths.package_folder("xfbench.records") / "record.schema.json"
+SCHEMA_FILE = paths.package_folder("xfbench.model") / "record.schema.json"
 
 
 def test_schema_file_is_generated_from_the_models():
-    """Renew with: python -m xfbench.records.record > xfbench/records/record.schema.json."""
+    """Renew with: python -m xfbench.model.record > xfbench/model/record.schema.json."""
     assert json.loads(SCHEMA_FILE.read_text()) == json_schema()
 
 

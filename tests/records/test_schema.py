@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from xfbench.records import schema
+from xfbench.model import schema
 from xfbench.results import selection
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ def test_every_field_has_a_meaning():
         if not schema.field_meaning(model, name)
     ]
     assert undocumented_fields == [], (
-        "say it in the class's docstring, or in xfbench/records/meanings.toml"
+        "say it in the class's docstring, or in xfbench/model/meanings.toml"
     )
 
 

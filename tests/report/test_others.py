@@ -7,9 +7,9 @@ import pytest
 from tests.sample_records import certify_records, vary_record
 from xfbench import published
 from xfbench.analysis.leaderboard import tables
-from xfbench.records.elsewhere import About, Citation, Figure
-from xfbench.records.facts import workload_facts
-from xfbench.records.record import Record
+from xfbench.model.external_record import About, Citation, Figure
+from xfbench.model.facts import workload_facts
+from xfbench.model.record import Record
 from xfbench.report import content, efficiency, external_data, svg
 from xfbench.workloads import workloads
 

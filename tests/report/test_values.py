@@ -10,10 +10,10 @@ import pytest
 from tests import command_runner
 from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import tables
-from xfbench.records.record import Epoch
+from xfbench.model.record import Epoch
+from xfbench.model.request import Cell
 from xfbench.report import content, figures, repeat, svg
 from xfbench.report.sentences import build_summary
-from xfbench.request import Cell
 
 
 def drawn(records, certificates, title):

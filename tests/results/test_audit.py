@@ -7,9 +7,9 @@ import pytest
 from tests.sample_records import SOFTWARE, build_certificate
 from xfbench.base import digests
 from xfbench.base.errors import UsageError
-from xfbench.equality.certificate import Subject
 from xfbench.host.machine import describe
-from xfbench.records.record import Limit, Record
+from xfbench.model.certificate import Subject
+from xfbench.model.record import Limit, Record
 from xfbench.results import archive, audit
 from xfbench.results.store import Store
 

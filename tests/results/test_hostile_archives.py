@@ -19,8 +19,8 @@ import pytest
 from tests.results.test_audit import make_certified_record
 from xfbench.analysis import leaderboard
 from xfbench.base import digests
-from xfbench.equality import certificate
 from xfbench.layout import tables
+from xfbench.model import certificate
 from xfbench.results import archive
 from xfbench.results.archive import ArchiveError
 from xfbench.results.store import Store

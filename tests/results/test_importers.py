@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from xfbench.base.errors import UsageError
-from xfbench.records.record import Record, json_schema
+from xfbench.model.record import Record, json_schema
 from xfbench.results import audit, importers
 from xfbench.results.store import Store
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from xfbench.records.sealed import EditedError
+from xfbench.model.sealed import EditedError
 from xfbench.results import pack
 from xfbench.results.store import Store
 

@@ -10,8 +10,8 @@ from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.cli.options import parse_run_command
 from xfbench.host.machine import describe
-from xfbench.records.elsewhere import About, Figure
-from xfbench.records.record import Citation, Record
+from xfbench.model.external_record import About, Figure
+from xfbench.model.record import Citation, Record
 from xfbench.results import audit, submission
 from xfbench.results.store import Store, open_store
 

@@ -10,13 +10,13 @@ import archspec.cpu
 import pytest
 from archspec.cpu import detect
 
-from xfbench import adapter, experiment
+from xfbench import experiment
 from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
-from xfbench.equality import certificate
 from xfbench.host import machine
-from xfbench.plan import Plan
+from xfbench.model import adapter, certificate
+from xfbench.model.plan import Plan
 from xfbench.results.store import Store
 from xfbench.running import carry
 from xfbench.scheduling import launch_order

@@ -12,9 +12,9 @@ from xfbench.analysis import leaderboard, statistics
 from xfbench.base.errors import UnavailableError
 from xfbench.host import sites
 from xfbench.launchers import mpi
-from xfbench.plan import Plan
-from xfbench.records.features import FEATURES, GROUP_OF
-from xfbench.request import Protocol
+from xfbench.model.features import FEATURES, GROUP_OF
+from xfbench.model.plan import Plan
+from xfbench.model.request import Protocol
 from xfbench.running import probing, queued
 
 OWN = "Trainer.parameters = lambda self: {'a': np.array([self.rank])}"

@@ -6,7 +6,7 @@ from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.host import sites
 from xfbench.launchers import slurm
-from xfbench.plan import Plan
+from xfbench.model.plan import Plan
 from xfbench.results.store import Store
 from xfbench.running import queued
 from xfbench.scheduling import launch_order

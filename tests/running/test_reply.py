@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench.running import reply
+from xfbench.model import worker_reply
 
 JOB = "sha256:11"
 LARGEST = 2**53 - 1
@@ -22,10 +22,10 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("number", [LARGEST, -LARGEST])
 def test_the_largest_whole_numbers_of_a_float64_are_read(file, number):
-    assert reply.read(file(number), JOB)["bytes"] == number
+    assert worker_reply.read(file(number), JOB)["bytes"] == number
 
 
 @pytest.mark.parametrize("number", [LARGEST + 1, -LARGEST - 1, 2**53 + 1, -(2**53) - 1])
 def test_a_whole_number_beyond_float64_is_refused(file, number):
-    with pytest.raises(reply.ReplyError, match="not whole"):
-        reply.read(file(number), JOB)
+    with pytest.raises(worker_reply.ReplyError, match="not whole"):
+        worker_reply.read(file(number), JOB)

@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from tests import fake_framework
-from xfbench import adapter
 from xfbench.host import roofline
-from xfbench.request import Protocol
+from xfbench.model import adapter
+from xfbench.model.request import Protocol
 from xfbench.results import lookup
 from xfbench.results.store import Store
 from xfbench.running import job

@@ -6,13 +6,13 @@ from tests.equality.test_certificate import SOFTWARE, certified
 from xfbench import experiment
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
-from xfbench.equality import cases, certificate
-from xfbench.equality.certificate import certified_fields
+from xfbench.equality import cases
 from xfbench.host.machine import describe
-from xfbench.records.facts import workload_facts
+from xfbench.model import certificate, training
+from xfbench.model.certificate import certified_fields
+from xfbench.model.facts import workload_facts
+from xfbench.model.request import SOLVER
 from xfbench.report import repeat
-from xfbench.request import SOLVER
-from xfbench.running import training
 from xfbench.workloads import workload_from_json, workloads
 
 DIGITS = 1437  # images that are trained on

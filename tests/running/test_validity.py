@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from xfbench.records.record import Checkpoints, EpochReading, Medium, ReaderCheck, Storage
+from xfbench.model.record import Checkpoints, EpochReading, Medium, ReaderCheck, Storage
 from xfbench.running import validity
 from xfbench.running.canary import Expected
 

@@ -1,4 +1,4 @@
-"""What xfbench.exchange says of an all-reduce, beside what SimGrid simulates, message by message.
+"""Times that `communication_cost` gives an all-reduce, beside those that SimGrid simulates.
 
 SimGrid runs real code of MPI libraries: Casanova, Giersch, Legrand, Quinson and Suter,
 "Versatile, scalable, and accurate simulation of distributed applications and platforms", 2014.
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests import debian
-from xfbench import exchange
-from xfbench.exchange import Link
+from xfbench.model import communication_cost
+from xfbench.model.communication_cost import Link
 
 PACKAGES = ["libsimgrid-dev", "gcc"]
 PLATFORM = """<?xml version='1.0'?>
@@ -71,7 +71,9 @@ MEGABYTES_4 = 4 * 2**20
 @pytest.mark.parametrize("ranks", [4, 12, 64, 256])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_model_matches_the_simulated_all_reduce(simulate, algorithm, ranks, link):
-    predicted_seconds = exchange.exchange_seconds(algorithm, ranks, MEGABYTES_4, LINKS[link])
+    predicted_seconds = communication_cost.exchange_seconds(
+        algorithm, ranks, MEGABYTES_4, LINKS[link]
+    )
     # SimGrid lets acknowledgements take a twentieth of the way back.
     assert predicted_seconds == pytest.approx(
         simulate(algorithm, ranks, MEGABYTES_4, LINKS[link]), rel=0.1
@@ -82,7 +84,7 @@ def test_model_matches_the_simulated_all_reduce(simulate, algorithm, ranks, link
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_model_matches_the_simulated_all_reduce_of_1024_ranks(simulate, algorithm):
     link = LINKS["1 Gbit/s"]
-    predicted_seconds = exchange.exchange_seconds(algorithm, 1024, MEGABYTES_4, link)
+    predicted_seconds = communication_cost.exchange_seconds(algorithm, 1024, MEGABYTES_4, link)
     assert predicted_seconds == pytest.approx(simulate(algorithm, 1024, MEGABYTES_4, link), rel=0.1)
 
 
@@ -90,5 +92,5 @@ def test_model_matches_the_simulated_all_reduce_of_1024_ranks(simulate, algorith
 def test_ring_and_halving_times_differ(simulate):
     """So that the tests above can fail: on 256 ranks and small messages they are far apart."""
     link = LINKS["1 Gbit/s"]
-    ring = exchange.exchange_seconds("ring", 256, 2**18, link)
+    ring = communication_cost.exchange_seconds("ring", 256, 2**18, link)
     assert ring > 2 * simulate("halving", 256, 2**18, link)

@@ -5,9 +5,9 @@ import pytest
 from tests.equality.test_certificate import SOFTWARE
 from xfbench import experiment
 from xfbench.base import digests
-from xfbench.equality.certificate import Certificate
 from xfbench.host.machine import describe
-from xfbench.records.record import Epoch
+from xfbench.model.certificate import Certificate
+from xfbench.model.record import Epoch
 from xfbench.studies import answer
 
 

@@ -289,7 +289,7 @@ def test_fullest_size_is_inferred_from_the_records(study, launched):
 
 def test_cell_without_a_result_is_listed_with_its_reason(study, launched, record):
     made = study({"name": "values"}, matrix={"threads": [1, 2]})
-    from xfbench.records.record import Record
+    from xfbench.model.record import Record
 
     asked = record(threads=2).request
     refused = Record.make(

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from xfbench import experiment
 from xfbench.base.errors import UsageError
-from xfbench.plan import Plan
-from xfbench.request import Protocol
+from xfbench.model.plan import Plan
+from xfbench.model.request import Protocol
 from xfbench.studies import answer, batch_search
 from xfbench.studies.batch_search import CellSearch, Trial
 from xfbench.studies.form import BatchSearch
@@ -39,7 +39,7 @@ def sought(line, trial):
 
 @given(st.integers(4, 10**6), st.sampled_from([1 / 4, 1 / 16, 1 / 32]))
 def test_search_finds_the_largest_batch_to_the_resolution(capacity, within):
-    from xfbench.request import Cell
+    from xfbench.model.request import Cell
 
     one = Cell(
         framework="reference", environment="own", workload="lenet", kernel="numpy", threads=1,

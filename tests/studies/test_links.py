@@ -3,7 +3,7 @@
 import pytest
 
 from tests.analysis.test_communication import link
-from xfbench.records.record import Communication
+from xfbench.model.record import Communication
 
 DEVICE = {**link("nvlink", "0", 4e6), "node": 0}
 NETWORK = {**link("network", "eth0", 3e6), "node": 0, "bits_per_second": 1e9}

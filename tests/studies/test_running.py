@@ -5,7 +5,7 @@ import pytest
 from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.host import sites
-from xfbench.records.record import Conditions
+from xfbench.model.record import Conditions
 from xfbench.studies import media, running
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.sample_records import vary_record
 from xfbench.host import handover
-from xfbench.records.record import Conditions
+from xfbench.model.record import Conditions
 from xfbench.tuning import repeating
 from xfbench.worker import distance
 

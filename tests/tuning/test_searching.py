@@ -9,7 +9,7 @@ import pytest
 
 from tests.sample_records import vary_record
 from xfbench.base.errors import UnavailableError
-from xfbench.records.record import Conditions
+from xfbench.model.record import Conditions
 from xfbench.results.store import Store
 from xfbench.tuning import searching
 from xfbench.tuning.halving import Rung, halve

@@ -2,10 +2,10 @@
 
 import pytest
 
-from xfbench import adapter
 from xfbench.base.errors import UsageError
 from xfbench.environments.allocators import NAMES
 from xfbench.host import machine
+from xfbench.model import adapter
 from xfbench.tuning.space import (
     SETTING_FIELDS,
     SpaceRequest,

@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 
 from tests import sample_records
-from xfbench import adapter, plan_builder
+from xfbench import plan_builder
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.host import machine
-from xfbench.request import Protocol
+from xfbench.model import adapter
+from xfbench.model.request import Protocol
 from xfbench.tuning.saved import read_folder
 from xfbench.tuning.using import apply_tuning, build_adjustment
 

@@ -11,7 +11,7 @@ from tests.fake_trainer import FakeTrainer
 from xfbench.analysis import statistics
 from xfbench.data import sources, writing
 from xfbench.data.manifest import Preprocessing
-from xfbench.records.record import Measurement
+from xfbench.model.record import Measurement
 from xfbench.worker import loop
 from xfbench.worker.input import open_data_set
 from xfbench.workloads import workloads

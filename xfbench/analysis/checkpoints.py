@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xfbench.records.record import Checkpoints, Record
+from xfbench.model.record import Checkpoints, Record
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xfbench.records.record import Communication, Record
-from xfbench.request import Request
+from xfbench.model.record import Communication, Record
+from xfbench.model.request import Request
 from xfbench.worker.input import images_per_epoch
 from xfbench.workloads import workloads
 

@@ -18,14 +18,14 @@ from xfbench.analysis.statistics import Comparison, Launches
 from xfbench.base import errors
 from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
-from xfbench.equality import certificate
-from xfbench.records.machines import machine_class
-from xfbench.records.provenance import trusted_record
-from xfbench.records.record import Record
-from xfbench.request import SOLVER, Cell, describe_solver_setting
+from xfbench.model import certificate
+from xfbench.model.machines import machine_class
+from xfbench.model.provenance import trusted_record
+from xfbench.model.record import Record
+from xfbench.model.request import SOLVER, Cell, describe_solver_setting
+from xfbench.model.strategy import format_options
 from xfbench.results import index, selection
 from xfbench.results.store import Store, WarningHandler, open_store
-from xfbench.strategy import format_options
 
 _REQUEST_FIELDS = tuple(Cell.model_fields)
 FIELDS = (*_REQUEST_FIELDS, "machine", "revision", "results")

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 
 
 @dataclass(frozen=True)

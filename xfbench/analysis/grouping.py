@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from xfbench.records.machines import machine_class
-from xfbench.records.provenance import trusted_record
-from xfbench.records.record import Record
-from xfbench.request import Request
+from xfbench.model.machines import machine_class
+from xfbench.model.provenance import trusted_record
+from xfbench.model.record import Record
+from xfbench.model.request import Request
 
 # Fields that are the same in all records of a row.
 PARTITION_FIELDS = (

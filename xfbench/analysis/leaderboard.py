@@ -31,12 +31,12 @@ from xfbench.analysis.statistics import (
     outliers,
     spread_interval,
 )
-from xfbench.equality.certificate import Certificate, coverage_error
 from xfbench.host.roofline import record_peak_share
-from xfbench.records.provenance import unmeasured_source
-from xfbench.records.record import Record, is_asynchronous
-from xfbench.request import Request
-from xfbench.strategy import ASYNCHRONOUS, Value
+from xfbench.model.certificate import Certificate, coverage_error
+from xfbench.model.provenance import unmeasured_source
+from xfbench.model.record import Record, is_asynchronous
+from xfbench.model.request import Request
+from xfbench.model.strategy import ASYNCHRONOUS, Value
 
 Certificates = Mapping[str, Certificate | str]
 TARGET_ACCURACY = 0.95

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xfbench.analysis.statistics import Launches
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 
 
 def seconds_to_loss(record: Record, loss: float) -> float | None:

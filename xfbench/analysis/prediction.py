@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import scipy  # its parts are loaded where they are used: tables predict nothing
 
-from xfbench import exchange
 from xfbench.analysis import statistics
 from xfbench.analysis.series import Launch, Series
 from xfbench.base.errors import UsageError
-from xfbench.exchange import Link
+from xfbench.model import communication_cost
+from xfbench.model.communication_cost import Link
 
 _DRAWS = 400
 _MIN_EXCHANGE_S = 1e-12  # seconds that all gradients take at the least
@@ -278,11 +278,14 @@ def _fit_link(
         + slower
     )
     crossings, messages = np.asarray(
-        [exchange.crossings_and_messages(series.algorithm, n, series.servers) for n in ranks]
+        [
+            communication_cost.crossings_and_messages(series.algorithm, n, series.servers)
+            for n in ranks
+        ]
     ).T
     prior_latency = perturbation.prior_latency()
     # Seconds of all gradients, and of a message.
-    if series.buckets == exchange.SINGLE_BUCKET:
+    if series.buckets == communication_cost.SINGLE_BUCKET:
         rows = np.stack([crossings, messages], axis=1) / deviations[:, None]
         rows = np.vstack([rows, [0.0, 1 / _LATENCY_DEVIATION_S]])
         targets = np.append(exposed_seconds / deviations, prior_latency / _LATENCY_DEVIATION_S)
@@ -314,12 +317,12 @@ def _fit_link(
 
 def _exposed_seconds(series: Series, ranks: int, computing: float, link: Link) -> float:
     bucket_seconds = [
-        exchange.exchange_seconds(
+        communication_cost.exchange_seconds(
             series.algorithm, ranks, bucket.share * series.payload_bytes, link, series.servers
         )
         for bucket in series.buckets
     ]
-    return exchange.exposed_seconds(series.buckets, computing, bucket_seconds)
+    return communication_cost.exposed_seconds(series.buckets, computing, bucket_seconds)
 
 
 def _build_figure(value: float, draws: Sequence[float]) -> Figure:

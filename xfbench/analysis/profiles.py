@@ -12,8 +12,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xfbench.records import facts
-from xfbench.records.record import Measurement, Record
+from xfbench.model import facts
+from xfbench.model.record import Measurement, Record
 from xfbench.workloads import WorkloadError, workloads
 from xfbench.workloads.layers import Network
 

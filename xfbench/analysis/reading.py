@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 
 
 def pixels_off(records: Iterable[Record]) -> int | None:

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xfbench import adapter, exchange
 from xfbench.analysis import statistics
 from xfbench.base.errors import UsageError
-from xfbench.exchange import Algorithm, Bucket
-from xfbench.records.machines import machine_class
-from xfbench.records.record import Record, is_asynchronous
-from xfbench.request import Request
-from xfbench.strategy import Strategy, Value
+from xfbench.model import adapter, communication_cost
+from xfbench.model.communication_cost import Algorithm, Bucket
+from xfbench.model.machines import machine_class
+from xfbench.model.record import Record, is_asynchronous
+from xfbench.model.request import Request
+from xfbench.model.strategy import Strategy, Value
 from xfbench.workloads import workloads
 from xfbench.workloads.layers import Network
 
@@ -162,8 +162,8 @@ def _buckets(
     size = options.get("bucket_size")
     sizes = (size, size) if isinstance(size, int) else strategy.buckets
     if strategy.buckets is None or sizes is None or options.get("overlap") == "off":
-        return exchange.SINGLE_BUCKET
-    return exchange.gradient_buckets(network, *sizes, gradient_bytes)
+        return communication_cost.SINGLE_BUCKET
+    return communication_cost.gradient_buckets(network, *sizes, gradient_bytes)
 
 
 def _build_launch(record: Record) -> Launch:

@@ -16,7 +16,7 @@ from typing import Any
 from xfbench.analysis import best, statistics
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.statistics import Interval
-from xfbench.strategy import Value
+from xfbench.model.strategy import Value
 
 DEFAULT_BY = ("framework",)
 NOT_MEASURED = "not measured"

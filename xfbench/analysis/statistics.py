@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from xfbench.records.record import Measurement, Record
-from xfbench.request import Request
+from xfbench.model.record import Measurement, Record
+from xfbench.model.request import Request
 from xfbench.worker.steady import steady_from
 
 # One value per launch, by the block it ran in: (launch number, how often that came before).

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # imported where it is run: a plain `pytest` collects this fi
     from pytest_benchmark.fixture import BenchmarkFixture
 
     from xfbench.benchmarks.replay import Replay
-    from xfbench.request import Cell
+    from xfbench.model.request import Cell
     from xfbench.running.launch import LaunchContext
 
 

@@ -27,9 +27,9 @@ def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
     \b
     xfbench env create torch mxnet
     """
-    from xfbench import adapter
     from xfbench.base.errors import UnavailableError
     from xfbench.environments import environment
+    from xfbench.model import adapter
 
     adapters = [adapter.load(name) for name in frameworks]
     has_failed = False
@@ -81,8 +81,8 @@ def list_(as_json: JsonOption = False) -> None:
 @app.command()
 def remove(frameworks: _Names, dry_run: DryRunOption = False) -> None:
     """Delete the environments of these frameworks; the next run creates them again."""
-    from xfbench import adapter
     from xfbench.environments import environment
+    from xfbench.model import adapter
 
     for framework in [adapter.load(name) for name in frameworks]:
         if dry_run:

@@ -78,8 +78,8 @@ def leaderboard(
     from xfbench.analysis import best, slowdown
     from xfbench.analysis import leaderboard as boards
     from xfbench.base import errors, paths
-    from xfbench.equality import certificate
     from xfbench.layout import external_figures, profile_tables, slowdown_tables, tables
+    from xfbench.model import certificate
     from xfbench.results import index, ranked, selection
     from xfbench.results.store import open_store
     from xfbench.workloads import workloads

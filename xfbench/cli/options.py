@@ -145,7 +145,7 @@ def parse_fraction(text: str) -> float:
 
 def parse_size(text: str | None, option: str) -> int | None:
     """Parse a size such as 8GB or 512MiB in bytes. Raises UsageError that names the option."""
-    from xfbench.strategy import parse_size
+    from xfbench.model.strategy import parse_size
 
     try:
         return None if text is None else parse_size(text)

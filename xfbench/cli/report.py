@@ -26,7 +26,7 @@ def report(
     """
     from xfbench import published as literature
     from xfbench.base import atomic_files, errors, paths
-    from xfbench.equality import certificate
+    from xfbench.model import certificate
     from xfbench.report import page
     from xfbench.results import index, selection
     from xfbench.results.store import open_store

@@ -35,9 +35,9 @@ from xfbench.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from xfbench.plan import Plan
+    from xfbench.model.plan import Plan
+    from xfbench.model.record import Record
     from xfbench.plan_builder import Adjustment
-    from xfbench.records.record import Record
     from xfbench.results.store import Store
     from xfbench.running.queued import Jobs
 
@@ -291,7 +291,7 @@ def run(
     """
     from xfbench import plan_builder
     from xfbench.base import errors, paths
-    from xfbench.plan import Plan
+    from xfbench.model.plan import Plan
     from xfbench.results import lookup
     from xfbench.results.store import Store
     from xfbench.running import queued

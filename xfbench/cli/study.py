@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from xfbench.experiment import Experiment
-    from xfbench.plan import Plan
-    from xfbench.records.record import Record
-    from xfbench.request import Cell, Request
+    from xfbench.model.plan import Plan
+    from xfbench.model.record import Record
+    from xfbench.model.request import Cell, Request
     from xfbench.results.store import Store
     from xfbench.studies.answer import Answer
     from xfbench.studies.batch_search import CellSearch
@@ -337,7 +337,7 @@ def _print_plan(
 
     Cells of batch-size searches are unknown, so their starting points are printed.
     """
-    from xfbench import capabilities
+    from xfbench.model import capabilities
     from xfbench.studies import media, running
 
     estimate = running.estimate_duration(requests, store.records() if store.folder.is_dir() else ())

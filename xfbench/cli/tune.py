@@ -117,7 +117,7 @@ def tune(
     """
     from xfbench.base import errors, paths
     from xfbench.host import doctor
-    from xfbench.request import Protocol
+    from xfbench.model.request import Protocol
     from xfbench.results.store import Store
     from xfbench.tuning import searching, space
 

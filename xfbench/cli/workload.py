@@ -118,6 +118,6 @@ def _load_workload(name: str) -> Any:
 
 
 def _describe_workload(name: str) -> dict[str, Any]:
-    from xfbench.records import facts
+    from xfbench.model import facts
 
     return facts.describe_workload(_load_workload(name))

@@ -9,7 +9,7 @@ from typing import Any
 from xfbench.base import errors, paths
 from xfbench.data.manifest import Manifest
 from xfbench.host import media
-from xfbench.request import PreparedSet
+from xfbench.model.request import PreparedSet
 from xfbench.worker.formats import Damaged
 
 BUILT_IN = ("digits", "synthetic")

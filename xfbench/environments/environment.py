@@ -20,13 +20,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from xfbench.adapter import Adapter
 from xfbench.base import atomic_files, digests, locks, paths, processes
 from xfbench.base.errors import UnavailableError, XfbenchError
 from xfbench.environments import debian, installer
 from xfbench.host import modules, sites
+from xfbench.model.adapter import Adapter
+from xfbench.model.worker_reply import WRONG, read
 from xfbench.running import worker_archive
-from xfbench.running.reply import WRONG, read
 from xfbench.worker import observe
 
 _COMPLETE = "environment.json"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from xfbench.adapter import Adapter
 from xfbench.base import processes
 from xfbench.base.errors import UnavailableError
+from xfbench.model.adapter import Adapter
 
 # pip's name of a setting, and uv's variable for the same thing.
 _PASSED_ON = {

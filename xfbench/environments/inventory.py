@@ -12,10 +12,10 @@ from typing import Any
 
 from uv import find_uv_bin
 
-from xfbench import adapter
 from xfbench.base import processes
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
+from xfbench.model import adapter
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 from xfbench.base import digests
 from xfbench.equality.blocks import NOISE, cut_into_blocks, isolate_layer
-from xfbench.equality.certificate import SAFETY
 from xfbench.equality.scaled import scale_weights
-from xfbench.request import Request
-from xfbench.running import training
+from xfbench.model import training
+from xfbench.model.certificate import SAFETY
+from xfbench.model.request import Request
 from xfbench.workloads import Workload, workloads
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver

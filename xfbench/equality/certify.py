@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from xfbench import adapter, capabilities
 from xfbench.base import atomic_files, paths
 from xfbench.environments.environment import Environment
-from xfbench.equality import certificate
-from xfbench.equality.certificate import (
+from xfbench.equality.jobs import CheckError
+from xfbench.equality.verify import Verdict, Verifier, unverifiable_reason
+from xfbench.host import machine
+from xfbench.model import adapter, capabilities, certificate, facts, training
+from xfbench.model.certificate import (
     SAFETY,
     Certificate,
     CertificateError,
     Subject,
     certified_fields,
 )
-from xfbench.equality.jobs import CheckError
-from xfbench.equality.verify import Verdict, Verifier, unverifiable_reason
-from xfbench.host import machine
-from xfbench.records import facts
-from xfbench.records.record import Machine
-from xfbench.request import Request
-from xfbench.running import training
+from xfbench.model.record import Machine
+from xfbench.model.request import Request
 from xfbench.running.launch import LaunchContext
 
 _SEED = 0

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from xfbench.equality.cases import Case
-from xfbench.equality.certificate import SAFETY
 from xfbench.equality.oracle import Expected
+from xfbench.model.certificate import SAFETY
 
 # Rounding of the result itself, in units of float32: draws may by chance hit the truth.
 _RESULT_ULPS = 32.0

@@ -12,15 +12,16 @@ from typing import Any
 
 from tabulate import tabulate
 
-from xfbench import adapter, experiment
+from xfbench import experiment
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
 from xfbench.equality import certify
-from xfbench.equality.certificate import Certificate
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
-from xfbench.request import Request
-from xfbench.strategy import format_options
+from xfbench.model import adapter
+from xfbench.model.certificate import Certificate
+from xfbench.model.request import Request
+from xfbench.model.strategy import format_options
 from xfbench.workloads import workloads
 
 FORMATS = ("text", "markdown")

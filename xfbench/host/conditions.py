@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from xfbench.host import handover, machine
-from xfbench.records import gpus
-from xfbench.records.record import Competitor, Conditions, Record
+from xfbench.model import gpus
+from xfbench.model.record import Competitor, Conditions, Record
 from xfbench.worker import cgroup, distance
 
 _CPUS = Path("/sys/devices/system/cpu")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from xfbench.base import atomic_files, digests, paths, processes
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 from xfbench.worker import pingpong, system_files
 
 _MAX_LATENCIES = 1000  # as many as a search measures

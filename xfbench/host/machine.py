@@ -17,7 +17,7 @@ import archspec.cpu
 from archspec.cpu import detect
 
 from xfbench.base import processes
-from xfbench.records.record import Machine
+from xfbench.model.record import Machine
 from xfbench.worker import host
 
 _MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")

@@ -15,7 +15,7 @@ from tabulate import tabulate
 
 from xfbench.analysis.statistics import Interval, median_interval
 from xfbench.base.errors import XfbenchError
-from xfbench.records.record import Medium, ReadRound, Reads
+from xfbench.model.record import Medium, ReadRound, Reads
 from xfbench.worker import mounts, pages, reading
 from xfbench.worker.page_cache import TOLERANCE
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from xfbench.base.processes import Outcome
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 from xfbench.worker import cgroup, memory
 
 # Of what is available, for the driver, for libraries' own pages, and for what others do meanwhile.

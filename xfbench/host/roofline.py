@@ -30,8 +30,8 @@ import threadpoolctl
 from xfbench.analysis.statistics import launch_throughput
 from xfbench.base import atomic_files, digests, paths, processes
 from xfbench.base.errors import XfbenchError
-from xfbench.records.record import Limit, Record, WorkloadFacts
-from xfbench.request import Request
+from xfbench.model.record import Limit, Record, WorkloadFacts
+from xfbench.model.request import Request
 from xfbench.worker import host, system_files
 
 _SECONDS = 0.4  # of each kind of try

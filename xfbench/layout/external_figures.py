@@ -15,9 +15,9 @@ from typing import Any
 
 from xfbench.analysis.leaderboard import Table
 from xfbench.layout import formats, tables
-from xfbench.records.elsewhere import About, Figure
-from xfbench.records.provenance import unmeasured_source
-from xfbench.records.record import Record
+from xfbench.model.external_record import About, Figure
+from xfbench.model.provenance import unmeasured_source
+from xfbench.model.record import Record
 from xfbench.results import selection
 from xfbench.results.index import Index
 

@@ -13,7 +13,7 @@ from xfbench.analysis.slowdown import NOT_MEASURED, Entry, Line, Slowdown
 from xfbench.analysis.statistics import Interval
 from xfbench.layout import formats
 from xfbench.layout.tables import SELECTION_NOTE, format_speed
-from xfbench.records.record import Status
+from xfbench.model.record import Status
 
 _REASON_WORDS = {status for status in get_args(Status) if status != "ok"} | {NOT_MEASURED}
 

@@ -15,7 +15,7 @@ from xfbench.analysis.prediction import Point
 from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.statistics import Interval
 from xfbench.layout import formats
-from xfbench.strategy import format_options
+from xfbench.model.strategy import format_options
 
 SELECTION_NOTE = (
     "The best of several was chosen by the same launches, which makes it look a little faster than "

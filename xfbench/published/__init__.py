@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from xfbench.base import paths
-from xfbench.records.elsewhere import About, Citation, Figure
-from xfbench.records.record import Record
-from xfbench.records.sealed import DocumentPart
+from xfbench.model.external_record import About, Citation, Figure
+from xfbench.model.record import Record
+from xfbench.model.sealed import DocumentPart
 
 
 class _PrintedFigure(Figure):

@@ -13,12 +13,12 @@ from xfbench.analysis.leaderboard import Certificates, Row, Table
 from xfbench.analysis.leaderboard import tables as leaderboards
 from xfbench.analysis.statistics import is_steady, launch_throughput
 from xfbench.base.version import __version__
-from xfbench.equality.certificate import Certificate
 from xfbench.host import conditions
 from xfbench.layout import tables
-from xfbench.records.machines import machine_class
-from xfbench.records.provenance import trusted_record, unmeasured_source
-from xfbench.records.record import Machine, Record
+from xfbench.model.certificate import Certificate
+from xfbench.model.machines import machine_class
+from xfbench.model.provenance import trusted_record, unmeasured_source
+from xfbench.model.record import Machine, Record
 from xfbench.report import efficiency, external_data, figures, learned, profiles, repeat
 from xfbench.report.external_data import ExternalFigures
 from xfbench.report.figures import Figure

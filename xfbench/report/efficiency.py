@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.layout import external_figures
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 from xfbench.report.figures import (
     MOST_LINES,
     MOST_NAMED,

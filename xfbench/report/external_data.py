@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xfbench.base import terminal_text
 from xfbench.layout import external_figures
 from xfbench.layout.external_figures import FigureText
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 
 MAX_ROWS = 200  # of a group
 _MAX_REFERENCE_LENGTH = 600  # characters of a reference

@@ -14,7 +14,7 @@ from typing import Any
 
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.layout import tables
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 
 MOST_LINES, MOST_BARS, MOST_STEPS = 8, 20, 60
 MOST_NAMED = 6  # lines or bars whose values a description says

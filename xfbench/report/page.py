@@ -19,7 +19,7 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import paths
 from xfbench.base.terminal_text import make_legible, wrap_field
 from xfbench.layout import external_figures
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 from xfbench.report import content, slowdowns, svg
 from xfbench.report.studies import Study
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from xfbench.records.record import Record
-from xfbench.request import Request
-from xfbench.strategy import format_options
+from xfbench.model.record import Record
+from xfbench.model.request import Request
+from xfbench.model.strategy import format_options
 
 # What a name or value looks like that needs no quotes in any shell.
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")

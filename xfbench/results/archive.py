@@ -21,10 +21,10 @@ from typing import IO, Any, cast
 
 from xfbench.base import atomic_files, digests
 from xfbench.base.errors import UsageError
-from xfbench.equality import certificate
-from xfbench.equality.certificate import Certificate
-from xfbench.records.record import Record
-from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
+from xfbench.model import certificate
+from xfbench.model.certificate import Certificate
+from xfbench.model.record import Record
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
 from xfbench.results import merging, pack, store
 from xfbench.results.store import Place, Store, WarningHandler
 from xfbench.tuning import saved

@@ -18,13 +18,12 @@ from pydantic import ValidationError
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import digests
 from xfbench.base.errors import UsageError
-from xfbench.equality import certificate
-from xfbench.equality.certificate import Certificate
 from xfbench.host.roofline import record_peak_share
-from xfbench.records import provenance
-from xfbench.records.elsewhere import figure_error
-from xfbench.records.record import Record
-from xfbench.records.sealed import EditedError
+from xfbench.model import certificate, provenance
+from xfbench.model.certificate import Certificate
+from xfbench.model.external_record import figure_error
+from xfbench.model.record import Record
+from xfbench.model.sealed import EditedError
 from xfbench.results import archive, pack, store, submission, submission_audit
 from xfbench.results.submission_audit import CommandParser
 from xfbench.running.validity import peak_defect, step_time_defect

@@ -19,7 +19,7 @@ import duckdb
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
 from xfbench.layout.formats import escape_csv_formula
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 from xfbench.results import archive, indexing
 from xfbench.results.listing import images_per_second
 from xfbench.results.store import Place, Store

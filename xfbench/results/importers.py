@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from xfbench.base import private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import make_legible
-from xfbench.records.elsewhere import About, Citation, Figure, figure_error
-from xfbench.records.record import Record
+from xfbench.model.external_record import About, Citation, Figure, figure_error
+from xfbench.model.record import Record
 from xfbench.results.foreign import Entry, File, Format, Missed, load_formats
 from xfbench.results.store import Store, WarningHandler
 

@@ -22,7 +22,7 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from xfbench.base.errors import XfbenchError
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 from xfbench.results import indexing
 from xfbench.results.selection import Condition, record_fields
 from xfbench.results.store import Place, Store, WarningHandler, defect_message

@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 
 from xfbench.base import digests
-from xfbench.records import sealed
+from xfbench.model import sealed
 from xfbench.results import pack
 from xfbench.results.selection import record_fields
 from xfbench.results.store import Store, defect_message, read_record_file

@@ -13,8 +13,8 @@ from tabulate import tabulate
 
 from xfbench.analysis.statistics import launch_throughput
 from xfbench.base.terminal_text import make_legible
-from xfbench.records.provenance import impossible_number, unmeasured_source
-from xfbench.records.record import Record
+from xfbench.model.provenance import impossible_number, unmeasured_source
+from xfbench.model.record import Record
 from xfbench.results.store import Place, Store
 
 _MAX_CHARACTERS = 160  # characters of a value

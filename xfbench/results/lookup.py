@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from xfbench.records.record import Record
-from xfbench.request import Request
+from xfbench.model.record import Record
+from xfbench.model.request import Request
 from xfbench.results.store import Store, ignore_warning
 
 # By which the index chooses what may be done already.

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
-from xfbench.equality import certificate
-from xfbench.equality.certificate import Certificate
-from xfbench.records.record import Record
+from xfbench.model import certificate
+from xfbench.model.certificate import Certificate
+from xfbench.model.record import Record
 from xfbench.results import pack
 from xfbench.results.store import Place, Store, WarningHandler
 from xfbench.tuning import saved

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from xfbench.base import atomic_files, digests
-from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError
 
 SUFFIX = ".ndjson"
 _ID_FIELD_BYTES = 80

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from xfbench.base import errors
 from xfbench.base.errors import UsageError
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 
 _CONDITION_PATTERN = re.compile(r"([\w.+-]+?)\s*(>=|<=|!=|=|>|<|~)\s*(.*)", re.DOTALL)
 _SEPARATOR_PATTERN = re.compile(r",\s*(?=[\w.+-]+\s*(?:>=|<=|!=|=|>|<|~))")

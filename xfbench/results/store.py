@@ -21,8 +21,8 @@ from pydantic import ValidationError
 
 from xfbench.base import atomic_files, locks, safe_read
 from xfbench.base.errors import UsageError
-from xfbench.records.record import Record
-from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError
+from xfbench.model.record import Record
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError
 from xfbench.results import pack
 
 _README = """Results of xfbench.

@@ -21,11 +21,11 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import atomic_files, digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.version import __version__
-from xfbench.equality import certificate
-from xfbench.equality.certificate import Certificate
 from xfbench.host.machine import describe
 from xfbench.layout import external_figures, formats, tables
-from xfbench.records.record import Record, Software
+from xfbench.model import certificate
+from xfbench.model.certificate import Certificate
+from xfbench.model.record import Record, Software
 from xfbench.report import repeat
 from xfbench.results import pack
 from xfbench.results.store import Place, Store, WarningHandler

@@ -15,10 +15,10 @@ from typing import Any, Literal
 from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.version import __version__
-from xfbench.equality import certificate
-from xfbench.records.record import Record
+from xfbench.model import certificate
+from xfbench.model.record import Record
+from xfbench.model.request import SOLVER, Request
 from xfbench.report import repeat
-from xfbench.request import SOLVER, Request
 from xfbench.results import submission
 from xfbench.results.store import Store
 

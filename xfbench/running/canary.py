@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from xfbench import adapter
 from xfbench.base import atomic_files, digests, locks, paths
 from xfbench.environments import environment
-from xfbench.equality.certificate import SAFETY
 from xfbench.host import machine
-from xfbench.request import PreparedSet
+from xfbench.model import adapter
+from xfbench.model.certificate import SAFETY
+from xfbench.model.request import PreparedSet
 from xfbench.running import job, reference, worker_archive
 from xfbench.workloads import workloads
 

@@ -15,21 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, capabilities
 from xfbench.base import digests, errors, processes, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.environments.environment import Environment, described_by
 from xfbench.equality import certify, jobs
-from xfbench.equality.certificate import Certificate, CertifiedFields, certified_fields
 from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.host import machine
-from xfbench.plan import Plan
-from xfbench.records import facts
-from xfbench.records.record import Machine, Record
-from xfbench.request import Request
+from xfbench.model import adapter, capabilities, facts, training, worker_reply
+from xfbench.model.certificate import Certificate, CertifiedFields, certified_fields
+from xfbench.model.plan import Plan
+from xfbench.model.record import Machine, Record
+from xfbench.model.request import Request
 from xfbench.results import merging
 from xfbench.results.store import Store
-from xfbench.running import job, record_builder, reply, training
+from xfbench.running import job, record_builder
 
 _PLAN = "plan.json"
 _SEED = 0
@@ -243,10 +242,12 @@ class _CarriedRun:
         """What the framework ran in, and where; None where it could not be loaded."""
         inspection_folder = self.folder / "inspect" / framework
         try:
-            answer = reply.read(inspection_folder / "reply.json", _job_digest(inspection_folder))
+            answer = worker_reply.read(
+                inspection_folder / "reply.json", _job_digest(inspection_folder)
+            )
             machine_facts = machine.machine_from_facts(answer["machine"])
             framework_environment = described_by(answer, _placeholder_environment(framework))
-        except reply.WRONG:
+        except worker_reply.WRONG:
             return None
         return (framework_environment, machine_facts) if answer["status"] == "ok" else None
 
@@ -257,11 +258,11 @@ class _CarriedRun:
             return "it was not run there: run.sh had not come so far"
         try:
             return str(
-                reply.read(inspection_folder / "reply.json", _job_digest(inspection_folder))[
+                worker_reply.read(inspection_folder / "reply.json", _job_digest(inspection_folder))[
                     "reason"
                 ]
             )
-        except reply.ReplyError:
+        except worker_reply.ReplyError:
             return "its interpreter did not reply there: see inspect/ in the carried folder"
 
     def results(
@@ -274,9 +275,9 @@ class _CarriedRun:
             raise jobs.CheckError(f"{request.label()}: its cases were not run there")
         try:
             case_documents = json.loads(
-                safe_read.read_bytes(case_folder / "request.json", reply.LONGEST)
+                safe_read.read_bytes(case_folder / "request.json", worker_reply.LONGEST)
             )["cases"]
-        except (OSError, *reply.WRONG) as error:
+        except (OSError, *worker_reply.WRONG) as error:
             raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
         if case_documents != json.loads(json.dumps(list(documents))):
             return jobs.CaseResults({}, {})
@@ -373,7 +374,7 @@ def _verify(
 def _job_digest(folder: Path) -> str:
     """The digest of the job in `folder`; that of none where there is none."""
     try:
-        return digests.of_bytes(safe_read.read_bytes(folder / "request.json", reply.LONGEST))
+        return digests.of_bytes(safe_read.read_bytes(folder / "request.json", worker_reply.LONGEST))
     except (OSError, ValueError):
         return ""
 

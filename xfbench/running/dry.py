@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xfbench import adapter
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import allocators, environment
-from xfbench.plan import Plan
-from xfbench.request import Request
+from xfbench.model import adapter
+from xfbench.model.plan import Plan
+from xfbench.model.request import Request
 from xfbench.running import job, launch
 
 

@@ -20,18 +20,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter
 from xfbench.base import digests, private_names, processes, safe_read
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import allocators
 from xfbench.environments.environment import Environment
 from xfbench.host import memory, sites
 from xfbench.launchers import slurm
-from xfbench.request import Request
-from xfbench.running import probing, ranks, reply, starting, worker_archive
+from xfbench.model import adapter, worker_reply
+from xfbench.model.request import Request
+from xfbench.model.strategy import Value
+from xfbench.running import probing, ranks, starting, worker_archive
 from xfbench.running.starting import Start
 from xfbench.running.watch import Watch
-from xfbench.strategy import Value
 from xfbench.worker import watch as worker_watch
 from xfbench.worker.distributed import host_address, path_for_rank
 from xfbench.workloads import Workload
@@ -187,7 +187,7 @@ def read_replies(
             request.nodes,
             asynchronous=strategy.asynchronous,
         )
-    except reply.WRONG as error:
+    except worker_reply.WRONG as error:
         return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
 
 
@@ -328,11 +328,11 @@ def _read_rank_reply(
     """One rank's reply to the job with the digest `job_digest`, or what stands for it."""
     last_line = _last_stderr_line(folder, rank)
     try:
-        answer = reply.read(path_for_rank(folder / "reply.json", rank), job_digest)
-    except reply.ForeignError as error:
+        answer = worker_reply.read(path_for_rank(folder / "reply.json", rank), job_digest)
+    except worker_reply.ForeignError as error:
         return {"status": "crashed", "reason": str(error)}
-    except reply.ReplyError as error:
-        last_line_if_missing = last_line if isinstance(error, reply.MissingError) else ""
+    except worker_reply.ReplyError as error:
+        last_line_if_missing = last_line if isinstance(error, worker_reply.MissingError) else ""
         return {"status": "crashed", "reason": f"{error}: {outcome}{last_line_if_missing}"}
     if outcome.status != 0 and outcome.rank == rank and answer["status"] == "ok":
         return {"status": "crashed", "reason": f"after its reply {outcome}{last_line}"}

@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter, capabilities
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import allocators, environment
 from xfbench.environments.environment import Environment
-from xfbench.equality.certificate import CertifiedFields, certified_fields
 from xfbench.host import conditions, machine, media, roofline
-from xfbench.records import facts
-from xfbench.records.record import Reads, Record, Status, Storage
-from xfbench.request import Protocol, Request
+from xfbench.model import adapter, capabilities, facts, training, worker_reply
+from xfbench.model.certificate import CertifiedFields, certified_fields
+from xfbench.model.record import Reads, Record, Status, Storage
+from xfbench.model.request import Protocol, Request
 from xfbench.results.store import Store
-from xfbench.running import job, record_builder, reply, training
+from xfbench.running import job, record_builder
 
 DEFAULT_TIME_LIMIT = 1800.0
 
@@ -168,5 +167,5 @@ def _slurm_cpu_seconds(answer: Mapping[str, Any], request: Request) -> float:
         return 0.0
     try:
         return float(answer.get("used", {}).get(platform.node(), 0.0))
-    except reply.WRONG:
+    except worker_reply.WRONG:
         return 0.0

@@ -13,14 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import adapter
-from xfbench.adapter import Adapter
 from xfbench.base.errors import UnavailableError
 from xfbench.environments.environment import Environment
 from xfbench.host import modules, sites
-from xfbench.records.features import Support
-from xfbench.records.record import Record
-from xfbench.request import Request
+from xfbench.model import adapter
+from xfbench.model.adapter import Adapter
+from xfbench.model.features import Support
+from xfbench.model.record import Record
+from xfbench.model.request import Request
 
 _FEATURES_BY_PROBE = {
     "process": ("affinity", "transparent_huge_pages", "numa", "high_bandwidth", "signal"),

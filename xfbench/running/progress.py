@@ -19,12 +19,12 @@ from rich.text import Text
 from xfbench.analysis import statistics as record_statistics
 from xfbench.base.terminal_text import say
 from xfbench.equality import certify
-from xfbench.equality.certificate import certified_fields
 from xfbench.host import conditions, doctor, machine
-from xfbench.plan import Plan
-from xfbench.records.machines import machine_class
-from xfbench.records.record import Record
-from xfbench.request import Cell, Protocol, Request
+from xfbench.model.certificate import certified_fields
+from xfbench.model.machines import machine_class
+from xfbench.model.plan import Plan
+from xfbench.model.record import Record
+from xfbench.model.request import Cell, Protocol, Request
 from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests

@@ -23,13 +23,12 @@ from xfbench.base.processes import CommandError
 from xfbench.base.terminal_text import say
 from xfbench.host import sites
 from xfbench.launchers import slurm
-from xfbench.plan import Plan
-from xfbench.records import facts
-from xfbench.records.record import Record
-from xfbench.request import Request
+from xfbench.model import facts, training
+from xfbench.model.plan import Plan
+from xfbench.model.record import Record
+from xfbench.model.request import Request
 from xfbench.results import lookup
 from xfbench.results.store import Store
-from xfbench.running import training
 from xfbench.running.launch import LaunchContext
 
 ALIVE = "alive"  # the driver in the job counts in it

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from xfbench.adapter import Adapter
 from xfbench.analysis import statistics
 from xfbench.base import digests
 from xfbench.base.version import __version__
 from xfbench.environments.environment import Environment
 from xfbench.host import conditions, roofline
-from xfbench.records import gpus
-from xfbench.records.record import (
+from xfbench.model import gpus, worker_reply
+from xfbench.model.adapter import Adapter
+from xfbench.model.record import (
     Canary,
     Checkpoints,
     Communication,
@@ -23,16 +23,8 @@ from xfbench.records.record import (
     Software,
     Storage,
 )
-from xfbench.request import Request
-from xfbench.running import (
-    canary,
-    probing,
-    rank_communication,
-    reply,
-    revision,
-    validity,
-    worker_archive,
-)
+from xfbench.model.request import Request
+from xfbench.running import canary, probing, rank_communication, revision, validity, worker_archive
 
 
 def build_record(
@@ -93,7 +85,7 @@ def build_record(
             fields["support"] = probing.build_support(request, answer)
         loss = Canary.model_validate(answer["canary"]).loss
         kinds = [str(kind) for kind in answer.get("kinds") or ()]
-    except reply.WRONG as error:  # among them pydantic's ValidationError
+    except worker_reply.WRONG as error:  # among them pydantic's ValidationError
         reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
     expected_loss = canary.compute_expected_loss(

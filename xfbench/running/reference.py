@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xfbench import adapter
-from xfbench.request import Request
+from xfbench.model import adapter
+from xfbench.model.request import Request
 
 TIME_LIMIT = 3600.0
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from xfbench.adapter import Adapter
 from xfbench.base.errors import UnavailableError
 from xfbench.base.processes import Command
 from xfbench.environments.environment import Environment
@@ -16,7 +15,8 @@ from xfbench.host import sites
 from xfbench.host.sites import Site
 from xfbench.launchers import local, mpi, slurm
 from xfbench.launchers.resources import Resources
-from xfbench.request import Request
+from xfbench.model.adapter import Adapter
+from xfbench.model.request import Request
 
 # What a start command may see: how to find its peers and libraries, and nothing personal.
 _PREFIXES = (

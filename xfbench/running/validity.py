@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xfbench.records.record import Checkpoints, Measurement, Observed, OfRank, Storage
-from xfbench.request import Request
+from xfbench.model.record import Checkpoints, Measurement, Observed, OfRank, Storage
+from xfbench.model.request import Request
 from xfbench.running.canary import Expected
 from xfbench.worker.protocol import LOSS_SCALE
 

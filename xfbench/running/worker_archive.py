@@ -11,8 +11,8 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
-from xfbench import adapter
 from xfbench.base import atomic_files, digests, paths
+from xfbench.model import adapter
 
 _MAIN = """import pathlib, sys
 from xfbench.worker.__main__ import main

@@ -13,9 +13,9 @@ from typing import Literal
 
 from xfbench.analysis import statistics
 from xfbench.host import memory
-from xfbench.plan import Plan
-from xfbench.records.record import Record
-from xfbench.request import Cell, Protocol
+from xfbench.model.plan import Plan
+from xfbench.model.record import Record
+from xfbench.model.request import Cell, Protocol
 from xfbench.scheduling import launch_order
 from xfbench.studies.form import BatchSearch
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from xfbench import adapter
 from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.grouping import group_by_cell
 from xfbench.analysis.leaderboard import Certificates
@@ -16,11 +15,12 @@ from xfbench.data import sets
 from xfbench.environments import allocators
 from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
 from xfbench.matrix import Matrix
-from xfbench.records.machines import machine_class
-from xfbench.records.record import Record
-from xfbench.request import SOLVER, Request, describe_solver_setting
-from xfbench.running import probing, training
-from xfbench.strategy import format_options
+from xfbench.model import adapter, training
+from xfbench.model.machines import machine_class
+from xfbench.model.record import Record
+from xfbench.model.request import SOLVER, Request, describe_solver_setting
+from xfbench.model.strategy import format_options
+from xfbench.running import probing
 from xfbench.studies.form import SIZES, BatchSearch, Scalar, Size
 from xfbench.workloads import workloads
 

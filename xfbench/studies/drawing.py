@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from xfbench.layout.external_figures import describe_subject, format_figure
-from xfbench.records.elsewhere import About, Citation, Figure
+from xfbench.model.external_record import About, Citation, Figure
 from xfbench.report import figures
 from xfbench.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point
 from xfbench.studies.finding import Finding, Value

@@ -17,8 +17,8 @@ from pydantic import (
 )
 
 from xfbench.data.manifest import FormatName
-from xfbench.records.elsewhere import Citation, Figure
-from xfbench.strategy import parse_size
+from xfbench.model.external_record import Citation, Figure
+from xfbench.model.strategy import parse_size
 
 Scalar = str | int | float
 Size = Literal["smoke", "laptop", "paper"]

@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from xfbench.equality import certificate
-from xfbench.equality.certificate import Certificate
-from xfbench.records.record import Record
+from xfbench.model import certificate
+from xfbench.model.certificate import Certificate
+from xfbench.model.record import Record
 from xfbench.results import archive, index
 from xfbench.results.store import Store, WarningHandler, open_store
 

@@ -8,7 +8,7 @@ from xfbench.analysis import statistics
 from xfbench.analysis.communication import epoch_steps
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.statistics import Interval
-from xfbench.records.record import Link, Record
+from xfbench.model.record import Link, Record
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell

@@ -8,7 +8,7 @@ from dataclasses import replace
 from xfbench import experiment
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 from xfbench.report import page
 from xfbench.report.figures import Figure
 from xfbench.report.studies import MAX_ROWS, Claim, Part, Study, Table

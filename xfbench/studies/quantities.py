@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from xfbench.analysis import communication, statistics
 from xfbench.analysis.statistics import Launches
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 
 
 @dataclass(frozen=True)

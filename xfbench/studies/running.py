@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import capabilities, experiment
+from xfbench import experiment
 from xfbench.base import errors
 from xfbench.experiment import Experiment
 from xfbench.host import sites
-from xfbench.plan import Plan
-from xfbench.records.record import Record
-from xfbench.request import Cell, Request
+from xfbench.model import capabilities
+from xfbench.model.plan import Plan
+from xfbench.model.record import Record
+from xfbench.model.request import Cell, Request
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.scheduling import launch_order
 from xfbench.studies import media

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.records.features import FEATURES, GROUP_OF, Support
-from xfbench.records.machines import machine_class
+from xfbench.model.features import FEATURES, GROUP_OF, Support
+from xfbench.model.machines import machine_class
 from xfbench.running import probing
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, JudgedClaim

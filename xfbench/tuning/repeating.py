@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from xfbench.host import handover
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 from xfbench.worker import distance
 
 T = TypeVar("T", bound=Hashable)

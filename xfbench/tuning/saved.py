@@ -15,9 +15,9 @@ from pydantic import Field, ValidationError
 from xfbench.analysis.statistics import Interval
 from xfbench.base import atomic_files, safe_read
 from xfbench.base.version import __version__
-from xfbench.records.record import Machine
-from xfbench.records.sealed import MAX_DOCUMENT_BYTES, DocumentPart, SealedDocument
-from xfbench.request import Cell
+from xfbench.model.record import Machine
+from xfbench.model.request import Cell
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, DocumentPart, SealedDocument
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
 FOLDER = "tuned"

@@ -12,17 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import adapter
 from xfbench.analysis import statistics
 from xfbench.analysis.statistics import Launches
 from xfbench.base import errors
 from xfbench.equality import certify
-from xfbench.equality.certificate import certified_fields
 from xfbench.host import handover, machine
-from xfbench.records import facts
-from xfbench.records.machines import machine_class
-from xfbench.records.record import Record
-from xfbench.request import Cell, Request
+from xfbench.model import adapter, facts
+from xfbench.model.certificate import certified_fields
+from xfbench.model.machines import machine_class
+from xfbench.model.record import Record
+from xfbench.model.request import Cell, Request
 from xfbench.results import lookup
 from xfbench.results.store import Store
 from xfbench.running import launch

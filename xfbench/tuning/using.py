@@ -11,16 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import adapter
 from xfbench.base import errors
 from xfbench.base.errors import UnavailableError
 from xfbench.base.terminal_text import say
 from xfbench.environments import environment
 from xfbench.host import machine
+from xfbench.model import adapter, facts
+from xfbench.model.machines import machine_class
+from xfbench.model.request import Cell, Protocol
 from xfbench.plan_builder import Adjustment
-from xfbench.records import facts
-from xfbench.records.machines import machine_class
-from xfbench.request import Cell, Protocol
 from xfbench.running import queued
 from xfbench.studies import running
 from xfbench.tuning.saved import Tuning, read_folder

@@ -126,7 +126,7 @@ def parse_time(value: Any) -> str | None:
 
 def known_names(values: Mapping[str, Any]) -> dict[str, str]:
     """The network and the framework that `values` name by these words, where they are ours."""
-    from xfbench import adapter
+    from xfbench.model import adapter
     from xfbench.workloads import workloads
 
     supported_names = {"workload": workloads(), "framework": adapter.list_names()}

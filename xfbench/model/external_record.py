@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from xfbench.records.sealed import DocumentPart
+from xfbench.model.sealed import DocumentPart
 
 
 class Citation(DocumentPart):

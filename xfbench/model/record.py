@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from xfbench.records.elsewhere import Citation, Figure
-from xfbench.records.features import Support
-from xfbench.records.gpus import Gpu
-from xfbench.records.sealed import DocumentPart, SealedDocument
-from xfbench.request import Protocol, Request
-from xfbench.strategy import Value
+from xfbench.model.external_record import Citation, Figure
+from xfbench.model.features import Support
+from xfbench.model.gpus import Gpu
+from xfbench.model.request import Protocol, Request
+from xfbench.model.sealed import DocumentPart, SealedDocument
+from xfbench.model.strategy import Value
 
 SCHEMA: Literal["xfbench.record/1"] = "xfbench.record/1"
 

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench.base import digests, errors, paths, toml_files
-from xfbench.strategy import Strategy, Value
+from xfbench.model.strategy import Strategy, Value
 
 
 class _Table(BaseModel):

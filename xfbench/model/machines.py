@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xfbench.records.record import Machine
+from xfbench.model.record import Machine
 
 
 def machine_class(machine: Machine | None) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from xfbench.records.record import Record
+from xfbench.model.record import Record
 
 _FIELDS_OF_ANY_SOURCE = (
     *("id", "cell", "created", "source", "citation", "figure", "status", "reason"),

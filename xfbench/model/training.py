@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from xfbench.base.errors import UsageError
-from xfbench.request import SOLVER, Cell
+from xfbench.model.request import SOLVER, Cell
 from xfbench.worker.input import images_per_epoch
 from xfbench.workloads import Workload, workloads
 

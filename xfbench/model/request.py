@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from xfbench.strategy import Value, format_options
+from xfbench.model.strategy import Value, format_options
 
 Positive = Field(ge=1)
 # What a cell may choose about its network's solver (see `running/training.py`); None: as published.

@@ -15,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.errors import XfbenchError
 from xfbench.base.version import __version__
-from xfbench.records.provenance import unmeasured_source
-from xfbench.records.record import Machine, Record
-from xfbench.records.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
-from xfbench.request import Request, StrategyOptions
-from xfbench.running import training
+from xfbench.model import training
+from xfbench.model.provenance import unmeasured_source
+from xfbench.model.record import Machine, Record
+from xfbench.model.request import Request, StrategyOptions
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
 
 CertifiedFields = tuple[Any, ...]
 # How much more than measured rounding is allowed: the one factor for everything.

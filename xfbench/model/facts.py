@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from xfbench.base import digests
-from xfbench.records.record import WorkloadFacts
+from xfbench.model.record import WorkloadFacts
 from xfbench.workloads import Workload
 
 

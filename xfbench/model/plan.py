@@ -10,9 +10,9 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import digests, errors, safe_read
-from xfbench.records.record import Record
-from xfbench.request import Cell, Protocol, Request
-from xfbench.running import reply
+from xfbench.model import worker_reply
+from xfbench.model.record import Record
+from xfbench.model.request import Cell, Protocol, Request
 
 
 class Plan(BaseModel):
@@ -37,7 +37,7 @@ class Plan(BaseModel):
         """The plan that a job was given. Raises UsageError."""
         try:
             return cls.model_validate_json(
-                safe_read.read_bytes(path, reply.LONGEST, follow_link=True)
+                safe_read.read_bytes(path, worker_reply.LONGEST, follow_link=True)
             )
         except (OSError, ValueError) as error:
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error

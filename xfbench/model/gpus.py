@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from xfbench.records.sealed import DocumentPart
+from xfbench.model.sealed import DocumentPart
 
 # Of the time before anything of the launch was on the device: a driver's housekeeping takes less.
 _MAX_BUSY_SHARE = 0.05

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import errors
-from xfbench.exchange import Algorithm
+from xfbench.model.communication_cost import Algorithm
 
 ASYNCHRONOUS = (
     "asynchronous: no rank waits for another, so that no two runs train the same weights, and "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xfbench import adapter
-from xfbench.request import Request
+from xfbench.model import adapter
+from xfbench.model.request import Request
 from xfbench.worker.input import mismatch_reason
 from xfbench.workloads import workloads
 

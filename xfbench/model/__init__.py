@@ -1,0 +1,1 @@
+"""What parts of xfbench hand to one another: requests, plans, records, certificates, adapters."""

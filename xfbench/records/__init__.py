@@ -1,1 +1,0 @@
-"""The one schema of results: what a record is, where it is from, and that nobody changed it."""
