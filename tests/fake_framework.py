@@ -16,10 +16,10 @@ from xfbench.environments import environment
 from xfbench.host import handover, roofline
 from xfbench.model.adapter import load
 from xfbench.model.request import Cell
-from xfbench.results.store import Store
 from xfbench.running import canary, job, record_builder
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
+from xfbench.store.results_folder import Store
 
 STRATEGY = "side by side"
 TWO_RANKS = {"ranks": 2, "strategy": STRATEGY, "scaling": "weak", "global_batch_size": 8}

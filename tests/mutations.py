@@ -15,7 +15,7 @@ SEED = 2026
 AREAS = {"xfbench": 10, "xfbench/worker": 5, "adapters": 3, "launchers": 2}
 EXCLUDED = (
     "xfbench/benchmarks/*",  # measures; only tests marked `alone` run it
-    "xfbench/published/__main__.py",  # prints a page of the documentation
+    "xfbench/rendering/published_page.py",  # prints a page of the documentation
     "adapters/ipex/*",  # only `make test-all` creates its environment
     "adapters/*/device.py",  # chooses a GPU
 )

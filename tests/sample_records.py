@@ -5,7 +5,7 @@ from xfbench.host import machine
 from xfbench.model import facts
 from xfbench.model.certificate import Certificate, Subject
 from xfbench.model.record import Record, Software
-from xfbench.tuning.saved import Figure, Tuning
+from xfbench.store.tuning_results import Figure, Tuning
 from xfbench.workloads import workloads
 
 SOFTWARE = Software(

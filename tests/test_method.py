@@ -14,7 +14,7 @@ from scipy import stats
 from xfbench.analysis import leaderboard
 from xfbench.model import certificate
 from xfbench.model.record import Conditions, Epoch, Limit
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 FRAMEWORKS = {"torch": 0.010, "mxnet": 0.0101, "caffe": 0.025}
 SIZES = {"workload": "lenet", "global_batch_size": 64, "batch_size_per_rank": 64, "data": "digits"}

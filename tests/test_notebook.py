@@ -10,7 +10,7 @@ import pytest
 import xfbench
 from tests import command_runner
 from xfbench.model.request import Protocol
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture

@@ -177,7 +177,7 @@ def test_wheel_contains_the_packages_and_the_licence(wheel):
             next(name for name in metadata_files if name.endswith("/METADATA"))
         ).decode()
     assert "License-Expression: Apache-2.0" in metadata
-    photograph = "xfbench/data/photographs/retina.jpg"
+    photograph = "xfbench/datasets/photographs/retina.jpg"
     for name in ("xfbench/py.typed", "xfbench/workloads/digits.npz", photograph):
         assert name in names
 

@@ -13,8 +13,8 @@ from xfbench.equality import certify
 from xfbench.equality.verify import Verdict
 from xfbench.host import machine
 from xfbench.model import adapter, certificate
-from xfbench.results.store import Store
 from xfbench.running import canary
+from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
 
 pytest_plugins = ["pytester"]

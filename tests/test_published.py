@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.sample_records import SOFTWARE, certify_records, vary_record
-from xfbench import published
-from xfbench.analysis import best, comparison, series, statistics
+from xfbench import statistics
+from xfbench.analysis import best, comparison, series
 from xfbench.analysis.comparison import Side
 from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UsageError
@@ -19,7 +19,8 @@ from xfbench.model import certificate
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record
 from xfbench.results import audit
-from xfbench.results.store import Store
+from xfbench.store import published
+from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
 
 # Of each study the numbers that its source printed as results, and those that only say of what.
@@ -229,7 +230,7 @@ def test_measured_record_has_no_not_measured_note(measured):
 
 
 def test_published_page_matches_the_files():
-    command = [sys.executable, "-m", "xfbench.published"]
+    command = [sys.executable, "-m", "xfbench.rendering.published_page"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     page = Path(__file__).parent.parent / "docs" / "published.md"
     assert page.read_text(encoding="utf-8") == done.stdout

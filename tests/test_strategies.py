@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from xfbench import experiment
-from xfbench.analysis import leaderboard, statistics
+from xfbench import experiment, statistics
+from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
 from xfbench.equality.verify import Verifier
 from xfbench.model import adapter, capabilities, certificate

@@ -19,7 +19,7 @@ import platformdirs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench.base import errors, paths, toml_files
-from xfbench.data import sets
+from xfbench.datasets import sets
 from xfbench.environments import allocators, environment
 from xfbench.host import machine, sites
 from xfbench.launchers.resources import LAUNCHERS

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from xfbench import plan_builder
-from xfbench.analysis import comparison, leaderboard
+from xfbench.analysis import comparison, leaderboard, ranked
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.analysis.leaderboard import Table
 from xfbench.base import paths
@@ -20,11 +20,12 @@ from xfbench.base.errors import UnavailableError
 from xfbench.model import certificate
 from xfbench.model.record import Record
 from xfbench.model.strategy import Value
-from xfbench.results import exporting, index, lookup, ranked, selection
-from xfbench.results.selection import Condition
-from xfbench.results.store import Store, open_store
+from xfbench.results import exporting
 from xfbench.running import progress, queued
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
+from xfbench.store import index, lookup, selection
+from xfbench.store.results_folder import Store, open_store
+from xfbench.store.selection import Condition
 
 if TYPE_CHECKING:
     import pandas

@@ -121,8 +121,8 @@ def xfbench_cell(
 def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
     """Return the shared launch context; the framework's environment is ready or has a reason."""
     from xfbench.base import paths
-    from xfbench.results.store import Store
     from xfbench.running.launch import LaunchContext
+    from xfbench.store.results_folder import Store
 
     results = paths.results(pytestconfig.getoption("xfbench_results"))
     session = pytestconfig.stash.setdefault(_SESSION, LaunchContext(Store(results)))

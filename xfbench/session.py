@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
 from xfbench.running.launch import LaunchContext, launch

@@ -11,10 +11,10 @@ from tests.adapters.answers import Answers, collected
 from tests.adapters.reference import Reference
 from xfbench import experiment
 from xfbench.model import adapter
-from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.scheduling import launch_order
 from xfbench.session import run_requests
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture(scope="session")

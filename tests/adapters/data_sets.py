@@ -3,8 +3,8 @@
 import numpy as np
 
 from tests.adapters.cases import CROPPED
-from xfbench.data import sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench.datasets import sources, writing
+from xfbench.datasets.manifest import Preprocessing
 
 COUNT = CROPPED.network.classes
 

@@ -6,10 +6,10 @@ from tests.adapters.cases import Case, parametrize
 from xfbench import experiment
 from xfbench.host import machine
 from xfbench.model import adapter, capabilities
-from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.scheduling import launch_order
 from xfbench.session import run_requests
+from xfbench.store.results_folder import Store
 
 ON_GPUS = ("jax", "mxnet", "tensorflow", "torch")
 CPU_ONLY = {  # what each build says of itself

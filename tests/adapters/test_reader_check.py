@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from xfbench.analysis import leaderboard
-from xfbench.data import sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench.datasets import sources, writing
+from xfbench.datasets.manifest import Preprocessing
 from xfbench.host import machine
 from xfbench.layout import tables
 from xfbench.model import adapter

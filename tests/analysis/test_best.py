@@ -11,10 +11,10 @@ import pytest
 from tests.sample_records import SOFTWARE, certify_records
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
-from xfbench.analysis.statistics import cell_ranks, group_ranks
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe
 from xfbench.layout import slowdown_tables, tables
+from xfbench.statistics import cell_ranks, group_ranks
 
 HERE = describe()
 ELSEWHERE = HERE.model_copy(update={"cpu_model": "Another"})

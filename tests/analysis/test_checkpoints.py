@@ -17,8 +17,8 @@ from xfbench.model import adapter, capabilities
 from xfbench.model.certificate import certified_fields
 from xfbench.model.record import Checkpoints, Record
 from xfbench.model.request import Request
-from xfbench.results.store import Store
 from xfbench.running import job
+from xfbench.store.results_folder import Store
 
 CHECKPOINTS = Checkpoints(
     format="plain",

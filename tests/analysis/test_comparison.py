@@ -11,11 +11,11 @@ import pytest
 from tests.equality.test_certificate import SOFTWARE, certified
 from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, Side
-from xfbench.analysis.statistics import Comparison, Interval
 from xfbench.base import errors
 from xfbench.host.machine import describe
 from xfbench.results import listing
-from xfbench.results.store import Store
+from xfbench.statistics import Comparison, Interval
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.sample_records import SOFTWARE, certify_records
-from xfbench.analysis import slowdown, statistics
+from xfbench import statistics
+from xfbench.analysis import slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.host.machine import describe
 from xfbench.layout import slowdown_tables

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from xfbench.analysis.statistics import (
+from xfbench.statistics import (
     Comparison,
     Interval,
     are_distinguishable,

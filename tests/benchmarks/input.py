@@ -16,8 +16,8 @@ from tabulate import tabulate
 
 from tests import photographs
 from tests.benchmarks import inside
-from xfbench.data import sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench.datasets import sources, writing
+from xfbench.datasets.manifest import Preprocessing
 from xfbench.host import machine
 
 PIXELS = {"caffe": "lmdb", "mxnet": "recordio", "tensorflow": "tfrecord", "torch": "lmdb"}

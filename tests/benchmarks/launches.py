@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from tabulate import tabulate
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.model.request import Protocol
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 SMALL_SAMPLE = 5
 DRAWS = 2000

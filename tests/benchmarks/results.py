@@ -26,7 +26,7 @@ from xfbench.host.machine import describe
 from xfbench.model.facts import workload_facts
 from xfbench.model.record import Limit, Measurement, Observed, Record, Software
 from xfbench.model.request import Cell
-from xfbench.results import pack
+from xfbench.store import pack
 from xfbench.workloads import workloads
 
 LAUNCHES = 20

@@ -29,21 +29,21 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tests.tuning.trials import exhaustive, tuned
-from xfbench.analysis import statistics
-from xfbench.analysis.statistics import Launches
+from xfbench import statistics
 from xfbench.cli.options import FRAMEWORKS, parse_list, positive_int
 from xfbench.host import handover, machine
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import Plan
 from xfbench.model.request import Cell, Protocol
-from xfbench.results import lookup
-from xfbench.results.store import Store
 from xfbench.running import progress
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.scheduling import launch_order
+from xfbench.statistics import Launches
+from xfbench.store import lookup
+from xfbench.store.results_folder import Store
+from xfbench.store.tuning_results import Tuning, read_folder
 from xfbench.tuning import repeating
 from xfbench.tuning.effects import estimate_noise, relative_speeds
-from xfbench.tuning.saved import Tuning, read_folder
 from xfbench.tuning.space import (
     OVER_NAMES,
     Space,

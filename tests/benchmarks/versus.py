@@ -21,7 +21,7 @@ import numpy as np
 from tabulate import tabulate
 
 from tests.benchmarks import inside
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.host import handover, machine
 from xfbench.model import adapter
 from xfbench.worker import distance

@@ -20,19 +20,19 @@ from tabulate import tabulate
 
 from tests.benchmarks import inside
 from tests.benchmarks.versus import BATCHES, ROUNDS, nearest_latency_s
-from xfbench.analysis import statistics
-from xfbench.analysis.statistics import Launches
+from xfbench import statistics
 from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.host import handover, machine
 from xfbench.model import adapter
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
-from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
+from xfbench.statistics import Launches
+from xfbench.store.results_folder import Store
+from xfbench.store.tuning_results import Tuning, read_folder
 from xfbench.tuning import repeating
-from xfbench.tuning.saved import Tuning, read_folder
 from xfbench.tuning.space import SpaceRequest, build_space, describe_setting
 from xfbench.tuning.using import is_applicable
 

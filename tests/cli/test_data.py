@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests import command_runner, temporary_mounts
-from xfbench.data.encoding import encode_png
+from xfbench.datasets.encoding import encode_png
 
 XFBENCH = (sys.executable, "-m", "xfbench")
 # Of a set that is large beside what a process reads of libraries meanwhile.

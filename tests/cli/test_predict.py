@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from xfbench import published
 from xfbench.model.external_record import About, Citation, Figure
 from xfbench.model.record import Record
-from xfbench.results.store import Store
+from xfbench.store import published
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import duckdb
 import pytest
 
 from tests import command_runner
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 

@@ -12,10 +12,10 @@ import PIL.Image
 
 from tests import photographs
 from tests.data import photograph_sets
-from xfbench.data.encoding import encode_png
-from xfbench.data.lmdb import Writer as LmdbWriter
-from xfbench.data.recordio import Writer as RecordIOWriter
-from xfbench.data.tfrecord import Writer as TFRecordWriter
+from xfbench.datasets.encoding import encode_png
+from xfbench.datasets.lmdb import Writer as LmdbWriter
+from xfbench.datasets.recordio import Writer as RecordIOWriter
+from xfbench.datasets.tfrecord import Writer as TFRecordWriter
 from xfbench.worker.samples import Sample
 
 HEIGHT, WIDTH = 90, 120

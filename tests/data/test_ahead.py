@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from xfbench.data.ahead import map_in_order
+from xfbench.datasets.ahead import map_in_order
 
 
 def test_results_keep_the_input_order():

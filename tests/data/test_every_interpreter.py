@@ -2,12 +2,12 @@
 
 import pytest
 
-from xfbench.data import sets, sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench.datasets import sets, sources, writing
+from xfbench.datasets.manifest import Preprocessing
 from xfbench.model import adapter
-from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
+from xfbench.store.results_folder import Store
 
 FRAMEWORKS = ("caffe", "jax", "mxnet", "reference", "tensorflow", "torch")
 

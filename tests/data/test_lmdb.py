@@ -4,7 +4,7 @@ import lmdb
 import numpy as np
 import pytest
 
-from xfbench.data.lmdb import Writer
+from xfbench.datasets.lmdb import Writer
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample
 

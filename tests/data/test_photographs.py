@@ -14,8 +14,8 @@ import pytest
 from tests import photographs
 from tests.data.photograph_sets import FILE_FORMATS, GROUPS, ORIENTATIONS, SCALES, prepare
 from tests.data.tasks import Task
-from xfbench.data import checking
-from xfbench.data.manifest import Manifest
+from xfbench.datasets import checking
+from xfbench.datasets.manifest import Manifest
 from xfbench.worker import pictures, prepared
 from xfbench.worker.samples import sample_digest, stream_digest
 

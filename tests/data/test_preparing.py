@@ -3,7 +3,7 @@
 import pytest
 
 from xfbench.base.errors import UsageError
-from xfbench.data import preparing
+from xfbench.datasets import preparing
 
 
 @pytest.mark.parametrize(

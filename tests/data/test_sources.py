@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from xfbench.data import sources
+from xfbench.datasets import sources
 from xfbench.worker import pictures
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample

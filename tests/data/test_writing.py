@@ -13,9 +13,9 @@ from filelock import FileLock
 
 from tests import temporary_mounts
 from xfbench.base.errors import UsageError
-from xfbench.data import checking, sources, writing
-from xfbench.data.manifest import Manifest, Preprocessing
-from xfbench.data.recordio import Writer as RecordIOWriter
+from xfbench.datasets import checking, sources, writing
+from xfbench.datasets.manifest import Manifest, Preprocessing
+from xfbench.datasets.recordio import Writer as RecordIOWriter
 from xfbench.worker import pictures, prepared
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, sample_digest
@@ -138,8 +138,8 @@ def test_run_stops_at_a_damaged_picture_and_resumes_after_repair(folders, tmp_pa
 MAKE_SCRIPT = """
 import sys, time
 from pathlib import Path
-from xfbench.data import sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench.datasets import sources, writing
+from xfbench.datasets.manifest import Preprocessing
 
 writing._SYNC_INTERVAL = 3
 def report(split, done, total):

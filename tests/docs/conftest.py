@@ -17,7 +17,7 @@ from tests.docs import commands
 from xfbench.base import paths
 from xfbench.environments import environment
 from xfbench.model import adapter
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 
 class Reader:

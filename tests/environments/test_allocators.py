@@ -10,10 +10,10 @@ from xfbench.experiment import cells, matrix
 from xfbench.layout.tables import to_text
 from xfbench.model import adapter
 from xfbench.report import repeat
-from xfbench.results.store import Store
 from xfbench.running import dry
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
+from xfbench.store.results_folder import Store
 
 OTHERS = [name for name in allocators.NAMES if name != allocators.SYSTEM]
 

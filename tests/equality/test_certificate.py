@@ -12,8 +12,8 @@ from xfbench.host.machine import describe
 from xfbench.layout.tables import to_text
 from xfbench.model import certificate
 from xfbench.model.certificate import CertificateError, Subject, certified_fields
-from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
+from xfbench.store.results_folder import Store
 
 
 def certified(record, **changes):

@@ -9,8 +9,8 @@ import pytest
 from tests import fake_framework
 from tests.running.test_carry import planned, there
 from xfbench.base.errors import UsageError
-from xfbench.results.store import Store
 from xfbench.running import carry
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture(scope="module")

@@ -67,19 +67,19 @@ GUARDS = (
         "faults/test_input.py::test_named_pipe_as_an_input_file_is_refused",
     ),
     (
-        "xfbench/results/merging.py",
+        "xfbench/store/merging.py",
         "if path.is_symlink() or not path.is_file():",
         "if not path.is_file():",
         "faults/test_carried.py::test_links_and_pipes_in_a_bundle_are_not_imported",
     ),
     (
-        "xfbench/results/store.py",
+        "xfbench/store/results_folder.py",
         "with suppress(FileNotFoundError):",
         "with suppress(KeyError):",
         "faults/test_worker.py::test_worker_that_damages_its_folder_still_gets_a_record",
     ),
     (
-        "xfbench/results/store.py",
+        "xfbench/store/results_folder.py",
         "if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:",
         "if False:",
         "faults/test_store.py::test_world_writable_results_folder_is_refused",
@@ -97,7 +97,7 @@ GUARDS = (
         "faults/test_store.py::test_file_modes_follow_the_umask",
     ),
     (
-        "xfbench/results/index.py",
+        "xfbench/store/index.py",
         "return stat.S_ISREG(file_status.st_mode) and file_status.st_uid == os.geteuid()",
         "return True",
         "faults/test_store.py::test_index_of_another_user_is_not_opened",

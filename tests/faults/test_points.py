@@ -13,7 +13,7 @@ import pytest
 from tests import temporary_mounts
 from tests.faults.points import killed
 from tests.remaining_processes import list_running, wait_for
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 ROOT = Path(__file__).parents[2]
 PAGE = os.sysconf("SC_PAGE_SIZE")

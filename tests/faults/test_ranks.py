@@ -13,10 +13,10 @@ import pytest
 
 from tests.fake_framework import SLOW, STRATEGY, TWO_RANKS
 from tests.remaining_processes import list_running, wait_for
-from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.running.watch import Watch
 from xfbench.session import run_requests
+from xfbench.store.results_folder import Store
 
 SECOND = "import atexit\nSECOND = os.environ.get('XFBENCH_RANK') == '1'\n"
 MOMENTS = {

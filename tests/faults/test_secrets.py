@@ -7,11 +7,11 @@ import platform
 import pytest
 
 from xfbench.base import private_names
-from xfbench.results.store import Store
 from xfbench.results.submission import find_private_name
 from xfbench.running import starting
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
+from xfbench.store.results_folder import Store
 
 TOKENS = {
     name: f"hunter2-{number}"

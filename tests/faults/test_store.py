@@ -14,8 +14,9 @@ from tests.faults.driver import command
 from xfbench.base.errors import UsageError
 from xfbench.model import certificate
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES
-from xfbench.results import audit, index, lookup
-from xfbench.results.store import Store
+from xfbench.results import audit
+from xfbench.store import index, lookup
+from xfbench.store.results_folder import Store
 
 ROOT = Path(__file__).parents[2]
 # In its second launch the worker takes all the room there is, and says so as well as it can.

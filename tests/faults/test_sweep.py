@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.driver import command
 from tests.remaining_processes import list_running
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 ROOT = Path(__file__).parents[2]
 CELLS, SHARE = 1000, 0.05

@@ -20,7 +20,7 @@ from xfbench.base import processes, safe_read
 from xfbench.host import machine
 from xfbench.model import worker_reply
 from xfbench.model.record import Record
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 
 def test_long_output_keeps_its_beginning_and_end(launch):

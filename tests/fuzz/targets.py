@@ -23,7 +23,7 @@ import numpy as np
 from xfbench import experiment
 from xfbench.analysis import leaderboard, series
 from xfbench.base import digests, errors
-from xfbench.data import encoding, lmdb, recordio, sources, tfrecord
+from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.host import sites
 from xfbench.layout import tables
 from xfbench.model import adapter, provenance, worker_reply
@@ -31,7 +31,7 @@ from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
 from xfbench.report import page
 from xfbench.results import archive, importers, listing
-from xfbench.tuning.saved import Tuning
+from xfbench.store.tuning_results import Tuning
 from xfbench.worker import pictures, prepared
 from xfbench.worker.crc32c import crc32c
 from xfbench.worker.formats import Damaged

@@ -26,17 +26,17 @@ from tests.golden import archives, form
 from xfbench import cli, experiment, plugin
 from xfbench.analysis import best, comparison
 from xfbench.benchmarks import architectures
-from xfbench.data import manifest
+from xfbench.datasets import manifest
 from xfbench.environments import allocators
 from xfbench.equality import plants, verdicts
 from xfbench.host import roofline, sites
 from xfbench.launchers.resources import LAUNCHERS
 from xfbench.layout import tables
 from xfbench.model import adapter, certificate, features, record, schema
-from xfbench.published import Source
-from xfbench.results import selection
+from xfbench.store import selection, tuning_results
+from xfbench.store.published import Source
 from xfbench.studies import answer
-from xfbench.tuning import saved, space
+from xfbench.tuning import space
 from xfbench.workloads import workloads
 
 ROOT = Path(__file__).parents[2]
@@ -166,7 +166,7 @@ def schemas() -> dict[str, Any]:
     return {
         "xfbench.certificate/1": _fields_of(certificate.Certificate),
         "xfbench.data/1": _fields_of(manifest.Manifest),
-        "xfbench.tuning/1": _fields_of(saved.Tuning),
+        "xfbench.tuning/1": _fields_of(tuning_results.Tuning),
     }
 
 

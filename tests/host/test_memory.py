@@ -8,9 +8,9 @@ from xfbench.environments import environment
 from xfbench.experiment import cells, matrix
 from xfbench.host import memory
 from xfbench.model import adapter
-from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
+from xfbench.store.results_folder import Store
 from xfbench.worker.memory import out_of_memory_line
 
 LIMIT = 400_000_000

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from xfbench.analysis.statistics import launch_throughput
 from xfbench.host import roofline
 from xfbench.model.record import Limit
+from xfbench.statistics import launch_throughput
 
 THREADS = 1
 

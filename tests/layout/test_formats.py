@@ -19,8 +19,8 @@ from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.host.machine import describe
 from xfbench.layout import formats, slowdown_tables, tables
-from xfbench.results import index
-from xfbench.results.store import Store
+from xfbench.store import index
+from xfbench.store.results_folder import Store
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from xfbench.base import digests, paths
 from xfbench.model.record import Record, json_schema
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 SCHEMA_FILE = paths.package_folder("xfbench.model") / "record.schema.json"
 

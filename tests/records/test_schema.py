@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from xfbench.model import schema
-from xfbench.results import selection
+from xfbench.store import selection
 
 ROOT = Path(__file__).parents[2]
 NESTED_MODELS = list(schema.nested_models())

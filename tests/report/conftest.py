@@ -10,7 +10,7 @@ import pytest
 from tests import debian
 from tests.sample_records import certify_records, vary_record
 from xfbench.report import page
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 CELLS = ["--framework", "reference", "--workload", "lenet", "--threads", "1"]
 LENGTH = ["--batch-size", "4,8", "--steps", "4", "--warmup", "1", "--launches", "2"]

@@ -5,12 +5,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.sample_records import certify_records, vary_record
-from xfbench import published
 from xfbench.analysis.leaderboard import tables
 from xfbench.model.external_record import About, Citation, Figure
 from xfbench.model.facts import workload_facts
 from xfbench.model.record import Record
 from xfbench.report import content, efficiency, external_data, svg
+from xfbench.store import published
 from xfbench.workloads import workloads
 
 HOSTILE = "<script>window.owned = 1</script>\u202e\x00</style>"

@@ -12,7 +12,7 @@ from xfbench.base import digests
 from xfbench.host.machine import describe
 from xfbench.results import archive
 from xfbench.results.archive import ArchiveError
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture

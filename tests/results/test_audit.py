@@ -11,7 +11,7 @@ from xfbench.host.machine import describe
 from xfbench.model.certificate import Subject
 from xfbench.model.record import Limit, Record
 from xfbench.results import archive, audit
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 
 def make_certified_record(record, **fields):

@@ -23,7 +23,7 @@ from xfbench.layout import tables
 from xfbench.model import certificate
 from xfbench.results import archive
 from xfbench.results.archive import ArchiveError
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 ARCHIVE_COUNT = 200
 ALLOWED_FILE = re.compile(

@@ -14,7 +14,7 @@ import pytest
 from xfbench.base.errors import UsageError
 from xfbench.model.record import Record, json_schema
 from xfbench.results import audit, importers
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" * 2**20
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests import temporary_mounts
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe
-from xfbench.results import index, indexing, selection
-from xfbench.results.store import Store
+from xfbench.store import index, indexing, selection
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ QUERY_SCRIPT = """
 import sys
 from pathlib import Path
 from xfbench.results import index
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 for _ in range(int(sys.argv[2])):
     with index.open_index(Store(Path(sys.argv[1])), print) as found:
         count = sum(1 for _ in found.select())

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.results.test_audit import make_certified_record
-from xfbench.results import merging
-from xfbench.results.store import Store
+from xfbench.store import merging
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture

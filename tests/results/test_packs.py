@@ -10,8 +10,8 @@ import time
 import pytest
 
 from xfbench.model.sealed import EditedError
-from xfbench.results import pack
-from xfbench.results.store import Store
+from xfbench.store import pack
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_edited_record_cannot_be_packed(record):
 PACK_SCRIPT = """
 import sys
 from pathlib import Path
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 print("at it", flush=True)
 while True:
     Store(Path(sys.argv[1])).pack(repack=True)

@@ -6,9 +6,9 @@ import pytest
 
 from tests import sample_records
 from xfbench.base import digests
-from xfbench.results import archive, audit, merging
-from xfbench.results.store import Store
-from xfbench.tuning import saved
+from xfbench.results import archive, audit
+from xfbench.store import merging, tuning_results
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def store(tmp_path, record, cell):
 
 
 def list_search_files(folder):
-    return sorted(path.name for path in (folder / saved.FOLDER).glob("*"))
+    return sorted(path.name for path in (folder / tuning_results.FOLDER).glob("*"))
 
 
 def export_records(store, target, is_included=lambda record: True):
@@ -47,8 +47,8 @@ def test_search_with_all_launches_is_exported_and_imported(store, tmp_path):
     source = export_records(store, tmp_path / "all.tar.gz")
     assert archive.import_archive(source, target, complaints.append) == (3, 0) and complaints == []
     assert list_search_files(target.folder) == list_search_files(store.folder)
-    for path in (store.folder / saved.FOLDER).glob("*"):
-        assert (target.folder / saved.FOLDER / path.name).read_bytes() == path.read_bytes()
+    for path in (store.folder / tuning_results.FOLDER).glob("*"):
+        assert (target.folder / tuning_results.FOLDER / path.name).read_bytes() == path.read_bytes()
     assert validate(source) == validate(target.folder) == (5, [])
 
 
@@ -56,7 +56,7 @@ def test_search_without_all_its_launches_is_not_exported(store, tmp_path):
     target = Store(tmp_path / "there")
     source = export_records(store, tmp_path / "two.tar", lambda record: record.request.launch < 3)
     archive.import_archive(source, target, print)
-    [search] = saved.read_folder(target.folder, print)
+    [search] = tuning_results.read_folder(target.folder, print)
     assert len(search.records) == 2
 
 
@@ -68,7 +68,7 @@ def test_merge_copies_each_search_once(store, tmp_path):
 
 
 def test_search_from_an_older_schema_stays_valid(store, tmp_path):
-    path = next((store.folder / saved.FOLDER).glob("*"))
+    path = next((store.folder / tuning_results.FOLDER).glob("*"))
     document = json.loads(path.read_text())
     path.unlink()
     del document["id"], document["best"]["allocator"]
@@ -82,12 +82,12 @@ def test_search_from_an_older_schema_stays_valid(store, tmp_path):
     merging.merge([store], by_merging, complaints.append)
     assert complaints == []
     for target in (by_archive, by_merging):
-        assert (target.folder / saved.FOLDER / path.name).read_bytes() == path.read_bytes()
+        assert (target.folder / tuning_results.FOLDER / path.name).read_bytes() == path.read_bytes()
         assert validate(target.folder) == (5, [])
 
 
 def test_edited_search_is_a_defect_and_is_not_merged(store, tmp_path):
-    path = next((store.folder / saved.FOLDER).glob("*"))
+    path = next((store.folder / tuning_results.FOLDER).glob("*"))
     document = json.loads(path.read_text())
     path.write_text(json.dumps({**document, "confirmed": False}))
     [(kind, _)] = validate(store.folder)[1]
@@ -97,7 +97,7 @@ def test_edited_search_is_a_defect_and_is_not_merged(store, tmp_path):
 
 
 def test_misnamed_or_incomplete_search_is_a_defect(store, record):
-    path = next((store.folder / saved.FOLDER).glob("*"))
+    path = next((store.folder / tuning_results.FOLDER).glob("*"))
     path.rename(path.with_name("0" * 64 + ".json"))
     for launch in store.records():
         if launch.request.launch == 1:
@@ -111,11 +111,14 @@ def test_misnamed_or_incomplete_search_is_a_defect(store, record):
 
 def test_invalid_search_in_an_archive_is_reported_and_skipped(store, tmp_path, monkeypatch):
     contents = [
-        (search, b'{"id": "sha256:1"}') for search in saved.read_folder(store.folder, print)
+        (search, b'{"id": "sha256:1"}')
+        for search in tuning_results.read_folder(store.folder, print)
     ]
-    monkeypatch.setattr(saved, "read_searches", lambda folder, complain: contents)
+    monkeypatch.setattr(tuning_results, "read_searches", lambda folder, complain: contents)
     source, complaints = export_records(store, tmp_path / "bad.tar"), []
     target = Store(tmp_path / "there")
     assert archive.import_archive(source, target, complaints.append) == (3, 0)
-    assert len(complaints) == 2 and all(line.startswith(saved.FOLDER) for line in complaints)
+    assert len(complaints) == 2 and all(
+        line.startswith(tuning_results.FOLDER) for line in complaints
+    )
     assert list_search_files(target.folder) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from xfbench.base.errors import UsageError
-from xfbench.results.selection import parse_conditions, record_fields
+from xfbench.store.selection import parse_conditions, record_fields
 
 DOCUMENT = {
     "created": "2026-11-22T05:52:57.892Z",

@@ -13,7 +13,7 @@ from xfbench.host.machine import describe
 from xfbench.model.external_record import About, Figure
 from xfbench.model.record import Citation, Record
 from xfbench.results import audit, submission
-from xfbench.results.store import Store, open_store
+from xfbench.store.results_folder import Store, open_store
 
 THIS_MACHINE = describe().model_copy(update={"hostname_hash": private_names.host_hash("node7")})
 OTHER_MACHINE = THIS_MACHINE.model_copy(update={"hostname_hash": "f" * 16, "cpu_model": "Other"})

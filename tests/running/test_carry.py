@@ -17,9 +17,9 @@ from xfbench.environments import environment
 from xfbench.host import machine
 from xfbench.model import adapter, certificate
 from xfbench.model.plan import Plan
-from xfbench.results.store import Store
 from xfbench.running import carry
 from xfbench.scheduling import launch_order
+from xfbench.store.results_folder import Store
 from xfbench.worker import host
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.cluster import slurm
 from tests.fake_framework import TWO_RANKS
-from xfbench.analysis import leaderboard, statistics
+from xfbench import statistics
+from xfbench.analysis import leaderboard
 from xfbench.base.errors import UnavailableError
 from xfbench.host import sites
 from xfbench.launchers import mpi

@@ -7,9 +7,9 @@ from xfbench.base.errors import UsageError
 from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.model.plan import Plan
-from xfbench.results.store import Store
 from xfbench.running import queued
 from xfbench.scheduling import launch_order
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench.analysis.statistics import Interval
+from xfbench.statistics import Interval
 from xfbench.studies.finding import Value, judge_claims
 from xfbench.studies.form import Claim
 

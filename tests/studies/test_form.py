@@ -2,8 +2,9 @@
 
 import pytest
 
-from xfbench import experiment, published
+from xfbench import experiment
 from xfbench.base.errors import UsageError
+from xfbench.store import published
 from xfbench.studies import answer, running
 from xfbench.studies.form import SIZES
 

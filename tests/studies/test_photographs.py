@@ -10,8 +10,8 @@ from PIL import Image
 from xfbench import experiment
 from xfbench.base import paths
 from xfbench.base.errors import UsageError
-from xfbench.data import photographs, sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench.datasets import photographs, sources, writing
+from xfbench.datasets.manifest import Preprocessing
 from xfbench.studies import answer, cells, media, running
 from xfbench.worker import pictures, prepared
 
@@ -59,7 +59,7 @@ def test_every_format_has_the_same_pixels_in_the_same_order(few):
 
 def test_packaged_photographs_have_few_bytes_and_enough_pixels():
     for name in photographs.NAMES:
-        file = paths.package_folder("xfbench.data.photographs") / f"{name}.jpg"
+        file = paths.package_folder("xfbench.datasets.photographs") / f"{name}.jpg"
         assert file.stat().st_size < 40_000
         with Image.open(file) as picture:
             assert min(picture.size) >= photographs.SIDE

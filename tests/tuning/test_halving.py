@@ -12,7 +12,7 @@ from statistics import fmean
 import pytest
 
 from tests.tuning.trials import exhaustive, tuned
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.tuning import halving, repeating
 from xfbench.tuning.effects import estimate_noise, relative_speeds
 from xfbench.tuning.halving import (

@@ -10,7 +10,7 @@ import pytest
 from tests.sample_records import vary_record
 from xfbench.base.errors import UnavailableError
 from xfbench.model.record import Conditions
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 from xfbench.tuning import searching
 from xfbench.tuning.halving import Rung, halve
 from xfbench.tuning.searching import SearchOptions, _SearchLauncher, run_search

@@ -12,7 +12,7 @@ from xfbench.environments import environment
 from xfbench.host import machine
 from xfbench.model import adapter
 from xfbench.model.request import Protocol
-from xfbench.tuning.saved import read_folder
+from xfbench.store.tuning_results import read_folder
 from xfbench.tuning.using import apply_tuning, build_adjustment
 
 FIXED = Protocol.fixed(3)

@@ -8,7 +8,7 @@ does not count; and `block(settings, share)`, one launch of each after the other
 of those that count.
 """
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.tuning.halving import Round, choose_winner, halve, has_spent_share, settings_to_repeat
 
 LEAST, MOST = 5, 20

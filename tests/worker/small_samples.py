@@ -9,7 +9,7 @@ from xfbench.worker.samples import Sample
 
 def open_writer(kind, folder, count=0):
     """A writer that goes on after `count` samples."""
-    return importlib.import_module(f"xfbench.data.{kind}").Writer(folder, "train", count)
+    return importlib.import_module(f"xfbench.datasets.{kind}").Writer(folder, "train", count)
 
 
 def number_samples(count, side=2):

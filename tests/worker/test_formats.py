@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from tests.worker.small_samples import number_samples, open_writer
 from xfbench.base.errors import UsageError
-from xfbench.data import encoding
-from xfbench.data.lmdb import encode_datum
-from xfbench.data.recordio import encode_record
-from xfbench.data.tfrecord import encode_example
+from xfbench.datasets import encoding
+from xfbench.datasets.lmdb import encode_datum
+from xfbench.datasets.recordio import encode_record
+from xfbench.datasets.tfrecord import encode_example
 from xfbench.worker.crc32c import crc32c
 from xfbench.worker.formats import Damaged, SampleList
 from xfbench.worker.protobuf import Malformed, fields
@@ -265,7 +265,7 @@ def test_resuming_a_truncated_lmdb_is_refused(tmp_path):
 
 
 def test_lmdb_map_grows_with_the_database(tmp_path, monkeypatch):
-    module = importlib.import_module("xfbench.data.lmdb")
+    module = importlib.import_module("xfbench.datasets.lmdb")
     monkeypatch.setattr(module, "_MIN_MAP_BYTES", 1 << 16)
     monkeypatch.setattr(module, "_TRANSACTION_BYTES", 1 << 18)
     samples = [Sample(str(n), n, np.full((3, 100, 100), n, np.uint8)) for n in range(60)]
@@ -278,7 +278,7 @@ FULL_DISK_SCRIPT = """
 import sys
 from pathlib import Path
 import numpy as np
-from xfbench.data import lmdb
+from xfbench.datasets import lmdb
 from xfbench.base.errors import UsageError
 from xfbench.worker.samples import Sample
 lmdb._MIN_MAP_BYTES, lmdb._TRANSACTION_BYTES = int(sys.argv[2]), 1 << 18

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from tests.fake_trainer import FakeTrainer
-from xfbench.analysis import statistics
-from xfbench.data import sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench import statistics
+from xfbench.datasets import sources, writing
+from xfbench.datasets.manifest import Preprocessing
 from xfbench.model.record import Measurement
 from xfbench.worker import loop
 from xfbench.worker.input import open_data_set

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from tests import temporary_mounts
-from xfbench.data import sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench.datasets import sources, writing
+from xfbench.datasets.manifest import Preprocessing
 from xfbench.worker import page_cache, pages, prepared
 from xfbench.worker.prepared import FORMATS
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xfbench.data import sources, writing
-from xfbench.data.manifest import Preprocessing
+from xfbench.datasets import sources, writing
+from xfbench.datasets.manifest import Preprocessing
 from xfbench.worker.input import open_data_set
 from xfbench.worker.prepared import FORMATS
 from xfbench.worker.protocol import Group, Unsupported

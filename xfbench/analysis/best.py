@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from xfbench.analysis.leaderboard import Row, Table, sort_rows
-from xfbench.analysis.statistics import group_ranks
 from xfbench.base import errors
 from xfbench.model.request import SOLVER, Cell
 from xfbench.model.strategy import Value, format_options
+from xfbench.statistics import group_ranks
 
 ROW = "row"
 # Different networks or solvers cannot be compared, and a row covers all seeds.

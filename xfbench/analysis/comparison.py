@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.analysis.leaderboard import Certificates, unranked_reason
-from xfbench.analysis.statistics import Comparison, Launches
 from xfbench.base import errors
 from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
@@ -24,8 +23,9 @@ from xfbench.model.provenance import trusted_record
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Cell, describe_solver_setting
 from xfbench.model.strategy import format_options
-from xfbench.results import index, selection
-from xfbench.results.store import Store, WarningHandler, open_store
+from xfbench.statistics import Comparison, Launches
+from xfbench.store import index, selection
+from xfbench.store.results_folder import Store, WarningHandler, open_store
 
 _REQUEST_FIELDS = tuple(Cell.model_fields)
 FIELDS = (*_REQUEST_FIELDS, "machine", "revision", "results")

@@ -20,7 +20,13 @@ from xfbench.analysis.costs import Costs, costs
 from xfbench.analysis.grouping import describe_differences, group_by_cell
 from xfbench.analysis.profiles import Profile, profile
 from xfbench.analysis.scaling import Efficiency, efficiency
-from xfbench.analysis.statistics import (
+from xfbench.host.roofline import record_peak_share
+from xfbench.model.certificate import Certificate, coverage_error
+from xfbench.model.provenance import unmeasured_source
+from xfbench.model.record import Record, is_asynchronous
+from xfbench.model.request import Request
+from xfbench.model.strategy import ASYNCHRONOUS, Value
+from xfbench.statistics import (
     Interval,
     Launches,
     cell_ranks,
@@ -31,12 +37,6 @@ from xfbench.analysis.statistics import (
     outliers,
     spread_interval,
 )
-from xfbench.host.roofline import record_peak_share
-from xfbench.model.certificate import Certificate, coverage_error
-from xfbench.model.provenance import unmeasured_source
-from xfbench.model.record import Record, is_asynchronous
-from xfbench.model.request import Request
-from xfbench.model.strategy import ASYNCHRONOUS, Value
 
 Certificates = Mapping[str, Certificate | str]
 TARGET_ACCURACY = 0.95

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xfbench.analysis.statistics import Launches
 from xfbench.model.record import Record
+from xfbench.statistics import Launches
 
 
 def seconds_to_loss(record: Record, loss: float) -> float | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy  # its parts are loaded where they are used: tables predict nothing
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.analysis.series import Launch, Series
 from xfbench.base.errors import UsageError
 from xfbench.model import communication_cost

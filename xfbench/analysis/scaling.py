@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from xfbench.analysis import statistics
-from xfbench.analysis.statistics import Launches
+from xfbench import statistics
+from xfbench.statistics import Launches
 
 
 @dataclass(frozen=True)

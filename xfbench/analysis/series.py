@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.base.errors import UsageError
 from xfbench.model import adapter, communication_cost
 from xfbench.model.communication_cost import Algorithm, Bucket

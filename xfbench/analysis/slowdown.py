@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xfbench.analysis import best, statistics
+from xfbench import statistics
+from xfbench.analysis import best
 from xfbench.analysis.leaderboard import Row, Table
-from xfbench.analysis.statistics import Interval
 from xfbench.model.strategy import Value
+from xfbench.statistics import Interval
 
 DEFAULT_BY = ("framework",)
 NOT_MEASURED = "not measured"

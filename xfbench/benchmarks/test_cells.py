@@ -29,11 +29,11 @@ def test_training(
     tmp_path: Path,
 ) -> None:
     """One launch; disabled (`--benchmark-disable`), one untimed step, and no result is kept."""
-    from xfbench.analysis.statistics import is_steady, launch_throughput
     from xfbench.equality import certify
     from xfbench.host.roofline import record_peak_share
-    from xfbench.results.store import Store
     from xfbench.session import run_requests
+    from xfbench.statistics import is_steady, launch_throughput
+    from xfbench.store.results_folder import Store
 
     cell, session = xfbench_cell, xfbench_session
     if not benchmark.enabled:

@@ -8,7 +8,7 @@ from xfbench.analysis import leaderboard
 from xfbench.layout import profile_tables, tables
 from xfbench.model import certificate
 from xfbench.model.record import Record
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 
 def print_conclusion(records: Sequence[Record], store: Store) -> None:

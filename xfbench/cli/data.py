@@ -16,7 +16,7 @@ from xfbench.cli.options import JsonOption
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from xfbench.data.sources import Source
+    from xfbench.datasets.sources import Source
 
 app = typer.Typer(no_args_is_help=True, help="Data sets: prepare, convert, check, list.")
 
@@ -89,7 +89,7 @@ def prepare(
     xfbench run --workload lenet --data mnist
     """
     from xfbench.base import errors
-    from xfbench.data import sources
+    from xfbench.datasets import sources
 
     if name not in ("digits", *sources.PUBLISHED):
         raise errors.unknown_name_error("data set", name, ["digits", *sources.PUBLISHED])
@@ -134,7 +134,7 @@ def convert(
     xfbench data convert tfrecord:/scratch/flowers data/flowers --size 256
     xfbench data check data/mnist-raw data/mnist-lmdb
     """
-    from xfbench.data import sources
+    from xfbench.datasets import sources
 
     settings = _parse_settings(format, size, fit, encode)
     with _report_data_errors():
@@ -157,7 +157,7 @@ def check(
     """
     from tabulate import tabulate
 
-    from xfbench.data import checking
+    from xfbench.datasets import checking
 
     with _report_data_errors(), _open_progress() as report:
         checked_sets = checking.check(folders, report)
@@ -195,7 +195,7 @@ def list_(as_json: JsonOption = False) -> None:
     """
     from tabulate import tabulate
 
-    from xfbench.data import sets
+    from xfbench.datasets import sets
     from xfbench.worker.input import DIGITS
 
     prepared_sets = sets.list_prepared()
@@ -245,7 +245,7 @@ def _parse_settings(
 ) -> dict[str, Any]:
     """Return the preprocessing settings. Raises UsageError if an option is invalid."""
     from xfbench.base import errors
-    from xfbench.data import preparing
+    from xfbench.datasets import preparing
     from xfbench.worker.prepared import FORMATS
 
     for kind, value, choices in (
@@ -265,8 +265,8 @@ def _make_data_set(
     source: Source, to: Path | None, format_name: str, settings: dict[str, Any], as_json: bool
 ) -> None:
     from xfbench.base import paths
-    from xfbench.data import writing
-    from xfbench.data.manifest import Preprocessing
+    from xfbench.datasets import writing
+    from xfbench.datasets.manifest import Preprocessing
 
     preprocessing = Preprocessing(
         channels=source.channels, shuffle=0 if source.by_class else None, **settings

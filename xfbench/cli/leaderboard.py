@@ -74,14 +74,14 @@ def leaderboard(
     xfbench leaderboard --columns storage
     xfbench leaderboard --columns layers --workload alexnet
     """
-    from xfbench import published as literature
-    from xfbench.analysis import best, slowdown
+    from xfbench.analysis import best, ranked, slowdown
     from xfbench.analysis import leaderboard as boards
     from xfbench.base import errors, paths
     from xfbench.layout import external_figures, profile_tables, slowdown_tables, tables
     from xfbench.model import certificate
-    from xfbench.results import index, ranked, selection
-    from xfbench.results.store import open_store
+    from xfbench.store import index, selection
+    from xfbench.store import published as literature
+    from xfbench.store.results_folder import open_store
     from xfbench.workloads import workloads
 
     if format not in tables.FORMATS:

@@ -24,12 +24,12 @@ def report(
     xfbench report
     xfbench report --results results --output lenet.html --where workload=lenet
     """
-    from xfbench import published as literature
     from xfbench.base import atomic_files, errors, paths
     from xfbench.model import certificate
     from xfbench.report import page
-    from xfbench.results import index, selection
-    from xfbench.results.store import open_store
+    from xfbench.store import index, selection
+    from xfbench.store import published as literature
+    from xfbench.store.results_folder import open_store
     from xfbench.studies import page as studies
 
     folder = paths.results(results)

@@ -16,8 +16,8 @@ from xfbench.cli.options import JsonOption, RecordFilterOption, ResultsOption
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xfbench.results.selection import Condition
-    from xfbench.results.store import Store
+    from xfbench.store.results_folder import Store
+    from xfbench.store.selection import Condition
 
 app = typer.Typer(no_args_is_help=True, help="Results: find, merge, check and exchange.")
 
@@ -29,9 +29,9 @@ def results() -> None:
 
 def _open_store(results: Path | None) -> Store:
     from xfbench.base import paths
-    from xfbench.results import store
+    from xfbench.store import results_folder
 
-    return store.open_store(paths.results(results))
+    return results_folder.open_store(paths.results(results))
 
 
 @app.command("list")
@@ -55,7 +55,8 @@ def list_(
     xfbench results list --where status!=ok --limit 0 --json
     xfbench results list --published --where figure.about.study=storage
     """
-    from xfbench.results import index, listing, selection
+    from xfbench.results import listing
+    from xfbench.store import index, selection
 
     conditions = selection.parse_conditions(where or ())
     if published:
@@ -76,8 +77,8 @@ def list_(
 
 def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
     """Print the published figures that come with the package; no results folder has them."""
-    from xfbench import published
     from xfbench.layout import external_figures
+    from xfbench.store import published
 
     documents = [(record, record.document()) for record in published.records()]
     matches = [
@@ -104,7 +105,8 @@ def show(
     xfbench results show sha256:7f3a --json
     """
     from xfbench.base import errors
-    from xfbench.results import index, listing
+    from xfbench.results import listing
+    from xfbench.store import index
 
     store = _open_store(results)
     prefix = record.removeprefix("sha256:").lower()
@@ -134,8 +136,8 @@ def merge(
     xfbench results merge ../laptop/results ../node7/results
     """
     from xfbench.base import paths
-    from xfbench.results import merging
-    from xfbench.results.store import Store, open_store
+    from xfbench.store import merging
+    from xfbench.store.results_folder import Store, open_store
 
     store = Store(paths.results(results))
     damage_messages: list[str] = []
@@ -218,7 +220,8 @@ def export(
     xfbench results export torch.csv --where framework=torch
     xfbench results export all.parquet
     """
-    from xfbench.results import exporting, index, selection
+    from xfbench.results import exporting
+    from xfbench.store import index, selection
 
     write = exporting.choose_writer(file)
     conditions = selection.parse_conditions(where or ())
@@ -243,7 +246,8 @@ def submit(
     xfbench results submit submission --where workload=lenet
     xfbench results validate submission
     """
-    from xfbench.results import index, selection, submission
+    from xfbench.results import submission
+    from xfbench.store import index, selection
 
     conditions = selection.parse_conditions(where or ())
     store = _open_store(results)
@@ -281,8 +285,8 @@ def import_(
     """
     from xfbench.base import paths
     from xfbench.cli import conclusion
-    from xfbench.results.store import Store
     from xfbench.running import carry
+    from xfbench.store.results_folder import Store
 
     store = Store(paths.results(results))
     if not carry.is_carried_run(source):
@@ -305,8 +309,9 @@ def import_(
 def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tuple[int, int]:
     """Import by the kind of source. Return how many records are new and how many were present."""
     from xfbench.base.errors import UsageError
-    from xfbench.results import archive, importers, merging, submission, submission_audit
-    from xfbench.results.store import open_store
+    from xfbench.results import archive, importers, submission, submission_audit
+    from xfbench.store import merging
+    from xfbench.store.results_folder import open_store
 
     if submission.is_submission(source):
         for file, _, detail in submission_audit.audit_manifest(source):

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from xfbench.model.plan import Plan
     from xfbench.model.record import Record
     from xfbench.plan_builder import Adjustment
-    from xfbench.results.store import Store
     from xfbench.running.queued import Jobs
+    from xfbench.store.results_folder import Store
 
 
 def run(
@@ -292,10 +292,10 @@ def run(
     from xfbench import plan_builder
     from xfbench.base import errors, paths
     from xfbench.model.plan import Plan
-    from xfbench.results import lookup
-    from xfbench.results.store import Store
     from xfbench.running import queued
     from xfbench.running.progress import measure
+    from xfbench.store import lookup
+    from xfbench.store.results_folder import Store
 
     if job:
         store = Store(paths.results(results))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from xfbench.model.plan import Plan
     from xfbench.model.record import Record
     from xfbench.model.request import Cell, Request
-    from xfbench.results.store import Store
+    from xfbench.store.results_folder import Store
     from xfbench.studies.answer import Answer
     from xfbench.studies.batch_search import CellSearch
     from xfbench.studies.form import Size
@@ -205,9 +205,9 @@ def run(
     from xfbench import experiment
     from xfbench.base import errors, paths
     from xfbench.host import memory
-    from xfbench.results import lookup
-    from xfbench.results.store import Store
     from xfbench.running import progress, queued
+    from xfbench.store import lookup
+    from xfbench.store.results_folder import Store
     from xfbench.studies import answer, batch_search, media, running
 
     chosen_study = experiment.load(name)

@@ -23,7 +23,7 @@ from xfbench.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from xfbench.tuning.saved import Figure, Tuning
+    from xfbench.store.tuning_results import Figure, Tuning
     from xfbench.tuning.searching import SearchOptions
     from xfbench.tuning.space import Space
 
@@ -118,7 +118,7 @@ def tune(
     from xfbench.base import errors, paths
     from xfbench.host import doctor
     from xfbench.model.request import Protocol
-    from xfbench.results.store import Store
+    from xfbench.store.results_folder import Store
     from xfbench.tuning import searching, space
 
     if budget is not None and minutes is not None:

@@ -13,9 +13,9 @@ from typing import Any
 
 from tabulate import tabulate
 
-from xfbench.analysis.statistics import Interval, median_interval
 from xfbench.base.errors import XfbenchError
 from xfbench.model.record import Medium, ReadRound, Reads
+from xfbench.statistics import Interval, median_interval
 from xfbench.worker import mounts, pages, reading
 from xfbench.worker.page_cache import TOLERANCE
 

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from xfbench.analysis.statistics import launch_throughput
 from xfbench.base import atomic_files, digests, paths, processes
 from xfbench.base.errors import XfbenchError
 from xfbench.model.record import Limit, Record, WorkloadFacts
 from xfbench.model.request import Request
+from xfbench.statistics import launch_throughput
 from xfbench.worker import host, system_files
 
 _SECONDS = 0.4  # of each kind of try

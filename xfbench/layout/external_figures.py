@@ -18,8 +18,8 @@ from xfbench.layout import formats, tables
 from xfbench.model.external_record import About, Figure
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record
-from xfbench.results import selection
-from xfbench.results.index import Index
+from xfbench.store import selection
+from xfbench.store.index import Index
 
 HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 from xfbench.analysis.prediction import Figure
-from xfbench.analysis.statistics import Interval
 from xfbench.base.terminal_text import make_legible
+from xfbench.statistics import Interval
 
 _MAX_FIELD_CHARS = 1000  # characters of a field
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")

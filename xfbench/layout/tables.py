@@ -13,9 +13,9 @@ from xfbench.analysis.comparison import CellComparison
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.prediction import Point
 from xfbench.analysis.scaling import Efficiency
-from xfbench.analysis.statistics import Interval
 from xfbench.layout import formats
 from xfbench.model.strategy import format_options
+from xfbench.statistics import Interval
 
 SELECTION_NOTE = (
     "The best of several was chosen by the same launches, which makes it look a little faster than "

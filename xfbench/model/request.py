@@ -52,7 +52,7 @@ def describe_solver_setting(name: str, value: Any) -> str:
 
 
 class PreparedSet(BaseModel):
-    """A data set on disk (see `xfbench.data`): which samples, and how they are kept.
+    """A data set on disk (see `xfbench.datasets`): which samples, and how they are kept.
 
     `shape` is (channels, height, width) where all images have one; `medium` what it lies on,
     "ext4 on nvme".

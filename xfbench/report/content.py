@@ -11,7 +11,6 @@ from itertools import count, groupby
 
 from xfbench.analysis.leaderboard import Certificates, Row, Table
 from xfbench.analysis.leaderboard import tables as leaderboards
-from xfbench.analysis.statistics import is_steady, launch_throughput
 from xfbench.base.version import __version__
 from xfbench.host import conditions
 from xfbench.layout import tables
@@ -23,6 +22,7 @@ from xfbench.report import efficiency, external_data, figures, learned, profiles
 from xfbench.report.external_data import ExternalFigures
 from xfbench.report.figures import Figure
 from xfbench.report.sentences import Summary, build_summary, join_digits
+from xfbench.statistics import is_steady, launch_throughput
 
 # Beyond so many rows launches are summed up, and only the fastest of each board have all.
 MANY_ROWS, FASTEST = 200, 3

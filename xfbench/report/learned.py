@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.learning import best_loss, common_loss, times_to_loss
-from xfbench.analysis.statistics import Interval, is_steady
 from xfbench.model.record import Record
 from xfbench.report.figures import MOST_LINES, MOST_NAMED, Figure, Line, Point, name, over_ranks
+from xfbench.statistics import Interval, is_steady
 
 
 def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:

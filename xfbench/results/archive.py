@@ -25,10 +25,9 @@ from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
-from xfbench.results import merging, pack, store
-from xfbench.results.store import Place, Store, WarningHandler
-from xfbench.tuning import saved
-from xfbench.tuning.saved import Tuning
+from xfbench.store import merging, pack, results_folder, tuning_results
+from xfbench.store.results_folder import Place, Store, WarningHandler
+from xfbench.store.tuning_results import Tuning
 
 SCHEMA = "xfbench.archive/1"
 SUFFIXES = (".tar", ".tar.gz", ".tgz")
@@ -36,7 +35,7 @@ _MANIFEST = "manifest.json"
 _MEMBER_NAME = re.compile(r"(records|certificates|tuned)/[0-9a-f]{64}\.json|manifest\.json")
 _DOCUMENT_TYPES: dict[str, type[SealedDocument]] = {
     "certificates": Certificate,
-    saved.FOLDER: Tuning,
+    tuning_results.FOLDER: Tuning,
 }
 _MAX_FILES = 5_000_000
 _MAX_BYTES = 2**38
@@ -54,7 +53,7 @@ class ArchiveError(UsageError):
 def write_archive(target: Path, records: Iterable[tuple[Place, Record]], source: Store) -> int:
     """Write these records, certificates and searches; how many records. Raises OSError."""
     certificates = certificate.read_folder(source.folder)
-    searches = list(saved.read_searches(source.folder, store.ignore_warning))
+    searches = list(tuning_results.read_searches(source.folder, results_folder.ignore_warning))
     count = 0
 
     def write_tar(file: IO[bytes]) -> None:
@@ -82,7 +81,9 @@ def write_archive(target: Path, records: Iterable[tuple[Place, Record]], source:
                     _add_member(tar, f"certificates/{certificate_id[7:]}.json", content, files)
             for search, content in sorted(searches, key=lambda search: search[0].id):
                 if search.records and record_ids.issuperset(search.records):
-                    _add_member(tar, f"{saved.FOLDER}/{search.id[7:]}.json", content, files)
+                    _add_member(
+                        tar, f"{tuning_results.FOLDER}/{search.id[7:]}.json", content, files
+                    )
             manifest = {"schema": SCHEMA, "files": files}
             _add_member(tar, _MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode(), {})
         if gzip_file:
@@ -117,7 +118,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
         kind, identity = name.removesuffix(".json").split("/")
         try:
             if kind == "records":
-                record = store.parse_record(content, identity)
+                record = results_folder.parse_record(content, identity)
                 if record.id in existing_ids:
                     known_count += 1
                 else:
@@ -129,7 +130,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
             elif not (path := target.folder / name).exists():
                 atomic_files.write(path, content)
         except ValueError as error:
-            warn(store.defect_message(name, error))
+            warn(results_folder.defect_message(name, error))
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
     return new_count, known_count

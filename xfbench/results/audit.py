@@ -24,11 +24,11 @@ from xfbench.model.certificate import Certificate
 from xfbench.model.external_record import figure_error
 from xfbench.model.record import Record
 from xfbench.model.sealed import EditedError
-from xfbench.results import archive, pack, store, submission, submission_audit
+from xfbench.results import archive, submission, submission_audit
 from xfbench.results.submission_audit import CommandParser
 from xfbench.running.validity import peak_defect, step_time_defect
-from xfbench.tuning import saved
-from xfbench.tuning.saved import Tuning
+from xfbench.store import pack, results_folder, tuning_results
+from xfbench.store.tuning_results import Tuning
 
 _ID_PATTERN = re.compile("[0-9a-f]{64}")
 Kind = Literal[
@@ -87,7 +87,7 @@ class _AuditedFile:
 
     @property
     def is_search(self) -> bool:
-        return self._says(saved.SCHEMA)
+        return self._says(tuning_results.SCHEMA)
 
     def _says(self, schema: str) -> bool:
         return f'"{schema}"'.encode() in self.content[:4096] and not self.packed
@@ -106,7 +106,7 @@ def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[
             defects += [
                 Defect(*finding) for finding in submission_audit.audit_submission(path, parse)
             ]
-        certificates = certificate.read_folder(store.open_store(path).folder)
+        certificates = certificate.read_folder(results_folder.open_store(path).folder)
         parts = _files_of_folder(path, defects)
     elif not path.is_file():
         raise UsageError(f"{path}: there is no such file or folder")
@@ -126,7 +126,7 @@ def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[
 
 
 def _files_of_folder(folder: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
-    folder_store = store.Store(folder)
+    folder_store = results_folder.Store(folder)
     for path in sorted((folder / "records").rglob("*.json")):
         yield from _single_file(path, defects)
         if (
@@ -137,7 +137,7 @@ def _files_of_folder(folder: Path, defects: list[Defect]) -> Iterator[_AuditedFi
             defects.append(Defect(str(path), "name", detail))
     for path in folder_store.packs():
         yield from _lines_of_pack(path, defects)
-    for name in ("certificates", saved.FOLDER):
+    for name in ("certificates", tuning_results.FOLDER):
         for path in sorted((folder / name).glob("*.json")):
             yield from _single_file(path, defects)
 
@@ -145,7 +145,7 @@ def _files_of_folder(folder: Path, defects: list[Defect]) -> Iterator[_AuditedFi
 def _single_file(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
     try:
         named = path.stem if _ID_PATTERN.fullmatch(path.stem) else None
-        yield _AuditedFile(str(path), store.read_record_file(path), named)
+        yield _AuditedFile(str(path), results_folder.read_record_file(path), named)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         defects.append(Defect(str(path), "schema", f"it cannot be read: {why}"))

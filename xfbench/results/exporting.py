@@ -20,9 +20,10 @@ from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
 from xfbench.layout.formats import escape_csv_formula
 from xfbench.model.record import Record
-from xfbench.results import archive, indexing
+from xfbench.results import archive
 from xfbench.results.listing import images_per_second
-from xfbench.results.store import Place, Store
+from xfbench.store import indexing
+from xfbench.store.results_folder import Place, Store
 
 StoredRecords = Iterable[tuple[Place, Record]]
 _BATCH_RECORDS = 4096

@@ -19,7 +19,7 @@ from xfbench.base.terminal_text import make_legible
 from xfbench.model.external_record import About, Citation, Figure, figure_error
 from xfbench.model.record import Record
 from xfbench.results.foreign import Entry, File, Format, Missed, load_formats
-from xfbench.results.store import Store, WarningHandler
+from xfbench.store.results_folder import Store, WarningHandler
 
 _MAX_FILE_BYTES = 2**28
 _MAX_TEXT_CHARACTERS = 200  # characters of a text that is taken

@@ -11,11 +11,11 @@ from typing import Any
 
 from tabulate import tabulate
 
-from xfbench.analysis.statistics import launch_throughput
 from xfbench.base.terminal_text import make_legible
 from xfbench.model.provenance import impossible_number, unmeasured_source
 from xfbench.model.record import Record
-from xfbench.results.store import Place, Store
+from xfbench.statistics import launch_throughput
+from xfbench.store.results_folder import Place, Store
 
 _MAX_CHARACTERS = 160  # characters of a value
 _MAX_ELEMENTS = 12  # elements of a list

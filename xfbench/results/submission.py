@@ -27,8 +27,8 @@ from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record, Software
 from xfbench.report import repeat
-from xfbench.results import pack
-from xfbench.results.store import Place, Store, WarningHandler
+from xfbench.store import pack
+from xfbench.store.results_folder import Place, Store, WarningHandler
 
 SCHEMA = "xfbench.submission/1"
 MANIFEST = "submission.json"

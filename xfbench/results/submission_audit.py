@@ -20,7 +20,7 @@ from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Request
 from xfbench.report import repeat
 from xfbench.results import submission
-from xfbench.results.store import Store
+from xfbench.store.results_folder import Store
 
 Finding = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
 # What `xfbench run` makes of the words after it; raises UsageError for what it would not take.

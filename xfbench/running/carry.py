@@ -26,9 +26,9 @@ from xfbench.model.certificate import Certificate, CertifiedFields, certified_fi
 from xfbench.model.plan import Plan
 from xfbench.model.record import Machine, Record
 from xfbench.model.request import Request
-from xfbench.results import merging
-from xfbench.results.store import Store
 from xfbench.running import job, record_builder
+from xfbench.store import merging
+from xfbench.store.results_folder import Store
 
 _PLAN = "plan.json"
 _SEED = 0

@@ -20,8 +20,8 @@ from xfbench.model import adapter, capabilities, facts, training, worker_reply
 from xfbench.model.certificate import CertifiedFields, certified_fields
 from xfbench.model.record import Reads, Record, Status, Storage
 from xfbench.model.request import Protocol, Request
-from xfbench.results.store import Store
 from xfbench.running import job, record_builder
+from xfbench.store.results_folder import Store
 
 DEFAULT_TIME_LIMIT = 1800.0
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from xfbench.analysis import statistics as record_statistics
+from xfbench import statistics as record_statistics
 from xfbench.base.terminal_text import say
 from xfbench.equality import certify
 from xfbench.host import conditions, doctor, machine
@@ -25,9 +25,9 @@ from xfbench.model.machines import machine_class
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
-from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
+from xfbench.store.results_folder import Store
 
 
 def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:

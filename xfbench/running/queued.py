@@ -27,9 +27,9 @@ from xfbench.model import facts, training
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Request
-from xfbench.results import lookup
-from xfbench.results.store import Store
 from xfbench.running.launch import LaunchContext
+from xfbench.store import lookup
+from xfbench.store.results_folder import Store
 
 ALIVE = "alive"  # the driver in the job counts in it
 _LOOK_SECONDS = 2.0

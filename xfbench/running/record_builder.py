@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.base import digests
 from xfbench.base.version import __version__
 from xfbench.environments.environment import Environment

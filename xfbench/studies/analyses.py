@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xfbench.analysis import scaling, statistics
+from xfbench import statistics
+from xfbench.analysis import scaling
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.analysis.statistics import Interval, Launches
 from xfbench.base import errors
+from xfbench.statistics import Interval, Launches
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import (

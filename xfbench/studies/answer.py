@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xfbench import published
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.analysis.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
 from xfbench.base import errors
 from xfbench.experiment import Experiment
 from xfbench.host import conditions, memory
@@ -16,6 +14,8 @@ from xfbench.model import adapter
 from xfbench.model.external_record import Citation, Figure
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
+from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
+from xfbench.store import published
 from xfbench.studies import (
     analyses,
     cells,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.host import memory
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record

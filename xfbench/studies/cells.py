@@ -11,7 +11,7 @@ from typing import Any
 from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.grouping import group_by_cell
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.data import sets
+from xfbench.datasets import sets
 from xfbench.environments import allocators
 from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
 from xfbench.matrix import Matrix

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from xfbench.analysis.statistics import Interval
+from xfbench.statistics import Interval
 from xfbench.studies.form import Claim, Scalar
 
 Verdict = Literal["holds", "does not hold", "cannot be told"]

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from xfbench.data.manifest import FormatName
+from xfbench.datasets.manifest import FormatName
 from xfbench.model.external_record import Citation, Figure
 from xfbench.model.strategy import parse_size
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
-from xfbench.results import archive, index
-from xfbench.results.store import Store, WarningHandler, open_store
+from xfbench.results import archive
+from xfbench.store import index
+from xfbench.store.results_folder import Store, WarningHandler, open_store
 
 
 def load_results(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.learning import best_loss, common_loss, times_to_loss
-from xfbench.analysis.statistics import Interval
 from xfbench.model.record import Record
+from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.analysis.communication import epoch_steps
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.analysis.statistics import Interval
 from xfbench.model.record import Link, Record
+from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell

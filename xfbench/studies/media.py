@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from xfbench.base import errors, paths
-from xfbench.data import photographs, sets, sources, writing
-from xfbench.data.manifest import FormatName, Preprocessing
+from xfbench.datasets import photographs, sets, sources, writing
+from xfbench.datasets.manifest import FormatName, Preprocessing
 from xfbench.experiment import Experiment
 from xfbench.matrix import Matrix
 

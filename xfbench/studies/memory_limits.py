@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from xfbench.analysis import statistics
+from xfbench import statistics
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.analysis.statistics import CONFIDENCE, Interval
 from xfbench.host import memory
+from xfbench.statistics import CONFIDENCE, Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell

@@ -6,9 +6,10 @@ import statistics as stdlib_statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from xfbench.analysis import communication, statistics
-from xfbench.analysis.statistics import Launches
+from xfbench import statistics
+from xfbench.analysis import communication
 from xfbench.model.record import Record
+from xfbench.statistics import Launches
 
 
 @dataclass(frozen=True)

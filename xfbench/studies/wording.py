@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xfbench.analysis.statistics import Interval
 from xfbench.layout import tables
+from xfbench.statistics import Interval
 
 
 def format_number(value: float, unit: str) -> str:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from xfbench.analysis.statistics import Launches
+from xfbench.statistics import Launches
 
 T = TypeVar("T", bound=Hashable)
 # A setting's work, then its other choices.

@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from xfbench.analysis import statistics
-from xfbench.analysis.statistics import Launches
+from xfbench import statistics
+from xfbench.statistics import Launches
 from xfbench.tuning.effects import Factors, estimate_noise, relative_speeds, select_half
 
 T = TypeVar("T", bound=Hashable)

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench.analysis import statistics
-from xfbench.analysis.statistics import Launches
+from xfbench import statistics
 from xfbench.base import errors
 from xfbench.equality import certify
 from xfbench.host import handover, machine
@@ -22,11 +21,13 @@ from xfbench.model.certificate import certified_fields
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Request
-from xfbench.results import lookup
-from xfbench.results.store import Store
 from xfbench.running import launch
 from xfbench.running.launch import DEFAULT_TIME_LIMIT, LaunchContext
 from xfbench.session import run_requests
+from xfbench.statistics import Launches
+from xfbench.store import lookup
+from xfbench.store.results_folder import Store
+from xfbench.store.tuning_results import Figure, Loser, RungDone, Tuning
 from xfbench.tuning import repeating
 from xfbench.tuning.halving import (
     MAX_EXTRA_RUNGS,
@@ -40,7 +41,6 @@ from xfbench.tuning.halving import (
     plan_rungs,
     settings_to_repeat,
 )
-from xfbench.tuning.saved import Figure, Loser, RungDone, Tuning
 from xfbench.tuning.space import Space, build_setting, describe_setting, split_factors
 from xfbench.workloads import workloads
 

@@ -21,8 +21,8 @@ from xfbench.model.machines import machine_class
 from xfbench.model.request import Cell, Protocol
 from xfbench.plan_builder import Adjustment
 from xfbench.running import queued
+from xfbench.store.tuning_results import Tuning, read_folder
 from xfbench.studies import running
-from xfbench.tuning.saved import Tuning, read_folder
 from xfbench.tuning.space import describe_setting
 from xfbench.workloads import workloads
 

@@ -6,7 +6,7 @@ It gives the samples of a split ("train" or "test") in their order, each read wh
 for, and raises Damaged where the files are not what they should be. `listed` is what stands
 beside the files in `SPLIT.samples`; formats that keep keys and labels themselves do without,
 so that they read what other tools wrote. Reading needs the standard library and NumPy alone, so
-that it works in every framework's interpreter; writing is `xfbench.data`'s.
+that it works in every framework's interpreter; writing is `xfbench.datasets`'s.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ from filelock import FileLock, Timeout
 
 from xfbench.base.errors import XfbenchError
 from xfbench.model.record import Record
-from xfbench.results import indexing
-from xfbench.results.selection import Condition, record_fields
-from xfbench.results.store import Place, Store, WarningHandler, defect_message
+from xfbench.store import indexing
+from xfbench.store.results_folder import Place, Store, WarningHandler, defect_message
+from xfbench.store.selection import Condition, record_fields
 
 FILE_NAME = "index.duckdb"
 _LOCK_TIMEOUT_S = 60.0  # seconds for another driver that has the index, until a private one is made

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from xfbench.data.manifest import Manifest, Preprocessing
+from xfbench.datasets.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
 from xfbench.worker import pictures, prepared
 from xfbench.worker.formats import Damaged, folder, read_image_file, resolve_file

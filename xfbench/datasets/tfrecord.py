@@ -7,7 +7,7 @@ from pathlib import Path
 
 import google_crc32c
 
-from xfbench.data.encoding import (
+from xfbench.datasets.encoding import (
     Picture,
     build_picture,
     encode_bytes_field,
@@ -15,7 +15,7 @@ from xfbench.data.encoding import (
     encode_varint,
     validate_label,
 )
-from xfbench.data.resumed import AppendedFile, first_bounds, truncate_file
+from xfbench.datasets.resumed import AppendedFile, first_bounds, truncate_file
 from xfbench.worker.formats.tfrecord import FOOTER, records
 from xfbench.worker.samples import Sample
 

@@ -23,7 +23,7 @@ from xfbench.base import atomic_files, locks, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError
-from xfbench.results import pack
+from xfbench.store import pack
 
 _README = """Results of xfbench.
 

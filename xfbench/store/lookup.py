@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from xfbench.model.record import Record
 from xfbench.model.request import Request
-from xfbench.results.store import Store, ignore_warning
+from xfbench.store.results_folder import Store, ignore_warning
 
 # By which the index chooses what may be done already.
 _SELECTION_FIELDS = ("framework", "workload", "kernel", "threads", "ranks")
@@ -26,8 +26,8 @@ def finished_records(requests: Iterable[Request], store: Store) -> list[Record]:
 
 def records_of_requests(requests: Iterable[Request], store: Store) -> list[Record]:
     """All records of these requests, oldest first. Only what may be one of them is read."""
-    from xfbench.results import index  # DuckDB takes a while to load, and most runs need none
-    from xfbench.results.selection import equal_condition
+    from xfbench.store import index  # DuckDB takes a while to load, and most runs need none
+    from xfbench.store.selection import equal_condition
 
     wanted_requests = set(requests)
     if not store.folder.is_dir():

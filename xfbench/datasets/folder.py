@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from xfbench.base import atomic_files
-from xfbench.data.encoding import encode_png
-from xfbench.data.resumed import sync_folder
+from xfbench.datasets.encoding import encode_png
+from xfbench.datasets.resumed import sync_folder
 from xfbench.worker.formats import folder as reader
 from xfbench.worker.samples import Sample
 
@@ -15,7 +15,7 @@ _PNG = b"\x89PNG"
 
 
 class Writer:
-    """See `xfbench.data.writing.Writer`. An interrupted one's last files are written again."""
+    """See `xfbench.datasets.writing.Writer`. An interrupted one's last files are written again."""
 
     def __init__(self, folder: Path, split: str, count: int, classes: Sequence[str] | None) -> None:
         self.root, self.classes = folder / split, classes

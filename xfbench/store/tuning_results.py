@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from xfbench.analysis.statistics import Interval
 from xfbench.base import atomic_files, safe_read
 from xfbench.base.version import __version__
 from xfbench.model.record import Machine
 from xfbench.model.request import Cell
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, DocumentPart, SealedDocument
+from xfbench.statistics import Interval
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
 FOLDER = "tuned"

@@ -12,7 +12,7 @@ import lmdb
 import numpy as np
 
 from xfbench.base.errors import UsageError
-from xfbench.data.encoding import (
+from xfbench.datasets.encoding import (
     build_picture,
     encode_bytes_field,
     encode_key,
@@ -20,7 +20,7 @@ from xfbench.data.encoding import (
     validate_label,
     validate_pixels,
 )
-from xfbench.data.resumed import sync_folder
+from xfbench.datasets.resumed import sync_folder
 from xfbench.worker.formats import Damaged
 from xfbench.worker.formats import lmdb as reading
 from xfbench.worker.samples import Sample

@@ -21,11 +21,11 @@ from filelock import FileLock, Timeout
 
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
-from xfbench.data import folder
-from xfbench.data.ahead import map_in_order
-from xfbench.data.manifest import FormatName, Manifest, Preprocessing, Split
-from xfbench.data.preparing import prepare_sample, read_orientation
-from xfbench.data.sources import Source
+from xfbench.datasets import folder
+from xfbench.datasets.ahead import map_in_order
+from xfbench.datasets.manifest import FormatName, Manifest, Preprocessing, Split
+from xfbench.datasets.preparing import prepare_sample, read_orientation
+from xfbench.datasets.sources import Source
 from xfbench.worker import pictures
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, sample_digest, stream_digest
@@ -262,6 +262,6 @@ def _open_writer(
         "raw": {"channels": preprocessing.channels},
         "folder": {"classes": source.classes},
     }
-    module = importlib.import_module(f"xfbench.data.{format_name}")
+    module = importlib.import_module(f"xfbench.datasets.{format_name}")
     writer: Writer = module.Writer(partial, split, count, **format_arguments.get(format_name, {}))
     return writer

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from xfbench.base import paths
-from xfbench.data.sources import Source, Split
+from xfbench.datasets.sources import Source, Split
 from xfbench.worker.samples import Sample
 
 NAMES = ("astronaut", "chelsea", "coffee", "retina", "rocket")
@@ -48,7 +48,9 @@ class _Cuts(Sequence[Sample]):
 
 @functools.cache
 def _opened(name: str) -> Image.Image:
-    with Image.open(paths.package_folder("xfbench.data.photographs") / f"{name}.jpg") as picture:
+    with Image.open(
+        paths.package_folder("xfbench.datasets.photographs") / f"{name}.jpg"
+    ) as picture:
         return picture.convert("RGB")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from xfbench.data.manifest import Manifest
+from xfbench.datasets.manifest import Manifest
 from xfbench.worker import pictures, prepared
 from xfbench.worker.samples import Sample, sample_digest, stream_digest
 

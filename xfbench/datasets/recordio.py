@@ -7,8 +7,8 @@ from pathlib import Path
 
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
-from xfbench.data.encoding import build_picture, validate_label
-from xfbench.data.resumed import AppendedFile, first_bounds, sync_folder, truncate_file
+from xfbench.datasets.encoding import build_picture, validate_label
+from xfbench.datasets.resumed import AppendedFile, first_bounds, sync_folder, truncate_file
 from xfbench.worker.formats.recordio import (
     COMPLETE,
     FIRST,

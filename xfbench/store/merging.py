@@ -16,9 +16,8 @@ from xfbench.base.errors import UsageError
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
-from xfbench.results import pack
-from xfbench.results.store import Place, Store, WarningHandler
-from xfbench.tuning import saved
+from xfbench.store import pack, tuning_results
+from xfbench.store.results_folder import Place, Store, WarningHandler
 
 
 def merge(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
@@ -74,7 +73,7 @@ def _copy_certificate(
 
 def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
     """Copy what `xfbench tune` found. Raises UsageError where it cannot be written."""
-    for search, content in saved.read_searches(source, warn):
+    for search, content in tuning_results.read_searches(source, warn):
         try:
             atomic_files.write(search.file_path(target.folder), content)
         except OSError as error:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from xfbench.analysis import grouping, leaderboard
 from xfbench.analysis.leaderboard import Certificates, Table
-from xfbench.results.index import Index
-from xfbench.results.selection import Condition
+from xfbench.store.index import Index
+from xfbench.store.selection import Condition
 
 
 def leaderboard_tables(

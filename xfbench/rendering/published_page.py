@@ -1,6 +1,6 @@
 """Prints docs/published.md: the studies, what was published of each, and where.
 
-python -m xfbench.published > docs/published.md
+python -m xfbench.rendering.published_page > docs/published.md
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from tabulate import tabulate
 
-from xfbench import published
 from xfbench.host import roofline
 from xfbench.layout import external_figures
+from xfbench.store import published
 
 _INTRODUCTION = """# What others published
 
@@ -29,8 +29,8 @@ wrote down in which table or figure a number stands, the record says so. Devices
 share an update's images count as ranks. Figures that were imported from another tool's file are
 shown in the same way.
 
-The numbers are in `xfbench/published/`, a file for each source, and this page is made from them:
-`python -m xfbench.published`.
+The numbers are in `xfbench/store/published/`, a file for each source, and this page is made from
+them: `python -m xfbench.rendering.published_page`.
 """
 _PEAKS = """
 ## Peaks of machines

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xfbench.base import errors, paths
-from xfbench.data.manifest import Manifest
+from xfbench.datasets.manifest import Manifest
 from xfbench.host import media
 from xfbench.model.request import PreparedSet
 from xfbench.worker.formats import Damaged

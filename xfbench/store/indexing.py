@@ -16,9 +16,9 @@ import duckdb
 
 from xfbench.base import digests
 from xfbench.model import sealed
-from xfbench.results import pack
-from xfbench.results.selection import record_fields
-from xfbench.results.store import Store, defect_message, read_record_file
+from xfbench.store import pack
+from xfbench.store.results_folder import Store, defect_message, read_record_file
+from xfbench.store.selection import record_fields
 
 _SETTLED_S = 2.0  # seconds after which a folder's time says that nothing was added since
 _BATCH_RECORDS = 8192

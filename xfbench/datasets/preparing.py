@@ -13,8 +13,8 @@ import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
 from xfbench.base.errors import UsageError
-from xfbench.data.encoding import encode_jpeg, encode_png
-from xfbench.data.manifest import Preprocessing
+from xfbench.datasets.encoding import encode_jpeg, encode_png
+from xfbench.datasets.manifest import Preprocessing
 from xfbench.worker import pictures
 from xfbench.worker.samples import Sample
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from xfbench.data.resumed import AppendedFile
+from xfbench.datasets.resumed import AppendedFile
 from xfbench.worker import pictures
 from xfbench.worker.samples import Sample
 
 
 class Writer(AppendedFile):
-    """See `xfbench.data.writing.Writer`."""
+    """See `xfbench.datasets.writing.Writer`."""
 
     def __init__(self, folder: Path, split: str, count: int, channels: int) -> None:
         self.channels, self.count = channels, count

@@ -1,0 +1,1 @@
+"""How figures look: tables in every format, and the HTML report."""
