@@ -2,9 +2,9 @@
 
 import pytest
 
-from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.model.request import Protocol
+from xfbench.planning import experiment
 
 
 def cells_of(**settings):

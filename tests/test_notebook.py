@@ -133,7 +133,7 @@ def test_a_wrong_setting_is_refused_before_a_launch(settings, words, tmp_path):
 
 
 def test_without_settings_the_experiment_is_quick():
-    from xfbench import experiment, plan_builder
+    from xfbench.planning import experiment, plan_builder
 
     plan = plan_builder.build_plan({}, pythons={})
     expected = experiment.cells(experiment.load("quick").matrix)

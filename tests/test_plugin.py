@@ -7,10 +7,10 @@ import pytest
 from tests import fake_framework
 from xfbench.analysis.leaderboard import tables
 from xfbench.benchmarks import architectures
-from xfbench.benchmarks.replay import Replay
 from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.equality.verify import Verdict
+from xfbench.exchange.replay import Replay
 from xfbench.host import machine
 from xfbench.model import adapter, certificate
 from xfbench.running import canary

@@ -14,11 +14,11 @@ from xfbench.analysis import best, comparison, series
 from xfbench.analysis.comparison import Side
 from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UsageError
+from xfbench.exchange import audit
 from xfbench.host.machine import describe
 from xfbench.model import certificate
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record
-from xfbench.results import audit
 from xfbench.store import published
 from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
@@ -113,7 +113,7 @@ def test_published_record_has_only_its_figure_and_source():
 
 
 def test_ids_are_the_same_in_another_process():
-    script = "from xfbench import published; print(*(one.id for one in published.records()))"
+    script = "from xfbench.store import published; print(*(one.id for one in published.records()))"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     ids = [one.id for one in published.records()]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from xfbench import experiment, statistics
+from xfbench import statistics
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
 from xfbench.equality.verify import Verifier
@@ -13,6 +13,7 @@ from xfbench.model.certificate import Subject
 from xfbench.model.record import Measurement, Record
 from xfbench.model.request import PreparedSet
 from xfbench.model.strategy import ASYNCHRONOUS
+from xfbench.planning import experiment
 from xfbench.running import job, ranks
 from xfbench.running.rank_communication import required_bytes
 

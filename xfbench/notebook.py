@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from xfbench import plan_builder
 from xfbench.analysis import comparison, leaderboard, ranked
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.analysis.leaderboard import Table
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError
+from xfbench.exchange import exporting
 from xfbench.model import certificate
 from xfbench.model.record import Record
 from xfbench.model.strategy import Value
-from xfbench.results import exporting
+from xfbench.planning import plan_builder
 from xfbench.running import progress, queued
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.store import index, lookup, selection

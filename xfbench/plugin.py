@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from xfbench.benchmarks.architectures import Architecture
-    from xfbench.benchmarks.replay import Replay
+    from xfbench.exchange.replay import Replay
     from xfbench.model.request import Cell
     from xfbench.running.launch import LaunchContext
 
@@ -90,7 +90,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         skipped_case = pytest.param(*_PARAMETERS, id="cells", marks=skip)
         metafunc.parametrize(_PARAMETERS, [skipped_case])
         return
-    from xfbench.benchmarks.replay import Replay
+    from xfbench.exchange.replay import Replay
     from xfbench.host import machine
 
     architecture, cells = _select_cells(config)

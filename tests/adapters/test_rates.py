@@ -5,7 +5,7 @@ import pytest
 
 from tests.adapters.cases import FRAMEWORKS, Case, parametrize
 from tests.adapters.reference import training
-from xfbench import experiment
+from xfbench.planning import experiment
 from xfbench.running import tracing
 
 DEEP = pytest.mark.deep

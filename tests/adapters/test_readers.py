@@ -7,9 +7,9 @@ from tests.adapters import data_sets
 from tests.adapters.cases import CROPPED, Case, parametrize
 from tests.adapters.data_sets import COUNT
 from tests.adapters.inside import EPOCHS
-from xfbench import experiment
 from xfbench.model import adapter, capabilities
-from xfbench.scheduling import launch_order
+from xfbench.planning import experiment
+from xfbench.planning.scheduling import launch_order
 
 pytestmark = pytest.mark.deep
 READERS = {

@@ -7,7 +7,6 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from xfbench import experiment
 from xfbench.analysis.checkpoints import checkpoint_costs
 from xfbench.analysis.comparison import Side, compare
 from xfbench.analysis.leaderboard import tables as all_tables
@@ -17,6 +16,7 @@ from xfbench.model import adapter, capabilities
 from xfbench.model.certificate import certified_fields
 from xfbench.model.record import Checkpoints, Record
 from xfbench.model.request import Request
+from xfbench.planning import experiment
 from xfbench.running import job
 from xfbench.store.results_folder import Store
 

@@ -13,7 +13,7 @@ from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.base import errors
 from xfbench.host.machine import describe
-from xfbench.results import listing
+from xfbench.rendering import record_listing
 from xfbench.statistics import Comparison, Interval
 from xfbench.store.results_folder import Store
 
@@ -141,8 +141,10 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, 
     comparisons, _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", results))
     assert comparisons[0].figures.ratio.launches == 3
     assert f"{forged.id}: step_seconds of 0" in capsys.readouterr().err
-    assert listing.images_per_second(valid) and listing.images_per_second(forged) is None
-    assert listing.format_table([forged])
+    assert (
+        record_listing.images_per_second(valid) and record_listing.images_per_second(forged) is None
+    )
+    assert record_listing.format_table([forged])
 
 
 @pytest.mark.parametrize(

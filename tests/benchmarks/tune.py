@@ -35,9 +35,9 @@ from xfbench.host import handover, machine
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import Plan
 from xfbench.model.request import Cell, Protocol
+from xfbench.planning.scheduling import launch_order
 from xfbench.running import progress
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
-from xfbench.scheduling import launch_order
 from xfbench.statistics import Launches
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from xfbench import experiment
+from xfbench.planning import experiment
 
 MINE = """
 name = "mine"

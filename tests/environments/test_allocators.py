@@ -2,13 +2,13 @@
 
 import pytest
 
-from xfbench import plan_builder
 from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
-from xfbench.experiment import cells, matrix
 from xfbench.layout.tables import to_text
 from xfbench.model import adapter
+from xfbench.planning import plan_builder
+from xfbench.planning.experiment import cells, matrix
 from xfbench.report import repeat
 from xfbench.running import dry
 from xfbench.running.launch import LaunchContext

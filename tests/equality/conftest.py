@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xfbench import experiment
 from xfbench.environments import environment
 from xfbench.equality import certify, jobs
 from xfbench.equality.verify import Verifier
 from xfbench.model import adapter
 from xfbench.model.request import Request
+from xfbench.planning import experiment
 from xfbench.workloads import workloads
 
 

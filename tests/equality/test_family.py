@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from tests.equality.families import generated
-from xfbench import experiment
 from xfbench.environments import environment
 from xfbench.equality import cases, jobs, verify
 from xfbench.equality.oracle import Oracle
 from xfbench.model import adapter, capabilities
+from xfbench.planning import experiment
 from xfbench.workloads import layers as xl
 
 KERNELS = [

@@ -2,12 +2,12 @@
 
 import pytest
 
-from xfbench import experiment
 from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.equality.jobs import _merge_arrays
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.model import adapter
+from xfbench.planning import experiment
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ decay and multipliers included.
 
 import pytest
 
-from xfbench import experiment
 from xfbench.environments import environment
 from xfbench.equality import cases, jobs
 from xfbench.equality.oracle import Oracle
 from xfbench.equality.verify import judge_cases
 from xfbench.model import adapter
+from xfbench.planning import experiment
 from xfbench.workloads import workloads
 
 

@@ -12,11 +12,11 @@ from itertools import product
 import pytest
 
 from tests.equality.conftest import Proof, shown
-from xfbench import experiment
 from xfbench.environments import environment
 from xfbench.equality import certify, jobs, plants
 from xfbench.equality.verify import Verifier
 from xfbench.model import adapter, capabilities
+from xfbench.planning import experiment
 from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]

@@ -193,7 +193,7 @@ GUARDS = (
         "faults/test_input.py::test_invalid_file_content_is_reported_in_one_line",
     ),
     (
-        "xfbench/experiment.py",
+        "xfbench/planning/experiment.py",
         "if launches > MAX_LAUNCHES:",
         "if False:",
         "faults/test_input.py::test_excessive_counts_are_refused_before_cells_are_built",

@@ -10,10 +10,10 @@ import subprocess
 
 import pytest
 
-from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.host import sites
 from xfbench.model import adapter
+from xfbench.planning import experiment
 from xfbench.worker import prepared
 from xfbench.worker.formats import Damaged
 

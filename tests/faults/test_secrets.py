@@ -7,7 +7,7 @@ import platform
 import pytest
 
 from xfbench.base import private_names
-from xfbench.results.submission import find_private_name
+from xfbench.exchange.submission import find_private_name
 from xfbench.running import starting
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests

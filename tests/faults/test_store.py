@@ -12,9 +12,9 @@ import pytest
 from tests import temporary_mounts
 from tests.faults.driver import command
 from xfbench.base.errors import UsageError
+from xfbench.exchange import audit
 from xfbench.model import certificate
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES
-from xfbench.results import audit
 from xfbench.store import index, lookup
 from xfbench.store.results_folder import Store
 

@@ -20,17 +20,18 @@ from unittest import mock
 
 import numpy as np
 
-from xfbench import experiment
 from xfbench.analysis import leaderboard, series
 from xfbench.base import digests, errors
 from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
+from xfbench.exchange import archive, importing
 from xfbench.host import sites
 from xfbench.layout import tables
 from xfbench.model import adapter, provenance, worker_reply
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
+from xfbench.planning import experiment
+from xfbench.rendering import record_listing
 from xfbench.report import page
-from xfbench.results import archive, importers, listing
 from xfbench.store.tuning_results import Tuning
 from xfbench.worker import pictures, prepared
 from xfbench.worker.crc32c import crc32c
@@ -131,7 +132,7 @@ def read_mnist(content):
 
 
 def read_foreign(path):
-    importers._read_records(path, str.splitlines, str.splitlines)
+    importing._read_records(path, str.splitlines, str.splitlines)
 
 
 def iterate_places(value):
@@ -158,7 +159,7 @@ def read_forged_record(content):
     document.pop("id", None)
     document["id"] = digests.of_json(document)
     record = Record.read(json.dumps(document).encode())
-    listing.format_table([record])
+    record_listing.format_table([record])
     series.build_series([provenance.trusted_record(record)])
     changeable = leaderboard.tables([record], {})
     for form in tables.FORMATS.values():
@@ -259,7 +260,7 @@ TARGETS = {
     "experiment": Target(
         as_bytes_reader("mine.toml", lambda path: experiment.load(str(path))),
         USAGE,
-        read_files("xfbench/experiments/*.toml"),
+        read_files("xfbench/planning/experiments/*.toml"),
     ),
     "site": Target(
         as_bytes_reader("site.toml", read_site), USAGE, read_files("launchers/sites/*.toml")

@@ -23,7 +23,7 @@ import typer
 
 import xfbench
 from tests.golden import archives, form
-from xfbench import cli, experiment, plugin
+from xfbench import cli, plugin
 from xfbench.analysis import best, comparison
 from xfbench.benchmarks import architectures
 from xfbench.datasets import manifest
@@ -33,6 +33,7 @@ from xfbench.host import roofline, sites
 from xfbench.launchers.resources import LAUNCHERS
 from xfbench.layout import tables
 from xfbench.model import adapter, certificate, features, record, schema
+from xfbench.planning import experiment
 from xfbench.store import selection, tuning_results
 from xfbench.store.published import Source
 from xfbench.studies import answer
@@ -297,9 +298,10 @@ COMMAND_LINES = (
 _EXIT_STATUS_SCRIPT = """
 import json, os, signal, sys, time
 import typer
-from xfbench import UnavailableError, UsageError, XfbenchError, cli, experiment
+from xfbench import UnavailableError, UsageError, XfbenchError, cli
+from xfbench.planning import experiment
 from xfbench.analysis import comparison
-from xfbench.results import audit
+from xfbench.exchange import audit
 from xfbench.workloads import WorkloadError
 
 def interrupt():

@@ -5,9 +5,9 @@ import pytest
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.base.processes import Outcome
 from xfbench.environments import environment
-from xfbench.experiment import cells, matrix
 from xfbench.host import memory
 from xfbench.model import adapter
+from xfbench.planning.experiment import cells, matrix
 from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store

@@ -2,9 +2,9 @@
 
 import pytest
 
-from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.host import sites
+from xfbench.planning import experiment
 
 
 @pytest.fixture(autouse=True)

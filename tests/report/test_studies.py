@@ -8,8 +8,8 @@ import pytest
 
 from tests.report.test_page import HOSTILE, poisoned
 from tests.sample_records import vary_record
-from xfbench import experiment
 from xfbench.host.machine import describe
+from xfbench.planning import experiment
 from xfbench.report import page as report
 from xfbench.report.studies import MAX_ROWS
 from xfbench.studies import answer, page

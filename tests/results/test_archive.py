@@ -9,9 +9,9 @@ import pytest
 from tests import sample_records
 from tests.results.test_audit import make_certified_record
 from xfbench.base import digests
+from xfbench.exchange import archive
+from xfbench.exchange.archive import ArchiveError
 from xfbench.host.machine import describe
-from xfbench.results import archive
-from xfbench.results.archive import ArchiveError
 from xfbench.store.results_folder import Store
 
 

@@ -7,10 +7,10 @@ import pytest
 from tests.sample_records import SOFTWARE, build_certificate
 from xfbench.base import digests
 from xfbench.base.errors import UsageError
+from xfbench.exchange import archive, audit
 from xfbench.host.machine import describe
 from xfbench.model.certificate import Subject
 from xfbench.model.record import Limit, Record
-from xfbench.results import archive, audit
 from xfbench.store.results_folder import Store
 
 

@@ -19,10 +19,10 @@ import pytest
 from tests.results.test_audit import make_certified_record
 from xfbench.analysis import leaderboard
 from xfbench.base import digests
+from xfbench.exchange import archive
+from xfbench.exchange.archive import ArchiveError
 from xfbench.layout import tables
 from xfbench.model import certificate
-from xfbench.results import archive
-from xfbench.results.archive import ArchiveError
 from xfbench.store.results_folder import Store
 
 ARCHIVE_COUNT = 200

@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from xfbench.base.errors import UsageError
+from xfbench.exchange import audit, importing
 from xfbench.model.record import Record, json_schema
-from xfbench.results import audit, importers
 from xfbench.store.results_folder import Store
 
 HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" * 2**20
@@ -22,7 +22,7 @@ HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" 
 def import_figures(source, folder):
     """The records, what was wrong and what had no figure."""
     complaints, notes = [], []
-    importers.import_figures(source, Store(folder), complaints.append, notes.append)
+    importing.import_figures(source, Store(folder), complaints.append, notes.append)
     return list(Store(folder).records()), complaints, notes
 
 
@@ -622,8 +622,8 @@ def test_files_outside_of_a_folder_are_not_taken_through_a_link(write_log, tmp_p
 def test_a_file_beyond_the_size_limit_is_refused_unread(write_log, tmp_path, monkeypatch):
     path = write_log(*make_mllog_lines())
     size = path.stat().st_size
-    monkeypatch.setattr(importers, "_MAX_FILE_BYTES", size - 1)
+    monkeypatch.setattr(importing, "_MAX_FILE_BYTES", size - 1)
     with pytest.raises(UsageError, match="larger than"):
         import_figures(path, tmp_path / "results")
-    monkeypatch.setattr(importers, "_MAX_FILE_BYTES", size)
+    monkeypatch.setattr(importing, "_MAX_FILE_BYTES", size)
     assert import_figures(path, tmp_path / "results")[0]

@@ -231,7 +231,7 @@ def test_read_only_folder_can_be_queried(store, tmp_path):
 QUERY_SCRIPT = """
 import sys
 from pathlib import Path
-from xfbench.results import index
+from xfbench.store import index
 from xfbench.store.results_folder import Store
 for _ in range(int(sys.argv[2])):
     with index.open_index(Store(Path(sys.argv[1])), print) as found:

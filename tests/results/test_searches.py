@@ -6,7 +6,7 @@ import pytest
 
 from tests import sample_records
 from xfbench.base import digests
-from xfbench.results import archive, audit
+from xfbench.exchange import archive, audit
 from xfbench.store import merging, tuning_results
 from xfbench.store.results_folder import Store
 

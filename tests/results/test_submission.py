@@ -9,10 +9,10 @@ from tests.sample_records import SOFTWARE, certify_records, vary_record
 from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.cli.options import parse_run_command
+from xfbench.exchange import audit, submission
 from xfbench.host.machine import describe
 from xfbench.model.external_record import About, Figure
 from xfbench.model.record import Citation, Record
-from xfbench.results import audit, submission
 from xfbench.store.results_folder import Store, open_store
 
 THIS_MACHINE = describe().model_copy(update={"hostname_hash": private_names.host_hash("node7")})

@@ -10,15 +10,15 @@ import archspec.cpu
 import pytest
 from archspec.cpu import detect
 
-from xfbench import experiment
 from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.host import machine
 from xfbench.model import adapter, certificate
 from xfbench.model.plan import Plan
+from xfbench.planning import experiment
+from xfbench.planning.scheduling import launch_order
 from xfbench.running import carry
-from xfbench.scheduling import launch_order
 from xfbench.store.results_folder import Store
 from xfbench.worker import host
 

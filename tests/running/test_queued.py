@@ -2,13 +2,13 @@
 
 import pytest
 
-from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.model.plan import Plan
+from xfbench.planning import experiment
+from xfbench.planning.scheduling import launch_order
 from xfbench.running import queued
-from xfbench.scheduling import launch_order
 from xfbench.store.results_folder import Store
 
 

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.equality.test_certificate import SOFTWARE, certified
-from xfbench import experiment
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
 from xfbench.equality import cases
@@ -12,6 +11,7 @@ from xfbench.model import certificate, training
 from xfbench.model.certificate import certified_fields
 from xfbench.model.facts import workload_facts
 from xfbench.model.request import SOLVER
+from xfbench.planning import experiment
 from xfbench.report import repeat
 from xfbench.workloads import workload_from_json, workloads
 

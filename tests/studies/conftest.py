@@ -3,11 +3,11 @@
 import pytest
 
 from tests.equality.test_certificate import SOFTWARE
-from xfbench import experiment
 from xfbench.base import digests
 from xfbench.host.machine import describe
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Epoch
+from xfbench.planning import experiment
 from xfbench.studies import answer
 
 

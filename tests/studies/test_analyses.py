@@ -5,8 +5,8 @@ import random
 import pytest
 
 from tests.equality.test_certificate import certified
-from xfbench import experiment
 from xfbench.host.machine import describe
+from xfbench.planning import experiment
 from xfbench.studies import answer, cells
 
 FAST, SLOW = (0.1, 0.101, 0.099), (0.2, 0.202, 0.198)

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.model.plan import Plan
 from xfbench.model.request import Protocol
+from xfbench.planning import experiment
+from xfbench.planning.study_form import BatchSearch
 from xfbench.studies import answer, batch_search
 from xfbench.studies.batch_search import CellSearch, Trial
-from xfbench.studies.form import BatchSearch
 
 UNTIL = {"until": "out of memory"}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench import experiment
+from xfbench.planning import experiment
 from xfbench.studies import running
 
 NAN = "the loss of update 3 is not finite"

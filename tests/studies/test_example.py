@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from xfbench import cli, experiment
+from xfbench import cli
+from xfbench.planning import experiment
 
 FOLDER = Path(__file__).parents[2] / "docs" / "example"
 WRITTEN = (FOLDER / "report.html").read_text()

@@ -2,9 +2,9 @@
 
 import pytest
 
+from xfbench.planning.study_form import Claim
 from xfbench.statistics import Interval
 from xfbench.studies.finding import Value, judge_claims
-from xfbench.studies.form import Claim
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from xfbench import experiment
 from xfbench.base.errors import UsageError
+from xfbench.planning import experiment
+from xfbench.planning.study_form import SIZES
 from xfbench.store import published
 from xfbench.studies import answer, running
-from xfbench.studies.form import SIZES
 
 BUILT_IN = [name for name in experiment.study_files() if name != "quick"]
 FILE = """
@@ -134,7 +134,7 @@ def test_user_study_overrides_a_built_in_study_of_the_same_name(written, tmp_pat
 
 
 def test_threads_powers_are_powers_of_two_and_the_core_count(monkeypatch):
-    monkeypatch.setattr("xfbench.experiment.machine.usable_cores", lambda: 12)
+    monkeypatch.setattr("xfbench.planning.experiment.machine.usable_cores", lambda: 12)
     settings = {"framework": ["reference"], "workload": ["lenet"], "threads": "powers"}
     found = experiment.cells([experiment.matrix(**settings)])
     assert [cell.threads for cell, _ in found] == [1, 2, 4, 8, 12]

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from xfbench import experiment
 from xfbench.base import paths
 from xfbench.base.errors import UsageError
 from xfbench.datasets import photographs, sources, writing
 from xfbench.datasets.manifest import Preprocessing
+from xfbench.planning import experiment
 from xfbench.studies import answer, cells, media, running
 from xfbench.worker import pictures, prepared
 

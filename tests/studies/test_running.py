@@ -2,10 +2,10 @@
 
 import pytest
 
-from xfbench import experiment
 from xfbench.base.errors import UsageError
 from xfbench.host import sites
 from xfbench.model.record import Conditions
+from xfbench.planning import experiment
 from xfbench.studies import media, running
 
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from xfbench import experiment
+from xfbench.planning import experiment
 
 STUDIES = [name for name in experiment.study_files() if name != "quick"]
 # The frameworks of a study that has several at this size, but needs fewer for its answer.

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.sample_records import vary_record
-from xfbench import experiment
 from xfbench.host.machine import describe
 from xfbench.model.features import FEATURES, Support
+from xfbench.planning import experiment
 from xfbench.running import probing
 from xfbench.studies import answer, cells, page, render, running
 

@@ -6,12 +6,12 @@ from functools import partial
 import pytest
 
 from tests import sample_records
-from xfbench import plan_builder
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.host import machine
 from xfbench.model import adapter
 from xfbench.model.request import Protocol
+from xfbench.planning import plan_builder
 from xfbench.store.tuning_results import read_folder
 from xfbench.tuning.using import apply_tuning, build_adjustment
 

@@ -9,13 +9,13 @@ import tomllib
 
 from pydantic import BaseModel, ConfigDict
 
-from xfbench import experiment
 from xfbench.base import errors, paths
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
 from xfbench.model import adapter
 from xfbench.model.record import Machine
 from xfbench.model.request import Cell
+from xfbench.planning import experiment
 
 WARMUP = 2
 

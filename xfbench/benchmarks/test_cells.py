@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:  # imported where it is run: a plain `pytest` collects this file too
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from xfbench.benchmarks.replay import Replay
+    from xfbench.exchange.replay import Replay
     from xfbench.model.request import Cell
     from xfbench.running.launch import LaunchContext
 

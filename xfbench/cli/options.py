@@ -155,7 +155,7 @@ def parse_size(text: str | None, option: str) -> int | None:
 
 def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
     """Parse `torch=/usr/bin/python3` pairs. Raises UsageError, also if a file is missing."""
-    from xfbench import plan_builder
+    from xfbench.planning import plan_builder
 
     interpreters = {}
     for pair in pairs or ():

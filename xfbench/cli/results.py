@@ -55,7 +55,7 @@ def list_(
     xfbench results list --where status!=ok --limit 0 --json
     xfbench results list --published --where figure.about.study=storage
     """
-    from xfbench.results import listing
+    from xfbench.rendering import record_listing
     from xfbench.store import index, selection
 
     conditions = selection.parse_conditions(where or ())
@@ -70,7 +70,7 @@ def list_(
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
         return
-    print(listing.format_table(records))
+    print(record_listing.format_table(records))
     if limit and len(records) == limit < match_count:
         print(f"{limit} of {match_count} records: --limit 0 shows all")
 
@@ -105,7 +105,7 @@ def show(
     xfbench results show sha256:7f3a --json
     """
     from xfbench.base import errors
-    from xfbench.results import listing
+    from xfbench.rendering import record_listing
     from xfbench.store import index
 
     store = _open_store(results)
@@ -121,7 +121,7 @@ def show(
     if as_json:
         print(json.dumps(matching_record.document()))
     else:
-        print(listing.format_record(matching_record, location, store))
+        print(record_listing.format_record(matching_record, location, store))
 
 
 @app.command()
@@ -189,7 +189,7 @@ def validate(
     xfbench results validate submission
     """
     from xfbench.cli.options import parse_run_command
-    from xfbench.results import audit
+    from xfbench.exchange import audit
 
     checked, defects = audit.validate(path, parse_run_command)
     if as_json:
@@ -220,7 +220,7 @@ def export(
     xfbench results export torch.csv --where framework=torch
     xfbench results export all.parquet
     """
-    from xfbench.results import exporting
+    from xfbench.exchange import exporting
     from xfbench.store import index, selection
 
     write = exporting.choose_writer(file)
@@ -246,7 +246,7 @@ def submit(
     xfbench results submit submission --where workload=lenet
     xfbench results validate submission
     """
-    from xfbench.results import submission
+    from xfbench.exchange import submission
     from xfbench.store import index, selection
 
     conditions = selection.parse_conditions(where or ())
@@ -309,7 +309,7 @@ def import_(
 def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tuple[int, int]:
     """Import by the kind of source. Return how many records are new and how many were present."""
     from xfbench.base.errors import UsageError
-    from xfbench.results import archive, importers, submission, submission_audit
+    from xfbench.exchange import archive, importing, submission, submission_audit
     from xfbench.store import merging
     from xfbench.store.results_folder import open_store
 
@@ -326,7 +326,7 @@ def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tu
         return archive.import_archive(source, store, damage_messages.append)
     if any((source / name).is_dir() for name in ("records", "packs")):
         raise UsageError(f"{source} is a results folder: xfbench results merge {source}")
-    return importers.import_figures(source, store, damage_messages.append, say)
+    return importing.import_figures(source, store, damage_messages.append, say)
 
 
 def _print_outcome(

@@ -37,7 +37,7 @@ from xfbench.cli.options import (
 if TYPE_CHECKING:
     from xfbench.model.plan import Plan
     from xfbench.model.record import Record
-    from xfbench.plan_builder import Adjustment
+    from xfbench.planning.plan_builder import Adjustment
     from xfbench.running.queued import Jobs
     from xfbench.store.results_folder import Store
 
@@ -289,9 +289,9 @@ def run(
     xfbench run --workload alexnet --batch-size 16 --profile
     xfbench run --framework tensorflow --workload alexnet --data photos-tfrecord --input ours,native
     """
-    from xfbench import plan_builder
     from xfbench.base import errors, paths
     from xfbench.model.plan import Plan
+    from xfbench.planning import plan_builder
     from xfbench.running import queued
     from xfbench.running.progress import measure
     from xfbench.store import lookup

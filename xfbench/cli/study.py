@@ -25,14 +25,14 @@ from xfbench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xfbench.experiment import Experiment
     from xfbench.model.plan import Plan
     from xfbench.model.record import Record
     from xfbench.model.request import Cell, Request
+    from xfbench.planning.experiment import Experiment
+    from xfbench.planning.study_form import Size
     from xfbench.store.results_folder import Store
     from xfbench.studies.answer import Answer
     from xfbench.studies.batch_search import CellSearch
-    from xfbench.studies.form import Size
     from xfbench.studies.running import StudyPlan
 
 app = typer.Typer(
@@ -73,7 +73,7 @@ def list_(as_json: JsonOption = False) -> None:
     """
     from tabulate import tabulate
 
-    from xfbench import experiment
+    from xfbench.planning import experiment
 
     studies = [experiment.load(name) for name in experiment.names()]
     if as_json:
@@ -98,8 +98,8 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
     \b
     xfbench study show thread-sweep
     """
-    from xfbench import experiment
     from xfbench.layout import external_figures
+    from xfbench.planning import experiment
     from xfbench.studies import answer, drawing
 
     chosen_study = experiment.load(name)
@@ -202,9 +202,9 @@ def run(
     xfbench study run kernels --size laptop --resume
     xfbench study run mine.toml --framework torch
     """
-    from xfbench import experiment
     from xfbench.base import errors, paths
     from xfbench.host import memory
+    from xfbench.planning import experiment
     from xfbench.running import progress, queued
     from xfbench.store import lookup
     from xfbench.store.results_folder import Store
@@ -284,8 +284,8 @@ def report(
     xfbench study report kernels --output kernels.html
     xfbench study report architectures --with theirs.tar.gz --output architectures.md
     """
-    from xfbench import experiment
     from xfbench.base import atomic_files, errors, paths
+    from xfbench.planning import experiment
     from xfbench.studies import page, render
 
     chosen_study = experiment.load(name)
@@ -412,7 +412,7 @@ def _parse_study_size(text: str | None) -> Size | None:
     from typing import get_args
 
     from xfbench.base import errors
-    from xfbench.studies.form import SIZES, Size
+    from xfbench.planning.study_form import SIZES, Size
 
     if text is not None and text not in SIZES:
         raise errors.unknown_name_error("size", text, SIZES)

@@ -42,7 +42,7 @@ def trace(
     \b
     xfbench trace --framework caffe --workload lenet --output caffe.npz
     """
-    from xfbench import experiment
+    from xfbench.planning import experiment
     from xfbench.running import tracing
 
     matrix = experiment.matrix(

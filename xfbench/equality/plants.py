@@ -17,12 +17,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench import experiment
 from xfbench.base import errors, paths
 from xfbench.environments import environment
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.model import adapter
+from xfbench.planning import experiment
 
 _ADAPTERS = "XFBENCH_ADAPTERS"
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from tabulate import tabulate
 
-from xfbench import experiment
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
 from xfbench.equality import certify
@@ -22,6 +21,7 @@ from xfbench.model import adapter
 from xfbench.model.certificate import Certificate
 from xfbench.model.request import Request
 from xfbench.model.strategy import format_options
+from xfbench.planning import experiment
 from xfbench.workloads import workloads
 
 FORMATS = ("text", "markdown")

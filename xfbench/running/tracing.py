@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import experiment
 from xfbench.base.errors import UnavailableError, UsageError, XfbenchError
 from xfbench.environments import environment
-from xfbench.matrix import Matrix
 from xfbench.model import adapter, training
 from xfbench.model.request import Cell
+from xfbench.planning import experiment
+from xfbench.planning.matrix import Matrix
 from xfbench.running import job, launch
 
 

@@ -10,6 +10,7 @@ from xfbench import statistics
 from xfbench.analysis import scaling
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
+from xfbench.planning.study_form import Analysis, Claim, Scalar
 from xfbench.statistics import Interval, Launches
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
@@ -22,7 +23,6 @@ from xfbench.studies.finding import (
     overall_verdict,
     tally_text,
 )
-from xfbench.studies.form import Analysis, Claim, Scalar
 from xfbench.studies.quantities import QUANTITIES, Quantity, launch_values
 from xfbench.studies.wording import format_figure, join_words, pluralize
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
-from xfbench.experiment import Experiment
 from xfbench.host import conditions, memory
 from xfbench.model import adapter
 from xfbench.model.external_record import Citation, Figure
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
+from xfbench.planning.experiment import Experiment
+from xfbench.planning.study_form import BatchSearch, Size
 from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
 from xfbench.store import published
 from xfbench.studies import (
@@ -27,7 +28,6 @@ from xfbench.studies import (
     support,
 )
 from xfbench.studies.finding import Finding
-from xfbench.studies.form import BatchSearch, Size
 from xfbench.studies.wording import pluralize
 
 ANALYSES: dict[str, analyses.AnalysisFunction] = {

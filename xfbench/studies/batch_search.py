@@ -16,8 +16,8 @@ from xfbench.host import memory
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol
-from xfbench.scheduling import launch_order
-from xfbench.studies.form import BatchSearch
+from xfbench.planning.scheduling import launch_order
+from xfbench.planning.study_form import BatchSearch
 
 RunPlan = Callable[[Plan, Sequence[Record]], list[Record]]
 _FAR_FROM_LIMIT = 0.25  # of the limit: below, the end of memory is two doublings away at the least

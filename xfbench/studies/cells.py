@@ -13,15 +13,15 @@ from xfbench.analysis.grouping import group_by_cell
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.datasets import sets
 from xfbench.environments import allocators
-from xfbench.experiment import DEFAULT_STEPS, WINDOWS, Experiment
-from xfbench.matrix import Matrix
 from xfbench.model import adapter, training
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Request, describe_solver_setting
 from xfbench.model.strategy import format_options
+from xfbench.planning.experiment import DEFAULT_STEPS, WINDOWS, Experiment
+from xfbench.planning.matrix import Matrix
+from xfbench.planning.study_form import SIZES, BatchSearch, Scalar, Size
 from xfbench.running import probing
-from xfbench.studies.form import SIZES, BatchSearch, Scalar, Size
 from xfbench.workloads import workloads
 
 # What tells cells apart in words, in this order; "machine" is last.

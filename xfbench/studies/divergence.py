@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xfbench.analysis.leaderboard import Certificates
+from xfbench.planning.study_form import Analysis
 from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, Value, judge_claims
-from xfbench.studies.form import Analysis
 from xfbench.studies.wording import format_figure, join_words, pluralize
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from xfbench.planning.study_form import Claim, Scalar
 from xfbench.statistics import Interval
-from xfbench.studies.form import Claim, Scalar
 
 Verdict = Literal["holds", "does not hold", "cannot be told"]
 Agreement = Literal["yes", "no", "unknown"]

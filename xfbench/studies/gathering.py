@@ -6,10 +6,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from xfbench.exchange import archive
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
-from xfbench.results import archive
 from xfbench.store import index
 from xfbench.store.results_folder import Store, WarningHandler, open_store
 

@@ -11,12 +11,12 @@ from xfbench import statistics
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.learning import best_loss, common_loss, times_to_loss
 from xfbench.model.record import Record
+from xfbench.planning.study_form import Analysis
 from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Curve, Finding, Value, judge_claims
-from xfbench.studies.form import Analysis
 from xfbench.studies.quantities import QUANTITIES, launch_values
 from xfbench.studies.wording import format_figure, join_words, pluralize
 

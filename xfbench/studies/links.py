@@ -8,12 +8,12 @@ from xfbench import statistics
 from xfbench.analysis.communication import epoch_steps
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.model.record import Link, Record
+from xfbench.planning.study_form import Analysis
 from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, Value, judge_claims
-from xfbench.studies.form import Analysis
 from xfbench.studies.quantities import Quantity, launch_values
 from xfbench.studies.wording import format_figure
 

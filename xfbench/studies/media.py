@@ -9,8 +9,8 @@ from pathlib import Path
 from xfbench.base import errors, paths
 from xfbench.datasets import photographs, sets, sources, writing
 from xfbench.datasets.manifest import FormatName, Preprocessing
-from xfbench.experiment import Experiment
-from xfbench.matrix import Matrix
+from xfbench.planning.experiment import Experiment
+from xfbench.planning.matrix import Matrix
 
 CACHE, MEMORY = "cache", "memory"
 _ALL_MEDIA = "*"

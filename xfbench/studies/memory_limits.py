@@ -18,6 +18,7 @@ from scipy import special
 from xfbench import statistics
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.host import memory
+from xfbench.planning.study_form import Analysis, Claim
 from xfbench.statistics import CONFIDENCE, Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
@@ -30,7 +31,6 @@ from xfbench.studies.finding import (
     overall_verdict,
     tally_text,
 )
-from xfbench.studies.form import Analysis, Claim
 from xfbench.studies.quantities import QUANTITIES, launch_values
 from xfbench.studies.wording import format_figure, format_number, join_words
 

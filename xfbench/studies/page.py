@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from xfbench import experiment
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
 from xfbench.model.record import Record
+from xfbench.planning import experiment
 from xfbench.report import page
 from xfbench.report.figures import Figure
 from xfbench.report.studies import MAX_ROWS, Claim, Part, Study, Table

@@ -9,20 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import experiment
 from xfbench.base import errors
-from xfbench.experiment import Experiment
 from xfbench.host import sites
 from xfbench.model import capabilities
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Request
+from xfbench.planning import experiment
+from xfbench.planning.experiment import Experiment
+from xfbench.planning.scheduling import launch_order
+from xfbench.planning.study_form import BatchSearch, Size
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
-from xfbench.scheduling import launch_order
 from xfbench.studies import media
 from xfbench.studies.batch_search import CellSearch
 from xfbench.studies.cells import has_diverged
-from xfbench.studies.form import BatchSearch, Size
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.model.features import FEATURES, GROUP_OF, Support
 from xfbench.model.machines import machine_class
+from xfbench.planning.study_form import Analysis, Claim
 from xfbench.running import probing
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, JudgedClaim
-from xfbench.studies.form import Analysis, Claim
 from xfbench.studies.wording import join_words, pluralize
 
 CLAIM_FIELDS = ("feature", "group")  # what a claim may say beside settings

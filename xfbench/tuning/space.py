@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xfbench import experiment
 from xfbench.base import errors
 from xfbench.environments import allocators
-from xfbench.matrix import Matrix
 from xfbench.model import adapter
 from xfbench.model.request import Cell
 from xfbench.model.strategy import format_options
+from xfbench.planning import experiment
+from xfbench.planning.matrix import Matrix
 from xfbench.running import launch
 from xfbench.studies import running
 from xfbench.tuning.effects import Factors

@@ -19,7 +19,7 @@ from xfbench.host import machine
 from xfbench.model import adapter, facts
 from xfbench.model.machines import machine_class
 from xfbench.model.request import Cell, Protocol
-from xfbench.plan_builder import Adjustment
+from xfbench.planning.plan_builder import Adjustment
 from xfbench.running import queued
 from xfbench.store.tuning_results import Tuning, read_folder
 from xfbench.studies import running

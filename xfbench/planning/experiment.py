@@ -23,11 +23,11 @@ from xfbench.datasets import sets
 from xfbench.environments import allocators, environment
 from xfbench.host import machine, sites
 from xfbench.launchers.resources import LAUNCHERS
-from xfbench.matrix import Matrix
 from xfbench.model import adapter, training
 from xfbench.model.request import Cell, Protocol
 from xfbench.model.strategy import Value
-from xfbench.studies.form import (
+from xfbench.planning.matrix import Matrix
+from xfbench.planning.study_form import (
     SIZES,
     Analysis,
     BatchSearch,
@@ -95,7 +95,7 @@ def user_studies_folder() -> Path:
 
 def study_files() -> dict[str, Path]:
     """Experiment name to file; one of the user's own replaces a built-in one of its name."""
-    roots = (paths.package_folder("xfbench.experiments"), user_studies_folder())
+    roots = (paths.package_folder("xfbench.planning.experiments"), user_studies_folder())
     return {file.stem: file for root in roots for file in sorted(root.glob("*.toml"))}
 
 

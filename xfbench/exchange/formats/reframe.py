@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from xfbench.results.foreign import (
+from xfbench.exchange.formats import (
     Entry,
     File,
     Missed,

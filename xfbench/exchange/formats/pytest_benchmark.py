@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from xfbench.benchmarks.replay import Replay
-from xfbench.results.foreign import (
+from xfbench.exchange.formats import (
     Entry,
     File,
     Missed,
@@ -23,6 +22,7 @@ from xfbench.results.foreign import (
     parse_text,
     parse_time,
 )
+from xfbench.exchange.replay import Replay
 
 TOOL = "pytest-benchmark"
 _ID = re.compile("sha256:[0-9a-f]{64}")

@@ -18,10 +18,10 @@ import duckdb
 
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
+from xfbench.exchange import archive
 from xfbench.layout.formats import escape_csv_formula
 from xfbench.model.record import Record
-from xfbench.results import archive
-from xfbench.results.listing import images_per_second
+from xfbench.rendering.record_listing import images_per_second
 from xfbench.store import indexing
 from xfbench.store.results_folder import Place, Store
 

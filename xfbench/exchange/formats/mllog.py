@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from xfbench.results.foreign import (
+from xfbench.exchange.formats import (
     Entry,
     File,
     Missed,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from xfbench.model.request import SOLVER
 from xfbench.model.strategy import Value
-from xfbench.studies.form import Batches, BatchSearch, Bytes, Positive, Size
+from xfbench.planning.study_form import Batches, BatchSearch, Bytes, Positive, Size
 
 
 def _as_list(setting: Any) -> Any:

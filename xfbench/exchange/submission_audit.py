@@ -15,11 +15,11 @@ from typing import Any, Literal
 from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.version import __version__
+from xfbench.exchange import submission
 from xfbench.model import certificate
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Request
 from xfbench.report import repeat
-from xfbench.results import submission
 from xfbench.store.results_folder import Store
 
 Finding = tuple[str, Literal["whole", "machine", "repeat", "private"], str]

@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from xfbench.base import private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import make_legible
+from xfbench.exchange.formats import Entry, File, Format, Missed, load_formats
 from xfbench.model.external_record import About, Citation, Figure, figure_error
 from xfbench.model.record import Record
-from xfbench.results.foreign import Entry, File, Format, Missed, load_formats
 from xfbench.store.results_folder import Store, WarningHandler
 
 _MAX_FILE_BYTES = 2**28

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench import experiment
 from xfbench.base import errors
-from xfbench.matrix import Matrix
 from xfbench.model import adapter
 from xfbench.model.plan import Plan
 from xfbench.model.request import Cell, Protocol
+from xfbench.planning import experiment
+from xfbench.planning.matrix import Matrix
+from xfbench.planning.scheduling import launch_order
 from xfbench.running.launch import DEFAULT_TIME_LIMIT
-from xfbench.scheduling import launch_order
 
 # From cells, names of settings that are given, and interpreters, to the cells to measure.
 Adjustment = Callable[
