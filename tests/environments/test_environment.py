@@ -263,7 +263,8 @@ def test_killed_creator_ends_its_installer(small, numpy_lock, tmp_path, monkeypa
     slow.chmod(0o755)
     small(numpy_lock)
     script = (
-        "from xfbench.model import adapter; from xfbench.environments import environment, installer\n"
+        "from xfbench.model import adapter\n"
+        "from xfbench.environments import environment, installer\n"
         f"installer.find_uv_bin = lambda: {str(slow)!r}\n"
         "environment.ensure(adapter.load('small'))\n"
     )
