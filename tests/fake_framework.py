@@ -13,11 +13,11 @@ from tests.remaining_processes import list_running
 from xfbench.base import atomic_files, paths
 from xfbench.base.processes import Outcome
 from xfbench.environments import environment
+from xfbench.execution import canary, job, record_builder
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import handover, roofline
 from xfbench.model.adapter import load
 from xfbench.model.request import Cell
-from xfbench.running import canary, job, record_builder
-from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 

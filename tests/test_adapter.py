@@ -5,8 +5,8 @@ import zipfile
 import pytest
 
 from xfbench.base import errors
+from xfbench.environments import worker_archive
 from xfbench.model import adapter
-from xfbench.running import worker_archive
 
 BASE_CODE = "ONE = 1\n"
 REUSING_CODE = "from xfbench.adapters.under.train import build\n"

@@ -206,20 +206,20 @@ def test_module_follows_the_architecture_rules(module):
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("xfbench.running.launch", "import torch"),
+        ("xfbench.execution.launch", "import torch"),
         ("xfbench.cli.run", "def run():\n    from tensorflow import keras"),
-        ("xfbench.running.launch", "from jax import numpy"),
-        ("xfbench.running.launch", "from xfbench.adapters.torch import train"),
-        ("xfbench.running.launch", "from xfbench.adapters.mxnet import exchange"),
-        ("xfbench.running.launch", "from xfbench.adapters.torch import checkpoint"),
-        ("xfbench.running.launch", "def f():\n    import xfbench.adapters.caffe.train"),
-        ("xfbench.running.launch", "import importlib\nimportlib.import_module('mxnet')"),
-        ("xfbench.running.launch", "from ..adapters.torch import train"),
+        ("xfbench.execution.launch", "from jax import numpy"),
+        ("xfbench.execution.launch", "from xfbench.adapters.torch import train"),
+        ("xfbench.execution.launch", "from xfbench.adapters.mxnet import exchange"),
+        ("xfbench.execution.launch", "from xfbench.adapters.torch import checkpoint"),
+        ("xfbench.execution.launch", "def f():\n    import xfbench.adapters.caffe.train"),
+        ("xfbench.execution.launch", "import importlib\nimportlib.import_module('mxnet')"),
+        ("xfbench.execution.launch", "from ..adapters.torch import train"),
         ("xfbench.cli.run", "from ..adapters.torch import train"),
-        ("xfbench.running.launch", "importlib.import_module(f'xfbench.adapters.{name}')"),
-        ("xfbench.running.launch", "importlib.import_module(f'xfbench.adapters.{name}.train')"),
+        ("xfbench.execution.launch", "importlib.import_module(f'xfbench.adapters.{name}')"),
+        ("xfbench.execution.launch", "importlib.import_module(f'xfbench.adapters.{name}.train')"),
         ("xfbench.model.record", "from xfbench.analysis import statistics"),
-        ("xfbench.analysis.scaling", "from xfbench.running import launch"),
+        ("xfbench.analysis.scaling", "from xfbench.execution import launch"),
         ("xfbench.analysis.scaling", "def f():\n    from xfbench import launchers"),
         ("xfbench.layout.tables", "from xfbench.report import page"),
         ("xfbench.worker.loop", "import psutil"),
@@ -241,22 +241,22 @@ def test_module_follows_the_architecture_rules(module):
         ("xfbench.adapters.caffe.prototxt", "import caffe"),
         ("xfbench.adapters.caffe.prototxt", "from xfbench.adapters.caffe import train"),
         ("xfbench.adapters", "import torch"),
-        ("xfbench.launchers.mpi", "from xfbench.running import launch"),
+        ("xfbench.launchers.mpi", "from xfbench.execution import launch"),
         ("xfbench.launchers.mpi", "from xfbench.model.adapter import Adapter"),
         ("xfbench.launchers.mpi", "def f():\n    import torch"),
-        ("xfbench.running.launch", "import subprocess"),
+        ("xfbench.execution.launch", "import subprocess"),
         ("xfbench.launchers.mpi", "def f():\n    from subprocess import run"),
-        ("xfbench.running.launch", "import os\nos.system('true')"),
-        ("xfbench.running.launch", "from os import execv as go\ngo('true', [])"),
+        ("xfbench.execution.launch", "import os\nos.system('true')"),
+        ("xfbench.execution.launch", "from os import execv as go\ngo('true', [])"),
         ("xfbench.worker.loop", "import os as o\no.spawnv(0, 'true', [])"),
         ("xfbench.worker.watch", "import os\nos.forkpty()"),
         ("xfbench.worker.watch", "import subprocess"),
         ("xfbench.worker.handover", "import os\nos.fork()"),
         ("xfbench.environments.environment", "import multiprocessing.pool"),
         ("xfbench.environments.environment", "import psutil\npsutil.Popen('true')"),
-        ("xfbench.running.launch", "from time import perf_counter"),
-        ("xfbench.running.launch", "import time\ntime.perf_counter_ns()"),
-        ("xfbench.running.launch", "from timeit import default_timer"),
+        ("xfbench.execution.launch", "from time import perf_counter"),
+        ("xfbench.execution.launch", "import time\ntime.perf_counter_ns()"),
+        ("xfbench.execution.launch", "from timeit import default_timer"),
         ("xfbench.worker.trace", "import time\ntime.time()"),
         ("xfbench.worker.pages", "from time import perf_counter"),
         ("xfbench.worker.page_cache", "import time\ntime.monotonic()"),
@@ -267,8 +267,8 @@ def test_module_follows_the_architecture_rules(module):
         ("xfbench.workloads.lenet", "from datetime import datetime"),
         ("xfbench.analysis.comparison", "import sys\nprint(1, file=sys.stderr)"),
         ("xfbench.analysis.comparison", "from sys import stderr"),
-        ("xfbench.running.progress", "console.print('[/x]')"),
-        ("xfbench.running.queued", "told(console.print)"),
+        ("xfbench.progress", "console.print('[/x]')"),
+        ("xfbench.execution.job_queue", "told(console.print)"),
     ],
 )
 def test_architecture_check_refuses_a_violation(module, source):
@@ -300,7 +300,7 @@ def test_architecture_check_refuses_a_violation(module, source):
             "xfbench.launchers.mpi",
             "from xfbench.base import processes\nfrom xfbench.model.request import Cell",
         ),
-        ("xfbench.running.job", "from xfbench import adapter\nfrom xfbench.launchers import mpi"),
+        ("xfbench.execution.job", "from xfbench import adapter\nfrom xfbench.launchers import mpi"),
         ("xfbench.worker.trace", "started = options.time.time"),
         ("xfbench.worker.trace", "import sys\nprint(1, file=sys.stderr)"),
     ],
@@ -320,7 +320,7 @@ def test_name_scan_sees_real_clocks_processes_and_imports():
 
 
 def test_module_list_covers_every_folder_and_adapter():
-    for module in ("xfbench.plugin", "xfbench.running.launch", "xfbench.worker.loop"):
+    for module in ("xfbench.plugin", "xfbench.execution.launch", "xfbench.worker.loop"):
         assert module in MODULES
     for adapter in FRAMEWORK_OF:
         assert f"xfbench.adapters.{adapter}.train" in MODULES
@@ -365,7 +365,7 @@ def test_module_follows_the_style_rules(module):
 @pytest.mark.parametrize(
     ("module", "source", "word"),
     [
-        ("xfbench.running.launch", "x = 1", "docstring"),
+        ("xfbench.execution.launch", "x = 1", "docstring"),
         ("xfbench.utils", '"""It."""', "utils"),
         ("xfbench.cli.run_helpers", '"""It."""', "helpers"),
         ("xfbench.common.run", '"""It."""', "common"),

@@ -11,9 +11,9 @@ from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.equality.verify import Verdict
 from xfbench.exchange.replay import Replay
+from xfbench.execution import canary
 from xfbench.host import machine
 from xfbench.model import adapter, certificate
-from xfbench.running import canary
 from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
 

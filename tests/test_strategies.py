@@ -8,14 +8,14 @@ from xfbench import statistics
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
 from xfbench.equality.verify import Verifier
+from xfbench.execution import job, ranks
+from xfbench.execution.rank_communication import required_bytes
 from xfbench.model import adapter, capabilities, certificate
 from xfbench.model.certificate import Subject
 from xfbench.model.record import Measurement, Record
 from xfbench.model.request import PreparedSet
 from xfbench.model.strategy import ASYNCHRONOUS
 from xfbench.planning import experiment
-from xfbench.running import job, ranks
-from xfbench.running.rank_communication import required_bytes
 
 
 def cells(**settings):

@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from xfbench import progress
 from xfbench.analysis import comparison, leaderboard, ranked
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.analysis.leaderboard import Table
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError
 from xfbench.exchange import exporting
+from xfbench.execution import job_queue
+from xfbench.execution.launch import DEFAULT_TIME_LIMIT
 from xfbench.model import certificate
 from xfbench.model.record import Record
 from xfbench.model.strategy import Value
 from xfbench.planning import plan_builder
-from xfbench.running import progress, queued
-from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.store import index, lookup, selection
 from xfbench.store.results_folder import Store, open_store
 from xfbench.store.selection import Condition
@@ -219,9 +220,9 @@ def run(
     )
     store = Store(folder)
     done = lookup.finished_records(plan.requests, store) if resume else []
-    if queued.has_submitted_requests(plan):
-        jobs = queued.prepare_jobs(plan, store, minutes, queue or "", account or "")
-        return [*done, *queued.measure(jobs, store, done, wait=True)]
+    if job_queue.has_submitted_requests(plan):
+        jobs = job_queue.prepare_jobs(plan, store, minutes, queue or "", account or "")
+        return [*done, *job_queue.measure(jobs, store, done, wait=True)]
     return [*done, *progress.measure(plan, store, done)]
 
 

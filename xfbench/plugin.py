@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from xfbench.benchmarks.architectures import Architecture
     from xfbench.exchange.replay import Replay
+    from xfbench.execution.launch import LaunchContext
     from xfbench.model.request import Cell
-    from xfbench.running.launch import LaunchContext
 
 _PARAMETERS = ("workload", "framework", "kernel", "device", "threads")
 _WORKLOADS = "lenet,convnet"
@@ -121,7 +121,7 @@ def xfbench_cell(
 def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
     """Return the shared launch context; the framework's environment is ready or has a reason."""
     from xfbench.base import paths
-    from xfbench.running.launch import LaunchContext
+    from xfbench.execution.launch import LaunchContext
     from xfbench.store.results_folder import Store
 
     results = paths.results(pytestconfig.getoption("xfbench_results"))

@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from xfbench import statistics
+from xfbench.execution.launch import LaunchContext, launch
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
-from xfbench.running.launch import LaunchContext, launch
 
 
 def run_requests(

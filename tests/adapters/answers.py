@@ -10,9 +10,8 @@ import pytest
 from tests.adapters import data_sets
 from tests.adapters.cases import WORKLOADS, Case
 from xfbench.base import processes
-from xfbench.environments import environment
+from xfbench.environments import environment, worker_archive
 from xfbench.model import adapter
-from xfbench.running import worker_archive
 
 INSIDE = Path(__file__).parent / "inside.py"
 TIME_LIMIT = 1000  # seconds, less than a test may take

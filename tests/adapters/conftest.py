@@ -9,10 +9,10 @@ import pytest
 from tests.adapters import data_sets
 from tests.adapters.answers import Answers, collected
 from tests.adapters.reference import Reference
+from xfbench.execution.launch import LaunchContext
 from xfbench.model import adapter
 from xfbench.planning import experiment
 from xfbench.planning.scheduling import launch_order
-from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 

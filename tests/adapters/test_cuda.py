@@ -3,11 +3,11 @@
 import pytest
 
 from tests.adapters.cases import Case, parametrize
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import machine
 from xfbench.model import adapter, capabilities
 from xfbench.planning import experiment
 from xfbench.planning.scheduling import launch_order
-from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 

@@ -10,9 +10,9 @@ from tests.adapters.cases import FRAMEWORKS, SMALL, WORKLOADS, Case, parametrize
 from tests.adapters.inside import distance
 from tests.adapters.reference import training
 from xfbench.environments import environment
+from xfbench.execution import tracing
 from xfbench.model import adapter
 from xfbench.planning.experiment import cells, matrix
-from xfbench.running import tracing
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
 

@@ -5,8 +5,8 @@ import pytest
 
 from tests.adapters.cases import FRAMEWORKS, Case, parametrize
 from tests.adapters.reference import training
+from xfbench.execution import tracing
 from xfbench.planning import experiment
-from xfbench.running import tracing
 
 DEEP = pytest.mark.deep
 

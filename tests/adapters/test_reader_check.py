@@ -8,10 +8,10 @@ import pytest
 from xfbench.analysis import leaderboard
 from xfbench.datasets import sources, writing
 from xfbench.datasets.manifest import Preprocessing
+from xfbench.execution import validity
 from xfbench.host import machine
 from xfbench.layout import tables
 from xfbench.model import adapter
-from xfbench.running import validity
 
 pytestmark = pytest.mark.deep
 

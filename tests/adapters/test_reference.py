@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xfbench.adapters.reference import graph, train
+from xfbench.environments import worker_archive
 from xfbench.model import adapter
-from xfbench.running import worker_archive
 from xfbench.worker import loop
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import workloads

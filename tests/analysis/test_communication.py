@@ -3,9 +3,9 @@
 import pytest
 
 from xfbench.analysis import communication, leaderboard
+from xfbench.execution import rank_communication
 from xfbench.layout import tables
 from xfbench.model.record import Communication
-from xfbench.running import rank_communication
 
 
 def rank_figures(compute, sent=1000.0):

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from xfbench.base import processes
-from xfbench.environments import environment
+from xfbench.environments import environment, worker_archive
+from xfbench.execution import job
 from xfbench.model import adapter
 from xfbench.model.request import Request
-from xfbench.running import job, worker_archive
 
 
 def run_script(

@@ -17,8 +17,8 @@ from pathlib import Path
 from tests.cluster import namespaces, shaping, slurm
 from xfbench.analysis import prediction, series
 from xfbench.environments import environment
+from xfbench.execution import canary
 from xfbench.model import adapter
-from xfbench.running import canary
 from xfbench.store.results_folder import Store
 
 FITTED_RANKS, HELD_OUT_RANKS = (1, 2, 4), (3, 6, 8)

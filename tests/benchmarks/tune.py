@@ -29,15 +29,14 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tests.tuning.trials import exhaustive, tuned
-from xfbench import statistics
+from xfbench import progress, statistics
 from xfbench.cli.options import FRAMEWORKS, parse_list, positive_int
+from xfbench.execution.launch import DEFAULT_TIME_LIMIT
 from xfbench.host import handover, machine
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import Plan
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning.scheduling import launch_order
-from xfbench.running import progress
-from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.statistics import Launches
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store

@@ -23,11 +23,11 @@ from tests.benchmarks.versus import BATCHES, ROUNDS, nearest_latency_s
 from xfbench import statistics
 from xfbench.environments import environment
 from xfbench.equality import certify
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import handover, machine
 from xfbench.model import adapter
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
-from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.statistics import Launches
 from xfbench.store.results_folder import Store

@@ -18,7 +18,7 @@ import numpy as np
 
 from tests import interpreters
 from xfbench.base import processes
-from xfbench.running import worker_archive
+from xfbench.environments import worker_archive
 
 _INTERPRETER = Path(__file__).with_name("interpreter")
 

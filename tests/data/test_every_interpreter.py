@@ -4,8 +4,8 @@ import pytest
 
 from xfbench.datasets import sets, sources, writing
 from xfbench.datasets.manifest import Preprocessing
+from xfbench.execution.launch import LaunchContext
 from xfbench.model import adapter
-from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 

@@ -5,13 +5,13 @@ import pytest
 from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
+from xfbench.execution import dry_run
+from xfbench.execution.launch import LaunchContext
 from xfbench.layout.tables import to_text
 from xfbench.model import adapter
 from xfbench.planning import plan_builder
 from xfbench.planning.experiment import cells, matrix
 from xfbench.report import repeat
-from xfbench.running import dry
-from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 
@@ -98,7 +98,7 @@ def test_allocator_that_cannot_be_fetched_is_unavailable(launched, monkeypatch, 
 def test_dry_run_fetches_no_allocator(own_cell, monkeypatch, tmp_path):
     monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "none")
     settings = {"framework": ["torch"], "workload": ["lenet"], "allocator": ["jemalloc"]}
-    lines = dry.list_commands(plan_builder.build_plan(settings, pythons={}))
+    lines = dry_run.list_commands(plan_builder.build_plan(settings, pythons={}))
     assert [*lines.values()] == [["# jemalloc would be fetched"]]
     assert not (tmp_path / "none").exists()
 

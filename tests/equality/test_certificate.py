@@ -8,11 +8,11 @@ from tests.sample_records import SOFTWARE, build_certificate
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, tables
 from xfbench.base import digests
 from xfbench.equality import certify
+from xfbench.execution.launch import LaunchContext
 from xfbench.host.machine import describe
 from xfbench.layout.tables import to_text
 from xfbench.model import certificate
 from xfbench.model.certificate import CertificateError, Subject, certified_fields
-from xfbench.running.launch import LaunchContext
 from xfbench.store.results_folder import Store
 
 

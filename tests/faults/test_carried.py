@@ -8,8 +8,8 @@ import pytest
 
 from tests import fake_framework
 from tests.running.test_carry import planned, there
+from xfbench import bundle
 from xfbench.base.errors import UsageError
-from xfbench.running import carry
 from xfbench.store.results_folder import Store
 
 
@@ -20,7 +20,7 @@ def carried(tmp_path_factory):
     fake_framework.write(root / "adapters" / "odd")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
-        carry.write_carried_run(planned("odd", launches=1, batch_size=[4]), root / "away", print)
+        bundle.write_carried_run(planned("odd", launches=1, batch_size=[4]), root / "away", print)
         there(root / "away", f"odd={sys.executable}")
         yield root / "away"
 
@@ -33,7 +33,7 @@ def folder(carried, tmp_path):
 
 def read(folder):
     store = Store(folder.parent / "results")
-    return list(carry.read_carried_run(folder, store, print)), store
+    return list(bundle.read_carried_run(folder, store, print)), store
 
 
 def test_links_and_pipes_in_a_bundle_are_not_imported(folder, tmp_path):

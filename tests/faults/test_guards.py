@@ -133,13 +133,13 @@ GUARDS = (
         "faults/test_hostile.py::test_malicious_arrays_are_refused_and_execute_nothing",
     ),
     (
-        "xfbench/running/starting.py",
+        "xfbench/execution/starting.py",
         "(name.startswith(_PREFIXES) and not _SECRET.search(name))",
         "name.startswith(_PREFIXES)",
         "faults/test_secrets.py::test_launcher_environment_contains_no_token",
     ),
     (
-        "xfbench/running/job.py",
+        "xfbench/execution/job.py",
         "return private_names.make_redactor(())(text)",
         "return said",
         "faults/test_secrets.py::test_record_names_no_host_or_user",
@@ -151,19 +151,19 @@ GUARDS = (
         "faults/test_secrets.py::test_url_credentials_are_hidden",
     ),
     (
-        "xfbench/running/watch.py",
+        "xfbench/execution/watch.py",
         "self._forget(unidentified[0])",
         "pass",
         "faults/test_ranks.py::test_watch_ignores_strangers_and_still_accepts_ranks",
     ),
     (
-        "xfbench/running/watch.py",
+        "xfbench/execution/watch.py",
         r'ended := re.fullmatch(r"ended (-?\d{1,3})", line)',
         r'ended := re.match(r"ended(.*)", line)',
         "faults/test_ranks.py::test_watch_ignores_malformed_lines",
     ),
     (
-        "xfbench/running/validity.py",
+        "xfbench/execution/validity.py",
         "if len(kinds) < 2:",
         "if True:",
         "faults/test_ranks.py::test_ranks_on_different_kinds_of_nodes_are_invalid",
@@ -211,7 +211,7 @@ GUARDS = (
         "faults/test_input.py::test_invalid_manifest_is_reported_as_damage",
     ),
     (
-        "xfbench/running/queued.py",
+        "xfbench/execution/job_queue.py",
         "and r.id not in before",
         "",
         "running/test_queued.py::test_job_records_are_recognized_despite_a_wrong_clock",

@@ -78,7 +78,7 @@ def test_no_module_executes_file_contents(module):
     ],
 )
 def test_danger_scan_reports_each_dangerous_call(source):
-    assert dangers("xfbench.running.launch", source)
+    assert dangers("xfbench.execution.launch", source)
 
 
 class Evil:

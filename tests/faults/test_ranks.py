@@ -13,8 +13,8 @@ import pytest
 
 from tests.fake_framework import SLOW, STRATEGY, TWO_RANKS
 from tests.remaining_processes import list_running, wait_for
-from xfbench.running.launch import LaunchContext
-from xfbench.running.watch import Watch
+from xfbench.execution.launch import LaunchContext
+from xfbench.execution.watch import Watch
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 

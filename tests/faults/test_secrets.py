@@ -8,8 +8,8 @@ import pytest
 
 from xfbench.base import private_names
 from xfbench.exchange.submission import find_private_name
-from xfbench.running import starting
-from xfbench.running.launch import LaunchContext
+from xfbench.execution import starting
+from xfbench.execution.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 

@@ -17,12 +17,12 @@ import typer
 
 from tests.golden import form
 from xfbench import cli
+from xfbench.execution import record_builder
 from xfbench.model import training
 from xfbench.model.certificate import Certificate, Subject
 from xfbench.model.facts import workload_facts
 from xfbench.model.record import Record, WorkloadFacts
 from xfbench.model.request import Request
-from xfbench.running import record_builder
 
 DOCS = Path(__file__).parents[2] / "docs"
 COLUMNS = "columns"

@@ -5,10 +5,10 @@ import pytest
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.base.processes import Outcome
 from xfbench.environments import environment
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import memory
 from xfbench.model import adapter
 from xfbench.planning.experiment import cells, matrix
-from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 from xfbench.worker.memory import out_of_memory_line

@@ -19,10 +19,10 @@ from tests.faults.driver import command
 from tests.remaining_processes import wait_for
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
+from xfbench.execution import dry_run
 from xfbench.launchers import mpi
 from xfbench.model import adapter
 from xfbench.model.plan import Plan
-from xfbench.running import dry
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_dry_run_prints_the_command_of_a_run(launch, family, monkeypatch):
         strict=False,
         time_limit=1.0,
     )
-    [(label, lines)] = dry.list_commands(plan).items()
+    [(label, lines)] = dry_run.list_commands(plan).items()
     assert label == request.label()
     stored_command = json.loads((folder / "command.json").read_text())
     [line] = lines

@@ -10,6 +10,7 @@ import archspec.cpu
 import pytest
 from archspec.cpu import detect
 
+from xfbench import bundle
 from xfbench.analysis.leaderboard import tables
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
@@ -18,7 +19,6 @@ from xfbench.model import adapter, certificate
 from xfbench.model.plan import Plan
 from xfbench.planning import experiment
 from xfbench.planning.scheduling import launch_order
-from xfbench.running import carry
 from xfbench.store.results_folder import Store
 from xfbench.worker import host
 
@@ -54,14 +54,14 @@ def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys):
     """With no network, and a Python that has nothing but the framework and NumPy."""
     plan = planned("torch", ranks=[1, 2], scaling="strong", threads=[1])
     folder = tmp_path / "away"
-    carry.write_carried_run(plan, folder, print)
+    bundle.write_carried_run(plan, folder, print)
     moved = tmp_path / "elsewhere" / "a folder"
     shutil.move(folder, moved)
     own = environment.ensure(adapter.load("torch"))
     done = there(moved, f"torch={own.interpreter}")
     assert done.returncode == 0, (done.stdout, done.stderr)
     store = Store(tmp_path / "results")
-    records = list(carry.read_carried_run(moved, store, print))
+    records = list(bundle.read_carried_run(moved, store, print))
     assert [record.status for record in records] == ["ok", "ok"], records[0].reason
     assert all(record.certificate for record in records), capsys.readouterr().out
     assert records[0].machine == machine.describe()
@@ -71,7 +71,7 @@ def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys):
     )
     [table] = tables(records, certificate.read_folder(store.folder))
     assert len(table.rows) == 2
-    again = list(carry.read_carried_run(moved, store, print))
+    again = list(bundle.read_carried_run(moved, store, print))
     assert [record.id for record in again] == [record.id for record in records]
     assert len(list(store.records())) == 2
 
@@ -81,7 +81,7 @@ def odd(fake_adapter, tmp_path):
     def make(lines="", module="numpy", **settings):
         fake_adapter(lines, module=module)
         folder = tmp_path / "away"
-        carry.write_carried_run(
+        bundle.write_carried_run(
             planned("odd", launches=1, batch_size=[4], **settings), folder, print
         )
         return folder
@@ -90,7 +90,7 @@ def odd(fake_adapter, tmp_path):
 
 
 def imported(folder, tmp_path):
-    return list(carry.read_carried_run(folder, Store(tmp_path / "results"), print))
+    return list(bundle.read_carried_run(folder, Store(tmp_path / "results"), print))
 
 
 def test_finished_bundle_launch_is_not_repeated(odd, tmp_path):
@@ -167,9 +167,9 @@ def test_nonempty_target_and_folder_without_a_plan_are_refused(tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     with pytest.raises(UsageError, match="not empty"):
-        carry.write_carried_run(planned("torch"), tmp_path / "full", print)
+        bundle.write_carried_run(planned("torch"), tmp_path / "full", print)
     with pytest.raises(UsageError, match="no carried run"):
-        list(carry.read_carried_run(tmp_path, Store(tmp_path / "results"), print))
+        list(bundle.read_carried_run(tmp_path, Store(tmp_path / "results"), print))
 
 
 def test_processor_without_a_model_gets_a_generic_architecture(monkeypatch):

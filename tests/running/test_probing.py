@@ -11,12 +11,12 @@ from tests.fake_framework import TWO_RANKS
 from xfbench import statistics
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UnavailableError
+from xfbench.execution import job_queue, probing
 from xfbench.host import sites
 from xfbench.launchers import mpi
 from xfbench.model.features import FEATURES, GROUP_OF
 from xfbench.model.plan import Plan
 from xfbench.model.request import Protocol
-from xfbench.running import probing, queued
 
 OWN = "Trainer.parameters = lambda self: {'a': np.array([self.rank])}"
 NATIVE = "def ranks():\n    import os, time\n    {}\n"
@@ -247,9 +247,9 @@ def test_only_slurm_launches_are_submitted_as_jobs(cell, monkeypatch):
         time_limit=1,
     )
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    here, there = queued.split_plan(plan)
+    here, there = job_queue.split_plan(plan)
     assert [one.launcher for one in here.requests] == ["local"]
     assert [one.launcher for one in there.requests] == ["slurm"]
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    here, there = queued.split_plan(plan)
+    here, there = job_queue.split_plan(plan)
     assert len(here.requests) == 2 and not there.requests

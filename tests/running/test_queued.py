@@ -3,12 +3,12 @@
 import pytest
 
 from xfbench.base.errors import UsageError
+from xfbench.execution import job_queue
 from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.model.plan import Plan
 from xfbench.planning import experiment
 from xfbench.planning.scheduling import launch_order
-from xfbench.running import queued
 from xfbench.store.results_folder import Store
 
 
@@ -41,7 +41,7 @@ def site(tmp_path):
 
 
 def jobs(plan, tmp_path, queue="", account=""):
-    return [job for _, job in queued.prepare_jobs(plan, Store(tmp_path), 60, queue, account)]
+    return [job for _, job in job_queue.prepare_jobs(plan, Store(tmp_path), 60, queue, account)]
 
 
 def test_job_per_node_count_requests_its_largest_launch(plan, site, tmp_path):
@@ -109,14 +109,14 @@ def test_slurm_out_of_memory_messages_are_recognized(said, memory):
 
 
 def test_late_job_records_are_awaited_for_a_limited_time(plan, tmp_path):
-    watch = queued._Watch(queued.Submitted(plan(), tmp_path, "1"))
+    watch = job_queue._Watch(job_queue.Submitted(plan(), tmp_path, "1"))
     missing = plan().requests
     assert not watch.may_lag(missing)  # the job has not said that it is done
     (tmp_path / "job.status").write_text("0")
     assert not watch.may_lag([])
-    assert [watch.may_lag(missing) for _ in range(queued._LAG + 1)] == [True] * queued._LAG + [
-        False
-    ]
+    assert [watch.may_lag(missing) for _ in range(job_queue._LAG + 1)] == [
+        True
+    ] * job_queue._LAG + [False]
 
 
 @pytest.mark.parametrize("created", ["1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"])
@@ -132,10 +132,10 @@ def test_job_records_are_recognized_despite_a_wrong_clock(plan, record, tmp_path
         return made
 
     earlier = kept(asked)
-    [(_, job)] = queued.prepare_jobs(plan(), store, 60, "", "")
-    known = queued._recorded_ids(plan(), store)
+    [(_, job)] = job_queue.prepare_jobs(plan(), store, 60, "", "")
+    known = job_queue._recorded_ids(plan(), store)
     assert known == [earlier.id]
-    watch = queued._Watch(queued.Submitted(plan(), job.folder, "1", known))
+    watch = job_queue._Watch(job_queue.Submitted(plan(), job.folder, "1", known))
     assert watch.fresh(store) == []
     late = kept(again, created=created)
     assert watch.fresh(store) == [late]

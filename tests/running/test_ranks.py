@@ -11,9 +11,9 @@ import pytest
 from tests.cluster.conftest import left_running
 from tests.fake_framework import DEATHS, SLOW, TWO_RANKS, death_code
 from xfbench.base.errors import UsageError
+from xfbench.execution import ranks
 from xfbench.host import machine
 from xfbench.planning import experiment
-from xfbench.running import ranks
 
 two_cores = pytest.mark.skipif(machine.usable_cores() < 2, reason="each rank needs its own core")
 PRINTS = """

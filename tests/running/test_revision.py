@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from xfbench.base import paths
-from xfbench.running import revision
+from xfbench.execution import revision
 
 
 @pytest.fixture

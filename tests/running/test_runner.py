@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from tests import fake_framework
+from xfbench.execution import job
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import roofline
 from xfbench.model import adapter
 from xfbench.model.request import Protocol
 from xfbench.planning.scheduling import launch_order
-from xfbench.running import job
-from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from xfbench.execution import validity
+from xfbench.execution.canary import Expected
 from xfbench.model.record import Checkpoints, EpochReading, Medium, ReaderCheck, Storage
-from xfbench.running import validity
-from xfbench.running.canary import Expected
 
 # The tolerance is its least, 1e-5.
 EXPECTED = Expected(loss=2.0, rounded=2.0, floored=2.0)

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.sample_records import vary_record
+from xfbench.execution import probing
 from xfbench.host.machine import describe
 from xfbench.model.features import FEATURES, Support
 from xfbench.planning import experiment
-from xfbench.running import probing
 from xfbench.studies import answer, cells, page, render, running
 
 RANKS = {"ranks": 2, "scaling": "weak", "global_batch_size": 8}

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from xfbench.running import job, worker_archive
+from xfbench.environments import worker_archive
+from xfbench.execution import job
 from xfbench.workloads import workloads
 
 # The oldest and the newest for every change.

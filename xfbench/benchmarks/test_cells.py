@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # imported where it is run: a plain `pytest` collects this fi
     from pytest_benchmark.fixture import BenchmarkFixture
 
     from xfbench.exchange.replay import Replay
+    from xfbench.execution.launch import LaunchContext
     from xfbench.model.request import Cell
-    from xfbench.running.launch import LaunchContext
 
 
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # where the launch failed

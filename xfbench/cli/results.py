@@ -283,13 +283,13 @@ def import_(
     (run ./there/run.sh on the other machine, bring the folder back)
     xfbench results import ./there
     """
+    from xfbench import bundle
     from xfbench.base import paths
     from xfbench.cli import conclusion
-    from xfbench.running import carry
     from xfbench.store.results_folder import Store
 
     store = Store(paths.results(results))
-    if not carry.is_carried_run(source):
+    if not bundle.is_carried_run(source):
         damage_messages: list[str] = []
         new_count, known_count = _import_source(source, store, damage_messages)
         summary = f"{new_count} records imported into {store.folder}; {known_count} already present"
@@ -297,7 +297,7 @@ def import_(
             {"imported": new_count, "known": known_count}, summary, damage_messages, as_json
         )
         return
-    records = list(carry.read_carried_run(source, store, say))
+    records = list(bundle.read_carried_run(source, store, say))
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:

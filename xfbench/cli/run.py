@@ -35,10 +35,10 @@ from xfbench.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from xfbench.execution.job_queue import Jobs
     from xfbench.model.plan import Plan
     from xfbench.model.record import Record
     from xfbench.planning.plan_builder import Adjustment
-    from xfbench.running.queued import Jobs
     from xfbench.store.results_folder import Store
 
 
@@ -290,16 +290,16 @@ def run(
     xfbench run --framework tensorflow --workload alexnet --data photos-tfrecord --input ours,native
     """
     from xfbench.base import errors, paths
+    from xfbench.execution import job_queue
     from xfbench.model.plan import Plan
     from xfbench.planning import plan_builder
-    from xfbench.running import queued
-    from xfbench.running.progress import measure
+    from xfbench.progress import measure
     from xfbench.store import lookup
     from xfbench.store.results_folder import Store
 
     if job:
         store = Store(paths.results(results))
-        with queued.write_heartbeat(job.parent):
+        with job_queue.write_heartbeat(job.parent):
             _print_records(measure(Plan.read(job), store), store, as_json)
         return
     target_widths = parse_list(until_precision, parse_fraction, "--until-precision")
@@ -351,8 +351,8 @@ def run(
         _write_bundle(plan, carry, dry_run, as_json)
         return
     done = lookup.finished_records(plan.requests, store) if resume else []
-    if queued.has_submitted_requests(plan):
-        jobs = queued.prepare_jobs(plan, store, minutes, queue, account)
+    if job_queue.has_submitted_requests(plan):
+        jobs = job_queue.prepare_jobs(plan, store, minutes, queue, account)
         _submit_jobs(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
     elif no_wait:
         raise errors.UsageError("--no-wait works only with --launcher slurm on a login node")
@@ -374,23 +374,23 @@ def _submit_jobs(
     jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Submit jobs from a login node; a dry run prints the scripts."""
-    from xfbench.running import queued
+    from xfbench.execution import job_queue
 
     if dry_run:
-        scripts = queued.job_scripts(jobs)
+        scripts = job_queue.job_scripts(jobs)
         print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
-    elif records := queued.measure(jobs, store, done, wait=wait):
+    elif records := job_queue.measure(jobs, store, done, wait=wait):
         _print_records(records, store, as_json)
 
 
 def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
     """Write a bundle; a dry run lists its launches, since commands depend on the other machine."""
-    from xfbench.running import carry
+    from xfbench import bundle
 
     if dry_run:
         _print_requests(plan, as_json)
         return
-    carry.write_carried_run(plan, folder, say)
+    bundle.write_carried_run(plan, folder, say)
     print(
         f"{folder}: copy it to the other machine, run `sh run.sh FRAMEWORK=PYTHON ...`, copy "
         "it back,"
@@ -415,9 +415,9 @@ def _print_records(records: Sequence[Record], store: Store, as_json: bool) -> No
 
 def _print_commands(plan: Plan, as_json: bool) -> None:
     """Print the launches and their commands without running them."""
-    from xfbench.running import dry
+    from xfbench.execution import dry_run
 
-    commands = dry.list_commands(plan)
+    commands = dry_run.list_commands(plan)
     _print_requests(plan, as_json, commands=commands)
     if not as_json:
         for label, lines in commands.items():

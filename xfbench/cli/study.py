@@ -202,10 +202,11 @@ def run(
     xfbench study run kernels --size laptop --resume
     xfbench study run mine.toml --framework torch
     """
+    from xfbench import progress
     from xfbench.base import errors, paths
+    from xfbench.execution import job_queue
     from xfbench.host import memory
     from xfbench.planning import experiment
-    from xfbench.running import progress, queued
     from xfbench.store import lookup
     from xfbench.store.results_folder import Store
     from xfbench.studies import answer, batch_search, media, running
@@ -244,15 +245,15 @@ def run(
         say(f"left out: {cell.label()}: {reason}")
 
     def measure(plan: Plan, done: Sequence[Record]) -> list[Record]:
-        local_plan, queued_plan = queued.split_plan(plan)
+        local_plan, queued_plan = job_queue.split_plan(plan)
         records = (
             progress.measure(local_plan, store, done)
             if local_plan.requests or not queued_plan.requests
             else []
         )
         if queued_plan.requests:
-            jobs = queued.prepare_jobs(queued_plan, store, minutes, queue, account)
-            records += queued.measure(jobs, store, done, wait=True)
+            jobs = job_queue.prepare_jobs(queued_plan, store, minutes, queue, account)
+            records += job_queue.measure(jobs, store, done, wait=True)
         return records
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []

@@ -42,8 +42,8 @@ def trace(
     \b
     xfbench trace --framework caffe --workload lenet --output caffe.npz
     """
+    from xfbench.execution import tracing
     from xfbench.planning import experiment
-    from xfbench.running import tracing
 
     matrix = experiment.matrix(
         framework=[framework],

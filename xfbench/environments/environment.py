@@ -22,11 +22,10 @@ from typing import Any
 
 from xfbench.base import atomic_files, digests, locks, paths, processes
 from xfbench.base.errors import UnavailableError, XfbenchError
-from xfbench.environments import debian, installer
+from xfbench.environments import debian, installer, worker_archive
 from xfbench.host import modules, sites
 from xfbench.model.adapter import Adapter
 from xfbench.model.worker_reply import WRONG, read
-from xfbench.running import worker_archive
 from xfbench.worker import observe
 
 _COMPLETE = "environment.json"

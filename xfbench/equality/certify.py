@@ -9,6 +9,7 @@ from xfbench.base import atomic_files, paths
 from xfbench.environments.environment import Environment
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier, unverifiable_reason
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import machine
 from xfbench.model import adapter, capabilities, certificate, facts, training
 from xfbench.model.certificate import (
@@ -20,7 +21,6 @@ from xfbench.model.certificate import (
 )
 from xfbench.model.record import Machine
 from xfbench.model.request import Request
-from xfbench.running.launch import LaunchContext
 
 _SEED = 0
 

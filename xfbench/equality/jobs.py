@@ -16,11 +16,11 @@ import numpy as np
 from xfbench.base import paths
 from xfbench.base.errors import XfbenchError
 from xfbench.environments.environment import Environment
+from xfbench.execution import job
+from xfbench.execution.reference import TIME_LIMIT
 from xfbench.model.adapter import Adapter
 from xfbench.model.request import Request
 from xfbench.model.worker_reply import WRONG
-from xfbench.running import job
-from xfbench.running.reference import TIME_LIMIT
 from xfbench.worker.distributed import path_for_rank
 from xfbench.workloads import Workload
 

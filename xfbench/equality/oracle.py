@@ -23,9 +23,9 @@ from xfbench.base import atomic_files, digests, locks, paths, processes
 from xfbench.environments import environment
 from xfbench.equality import jobs
 from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
+from xfbench.execution import reference
 from xfbench.host import machine
 from xfbench.model import adapter
-from xfbench.running import reference
 
 Arrays = dict[str, np.ndarray]
 

@@ -17,11 +17,11 @@ from xfbench.environments.environment import Environment
 from xfbench.equality import cases, dropout, jobs, judge, locate
 from xfbench.equality.judge import Deviation
 from xfbench.equality.oracle import MAX_DRAWS, Expected, Oracle
+from xfbench.execution import reference
 from xfbench.model import adapter, capabilities
 from xfbench.model.certificate import Check
 from xfbench.model.request import Request
 from xfbench.model.strategy import ASYNCHRONOUS
-from xfbench.running import reference
 
 # An error so large, before any update, that no draw of rounding could explain it.
 _BEYOND_DOUBT = 1000.0

@@ -20,13 +20,13 @@ from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, submission, submission_audit
 from xfbench.exchange.submission_audit import CommandParser
+from xfbench.execution.validity import peak_defect, step_time_defect
 from xfbench.host.roofline import record_peak_share
 from xfbench.model import certificate, provenance
 from xfbench.model.certificate import Certificate
 from xfbench.model.external_record import figure_error
 from xfbench.model.record import Record
 from xfbench.model.sealed import EditedError
-from xfbench.running.validity import peak_defect, step_time_defect
 from xfbench.store import pack, results_folder, tuning_results
 from xfbench.store.tuning_results import Tuning
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from xfbench.base import errors
+from xfbench.execution.launch import DEFAULT_TIME_LIMIT
 from xfbench.model import adapter
 from xfbench.model.plan import Plan
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
-from xfbench.running.launch import DEFAULT_TIME_LIMIT
 
 # From cells, names of settings that are given, and interpreters, to the cells to measure.
 Adjustment = Callable[

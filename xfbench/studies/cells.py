@@ -13,6 +13,7 @@ from xfbench.analysis.grouping import group_by_cell
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.datasets import sets
 from xfbench.environments import allocators
+from xfbench.execution import probing
 from xfbench.model import adapter, training
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
@@ -21,7 +22,6 @@ from xfbench.model.strategy import format_options
 from xfbench.planning.experiment import DEFAULT_STEPS, WINDOWS, Experiment
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.study_form import SIZES, BatchSearch, Scalar, Size
-from xfbench.running import probing
 from xfbench.workloads import workloads
 
 # What tells cells apart in words, in this order; "machine" is last.

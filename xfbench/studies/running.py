@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xfbench.base import errors
+from xfbench.execution.launch import DEFAULT_TIME_LIMIT
 from xfbench.host import sites
 from xfbench.model import capabilities
 from xfbench.model.plan import Plan
@@ -19,7 +20,6 @@ from xfbench.planning import experiment
 from xfbench.planning.experiment import Experiment
 from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch, Size
-from xfbench.running.launch import DEFAULT_TIME_LIMIT
 from xfbench.studies import media
 from xfbench.studies.batch_search import CellSearch
 from xfbench.studies.cells import has_diverged

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xfbench.analysis.leaderboard import Certificates
+from xfbench.execution import probing
 from xfbench.model.features import FEATURES, GROUP_OF, Support
 from xfbench.model.machines import machine_class
 from xfbench.planning.study_form import Analysis, Claim
-from xfbench.running import probing
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, JudgedClaim
 from xfbench.studies.wording import join_words, pluralize

@@ -14,12 +14,12 @@ from typing import Any
 
 from xfbench.base import errors
 from xfbench.environments import allocators
+from xfbench.execution import launch
 from xfbench.model import adapter
 from xfbench.model.request import Cell
 from xfbench.model.strategy import format_options
 from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix
-from xfbench.running import launch
 from xfbench.studies import running
 from xfbench.tuning.effects import Factors
 

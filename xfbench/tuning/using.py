@@ -15,12 +15,12 @@ from xfbench.base import errors
 from xfbench.base.errors import UnavailableError
 from xfbench.base.terminal_text import say
 from xfbench.environments import environment
+from xfbench.execution import job_queue
 from xfbench.host import machine
 from xfbench.model import adapter, facts
 from xfbench.model.machines import machine_class
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning.plan_builder import Adjustment
-from xfbench.running import queued
 from xfbench.store.tuning_results import Tuning, read_folder
 from xfbench.studies import running
 from xfbench.tuning.space import describe_setting
@@ -60,7 +60,7 @@ def apply_tuning(
     `say` hears what is used, and of cells that nothing was found for what to do. Raises
     UsageError for what trains on another machine.
     """
-    if any(cell.launcher == "slurm" for cell, _ in cells) and not queued.is_inside_allocation():
+    if any(cell.launcher == "slurm" for cell, _ in cells) and not job_queue.is_inside_allocation():
         raise errors.UsageError("--tuned is for this machine, and submitted jobs run on others")
     searches = read_folder(results, say)
     versions: dict[str, str | None] = {}

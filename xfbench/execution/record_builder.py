@@ -8,7 +8,9 @@ from typing import Any
 from xfbench import statistics
 from xfbench.base import digests
 from xfbench.base.version import __version__
+from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment
+from xfbench.execution import canary, probing, rank_communication, revision, validity
 from xfbench.host import conditions, roofline
 from xfbench.model import gpus, worker_reply
 from xfbench.model.adapter import Adapter
@@ -24,7 +26,6 @@ from xfbench.model.record import (
     Storage,
 )
 from xfbench.model.request import Request
-from xfbench.running import canary, probing, rank_communication, revision, validity, worker_archive
 
 
 def build_record(

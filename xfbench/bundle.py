@@ -20,13 +20,13 @@ from xfbench.base.errors import UsageError
 from xfbench.environments.environment import Environment, described_by
 from xfbench.equality import certify, jobs
 from xfbench.equality.verify import Verifier, unverifiable_reason
+from xfbench.execution import job, record_builder
 from xfbench.host import machine
 from xfbench.model import adapter, capabilities, facts, training, worker_reply
 from xfbench.model.certificate import Certificate, CertifiedFields, certified_fields
 from xfbench.model.plan import Plan
 from xfbench.model.record import Machine, Record
 from xfbench.model.request import Request
-from xfbench.running import job, record_builder
 from xfbench.store import merging
 from xfbench.store.results_folder import Store
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from xfbench.execution.canary import Expected
 from xfbench.model.record import Checkpoints, Measurement, Observed, OfRank, Storage
 from xfbench.model.request import Request
-from xfbench.running.canary import Expected
 from xfbench.worker.protocol import LOSS_SCALE
 
 # CPU time is counted in ticks, and a framework's main thread works a little beside the others.

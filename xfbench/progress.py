@@ -19,13 +19,13 @@ from rich.text import Text
 from xfbench import statistics as record_statistics
 from xfbench.base.terminal_text import say
 from xfbench.equality import certify
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import conditions, doctor, machine
 from xfbench.model.certificate import certified_fields
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
-from xfbench.running.launch import LaunchContext
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 

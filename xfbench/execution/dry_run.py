@@ -6,10 +6,10 @@ from pathlib import Path
 
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import allocators, environment
+from xfbench.execution import job, launch
 from xfbench.model import adapter
 from xfbench.model.plan import Plan
 from xfbench.model.request import Request
-from xfbench.running import job, launch
 
 
 def list_commands(plan: Plan) -> dict[str, list[str]]:

@@ -22,16 +22,16 @@ from typing import Any
 
 from xfbench.base import digests, private_names, processes, safe_read
 from xfbench.base.errors import UnavailableError
-from xfbench.environments import allocators
+from xfbench.environments import allocators, worker_archive
 from xfbench.environments.environment import Environment
+from xfbench.execution import probing, ranks, starting
+from xfbench.execution.starting import Start
+from xfbench.execution.watch import Watch
 from xfbench.host import memory, sites
 from xfbench.launchers import slurm
 from xfbench.model import adapter, worker_reply
 from xfbench.model.request import Request
 from xfbench.model.strategy import Value
-from xfbench.running import probing, ranks, starting, worker_archive
-from xfbench.running.starting import Start
-from xfbench.running.watch import Watch
 from xfbench.worker import watch as worker_watch
 from xfbench.worker.distributed import host_address, path_for_rank
 from xfbench.workloads import Workload

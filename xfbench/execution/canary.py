@@ -13,12 +13,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from xfbench.base import atomic_files, digests, locks, paths
-from xfbench.environments import environment
+from xfbench.environments import environment, worker_archive
+from xfbench.execution import job, reference
 from xfbench.host import machine
 from xfbench.model import adapter
 from xfbench.model.certificate import SAFETY
 from xfbench.model.request import PreparedSet
-from xfbench.running import job, reference, worker_archive
 from xfbench.workloads import workloads
 
 _MIN_TOLERANCE = 1e-5  # relative: float32 is not more exact, and float64 is judged as it is

@@ -21,13 +21,13 @@ from pathlib import Path
 from xfbench.base import atomic_files, errors, locks
 from xfbench.base.processes import CommandError
 from xfbench.base.terminal_text import say
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.model import facts, training
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Request
-from xfbench.running.launch import LaunchContext
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store
 

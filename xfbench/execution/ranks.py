@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from xfbench.running import rank_communication
+from xfbench.execution import rank_communication
 from xfbench.worker import page_cache
 
 _SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")

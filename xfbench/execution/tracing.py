@@ -10,11 +10,11 @@ from typing import Any
 
 from xfbench.base.errors import UnavailableError, UsageError, XfbenchError
 from xfbench.environments import environment
+from xfbench.execution import job, launch
 from xfbench.model import adapter, training
 from xfbench.model.request import Cell
 from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix
-from xfbench.running import job, launch
 
 
 class TraceError(XfbenchError):
