@@ -95,7 +95,7 @@ types: $(VENV)/developed ## mypy --strict, on the installed package and from out
 
 schema: $(VENV)/installed ## Write docs/schema.md and xfbench/model/record.schema.json anew.
 	mkdir -p build
-	$(BIN)/python -m xfbench.model.schema > build/schema.md && mv build/schema.md docs/schema.md
+	$(BIN)/python -m xfbench.rendering.schema_page > build/schema.md && mv build/schema.md docs/schema.md
 	$(BIN)/python -m xfbench.model.record > build/schema.json && mv build/schema.json xfbench/model/record.schema.json
 
 environments: $(VENV)/installed ## Make every framework's environment now.

@@ -221,7 +221,7 @@ def test_module_follows_the_architecture_rules(module):
         ("xfbench.model.record", "from xfbench.analysis import statistics"),
         ("xfbench.analysis.scaling", "from xfbench.execution import launch"),
         ("xfbench.analysis.scaling", "def f():\n    from xfbench import launchers"),
-        ("xfbench.layout.tables", "from xfbench.report import page"),
+        ("xfbench.rendering.tables", "from xfbench.rendering.report import page"),
         ("xfbench.worker.loop", "import psutil"),
         ("xfbench.worker.loop", "from mpi4py import MPI"),
         ("xfbench.worker.loop", "import os\nos.fork()"),
@@ -287,7 +287,7 @@ def test_architecture_check_refuses_a_violation(module, source):
         ("xfbench.worker.handover", "import subprocess\nsubprocess.Popen([])"),
         ("xfbench.environments.environment", "import time\ntime.monotonic()"),
         ("xfbench.model.record", "from xfbench import request\nfrom xfbench.model import gpus"),
-        ("xfbench.layout.tables", "from xfbench.analysis.leaderboard import Table"),
+        ("xfbench.rendering.tables", "from xfbench.analysis.leaderboard import Table"),
         ("xfbench.worker", "from . import loop"),
         ("xfbench.worker.loop", "from .protocol import Options\nimport numpy.linalg"),
         ("xfbench.workloads.lenet", "from xfbench.workloads.layers import ReLU"),
@@ -320,7 +320,7 @@ def test_name_scan_sees_real_clocks_processes_and_imports():
 
 
 def test_module_list_covers_every_folder_and_adapter():
-    for module in ("xfbench.plugin", "xfbench.execution.launch", "xfbench.worker.loop"):
+    for module in ("xfbench.pytest_plugin", "xfbench.execution.launch", "xfbench.worker.loop"):
         assert module in MODULES
     for adapter in FRAMEWORK_OF:
         assert f"xfbench.adapters.{adapter}.train" in MODULES

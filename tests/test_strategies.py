@@ -244,7 +244,7 @@ def test_asynchronous_cell_is_shown_but_never_ranked(record):
     assert row.images_per_second.value == pytest.approx(50)
     named = found.model_copy(update={"certificate": "sha256:" + "1" * 64})
     assert leaderboard.unranked_reason(named, {named.certificate: None}) == ASYNCHRONOUS
-    from xfbench.layout import tables
+    from xfbench.rendering import tables
 
     shown = tables.to_text([table])
     assert "2 dist_async servers=2 (asynchronous)" in shown and ASYNCHRONOUS in shown

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from xfbench.api import Results, load, run
     from xfbench.base.errors import UnavailableError, UsageError, XfbenchError
     from xfbench.base.version import __version__ as __version__
-    from xfbench.notebook import Results, load, run
 
 __all__ = ["Results", "UnavailableError", "UsageError", "XfbenchError", "load", "run"]
 
 _MODULE_BY_NAME = {
-    **dict.fromkeys(("Results", "load", "run"), "notebook"),
+    **dict.fromkeys(("Results", "load", "run"), "api"),
     **dict.fromkeys(("UnavailableError", "UsageError", "XfbenchError"), "base.errors"),
     "__version__": "base.version",
 }

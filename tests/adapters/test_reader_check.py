@@ -10,8 +10,8 @@ from xfbench.datasets import sources, writing
 from xfbench.datasets.manifest import Preprocessing
 from xfbench.execution import validity
 from xfbench.host import machine
-from xfbench.layout import tables
 from xfbench.model import adapter
+from xfbench.rendering import tables
 
 pytestmark = pytest.mark.deep
 

@@ -13,7 +13,7 @@ from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe
-from xfbench.layout import slowdown_tables, tables
+from xfbench.rendering import slowdown_tables, tables
 from xfbench.statistics import cell_ranks, group_ranks
 
 HERE = describe()

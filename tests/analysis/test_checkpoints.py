@@ -12,12 +12,12 @@ from xfbench.analysis.comparison import Side, compare
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.base import digests, errors
 from xfbench.execution import job
-from xfbench.layout import tables
 from xfbench.model import adapter, capabilities
 from xfbench.model.certificate import certified_fields
 from xfbench.model.record import Checkpoints, Record
 from xfbench.model.request import Request
 from xfbench.planning import experiment
+from xfbench.rendering import tables
 from xfbench.store.results_folder import Store
 
 CHECKPOINTS = Checkpoints(

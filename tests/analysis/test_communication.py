@@ -4,8 +4,8 @@ import pytest
 
 from xfbench.analysis import communication, leaderboard
 from xfbench.execution import rank_communication
-from xfbench.layout import tables
 from xfbench.model.record import Communication
+from xfbench.rendering import tables
 
 
 def rank_figures(compute, sent=1000.0):

@@ -13,9 +13,9 @@ from tests.sample_records import SOFTWARE, certify_records, vary_record
 from xfbench.analysis.leaderboard import NO_CERTIFICATE
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.host.machine import describe
-from xfbench.layout import tables
 from xfbench.model.provenance import impossible_number
 from xfbench.model.record import Checkpoints, Epoch, Limit
+from xfbench.rendering import tables
 from xfbench.statistics import Interval
 
 

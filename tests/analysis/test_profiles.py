@@ -8,10 +8,10 @@ import pytest
 
 from tests.sample_records import vary_record
 from xfbench.analysis import leaderboard, profiles
-from xfbench.layout import profile_tables
 from xfbench.model.record import Limit
-from xfbench.report import profiles as pictures
-from xfbench.report.figures import MOST_BARS
+from xfbench.rendering import profile_tables
+from xfbench.rendering.report import profiles as pictures
+from xfbench.rendering.report.figures import MOST_BARS
 
 # LeNet's seconds of a step, by part; a step of 0.1 s under the profiler, of 0.08 s without.
 PARTS_S = {

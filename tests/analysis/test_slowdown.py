@@ -14,7 +14,7 @@ from xfbench import statistics
 from xfbench.analysis import slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.host.machine import describe
-from xfbench.layout import slowdown_tables
+from xfbench.rendering import slowdown_tables
 
 SPEEDS = {
     ("torch", "lenet"): 100.0,

@@ -7,11 +7,11 @@ from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
 from xfbench.execution import dry_run
 from xfbench.execution.launch import LaunchContext
-from xfbench.layout.tables import to_text
 from xfbench.model import adapter
 from xfbench.planning import plan_builder
 from xfbench.planning.experiment import cells, matrix
-from xfbench.report import repeat
+from xfbench.rendering.report import repeat
+from xfbench.rendering.tables import to_text
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 

@@ -10,9 +10,9 @@ from xfbench.base import digests
 from xfbench.equality import certify
 from xfbench.execution.launch import LaunchContext
 from xfbench.host.machine import describe
-from xfbench.layout.tables import to_text
 from xfbench.model import certificate
 from xfbench.model.certificate import CertificateError, Subject, certified_fields
+from xfbench.rendering.tables import to_text
 from xfbench.store.results_folder import Store
 
 

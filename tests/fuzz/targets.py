@@ -25,13 +25,12 @@ from xfbench.base import digests, errors
 from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.exchange import archive, importing
 from xfbench.host import sites
-from xfbench.layout import tables
 from xfbench.model import adapter, provenance, worker_reply
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
 from xfbench.planning import experiment
-from xfbench.rendering import record_listing
-from xfbench.report import page
+from xfbench.rendering import record_listing, tables
+from xfbench.rendering.report import page
 from xfbench.store.tuning_results import Tuning
 from xfbench.worker import pictures, prepared
 from xfbench.worker.crc32c import crc32c

@@ -23,7 +23,7 @@ import typer
 
 import xfbench
 from tests.golden import archives, form
-from xfbench import cli, plugin
+from xfbench import cli, pytest_plugin
 from xfbench.analysis import best, comparison
 from xfbench.benchmarks import architectures
 from xfbench.datasets import manifest
@@ -31,9 +31,9 @@ from xfbench.environments import allocators
 from xfbench.equality import plants, verdicts
 from xfbench.host import roofline, sites
 from xfbench.launchers.resources import LAUNCHERS
-from xfbench.layout import tables
-from xfbench.model import adapter, certificate, features, record, schema
+from xfbench.model import adapter, certificate, features, record
 from xfbench.planning import experiment
+from xfbench.rendering import schema_page, tables
 from xfbench.store import selection, tuning_results
 from xfbench.store.published import Source
 from xfbench.studies import answer
@@ -96,7 +96,7 @@ def _type_name(annotation: Any) -> str:
 def _plugin_options() -> Iterator[tuple[str, Any]]:
     options: list[tuple[tuple[str, ...], dict[str, Any]]] = []
     group = SimpleNamespace(addoption=lambda *names, **settings: options.append((names, settings)))
-    plugin.pytest_addoption(SimpleNamespace(getgroup=lambda *_: group))  # type: ignore[arg-type]
+    pytest_plugin.pytest_addoption(SimpleNamespace(getgroup=lambda *_: group))  # type: ignore[arg-type]
     for names, settings in options:
         kind = settings.pop("type", str).__name__.lstrip("_")
         yield " ".join(names), {"type": kind, **{k: v for k, v in settings.items() if k != "help"}}
@@ -145,7 +145,7 @@ def toml_keys() -> dict[str, Any]:
     adapters = form.schema_fields(adapter.Adapter.model_json_schema())
     del adapters["folder"]  # the place of the file
     peaks = tomllib.loads(Path(roofline.__file__).with_name("peaks.toml").read_text("utf-8"))
-    meanings = schema.load_meanings()
+    meanings = schema_page.load_meanings()
     return {
         "adapter.toml": adapters,
         "architectures.toml": form.schema_fields(architectures.Architecture.model_json_schema()),

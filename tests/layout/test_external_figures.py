@@ -7,9 +7,9 @@ import json
 import pytest
 
 from xfbench.analysis.leaderboard import tables as leaderboards
-from xfbench.layout import external_figures, tables
 from xfbench.model.external_record import About, Citation, Figure
 from xfbench.model.record import Record
+from xfbench.rendering import external_figures, tables
 from xfbench.store import published
 
 HOSTILE = "=cmd|' /C calc'!A0 --><script>alert(1)</script>\x1b[31m\u202e\n<b>"

@@ -18,7 +18,7 @@ from tests.sample_records import SOFTWARE, certify_records
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import tables as all_tables
 from xfbench.host.machine import describe
-from xfbench.layout import formats, slowdown_tables, tables
+from xfbench.rendering import formats, slowdown_tables, tables
 from xfbench.store import index
 from xfbench.store.results_folder import Store
 

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-from xfbench.model import schema
+from xfbench.rendering import schema_page
 from xfbench.store import selection
 
 ROOT = Path(__file__).parents[2]
-NESTED_MODELS = list(schema.nested_models())
+NESTED_MODELS = list(schema_page.nested_models())
 
 
 def test_schema_page_is_up_to_date():
-    assert (ROOT / "docs/schema.md").read_text() == schema.render_page(), "make schema"
+    assert (ROOT / "docs/schema.md").read_text() == schema_page.render_page(), "make schema"
 
 
 def test_every_field_has_a_meaning():
@@ -18,28 +18,28 @@ def test_every_field_has_a_meaning():
         f"{model.__name__}.{name}"
         for _, model in NESTED_MODELS
         for name in model.model_fields
-        if not schema.field_meaning(model, name)
+        if not schema_page.field_meaning(model, name)
     ]
     assert undocumented_fields == [], (
-        "say it in the class's docstring, or in xfbench/model/meanings.toml"
+        "say it in the class's docstring, or in xfbench/rendering/meanings.toml"
     )
 
 
 def test_every_meaning_belongs_to_an_existing_field():
     owners = {owner.__name__: owner for _, model in NESTED_MODELS for owner in model.__mro__}
-    for name, fields in schema.load_meanings().items():
+    for name, fields in schema_page.load_meanings().items():
         field_names = {field.alias or n for n, field in owners[name].model_fields.items()}
         assert set(fields) <= field_names, name
 
 
 def test_every_selection_field_is_on_the_schema_page():
-    page = schema.render_page()
+    page = schema_page.render_page()
     for path in selection.record_fields():
         assert f"| `{path}` |" in page
 
 
 def test_schema_page_shows_units_and_types():
-    page = schema.render_page()
+    page = schema_page.render_page()
     assert "| `measurement.step_seconds` | list of number | s |" in page
     assert "| `machine.memory_bytes` | integer | B |" in page
     assert "| `request.strategy_options` | object |" in page

@@ -9,7 +9,7 @@ import pytest
 
 from tests import debian
 from tests.sample_records import certify_records, vary_record
-from xfbench.report import page
+from xfbench.rendering.report import page
 from xfbench.store.results_folder import Store
 
 CELLS = ["--framework", "reference", "--workload", "lenet", "--threads", "1"]

@@ -5,7 +5,7 @@ import pytest
 from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import tables
 from xfbench.model.record import Epoch
-from xfbench.report import learned
+from xfbench.rendering.report import learned
 
 LOSSES = {1: (1.0, 0.5, 0.3, 0.2), 2: (1.2, 0.8, 0.5, 0.3), 4: (1.5, 1.1, 0.8, 0.6)}
 

@@ -9,7 +9,7 @@ from xfbench.analysis.leaderboard import tables
 from xfbench.model.external_record import About, Citation, Figure
 from xfbench.model.facts import workload_facts
 from xfbench.model.record import Record
-from xfbench.report import content, efficiency, external_data, svg
+from xfbench.rendering.report import content, efficiency, external_data, svg
 from xfbench.store import published
 from xfbench.workloads import workloads
 
@@ -163,7 +163,7 @@ def test_page_lists_published_figures_without_a_rank(opened, scaled):
 
 def literature(*made):
     """As `xfbench report` makes the page."""
-    from xfbench.report import page
+    from xfbench.rendering.report import page
 
     return page.render_report(*made, published.records())
 

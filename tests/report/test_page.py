@@ -9,7 +9,7 @@ import pytest
 
 from tests.sample_records import vary_record
 from xfbench.host.machine import describe
-from xfbench.report import content, page
+from xfbench.rendering.report import content, page
 
 pytestmark = pytest.mark.deep
 

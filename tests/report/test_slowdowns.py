@@ -5,7 +5,7 @@ import pytest
 from tests.report.test_page import HOSTILE
 from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import tables
-from xfbench.report import slowdowns
+from xfbench.rendering.report import slowdowns
 
 
 @pytest.fixture

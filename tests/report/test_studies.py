@@ -10,8 +10,8 @@ from tests.report.test_page import HOSTILE, poisoned
 from tests.sample_records import vary_record
 from xfbench.host.machine import describe
 from xfbench.planning import experiment
-from xfbench.report import page as report
-from xfbench.report.studies import MAX_ROWS
+from xfbench.rendering.report import page as report
+from xfbench.rendering.report.studies import MAX_ROWS
 from xfbench.studies import answer, page
 
 METHOD = "The same network is trained with batches that double. " * 7 + "That was all of it."

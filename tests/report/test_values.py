@@ -12,8 +12,8 @@ from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import tables
 from xfbench.model.record import Epoch
 from xfbench.model.request import Cell
-from xfbench.report import content, figures, repeat, svg
-from xfbench.report.sentences import build_summary
+from xfbench.rendering.report import content, figures, repeat, svg
+from xfbench.rendering.report.sentences import build_summary
 
 
 def drawn(records, certificates, title):

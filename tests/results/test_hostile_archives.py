@@ -21,8 +21,8 @@ from xfbench.analysis import leaderboard
 from xfbench.base import digests
 from xfbench.exchange import archive
 from xfbench.exchange.archive import ArchiveError
-from xfbench.layout import tables
 from xfbench.model import certificate
+from xfbench.rendering import tables
 from xfbench.store.results_folder import Store
 
 ARCHIVE_COUNT = 200

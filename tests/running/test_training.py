@@ -12,7 +12,7 @@ from xfbench.model.certificate import certified_fields
 from xfbench.model.facts import workload_facts
 from xfbench.model.request import SOLVER
 from xfbench.planning import experiment
-from xfbench.report import repeat
+from xfbench.rendering.report import repeat
 from xfbench.workloads import workload_from_json, workloads
 
 DIGITS = 1437  # images that are trained on

@@ -41,7 +41,7 @@ def compare(
     """
     from xfbench.analysis import comparison
     from xfbench.base import errors, paths
-    from xfbench.layout import tables
+    from xfbench.rendering import tables
 
     is_failure = comparison.parse_fail_limit(fail_on) if fail_on else None
     folder = paths.results(results)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xfbench.analysis import leaderboard
-from xfbench.layout import profile_tables, tables
 from xfbench.model import certificate
 from xfbench.model.record import Record
+from xfbench.rendering import profile_tables, tables
 from xfbench.store.results_folder import Store
 
 

@@ -77,8 +77,8 @@ def leaderboard(
     from xfbench.analysis import best, ranked, slowdown
     from xfbench.analysis import leaderboard as boards
     from xfbench.base import errors, paths
-    from xfbench.layout import external_figures, profile_tables, slowdown_tables, tables
     from xfbench.model import certificate
+    from xfbench.rendering import external_figures, profile_tables, slowdown_tables, tables
     from xfbench.store import index, selection
     from xfbench.store import published as literature
     from xfbench.store.results_folder import open_store

@@ -52,8 +52,8 @@ def predict(
     """
     from xfbench.analysis import comparison, prediction, series
     from xfbench.base import errors, paths
-    from xfbench.layout import tables
     from xfbench.model.communication_cost import Link
+    from xfbench.rendering import tables
 
     selection = comparison.Side.parse(where, paths.results(results))
     node_link = Link.parse(link) if link else None

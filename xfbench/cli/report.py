@@ -26,7 +26,7 @@ def report(
     """
     from xfbench.base import atomic_files, errors, paths
     from xfbench.model import certificate
-    from xfbench.report import page
+    from xfbench.rendering.report import page
     from xfbench.store import index, selection
     from xfbench.store import published as literature
     from xfbench.store.results_folder import open_store

@@ -77,7 +77,7 @@ def list_(
 
 def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
     """Print the published figures that come with the package; no results folder has them."""
-    from xfbench.layout import external_figures
+    from xfbench.rendering import external_figures
     from xfbench.store import published
 
     documents = [(record, record.document()) for record in published.records()]

@@ -98,8 +98,8 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
     \b
     xfbench study show thread-sweep
     """
-    from xfbench.layout import external_figures
     from xfbench.planning import experiment
+    from xfbench.rendering import external_figures
     from xfbench.studies import answer, drawing
 
     chosen_study = experiment.load(name)

@@ -19,8 +19,8 @@ import duckdb
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive
-from xfbench.layout.formats import escape_csv_formula
 from xfbench.model.record import Record
+from xfbench.rendering.formats import escape_csv_formula
 from xfbench.rendering.record_listing import images_per_second
 from xfbench.store import indexing
 from xfbench.store.results_folder import Place, Store

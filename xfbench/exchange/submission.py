@@ -22,11 +22,11 @@ from xfbench.base import atomic_files, digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.version import __version__
 from xfbench.host.machine import describe
-from xfbench.layout import external_figures, formats, tables
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record, Software
-from xfbench.report import repeat
+from xfbench.rendering import external_figures, formats, tables
+from xfbench.rendering.report import repeat
 from xfbench.store import pack
 from xfbench.store.results_folder import Place, Store, WarningHandler
 

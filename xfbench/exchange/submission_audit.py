@@ -19,7 +19,7 @@ from xfbench.exchange import submission
 from xfbench.model import certificate
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Request
-from xfbench.report import repeat
+from xfbench.rendering.report import repeat
 from xfbench.store.results_folder import Store
 
 Finding = tuple[str, Literal["whole", "machine", "repeat", "private"], str]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tabulate import tabulate
 
 from xfbench.host import roofline
-from xfbench.layout import external_figures
+from xfbench.rendering import external_figures
 from xfbench.store import published
 
 _INTRODUCTION = """# What others published

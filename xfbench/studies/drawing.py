@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from xfbench.layout.external_figures import describe_subject, format_figure
 from xfbench.model.external_record import About, Citation, Figure
-from xfbench.report import figures
-from xfbench.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point
+from xfbench.rendering.external_figures import describe_subject, format_figure
+from xfbench.rendering.report import figures
+from xfbench.rendering.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point
 from xfbench.studies.finding import Finding, Value
 from xfbench.studies.wording import format_interval, format_number
 

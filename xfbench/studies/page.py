@@ -9,9 +9,9 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
 from xfbench.model.record import Record
 from xfbench.planning import experiment
-from xfbench.report import page
-from xfbench.report.figures import Figure
-from xfbench.report.studies import MAX_ROWS, Claim, Part, Study, Table
+from xfbench.rendering.report import page
+from xfbench.rendering.report.figures import Figure
+from xfbench.rendering.report.studies import MAX_ROWS, Claim, Part, Study, Table
 from xfbench.studies import answer as answers
 from xfbench.studies import cells, render
 from xfbench.studies.answer import Answer

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from xfbench.base.terminal_text import MAX_LENGTH, make_legible
-from xfbench.layout.external_figures import format_figure
-from xfbench.report import svg
+from xfbench.rendering.external_figures import format_figure
+from xfbench.rendering.report import svg
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures, figure_subject
 from xfbench.studies.finding import Finding

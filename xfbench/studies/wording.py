@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xfbench.layout import tables
+from xfbench.rendering import tables
 from xfbench.statistics import Interval
 
 

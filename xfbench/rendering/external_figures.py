@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from xfbench.analysis.leaderboard import Table
-from xfbench.layout import formats, tables
 from xfbench.model.external_record import About, Figure
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record
+from xfbench.rendering import formats, tables
 from xfbench.store import selection
 from xfbench.store.index import Index
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xfbench.analysis.leaderboard import Row, Table
-from xfbench.layout import tables
-from xfbench.report.figures import name, parts
+from xfbench.rendering import tables
+from xfbench.rendering.report.figures import name, parts
 from xfbench.statistics import CLAIM_LAUNCHES
 
 _MAX_NAMED = 3

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from xfbench.analysis.leaderboard import Row, Table
-from xfbench.layout import external_figures
 from xfbench.model.record import Record
-from xfbench.report.figures import (
+from xfbench.rendering import external_figures
+from xfbench.rendering.report.figures import (
     MOST_LINES,
     MOST_NAMED,
     Figure,

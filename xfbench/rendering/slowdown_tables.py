@@ -10,9 +10,9 @@ from typing import Any, get_args
 
 from xfbench.analysis.leaderboard import Row
 from xfbench.analysis.slowdown import NOT_MEASURED, Entry, Line, Slowdown
-from xfbench.layout import formats
-from xfbench.layout.tables import SELECTION_NOTE, format_speed
 from xfbench.model.record import Status
+from xfbench.rendering import formats
+from xfbench.rendering.tables import SELECTION_NOTE, format_speed
 from xfbench.statistics import Interval
 
 _REASON_WORDS = {status for status in get_args(Status) if status != "ok"} | {NOT_MEASURED}

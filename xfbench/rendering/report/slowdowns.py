@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xfbench.analysis.leaderboard import Table
 from xfbench.analysis.slowdown import slowdowns
-from xfbench.layout import slowdown_tables as tables
+from xfbench.rendering import slowdown_tables as tables
 
 MAX_TABLES = 20  # tables that are shown
 _MAX_NOTES = 12

@@ -8,7 +8,15 @@ from xfbench import statistics
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.learning import best_loss, common_loss, times_to_loss
 from xfbench.model.record import Record
-from xfbench.report.figures import MOST_LINES, MOST_NAMED, Figure, Line, Point, name, over_ranks
+from xfbench.rendering.report.figures import (
+    MOST_LINES,
+    MOST_NAMED,
+    Figure,
+    Line,
+    Point,
+    name,
+    over_ranks,
+)
 from xfbench.statistics import Interval, is_steady
 
 

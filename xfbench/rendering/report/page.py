@@ -18,10 +18,10 @@ from markupsafe import Markup
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import paths
 from xfbench.base.terminal_text import make_legible, wrap_field
-from xfbench.layout import external_figures
 from xfbench.model.record import Record
-from xfbench.report import content, slowdowns, svg
-from xfbench.report.studies import Study
+from xfbench.rendering import external_figures
+from xfbench.rendering.report import content, slowdowns, svg
+from xfbench.rendering.report.studies import Study
 
 
 def render_report(
@@ -46,7 +46,7 @@ def render_report(
 
 def render_template(template: str, **values: Any) -> str:
     """One of our templates, filled in, with the style sheet, the script and the policy."""
-    folder = paths.package_folder("xfbench.report")
+    folder = paths.package_folder("xfbench.rendering.report")
     style, script = (
         Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
     )

@@ -13,8 +13,8 @@ from xfbench.analysis.comparison import CellComparison
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.prediction import Point
 from xfbench.analysis.scaling import Efficiency
-from xfbench.layout import formats
 from xfbench.model.strategy import format_options
+from xfbench.rendering import formats
 from xfbench.statistics import Interval
 
 SELECTION_NOTE = (

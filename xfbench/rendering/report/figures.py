@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from xfbench.analysis.leaderboard import Row, Table
-from xfbench.layout import tables
 from xfbench.model.record import Record
+from xfbench.rendering import tables
 
 MOST_LINES, MOST_BARS, MOST_STEPS = 8, 20, 60
 MOST_NAMED = 6  # lines or bars whose values a description says

@@ -13,15 +13,15 @@ from xfbench.analysis.leaderboard import Certificates, Row, Table
 from xfbench.analysis.leaderboard import tables as leaderboards
 from xfbench.base.version import __version__
 from xfbench.host import conditions
-from xfbench.layout import tables
 from xfbench.model.certificate import Certificate
 from xfbench.model.machines import machine_class
 from xfbench.model.provenance import trusted_record, unmeasured_source
 from xfbench.model.record import Machine, Record
-from xfbench.report import efficiency, external_data, figures, learned, profiles, repeat
-from xfbench.report.external_data import ExternalFigures
-from xfbench.report.figures import Figure
-from xfbench.report.sentences import Summary, build_summary, join_digits
+from xfbench.rendering import tables
+from xfbench.rendering.report import efficiency, external_data, figures, learned, profiles, repeat
+from xfbench.rendering.report.external_data import ExternalFigures
+from xfbench.rendering.report.figures import Figure
+from xfbench.rendering.report.sentences import Summary, build_summary, join_digits
 from xfbench.statistics import is_steady, launch_throughput
 
 # Beyond so many rows launches are summed up, and only the fastest of each board have all.

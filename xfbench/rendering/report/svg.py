@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 from markupsafe import Markup
 
 from xfbench.base.terminal_text import make_legible
-from xfbench.report.figures import Figure, Line, Mark, Point
+from xfbench.rendering.report.figures import Figure, Line, Mark, Point
 
 WIDTH, HEIGHT = 440, 250
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 52, 12, 22, 40

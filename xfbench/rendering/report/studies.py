@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xfbench.report.figures import Figure
+from xfbench.rendering.report.figures import Figure
 
 MAX_ROWS = 20  # of each table, and points of a line, among other studies; alone it has all
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.profiles import LayerTime, Profile
-from xfbench.layout.profile_tables import (
+from xfbench.rendering.profile_tables import (
     find_layer,
     format_milliseconds,
     heaviest_layers,
     profiled_rows,
 )
-from xfbench.report.figures import MOST_BARS, MOST_NAMED, Bar, Figure, name
+from xfbench.rendering.report.figures import MOST_BARS, MOST_NAMED, Bar, Figure, name
 
 _HEADERS = (
     *("configuration", "layer", "kind", "forward ms", "backward ms"),

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from xfbench.base import terminal_text
-from xfbench.layout import external_figures
-from xfbench.layout.external_figures import FigureText
 from xfbench.model.record import Record
+from xfbench.rendering import external_figures
+from xfbench.rendering.external_figures import FigureText
 
 MAX_ROWS = 200  # of a group
 _MAX_REFERENCE_LENGTH = 600  # characters of a reference

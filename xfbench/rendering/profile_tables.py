@@ -14,7 +14,7 @@ from typing import Any
 
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.profiles import LayerTime, Profile
-from xfbench.layout import formats
+from xfbench.rendering import formats
 
 # So many layers have a line of their own, those in which most time goes; CSV and JSON have all.
 MAX_LAYERS = 20

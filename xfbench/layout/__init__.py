@@ -1,1 +1,0 @@
-"""Tables for people and programs: rows, columns and output formats."""
