@@ -25,17 +25,13 @@ FRAMEWORK_OF = {name: settings["module"] for name, settings in ADAPTER_SETTINGS.
 REUSED = {name: settings.get("reuses", []) for name, settings in ADAPTER_SETTINGS.items()}
 FRAMEWORKS = {*FRAMEWORK_OF.values()} - {"numpy"}
 WORKER_SIDE = ("worker", "workloads", "adapters")
-# What a part of the driver stands on, beside `xfbench`'s own modules: none of what runs launches.
-DEPENDENCIES = {
-    "base": [],
-    "records": ["base", "workloads"],
-    "host": ["analysis", "base", "records", "worker"],
-    "analysis": [
-        *("base", "environments", "equality", "host", "records", "results"),
-        *("worker", "workloads"),
-    ],
-    "layout": ["analysis", "base", "records", "results"],
-}
+# A module imports only from its own layer and earlier ones. "" is the package itself.
+LAYERS = (
+    *("workloads", "worker", "adapters", "base", "model", "statistics", "launchers", "host"),
+    *("environments", "datasets", "store", "planning", "execution", "equality"),
+    *("session", "progress", "bundle", "analysis", "rendering", "exchange", "studies", "tuning"),
+    *("api", "benchmarks", "pytest_plugin", "cli", "__main__", ""),
+)
 STARTS_PROCESSES = [
     *("subprocess", "multiprocessing", "pty", "concurrent.futures.ProcessPoolExecutor"),
     *("os.system", "os.popen", "os.fork", "os.forkpty", "os.exec", "os.spawn", "os.posix_spawn"),
@@ -76,7 +72,6 @@ def find_modules():
 
 
 MODULES = find_modules()
-PARTS = {module.split(".")[1] for module in MODULES if module.count(".") > 1}
 every_module = pytest.mark.parametrize("module", MODULES)
 
 
@@ -84,6 +79,14 @@ def find_area(module):
     """Which rules hold: "worker", "workloads", "adapters", "launchers" or "driver"."""
     second = (*module.split("."), "")[1]
     return second if second in (*WORKER_SIDE, "launchers") else "driver"
+
+
+def find_layer(name):
+    """The number in LAYERS of a module or of a name in one. Raises KeyError outside of them."""
+    second = (*name.split("."), "")[1]
+    is_in_package_itself = name not in MODULES and f"xfbench.{second}" not in MODULES
+    is_folder = any(module.startswith(f"xfbench.{second}.") for module in MODULES)
+    return LAYERS.index("" if is_in_package_itself and not is_folder else second)
 
 
 def find_imports(tree, module):
@@ -176,13 +179,10 @@ def find_violations(module, source):
             allowed |= (module, top) == ("xfbench.adapters.torch.reader", "lmdb")
         else:
             allowed = top not in FRAMEWORKS and not is_translation(name)
-            part, imported_part = (
-                f"{dotted_name}.".split(".")[1] for dotted_name in (module, name)
-            )
-            if top == "xfbench" and part in DEPENDENCIES and imported_part in PARTS:
-                allowed = imported_part in (part, *DEPENDENCIES[part])
+            if top == "xfbench":
+                allowed &= find_layer(name) <= find_layer(module)
             if area_name == "launchers" and top == "xfbench":
-                allowed_prefixes = ("base", "launchers", "request")
+                allowed_prefixes = ("base", "launchers", "model.request")
                 allowed = is_below(name, [f"xfbench.{part}" for part in allowed_prefixes])
         if not allowed:
             violations.append(f"{module} ({area_name}) imports {name}")
@@ -218,10 +218,16 @@ def test_module_follows_the_architecture_rules(module):
         ("xfbench.cli.run", "from ..adapters.torch import train"),
         ("xfbench.execution.launch", "importlib.import_module(f'xfbench.adapters.{name}')"),
         ("xfbench.execution.launch", "importlib.import_module(f'xfbench.adapters.{name}.train')"),
-        ("xfbench.model.record", "from xfbench.analysis import statistics"),
-        ("xfbench.analysis.scaling", "from xfbench.execution import launch"),
-        ("xfbench.analysis.scaling", "def f():\n    from xfbench import launchers"),
-        ("xfbench.rendering.tables", "from xfbench.rendering.report import page"),
+        ("xfbench.model.record", "from xfbench import statistics"),
+        ("xfbench.analysis.scaling", "def f():\n    from xfbench import api"),
+        ("xfbench.analysis.scaling", "import xfbench"),
+        ("xfbench.analysis.scaling", "from xfbench import run"),
+        ("xfbench.analysis.scaling", "from ..studies import answer"),
+        (
+            "xfbench.analysis.scaling",
+            "import importlib\nimportlib.import_module(f'xfbench.{name}')",
+        ),
+        ("xfbench.rendering.tables", "from xfbench.exchange import archive"),
         ("xfbench.worker.loop", "import psutil"),
         ("xfbench.worker.loop", "from mpi4py import MPI"),
         ("xfbench.worker.loop", "import os\nos.fork()"),
@@ -286,7 +292,7 @@ def test_architecture_check_refuses_a_violation(module, source):
         ("xfbench.worker.watch", "import os\nos.fork()"),
         ("xfbench.worker.handover", "import subprocess\nsubprocess.Popen([])"),
         ("xfbench.environments.environment", "import time\ntime.monotonic()"),
-        ("xfbench.model.record", "from xfbench import request\nfrom xfbench.model import gpus"),
+        ("xfbench.model.record", "from xfbench.workloads import Workload\nfrom . import gpus"),
         ("xfbench.rendering.tables", "from xfbench.analysis.leaderboard import Table"),
         ("xfbench.worker", "from . import loop"),
         ("xfbench.worker.loop", "from .protocol import Options\nimport numpy.linalg"),
@@ -300,13 +306,29 @@ def test_architecture_check_refuses_a_violation(module, source):
             "xfbench.launchers.mpi",
             "from xfbench.base import processes\nfrom xfbench.model.request import Cell",
         ),
-        ("xfbench.execution.job", "from xfbench import adapter\nfrom xfbench.launchers import mpi"),
+        (
+            "xfbench.execution.job",
+            "from xfbench.model import adapter\nfrom xfbench.launchers import mpi",
+        ),
         ("xfbench.worker.trace", "started = options.time.time"),
         ("xfbench.worker.trace", "import sys\nprint(1, file=sys.stderr)"),
     ],
 )
 def test_architecture_check_accepts_allowed_code(module, source):
     assert find_violations(module, source) == []
+
+
+def test_every_module_has_a_layer_and_every_layer_a_module():
+    layers = [find_layer(module) for module in MODULES]
+    assert sorted(set(layers)) == list(range(len(LAYERS)))
+
+
+@pytest.mark.parametrize("number", range(len(LAYERS) - 1))
+def test_no_layer_imports_a_later_one(number):
+    modules = {find_layer(module): module for module in MODULES}
+    source = f"def f():\n    from {modules[number + 1]} import anything"
+    [violation] = find_violations(modules[number], source)
+    assert "imports" in violation
 
 
 def test_name_scan_sees_real_clocks_processes_and_imports():

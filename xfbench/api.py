@@ -19,8 +19,8 @@ from xfbench.base import paths
 from xfbench.base.errors import UnavailableError
 from xfbench.exchange import exporting
 from xfbench.execution import job_queue
-from xfbench.execution.launch import DEFAULT_TIME_LIMIT
 from xfbench.model import certificate
+from xfbench.model.plan import DEFAULT_TIME_LIMIT
 from xfbench.model.record import Record
 from xfbench.model.strategy import Value
 from xfbench.planning import plan_builder

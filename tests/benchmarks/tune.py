@@ -31,10 +31,9 @@ from tabulate import tabulate
 from tests.tuning.trials import exhaustive, tuned
 from xfbench import progress, statistics
 from xfbench.cli.options import FRAMEWORKS, parse_list, positive_int
-from xfbench.execution.launch import DEFAULT_TIME_LIMIT
 from xfbench.host import handover, machine
 from xfbench.model.machines import machine_class
-from xfbench.model.plan import Plan
+from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning.scheduling import launch_order
 from xfbench.statistics import Launches

@@ -19,11 +19,10 @@ from xfbench.execution import job, record_builder
 from xfbench.host import conditions, machine, media, roofline
 from xfbench.model import adapter, capabilities, facts, training, worker_reply
 from xfbench.model.certificate import CertifiedFields, certified_fields
+from xfbench.model.plan import DEFAULT_TIME_LIMIT
 from xfbench.model.record import Reads, Record, Status, Storage
 from xfbench.model.request import Protocol, Request
 from xfbench.store.results_folder import Store
-
-DEFAULT_TIME_LIMIT = 1800.0
 
 
 @dataclass

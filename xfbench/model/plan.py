@@ -14,6 +14,8 @@ from xfbench.model import worker_reply
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
 
+DEFAULT_TIME_LIMIT = 1800.0  # of a launch, in seconds
+
 
 class Plan(BaseModel):
     """The launches that may be needed, in order, and how they are to be done.

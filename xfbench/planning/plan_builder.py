@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from xfbench.base import errors
-from xfbench.execution.launch import DEFAULT_TIME_LIMIT
 from xfbench.model import adapter
-from xfbench.model.plan import Plan
+from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix

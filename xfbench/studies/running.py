@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xfbench.base import errors
-from xfbench.execution.launch import DEFAULT_TIME_LIMIT
 from xfbench.host import sites
 from xfbench.model import capabilities
-from xfbench.model.plan import Plan
+from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Request
 from xfbench.planning import experiment

@@ -16,11 +16,12 @@ from xfbench import statistics
 from xfbench.base import errors
 from xfbench.equality import certify
 from xfbench.execution import launch
-from xfbench.execution.launch import DEFAULT_TIME_LIMIT, LaunchContext
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import handover, machine
 from xfbench.model import adapter, facts
 from xfbench.model.certificate import certified_fields
 from xfbench.model.machines import machine_class
+from xfbench.model.plan import DEFAULT_TIME_LIMIT
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Request
 from xfbench.session import run_requests
