@@ -12,12 +12,12 @@ from xdist.scheduler import LoadScopeScheduling
 # Paths below tests/; the tests of one group run one after another in one process.
 GROUPS = {
     "training": ("adapters", "equality", "training"),
-    "readers": ("data/test_own_tools.py", "data/test_photographs.py"),
+    "readers": ("datasets/test_own_tools.py", "datasets/test_photographs.py"),
     "cluster": ("cluster",),
     "commands": ("cli/test_commands.py", "cli/test_study.py"),
     "documents": ("docs/test_running.py",),
     "packaging": ("test_packaging.py",),
-    "report": ("report",),
+    "report": ("rendering/report",),
     "studies": ("studies/test_smoke.py",),
 }
 

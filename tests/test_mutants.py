@@ -102,7 +102,7 @@ def test_mirrored_tests_come_with_the_likeliest_first():
     tests = mutants.list_tests("xfbench/worker/steady.py")
     assert tests[0] == "tests/worker/test_steady.py"
     assert set(tests) >= {f"tests/worker/{file.name}" for file in WORKER.glob("test_*.py")}
-    assert not any(test.startswith("tests/report/") for test in tests)
+    assert not any(test.startswith("tests/rendering/report/") for test in tests)
 
 
 @pytest.mark.deep

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.equality.test_certificate import SOFTWARE, certified
+from tests.model.test_certificate import SOFTWARE, certified
 from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.base import errors

@@ -20,7 +20,7 @@ from xfbench.statistics import Interval
 
 
 def uncertified_tables(records):
-    """With no certificate at hand; ranks are the matter of equality/test_certificate.py."""
+    """With no certificate at hand; ranks are the matter of model/test_certificate.py."""
     return all_tables(records, {})
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests import fake_framework
-from tests.running.test_carry import planned, there
+from tests.test_bundle import planned, there
 from xfbench import bundle
 from xfbench.base.errors import UsageError
 from xfbench.store.results_folder import Store

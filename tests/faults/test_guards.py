@@ -214,7 +214,7 @@ GUARDS = (
         "xfbench/execution/job_queue.py",
         "and r.id not in before",
         "",
-        "running/test_queued.py::test_job_records_are_recognized_despite_a_wrong_clock",
+        "execution/test_job_queue.py::test_job_records_are_recognized_despite_a_wrong_clock",
     ),
 )
 named = pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What strangers send runs nothing: not because it is looked for, but because nothing could.
 
-Archives are in tests/results/test_archive.py, words that end up in tables and pages in
-tests/layout/test_formats.py and tests/report, shells in tests/launchers/test_quoting.py.
+Archives are in tests/exchange/test_archive.py, words that end up in tables and pages in
+tests/rendering, shells in tests/launchers/test_quoting.py.
 """
 
 import ast

@@ -1,7 +1,7 @@
 """Files and names that a person gives: whatever is in them costs a line, and nothing is begun.
 
-Slips in settings are in tests/test_experiment.py and tests/host/test_sites.py, damaged data sets in
-tests/data and tests/worker/test_formats.py.
+Slips in settings are in tests/planning/test_experiment.py and tests/host/test_sites.py, damaged
+data sets in tests/datasets and tests/worker/test_formats.py.
 """
 
 import json

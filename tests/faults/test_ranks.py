@@ -1,6 +1,6 @@
 """Ranks that end at any moment, and whoever else speaks to the driver that watches over them.
 
-Deaths in a step, hangs, lost watchers and missing programs are in tests/running/test_ranks.py and
+Deaths in a step, hangs, lost watchers and missing programs are in tests/execution/test_ranks.py and
 tests/launchers, what becomes of nodes and jobs in tests/cluster.
 """
 

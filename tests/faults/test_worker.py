@@ -1,6 +1,6 @@
 """A worker may do anything: its record says what, and the driver goes on.
 
-How one raises, dies, hangs or forges is in tests/running/test_runner.py, memory in
+How one raises, dies, hangs or forges is in tests/execution/test_launch.py, memory in
 tests/host/test_memory.py.
 """
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.equality.test_certificate import SOFTWARE
+from tests.model.test_certificate import SOFTWARE
 from xfbench.base import digests
 from xfbench.host.machine import describe
 from xfbench.model.certificate import Certificate

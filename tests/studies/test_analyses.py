@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.equality.test_certificate import certified
+from tests.model.test_certificate import certified
 from xfbench.host.machine import describe
 from xfbench.planning import experiment
 from xfbench.studies import answer, cells

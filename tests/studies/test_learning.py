@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.equality.test_certificate import certified
+from tests.model.test_certificate import certified
 from xfbench.analysis import learning
 
 SIZES = {"global_batch_size": 8, "batch_size_per_rank": 4}

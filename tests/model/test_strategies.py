@@ -201,7 +201,7 @@ def test_asynchronous_rates_of_ranks_add_up(record):
 
 
 def test_asynchronous_step_time_follows_from_summed_rates():
-    from tests.running.test_ranks import reply
+    from tests.execution.test_ranks import reply
 
     slow = reply(1, step_seconds=[4.0, 4.0])
     merged = ranks.merge_replies([reply(0), slow], asynchronous=True)["measurement"]
@@ -214,7 +214,7 @@ def test_asynchronous_step_time_follows_from_summed_rates():
 
 
 def test_asynchronous_evaluation_is_the_mean_over_ranks():
-    from tests.running.test_ranks import reply
+    from tests.execution.test_ranks import reply
 
     def learned(loss, accuracy):
         epoch = {"epoch": 1, "seconds": 2.0, "train_loss": 1.0}

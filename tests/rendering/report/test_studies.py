@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.report.test_page import HOSTILE, poisoned
+from tests.rendering.report.test_page import HOSTILE, poisoned
 from tests.sample_records import vary_record
 from xfbench.host.machine import describe
 from xfbench.planning import experiment

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.equality.test_certificate import SOFTWARE, certified
+from tests.model.test_certificate import SOFTWARE, certified
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
 from xfbench.equality import cases

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.report.test_page import HOSTILE
+from tests.rendering.report.test_page import HOSTILE
 from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import tables
 from xfbench.rendering.report import slowdowns

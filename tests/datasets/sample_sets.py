@@ -11,7 +11,7 @@ import numpy as np
 import PIL.Image
 
 from tests import photographs
-from tests.data import photograph_sets
+from tests.datasets import photograph_sets
 from xfbench.datasets.encoding import encode_png
 from xfbench.datasets.lmdb import Writer as LmdbWriter
 from xfbench.datasets.recordio import Writer as RecordIOWriter

@@ -12,8 +12,8 @@ import PIL.ImageOps
 import pytest
 
 from tests import photographs
-from tests.data.photograph_sets import FILE_FORMATS, GROUPS, ORIENTATIONS, SCALES, prepare
-from tests.data.tasks import Task
+from tests.datasets.photograph_sets import FILE_FORMATS, GROUPS, ORIENTATIONS, SCALES, prepare
+from tests.datasets.tasks import Task
 from xfbench.datasets import checking
 from xfbench.datasets.manifest import Manifest
 from xfbench.worker import pictures, prepared

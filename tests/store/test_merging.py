@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.results.test_audit import make_certified_record
+from tests.exchange.test_audit import make_certified_record
 from xfbench.store import merging
 from xfbench.store.results_folder import Store
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.sample_sets import SampleSets
-from tests.data.tasks import Answers
+from tests.datasets.sample_sets import SampleSets
+from tests.datasets.tasks import Answers
 
 
 @pytest.fixture

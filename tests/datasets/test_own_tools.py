@@ -10,9 +10,9 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from tests.data import sample_sets
-from tests.data.sample_sets import HEIGHT, LABELS, WIDTH
-from tests.data.tasks import Task
+from tests.datasets import sample_sets
+from tests.datasets.sample_sets import HEIGHT, LABELS, WIDTH
+from tests.datasets.tasks import Task
 from xfbench.base import processes
 from xfbench.environments import environment
 from xfbench.model import adapter
