@@ -232,5 +232,5 @@ def test_measured_record_has_no_not_measured_note(measured):
 def test_published_page_matches_the_files():
     command = [sys.executable, "-m", "xfbench.rendering.published_page"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    page = Path(__file__).parent.parent / "docs" / "published.md"
+    page = Path(__file__).parents[2] / "docs" / "published.md"
     assert page.read_text(encoding="utf-8") == done.stdout
