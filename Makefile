@@ -9,11 +9,31 @@ DEEP := deep and not long
 
 .PHONY: help bench test test-deep test-all coverage mutants golden overhead intervals prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema
 
+#@ Use
+
 help: ## List the targets.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@awk -F ':.*## ' '/^#@ / { print "\n" substr($$0, 4) } /^[a-z-]+:.*## / { printf "  %-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 bench: $(VENV)/installed ## Measure four frameworks on two small networks, print the tables.
 	$(BIN)/xfbench run
+
+studies: $(VENV)/installed ## Every study at its smallest size, reports in build/studies (20 to 60 minutes).
+	mkdir -p build/studies
+	for name in $$($(BIN)/python -c 'from xfbench import experiment; print(*experiment.names())'); do \
+	  $(BIN)/xfbench study run $$name --results build/studies/results --resume > /dev/null && \
+	  $(BIN)/xfbench study report $$name --results build/studies/results --output build/studies/$$name.html \
+	    || exit; done
+	$(BIN)/xfbench report --results build/studies/results --output build/studies/report.html
+	$(BIN)/xfbench results export build/studies/records.tar.gz --results build/studies/results
+
+verify-all: $(VENV)/installed ## Prove all networks equal in every framework and kernel; hours.
+	$(BIN)/xfbench verify --workload all --kernel all --again --format markdown
+	$(BIN)/xfbench verify --self-test --seeds 5
+
+environments: $(VENV)/installed ## Make every framework's environment now.
+	$(BIN)/xfbench env create caffe mxnet tensorflow torch
+
+#@ Test
 
 test: $(VENV)/developed lint types ## Quick tests with one real run of each kind (limit: 12 minutes).
 	$(BIN)/pytest -m 'alone and $(QUICK)' --timeout 300 tests xfbench/benchmarks
@@ -27,6 +47,19 @@ test-all: $(VENV)/developed lint types ## All tests, before a release (hours).
 	$(BIN)/pytest -m alone --timeout 3600 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone' $(PARALLEL) --timeout 3600 tests
 
+lint: $(VENV)/developed ## Style and simple mistakes.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/developed ## mypy --strict, on the installed package and from outside the checkout.
+	rm -rf build && mkdir -p build/outside
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --target build/outside .
+	cd build/outside && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --python-executable ../../$(BIN)/python --cache-dir ../../.mypy_cache -p xfbench
+
+fuzz: $(VENV)/developed ## Ten minutes for each reader of others' files; findings lie in build/fuzz (3 hours).
+	for name in $$($(BIN)/python -c 'from tests.fuzz.targets import TARGETS; print(*TARGETS)'); do \
+	  $(BIN)/python -m tests.fuzz $$name 600 build/fuzz/$$name || exit; done
+
 coverage: $(VENV)/developed ## Lines and branches of the driver that `make test` runs.
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -m 'alone and $(QUICK)' tests xfbench/benchmarks
@@ -34,11 +67,20 @@ coverage: $(VENV)/developed ## Lines and branches of the driver that `make test`
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort=cover
 
+mutants: $(VENV)/developed ## Try 20 drawn mutations of the source against the quick tests (hours).
+	$(BIN)/python -m tests.mutants
+
+#@ Write generated files
+
 golden: $(VENV)/developed ## Write tests/golden anew; read the diff before you commit it.
 	$(BIN)/python -m tests.golden
 
-mutants: $(VENV)/developed ## Try 20 drawn mutations of the source against the quick tests (hours).
-	$(BIN)/python -m tests.mutants
+schema: $(VENV)/installed ## Write docs/schema.md and xfbench/model/record.schema.json anew.
+	mkdir -p build
+	$(BIN)/python -m xfbench.rendering.schema_page > build/schema.md && mv build/schema.md docs/schema.md
+	$(BIN)/python -m xfbench.model.record > build/schema.json && mv build/schema.json xfbench/model/record.schema.json
+
+#@ Measure xfbench itself
 
 overhead: $(VENV)/developed ## Measure what the harness adds to a step (10 minutes, a quiet machine).
 	$(BIN)/python -m tests.benchmarks.overhead
@@ -67,39 +109,7 @@ million: $(VENV)/developed ## What a million records take: 5 GB below build/, so
 	$(BIN)/python -m tests.benchmarks.results build/million
 	rm -rf build/million
 
-studies: $(VENV)/installed ## Every study at its smallest size, reports in build/studies (20 to 60 minutes).
-	mkdir -p build/studies
-	for name in $$($(BIN)/python -c 'from xfbench import experiment; print(*experiment.names())'); do \
-	  $(BIN)/xfbench study run $$name --results build/studies/results --resume > /dev/null && \
-	  $(BIN)/xfbench study report $$name --results build/studies/results --output build/studies/$$name.html \
-	    || exit; done
-	$(BIN)/xfbench report --results build/studies/results --output build/studies/report.html
-	$(BIN)/xfbench results export build/studies/records.tar.gz --results build/studies/results
-
-verify-all: $(VENV)/installed ## Prove all networks equal in every framework and kernel; hours.
-	$(BIN)/xfbench verify --workload all --kernel all --again --format markdown
-	$(BIN)/xfbench verify --self-test --seeds 5
-
-fuzz: $(VENV)/developed ## Ten minutes for each reader of others' files; findings lie in build/fuzz (3 hours).
-	for name in $$($(BIN)/python -c 'from tests.fuzz.targets import TARGETS; print(*TARGETS)'); do \
-	  $(BIN)/python -m tests.fuzz $$name 600 build/fuzz/$$name || exit; done
-
-lint: $(VENV)/developed ## Style and simple mistakes.
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-
-types: $(VENV)/developed ## mypy --strict, on the installed package and from outside the checkout.
-	rm -rf build && mkdir -p build/outside
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --target build/outside .
-	cd build/outside && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --python-executable ../../$(BIN)/python --cache-dir ../../.mypy_cache -p xfbench
-
-schema: $(VENV)/installed ## Write docs/schema.md and xfbench/model/record.schema.json anew.
-	mkdir -p build
-	$(BIN)/python -m xfbench.rendering.schema_page > build/schema.md && mv build/schema.md docs/schema.md
-	$(BIN)/python -m xfbench.model.record > build/schema.json && mv build/schema.json xfbench/model/record.schema.json
-
-environments: $(VENV)/installed ## Make every framework's environment now.
-	$(BIN)/xfbench env create caffe mxnet tensorflow torch
+#@ Clean up
 
 clean: ## Remove what was built here; results and the cache of environments stay.
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
