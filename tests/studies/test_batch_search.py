@@ -18,7 +18,7 @@ UNTIL = {"until": "out of memory"}
 
 
 @pytest.fixture
-def line(cell):
+def make_search(cell):
     """A function that makes a line from 4 on; `more` are the cell's fields."""
 
     def make(settings=None, **more):
@@ -58,8 +58,8 @@ def test_search_finds_the_largest_batch_to_the_resolution(capacity, within):
     assert len(known) <= capacity.bit_length() + math.log2(1 / within) + 1
 
 
-def test_batches_stay_divisible_by_the_ranks(line):
-    shared = line(ranks=3, strategy="mpi", scaling="strong", global_batch_size=6,
+def test_batches_stay_divisible_by_the_ranks(make_search):
+    shared = make_search(ranks=3, strategy="mpi", scaling="strong", global_batch_size=6,
                   batch_size_per_rank=2)  # fmt: skip
     assert shared.cell_with_batch(12).batch_size_per_rank == 4
     known = sought(
@@ -71,35 +71,35 @@ def test_batches_stay_divisible_by_the_ranks(line):
         lambda batch: Trial("ran" if batch <= 100 else "out"),
     )
     assert all(batch % 3 == 0 for batch in known) and 99 in known
-    weak = line(ranks=2, strategy="mpi", scaling="weak", global_batch_size=8)
+    weak = make_search(ranks=2, strategy="mpi", scaling="weak", global_batch_size=8)
     assert (
         weak.cell_with_batch(16).batch_size_per_rank,
         weak.cell_with_batch(16).global_batch_size,
     ) == (16, 32)
 
 
-def test_search_stops_at_the_limits_of_the_study_file(line):
+def test_search_stops_at_the_limits_of_the_study_file(make_search):
     ran = Trial("ran", seconds=1.0, images_per_second=100.0, peak_bytes=10)
-    assert max(sought(line({"most": 100}), lambda _: ran)) == 64
-    slow = line({"seconds": 9})
+    assert max(sought(make_search({"most": 100}), lambda _: ran)) == 64
+    slow = make_search({"seconds": 9})
     assert max(sought(slow, lambda batch: Trial("ran", seconds=batch))) == 16
-    flat = line({"flat": 2}, memory_limit=1000)
+    flat = make_search({"flat": 2}, memory_limit=1000)
     assert list(sought(flat, lambda _: ran)) == [4, 8, 16]
     # Not while memory is near, nor while it grows.
     near = sought(flat, lambda n: Trial("ran" if n < 64 else "out", 1.0, 100.0, 500))
     assert min(batch for batch, one in near.items() if one.outcome == "out") == 64
-    grows = sought(line({"flat": 2, "most": 64}, memory_limit=10**9),
+    grows = sought(make_search({"flat": 2, "most": 64}, memory_limit=10**9),
                    lambda n: Trial("ran", 1.0, 100.0 * n, 10))  # fmt: skip
     assert max(grows) == 64
 
 
-def test_search_stops_at_a_failed_first_batch_or_other_error(line):
-    assert list(sought(line(), lambda _: Trial("out"))) == [4]
-    assert list(sought(line(), lambda n: Trial("ran" if n < 8 else "otherwise"))) == [4, 8]
+def test_search_stops_at_a_failed_first_batch_or_other_error(make_search):
+    assert list(sought(make_search(), lambda _: Trial("out"))) == [4]
+    assert list(sought(make_search(), lambda n: Trial("ran" if n < 8 else "otherwise"))) == [4, 8]
 
 
-def test_earlier_trials_and_their_memory_limit_are_reused(line, record):
-    mine, limited = line(), line(memory_limit=10**8)
+def test_earlier_trials_and_their_memory_limit_are_reused(make_search, record):
+    mine, limited = make_search(), make_search(memory_limit=10**8)
     gone = {"status": "failed", "reason": "out of memory: x", "measurement": None}
     known = [
         record(memory_limit=10**8),
@@ -116,7 +116,7 @@ def test_earlier_trials_and_their_memory_limit_are_reused(line, record):
     assert {one.id for one in batch_search.select_trial_records([limited], known)} == {
         r.id for r in known
     }
-    assert batch_search.select_trial_records([line(memory_limit=2)], known) == []
+    assert batch_search.select_trial_records([make_search(memory_limit=2)], known) == []
     # A limit that was, and that is available still, is kept: else nothing of it would count.
     [again] = batch_search.add_memory_limits([mine], known)
     assert again.cell.memory_limit == 10**8
@@ -126,11 +126,11 @@ def test_earlier_trials_and_their_memory_limit_are_reused(line, record):
     }
     [fresh] = batch_search.add_memory_limits([mine], [])
     assert fresh.cell.memory_limit > 10**8 and fresh.cell.memory_limit % 2**28 == 0
-    [device] = batch_search.add_memory_limits([line(device="cuda")], [])
+    [device] = batch_search.add_memory_limits([make_search(device="cuda")], [])
     assert device.cell.memory_limit is None
 
 
-def test_unanswered_batches_are_not_requested_again(line):
+def test_unanswered_batches_are_not_requested_again(make_search):
     asked = []
 
     def nobody(plan, done):
@@ -139,7 +139,7 @@ def test_unanswered_batches_are_not_requested_again(line):
 
     empty = {"pythons": {}, "verify": False, "strict": False, "time_limit": 1.0}
     plan = Plan(requests=(), protocols=(), **empty)
-    lines = [line(memory_limit=1), line(memory_limit=1, threads=2)]
+    lines = [make_search(memory_limit=1), make_search(memory_limit=1, threads=2)]
     assert batch_search.run_searches(lines, plan, nobody, report=lambda _: None) == []
     assert asked == [[4, 4]]
 
@@ -167,18 +167,18 @@ def test_invalid_batch_search_setting_is_reported(tmp_path, batch, words):
     assert "[rising]" not in str(told.value) and "[list]" not in str(told.value)
 
 
-def risen(study, *analyses):
+def risen(make_study, *analyses):
     matrix = {"batch_size": {"from": 4, **UNTIL}}
-    made = study({"name": "values", "of": "peak_memory"}, matrix)
+    made = make_study({"name": "values", "of": "peak_memory"}, matrix)
     return made.model_copy(update={"analysis": [type(made.analysis[0])(**one) for one in analyses]})
 
 
-def of_size(launched, size, *seconds, peak=0, out=False):
+def of_size(make_launches, size, *seconds, peak=0, out=False):
     sizes = {"global_batch_size": size, "batch_size_per_rank": size, "memory_limit": 10**9}
     if out:
         fields = {"status": "failed", "reason": "out of memory: x", "measurement": None}
-        return launched(1.0, fields=fields, **sizes)
-    made = launched(*seconds, **sizes)
+        return make_launches(1.0, fields=fields, **sizes)
+    made = make_launches(*seconds, **sizes)
     return [
         one.model_copy(
             update={"measurement": one.measurement.model_copy(update={"peak_rss_bytes": peak})}
@@ -187,16 +187,20 @@ def of_size(launched, size, *seconds, peak=0, out=False):
     ]
 
 
-def test_memory_per_image_is_the_slope_over_the_batch(study, launched):
-    made = risen(study, {"name": "memory_per_image"})
+def test_memory_per_image_is_the_slope_over_the_batch(make_study, make_launches):
+    made = risen(make_study, {"name": "memory_per_image"})
     peaks = {4: 1_000_400, 6: 1_000_600, 8: 1_000_800, 16: 1_001_600}
-    records = [one for n, peak in peaks.items() for one in of_size(launched, n, 0.1, peak=peak)]
+    records = [
+        one for n, peak in peaks.items() for one in of_size(make_launches, n, 0.1, peak=peak)
+    ]
     [finding] = answer.answer_study(made, "laptop", records, {}).findings
     each, rest = finding.values
     assert each.interval.value == pytest.approx(100) and each.at == "each image"
     assert rest.interval.value == pytest.approx(10**6)
     off = [
-        one for n in (4, 8, 16) for one in of_size(launched, n, 0.1, peak=100 * n + (n == 8) * 50)
+        one
+        for n in (4, 8, 16)
+        for one in of_size(make_launches, n, 0.1, peak=100 * n + (n == 8) * 50)
     ]
     [finding] = answer.answer_study(made, "laptop", off, {}).findings
     i = finding.values[0].interval
@@ -205,16 +209,16 @@ def test_memory_per_image_is_the_slope_over_the_batch(study, launched):
     assert finding.values[0].reason == "three batches are needed"
 
 
-def test_stops_growing_finds_the_smallest_unbeaten_batch(study, launched):
-    made = risen(study, {"name": "stops_growing"})
+def test_stops_growing_finds_the_smallest_unbeaten_batch(make_study, make_launches):
+    made = risen(make_study, {"name": "stops_growing"})
     steps = {4: 0.4, 8: 0.4, 16: 0.8, 32: 1.6}  # 10, 20, 20, 20 images a second
     records = [
         one
         for n, s in steps.items()
-        for one in of_size(launched, n, *(s * noise for noise in (1.0, 1.001, 0.999, 1.0005)))
+        for one in of_size(make_launches, n, *(s * noise for noise in (1.0, 1.001, 0.999, 1.0005)))
     ]
     # One that only looked for the end of memory is not compared.
-    records += of_size(launched, 24, 0.1, 0.1)
+    records += of_size(make_launches, 24, 0.1, 0.1)
     [finding] = answer.answer_study(made, "laptop", records, {}).findings
     [value] = finding.values
     assert (value.interval.low, value.interval.value, value.interval.high) == (8, 8, 8)
@@ -222,21 +226,21 @@ def test_stops_growing_finds_the_smallest_unbeaten_batch(study, launched):
     noisy = [
         one
         for n, s in steps.items()
-        for one in of_size(launched, n, s, s * {4: 0.8, 8: 1.5, 16: 1.1, 32: 0.9}[n])
+        for one in of_size(make_launches, n, s, s * {4: 0.8, 8: 1.5, 16: 1.1, 32: 0.9}[n])
     ]
     [finding] = answer.answer_study(made, "laptop", noisy, {}).findings
     interval = finding.values[0].interval
     assert interval.value == 4 and interval.high == 32
 
 
-def test_out_of_memory_claims_are_judged_by_both_bounds(study, launched):
+def test_out_of_memory_claims_are_judged_by_both_bounds(make_study, make_launches):
     def claim(low, high):
         return {"source": "X", "text": "t", "low": low, "high": high}
 
     claims = [claim(8, 15), claim(16, 31), claim(10, 20), claim(1, 7)]
-    made = risen(study, {"name": "out_of_memory", "claim": claims})
-    records = [*of_size(launched, 4, 0.1), *of_size(launched, 8, 0.1)]
-    records += of_size(launched, 16, out=True)
+    made = risen(make_study, {"name": "out_of_memory", "claim": claims})
+    records = [*of_size(make_launches, 4, 0.1), *of_size(make_launches, 8, 0.1)]
+    records += of_size(make_launches, 16, out=True)
     found = answer.answer_study(made, "laptop", records, {})
     [finding] = found.findings
     assert finding.values[0].interval.value == 8
@@ -253,42 +257,44 @@ def test_out_of_memory_claims_are_judged_by_both_bounds(study, launched):
     assert "the smallest, 16, was out of memory: x" in finding.values[0].reason
 
 
-def test_a_launch_of_just_the_seconds_allowed_is_not_too_long(line):
-    known = sought(line({"seconds": 16}), lambda batch: Trial("ran", seconds=batch))
+def test_a_launch_of_just_the_seconds_allowed_is_not_too_long(make_search):
+    known = sought(make_search({"seconds": 16}), lambda batch: Trial("ran", seconds=batch))
     assert max(known) == 32
 
 
-def test_a_gain_of_no_more_than_matters_is_none(line):
+def test_a_gain_of_no_more_than_matters_is_none(make_search):
     """2 % in all doublings together is flat; 3 % is not."""
     for gain, last in ((1.019, 8), (1.03, 64)):
         rising_slowly = sought(
-            line({"flat": 1, "most": 64}, memory_limit=10**9),
+            make_search({"flat": 1, "most": 64}, memory_limit=10**9),
             lambda batch, gain=gain: Trial("ran", 1.0, 100.0 * gain ** math.log2(batch), 10),
         )
         assert max(rising_slowly) == last
 
 
 @pytest.mark.parametrize("most", [4, 7, 8, 64, 127])
-def test_no_more_trials_are_done_than_are_foreseen(line, most):
+def test_no_more_trials_are_done_than_are_foreseen(make_search, most):
     """Two launches of each batch that doubles, one of each in between."""
-    foreseen = line({"most": most}).max_launches()
-    doubled = len(sought(line({"most": most}), lambda _: Trial("ran")))
+    foreseen = make_search({"most": most}).max_launches()
+    doubled = len(sought(make_search({"most": most}), lambda _: Trial("ran")))
     assert foreseen == 2 * doubled + 4 + 1
     capacity = most - 1
-    known = sought(line({"most": most}), lambda batch: Trial("ran" if batch <= capacity else "out"))
-    tried_again = sum(line().rules.is_doubling(batch) for batch in known)
+    known = sought(
+        make_search({"most": most}), lambda batch: Trial("ran" if batch <= capacity else "out")
+    )
+    tried_again = sum(make_search().rules.is_doubling(batch) for batch in known)
     assert len(known) + tried_again <= foreseen
 
 
-def test_of_earlier_limits_the_last_that_is_available_is_kept(line, record, monkeypatch):
+def test_of_earlier_limits_the_last_that_is_available_is_kept(make_search, record, monkeypatch):
     monkeypatch.setattr(batch_search.memory, "available_bytes", lambda: 8 * 10**9)
     known = [record(memory_limit=limit) for limit in (10**9, 3 * 10**9, 9 * 10**9)]
-    [one] = batch_search.add_memory_limits([line()], known)
+    [one] = batch_search.add_memory_limits([make_search()], known)
     assert one.cell.memory_limit == 3 * 10**9
 
 
-def test_ranks_on_a_node_share_what_it_has_available(line, monkeypatch):
+def test_ranks_on_a_node_share_what_it_has_available(make_search, monkeypatch):
     monkeypatch.setattr(batch_search.memory, "available_bytes", lambda: 8 * 10**9)
     ranks = {"ranks": 4, "nodes": 2, "strategy": "mpi", "scaling": "weak", "launcher": "mpi"}
-    [shared] = batch_search.add_memory_limits([line(global_batch_size=16, **ranks)], [])
+    [shared] = batch_search.add_memory_limits([make_search(global_batch_size=16, **ranks)], [])
     assert shared.cell.memory_limit == 4 * 10**9

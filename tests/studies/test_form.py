@@ -23,7 +23,7 @@ over = "threads"
 
 
 @pytest.fixture
-def written(tmp_path):
+def load_changed_study(tmp_path):
     """A function that writes FILE with something changed, and loads it."""
 
     def write(old="", new="", name="mine"):
@@ -85,9 +85,9 @@ def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeyp
         ("[[analysis]]", '[prepared]\nformat = ["zip"]\n[[analysis]]', "prepared.format"),
     ],
 )
-def test_invalid_study_file_is_reported_in_one_line(written, old, new, words):
+def test_invalid_study_file_is_reported_in_one_line(load_changed_study, old, new, words):
     with pytest.raises(UsageError) as caught:
-        written(old, new)
+        load_changed_study(old, new)
     assert words in str(caught.value) and "mine.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -107,21 +107,23 @@ def test_invalid_study_file_is_reported_in_one_line(written, old, new, words):
         ),
     ],
 )
-def test_unknown_analysis_setting_is_reported_before_a_run(written, old, new, words):
+def test_unknown_analysis_setting_is_reported_before_a_run(load_changed_study, old, new, words):
     with pytest.raises(UsageError) as caught:
-        answer.check_analyses(written(old, new))
+        answer.check_analyses(load_changed_study(old, new))
     assert words in str(caught.value)
 
 
-def test_missing_size_is_reported_with_the_available_sizes(written):
+def test_missing_size_is_reported_with_the_available_sizes(load_changed_study):
     with pytest.raises(UsageError, match=r"mine has no size paper: it has smoke"):
-        running.prepare(written(), "paper", running.Choices())
+        running.prepare(load_changed_study(), "paper", running.Choices())
 
 
-def test_user_study_overrides_a_built_in_study_of_the_same_name(written, tmp_path, monkeypatch):
+def test_user_study_overrides_a_built_in_study_of_the_same_name(
+    load_changed_study, tmp_path, monkeypatch
+):
     monkeypatch.setenv("XFBENCH_STUDIES", str(tmp_path))
-    written()
-    written('name = "mine"', 'name = "kernels"', name="kernels")
+    load_changed_study()
+    load_changed_study('name = "mine"', 'name = "kernels"', name="kernels")
     assert experiment.load("mine").title == "t"
     assert experiment.load("kernels").title == "t"
     monkeypatch.setenv("XFBENCH_STUDIES", "")

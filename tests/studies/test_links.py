@@ -10,7 +10,7 @@ NETWORK = {**link("network", "eth0", 3e6), "node": 0, "bits_per_second": 1e9}
 
 
 @pytest.fixture
-def exchanged(record):
+def make_link_launches(record):
     """A function: launches whose links had these, with what else a communication says."""
 
     def make(*launches, **told):
@@ -38,19 +38,19 @@ def exchanged(record):
 
 
 @pytest.fixture
-def told(study, found):
+def make_link_finding(make_study, make_finding):
     """A function: the finding over these records."""
 
     def of(records):
         matrix = {"ranks": [2], "scaling": "weak"}
-        return found(study({"name": "links"}, matrix), records)
+        return make_finding(make_study({"name": "links"}, matrix), records)
 
     return of
 
 
-def test_link_table_shows_traffic_per_epoch_and_its_ratio(exchanged, told):
+def test_link_table_shows_traffic_per_epoch_and_its_ratio(make_link_launches, make_link_finding):
     twice = {**NETWORK, "sent_bytes": 3.03e6}
-    finding = told(exchanged([NETWORK, DEVICE], [twice, DEVICE]))
+    finding = make_link_finding(make_link_launches([NETWORK, DEVICE], [twice, DEVICE]))
     # An epoch has 60,000 images in batches of 8.
     rows = {one.at: one for one in finding.values}
     assert rows["network eth0"].interval.value == pytest.approx(3.015e6 * 7500 / 1e9, rel=1e-3)
@@ -63,17 +63,17 @@ def test_link_table_shows_traffic_per_epoch_and_its_ratio(exchanged, told):
     assert "nvlink 0 in" in finding.sentence and "4 times the 2 MB" in finding.sentence
 
 
-def test_uncounted_link_is_reported_with_its_reason(exchanged, told):
+def test_uncounted_link_is_reported_with_its_reason(make_link_launches, make_link_finding):
     why = {"uncounted": {"pcie": "no rank used an NVIDIA device"}}
-    finding = told(exchanged([{**NETWORK, "sent_bytes": 0.0}], **why))
+    finding = make_link_finding(make_link_launches([{**NETWORK, "sent_bytes": 0.0}], **why))
     [row] = finding.values
     assert row.interval is None and row.reason.startswith("nothing went over it")
     assert finding.notes == ("pcie was not counted: no rank used an NVIDIA device",)
     assert finding.sentence == "No link's counter says what went over it."
 
 
-def test_old_records_use_interface_traffic(exchanged, told):
-    finding = told(exchanged([], interface_bytes={"lo": 4e6}))
+def test_old_records_use_interface_traffic(make_link_launches, make_link_finding):
+    finding = make_link_finding(make_link_launches([], interface_bytes={"lo": 4e6}))
     assert [one.at for one in finding.values] == ["loopback lo"]
     assert finding.values[0].interval.value == pytest.approx(30.0)
-    assert told(exchanged([])).values[0].reason == "no link was counted"
+    assert make_link_finding(make_link_launches([])).values[0].reason == "no link was counted"

@@ -26,49 +26,51 @@ def test_two_batches_have_no_line():
     assert memory_limits.fit_memory_growth([1, 2, 2], [10.0, 13.0, 10.0]) is None
 
 
-def of_size(launched, size, *seconds, **fields):
+def of_size(make_launches, size, *seconds, **fields):
     """Launches of a batch of this size that all take as long as this for an image."""
     sizes = {"global_batch_size": size, "batch_size_per_rank": size}
-    return launched(*(size * one for one in seconds), **sizes, **fields)
+    return make_launches(*(size * one for one in seconds), **sizes, **fields)
 
 
 @pytest.fixture
-def finding(study, answered):
+def make_batch_finding(make_study, make_answer):
     """A function: what an analysis of batches from 4 on makes of records."""
 
     def find(name, records):
         batches = {"batch_size": {"from": 4, "until": "out of memory"}}
-        [found] = answered(study({"name": name}, batches), records).findings
+        [found] = make_answer(make_study({"name": name}, batches), records).findings
         return found
 
     return find
 
 
 @pytest.mark.parametrize(("gain", "most"), [(1.015, 4), (1.025, 8)])
-def test_throughput_may_grow_while_a_gain_is_possible(launched, finding, gain, most):
+def test_throughput_may_grow_while_a_gain_is_possible(
+    make_launches, make_batch_finding, gain, most
+):
     """In the pairs of launches a batch of 8 seems no faster, and is not by more than `gain`."""
     half = math.log(gain)
     # Student's t with three degrees of freedom; the pairs' standard error makes this the end.
     apart = math.exp(half / 3.182446 * math.sqrt(3))
-    records = of_size(launched, 4, 0.1, 0.1, 0.1, 0.1)
-    records += of_size(launched, 8, 0.1 * apart, 0.1 / apart, 0.1 * apart, 0.1 / apart)
-    [value] = finding("stops_growing", records).values
+    records = of_size(make_launches, 4, 0.1, 0.1, 0.1, 0.1)
+    records += of_size(make_launches, 8, 0.1 * apart, 0.1 / apart, 0.1 * apart, 0.1 / apart)
+    [value] = make_batch_finding("stops_growing", records).values
     assert (value.interval.value, value.interval.high) == (4, most)
 
 
-def test_the_memory_limit_counts_the_fewer_launches(launched, finding):
+def test_the_memory_limit_counts_the_fewer_launches(make_launches, make_batch_finding):
     gone = {"status": "failed", "reason": "out of memory: x", "measurement": None}
-    ran, out = of_size(launched, 4, 0.1, 0.1, 0.1), of_size(launched, 8, 0.1, fields=gone)
-    [value] = finding("out_of_memory", [*ran, *out]).values
+    ran, out = of_size(make_launches, 4, 0.1, 0.1, 0.1), of_size(make_launches, 8, 0.1, fields=gone)
+    [value] = make_batch_finding("out_of_memory", [*ran, *out]).values
     assert (value.interval.value, value.interval.launches) == (4, 1)
 
 
-def test_a_batch_that_ran_beyond_a_failed_one_is_no_limit(launched, finding):
+def test_a_batch_that_ran_beyond_a_failed_one_is_no_limit(make_launches, make_batch_finding):
     gone = {"status": "failed", "reason": "out of memory: x", "measurement": None}
     records = [
-        *of_size(launched, 4, 0.1),
-        *of_size(launched, 8, 0.1, fields=gone),
-        *of_size(launched, 16, 0.1),
+        *of_size(make_launches, 4, 0.1),
+        *of_size(make_launches, 8, 0.1, fields=gone),
+        *of_size(make_launches, 16, 0.1),
     ]
-    [value] = finding("out_of_memory", records).values
+    [value] = make_batch_finding("out_of_memory", records).values
     assert value.interval.value == 4

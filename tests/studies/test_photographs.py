@@ -23,13 +23,13 @@ def folders(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def few(monkeypatch):
+def few_photographs(monkeypatch):
     """A set of so few that it is made at once."""
     monkeypatch.setattr(photographs, "TRAIN", 12)
     monkeypatch.setattr(photographs, "TEST", 2)
 
 
-def test_photographs_are_reproducible_jpeg_files(few):
+def test_photographs_are_reproducible_jpeg_files(few_photographs):
     source = photographs.source()
     [train, test] = source.splits.values()
     assert (len(train), len(test), len(source.classes)) == (12, 2, 10)
@@ -42,7 +42,7 @@ def test_photographs_are_reproducible_jpeg_files(few):
     assert pixels.shape == (3, 256, 256) and pixels.std() > 10
 
 
-def test_every_format_has_the_same_pixels_in_the_same_order(few):
+def test_every_format_has_the_same_pixels_in_the_same_order(few_photographs):
     study = experiment.load("data-format")
     matrices = [one for one in study.matrices_of_size("laptop") if "photographs-raw" in one.data]
     [placed] = [media.place_data(study, one, media.medium_folders({})) for one in matrices]
@@ -66,17 +66,17 @@ def test_packaged_photographs_have_few_bytes_and_enough_pixels():
 
 
 @pytest.fixture
-def optional(study):
+def optional_data_study(make_study):
     """A study of the digits, and of a data set that may be there."""
     matrix = {"data": ["digits", "cifar10"], "epochs": 1, "steps": None, "launches": 1}
-    return study({"name": "values"}, matrix, present=["cifar10"])
+    return make_study({"name": "values"}, matrix, present=["cifar10"])
 
 
-def test_missing_data_set_is_reported_and_the_rest_runs(optional, launched):
-    found = running.prepare(optional, "laptop", running.Choices())
+def test_missing_data_set_is_reported_and_the_rest_runs(optional_data_study, make_launches):
+    found = running.prepare(optional_data_study, "laptop", running.Choices())
     assert [one.data for one in found.plan.requests] == ["digits"]
     assert found.missing_data == ("cifar10",)
-    said = answer.answer_study(optional, "laptop", launched(0.1), {})
+    said = answer.answer_study(optional_data_study, "laptop", make_launches(0.1), {})
     assert said.missing[-1] == (
         "cifar10",
         "there is no data set cifar10: it is made by `xfbench data prepare`",
@@ -84,27 +84,27 @@ def test_missing_data_set_is_reported_and_the_rest_runs(optional, launched):
 
 
 @pytest.mark.parametrize("folder", ["cifar10-raw", "cifar10"])
-def test_optional_data_set_is_used_when_present(optional, launched, folder):
+def test_optional_data_set_is_used_when_present(optional_data_study, make_launches, folder):
     how = Preprocessing(channels=1)
     named = replace(sources.digits(), name="cifar10")
     writing.make_data_set(named, paths.data() / folder, "raw", how)
     writing.make_data_set(named, paths.data() / f"{folder}-too", "raw", how)
-    found = running.prepare(optional, "laptop", running.Choices())
+    found = running.prepare(optional_data_study, "laptop", running.Choices())
     assert [one.data for one in found.plan.requests] == ["digits", "cifar10"]
     assert found.missing_data == ()
     [own] = [one for one in found.plan.requests if one.data == "cifar10"]
     [place] = {str(path) for path in found.plan.data_folders.values()}
     assert place.endswith(f"/{folder}") and own.data_set.folder_key in found.plan.data_folders
-    record = launched(0.1)[0]
+    record = make_launches(0.1)[0]
     record = record.model_copy(update={"request": own})
-    assert not answer.answer_study(optional, "laptop", [record], {}).missing
+    assert not answer.answer_study(optional_data_study, "laptop", [record], {}).missing
 
 
-def test_digits_on_disk_differ_from_the_built_in_digits(study, launched):
+def test_digits_on_disk_differ_from_the_built_in_digits(make_study, make_launches):
     [asked] = [
         one
         for one, _ in running.prepare(
-            study(
+            make_study(
                 {"name": "values"},
                 {"data": ["digits-raw"], "epochs": 1, "steps": None},
                 prepared={"format": ["raw"]},
@@ -113,14 +113,14 @@ def test_digits_on_disk_differ_from_the_built_in_digits(study, launched):
             running.Choices(),
         ).plan.protocols
     ]
-    record = launched(0.1)[0].model_copy(update={"request": asked.request(1)})
+    record = make_launches(0.1)[0].model_copy(update={"request": asked.request(1)})
     for data, belongs in ((["digits"], False), (None, False), (["digits-raw@*"], True)):
-        made = study({"name": "values"}, {"data": data, "epochs": 1, "steps": None})
+        made = make_study({"name": "values"}, {"data": data, "epochs": 1, "steps": None})
         assert bool(cells.select_records(made, "laptop", [record])) == belongs
 
 
-def test_study_with_only_missing_data_is_an_error(study):
+def test_study_with_only_missing_data_is_an_error(make_study):
     matrix = {"data": ["cifar10"], "epochs": 1, "steps": None}
-    made = study({"name": "values"}, matrix, present=["cifar10"])
+    made = make_study({"name": "values"}, matrix, present=["cifar10"])
     with pytest.raises(UsageError, match="mine: there is no data set cifar10"):
         running.prepare(made, "laptop", running.Choices())

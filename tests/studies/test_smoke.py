@@ -31,7 +31,7 @@ EXPECTED = ("out of memory", "the loss of update")
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory):
+def results_folder(tmp_path_factory):
     """A results folder for all studies."""
     return tmp_path_factory.mktemp("smoke") / "results"
 
@@ -67,9 +67,11 @@ def run(name, folder, *options):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_of_one_launch_has_an_answer(name, results):
+def test_a_study_of_one_launch_has_an_answer(name, results_folder):
     only = ["--framework", FRAMEWORKS[name]] if name in FRAMEWORKS else []
-    status, answer, wrong = run(name, results, *only, "--launches", "1", "--no-verify", "--resume")
+    status, answer, wrong = run(
+        name, results_folder, *only, "--launches", "1", "--no-verify", "--resume"
+    )
     assert not wrong
     assert answer["size"] == "smoke" and answer["launches"] > 0
     assert answer["findings"]

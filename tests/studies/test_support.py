@@ -13,7 +13,7 @@ RANKS = {"ranks": 2, "scaling": "weak", "global_batch_size": 8}
 
 
 @pytest.fixture
-def probe(record):
+def make_probe(record):
     """A function that makes the record of a probe with these answers."""
 
     def make(probe="process", fields=None, of=None, **answers):
@@ -28,7 +28,7 @@ def probe(record):
 
 
 @pytest.fixture
-def come_to():
+def make_support_answer():
     """A function: what the study hpc-support says of these records of the reference."""
     study = experiment.load("hpc-support")
     matrices = [
@@ -52,9 +52,11 @@ def lines(finding):
     return {line[0]: line[1:] for line in finding.table[1:]}
 
 
-def test_support_table_lists_features_by_framework_with_evidence(come_to, probe):
+def test_support_table_lists_features_by_framework_with_evidence(make_support_answer, make_probe):
     torch = {"framework": "torch", "kernel": "onednn"}
-    found = come_to(probe(signal="yes", numa="not here"), probe(of=torch, signal="no"))
+    found = make_support_answer(
+        make_probe(signal="yes", numa="not here"), make_probe(of=torch, signal="no")
+    )
     table, seen = found.findings
     assert table.table[0] == ("feature", "reference", "torch")
     assert lines(table)[FEATURES["signal"]] == ("yes", "no")
@@ -70,34 +72,36 @@ def test_support_table_lists_features_by_framework_with_evidence(come_to, probe)
     assert [one["table"] for one in found.document()["findings"]] == [table.table, seen.table]
 
 
-def test_latest_answer_counts_unless_it_is_not_here(come_to, probe):
+def test_latest_answer_counts_unless_it_is_not_here(make_support_answer, make_probe):
     at = "2026-01-0{}T00:00:00.000Z".format
-    first = probe(fields={"created": at(1)}, signal="no", numa="yes", affinity="not here")
-    later = probe(fields={"created": at(2)}, signal="yes", numa="not here", affinity="yes")
+    first = make_probe(fields={"created": at(1)}, signal="no", numa="yes", affinity="not here")
+    later = make_probe(fields={"created": at(2)}, signal="yes", numa="not here", affinity="yes")
     for records in ((first, later), (later, first)):
-        found = lines(come_to(*records).findings[0])
+        found = lines(make_support_answer(*records).findings[0])
         assert found[FEATURES["signal"]] == found[FEATURES["numa"]] == ("yes",)
         assert found[FEATURES["affinity"]] == ("yes",)
 
 
-def test_another_machine_has_its_own_column(come_to, probe):
+def test_another_machine_has_its_own_column(make_support_answer, make_probe):
     knl = describe().model_copy(update={"cpu_model": "Xeon Phi"})
-    found = come_to(probe(numa="not here"), probe(fields={"machine": knl}, numa="yes"))
+    found = make_support_answer(
+        make_probe(numa="not here"), make_probe(fields={"machine": knl}, numa="yes")
+    )
     table = found.findings[0].table
     assert len(table[0]) == 3 and sum("Xeon Phi" in head for head in table[0]) == 1
     assert sorted(lines(found.findings[0])[FEATURES["numa"]]) == ["not here", "yes"]
 
 
-def test_refusal_without_a_machine_adds_no_column(come_to, probe):
-    refused = probe(
+def test_refusal_without_a_machine_adds_no_column(make_support_answer, make_probe):
+    refused = make_probe(
         "huge_pages",
         fields={"machine": None, "status": "unavailable", "reason": "Slurm took\n no job"},
     )
-    table, seen = come_to(probe(signal="yes"), refused).findings
+    table, seen = make_support_answer(make_probe(signal="yes"), refused).findings
     assert len(table.table[0]) == 2
     assert lines(table)[FEATURES["huge_pages"]] == ("not here",)
     assert (FEATURES["huge_pages"], "reference", "not here", "Slurm took no job") in seen.table
-    [alone, _] = come_to(refused).findings
+    [alone, _] = make_support_answer(refused).findings
     assert alone.table[0] == ("feature", "reference")
 
 
@@ -110,22 +114,22 @@ def test_refusal_without_a_machine_adds_no_column(come_to, probe):
         ("unsupported", "it has none", "no", "it has none"),
     ],
 )
-def test_failed_probe_uses_its_reason_as_the_answer(probe, status, reason, supported, said):
+def test_failed_probe_uses_its_reason_as_the_answer(make_probe, status, reason, supported, said):
     fields = {"status": status, "reason": reason, "support": ()}
-    found = probing.support_of_record(probe(fields=fields))
+    found = probing.support_of_record(make_probe(fields=fields))
     assert {one.feature for one in found} == {
         *("affinity", "transparent_huge_pages", "numa", "high_bandwidth", "signal")
     }
     assert {(one.supported, one.evidence) for one in found} == {(supported, said)}
 
 
-def test_missing_gpu_makes_the_gpu_feature_not_here(probe):
+def test_missing_gpu_makes_the_gpu_feature_not_here(make_probe):
     fields = {"status": "unsupported", "reason": "it has no cuda", "support": ()}
-    without = probe("ranks", fields=fields, of={**RANKS, "device": "cuda"})
+    without = make_probe("ranks", fields=fields, of={**RANKS, "device": "cuda"})
     [told] = probing.support_of_record(without)
     assert (told.feature, told.supported) == ("gpus", "not here")
     there = describe().model_copy(update={"accelerators": ("a GPU",)})
-    on_it = probe("ranks", fields={**fields, "machine": there}, of={**RANKS, "device": "cuda"})
+    on_it = make_probe("ranks", fields={**fields, "machine": there}, of={**RANKS, "device": "cuda"})
     assert [one.supported for one in probing.support_of_record(on_it)] == ["no"]
 
 
@@ -138,18 +142,20 @@ def test_missing_gpu_makes_the_gpu_feature_not_here(probe):
         ({"affinity": "yes", "numa": "yes"}, "does not hold", "2 of 2 answers yes"),
     ],
 )
-def test_claim_is_judged_by_the_share_of_answers(come_to, probe, answers, verdict, why):
-    *_, hardware = come_to(probe(**answers)).findings[0].judged
+def test_claim_is_judged_by_the_share_of_answers(
+    make_support_answer, make_probe, answers, verdict, why
+):
+    *_, hardware = make_support_answer(make_probe(**answers)).findings[0].judged
     assert "hardware" in hardware.text
     assert hardware.verdict == verdict and why in hardware.why
 
 
-def test_probes_and_measurements_stay_in_separate_studies(probe, record, study):
-    made = study({"name": "values"}, {"batch_size": [4]})
+def test_probes_and_measurements_stay_in_separate_studies(make_probe, record, make_study):
+    made = make_study({"name": "values"}, {"batch_size": [4]})
     measured = record(fields={"machine": describe()})
-    assert cells.select_records(made, "laptop", [measured, probe(signal="yes")]) == [measured]
-    probing_it = study({"name": "support"}, {"probe": "process"})
-    tried = probe(signal="yes")
+    assert cells.select_records(made, "laptop", [measured, make_probe(signal="yes")]) == [measured]
+    probing_it = make_study({"name": "support"}, {"probe": "process"})
+    tried = make_probe(signal="yes")
     assert cells.select_records(probing_it, "laptop", [measured, tried]) == [tried]
 
 
@@ -162,20 +168,20 @@ def test_rank_probe_keeps_its_launcher(tmp_path, monkeypatch):
     assert {one.launcher for one in made.requests if one.probe == "process"} == {"mpi"}
 
 
-def test_study_without_answers_reports_that_no_probe_ran(come_to):
-    table, seen = come_to().findings
+def test_study_without_answers_reports_that_no_probe_ran(make_support_answer):
+    table, seen = make_support_answer().findings
     assert table.sentence == seen.sentence == "Nothing was tried."
     assert table.table == seen.table == ()
 
 
-def test_report_has_the_support_page_without_timings(probe):
+def test_report_has_the_support_page_without_timings(make_probe):
     own = {"framework": "torch", "kernel": "onednn", "affinity": "cores", "steps": 4, "warmup": 1}
     own |= {"batch_size_per_rank": 128, "global_batch_size": 128}
-    [found] = page.build_sections([vary_record(probe(signal="yes"), request=own)], {}, print)
+    [found] = page.build_sections([vary_record(make_probe(signal="yes"), request=own)], {}, print)
     assert found.name == "hpc-support"
     assert (
         page.build_sections(
-            [vary_record(probe(signal="yes"), request=own | {"steps": 9})], {}, print
+            [vary_record(make_probe(signal="yes"), request=own | {"steps": 9})], {}, print
         )
         == []
     )

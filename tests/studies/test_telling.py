@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tests.studies.test_analyses import FAST, SLOW, by_threads
+from tests.studies.test_analyses import FAST, SLOW, make_thread_launches
 from xfbench.host.machine import describe
 from xfbench.studies import answer, drawing, page, render
 
@@ -21,21 +21,23 @@ def printed(**figure):
 
 
 @pytest.fixture
-def told(study, launched):
+def make_thread_answer(make_study, make_launches):
     """A function: the answer of a study of threads with what was published about it."""
 
     def of(*published, plot="bars", **fields):
         analysis = {"name": "ratio", "over": "threads", "plot": plot, "beside": "speed-up"}
         claim = {"source": "Doe20", "text": "Two are faster", "low": 1.5}
-        made = study({**analysis, "claim": [claim]}, published=list(published), **fields)
-        records = [*by_threads(launched), *launched(*SLOW, threads=4)]
+        made = make_study({**analysis, "claim": [claim]}, published=list(published), **fields)
+        records = [*make_thread_launches(make_launches), *make_launches(*SLOW, threads=4)]
         return answer.answer_study(made, "laptop", records, {})
 
     return of
 
 
-def test_markdown_contains_every_part_of_the_answer(told):
-    text = render.render_markdown(told(printed(value=1.7), limits=["No more is tried."]))
+def test_markdown_contains_every_part_of_the_answer(make_thread_answer):
+    text = render.render_markdown(
+        make_thread_answer(printed(value=1.7), limits=["No more is tried."])
+    )
     for words in (
         *("**q?**", "times (lenet · reference, 2 threads)", "Two are faster", "**does not hold**"),
         *("| 1.7 times", "Doe20, figure 2", "speed-up, relative to 1 thread"),
@@ -44,38 +46,40 @@ def test_markdown_contains_every_part_of_the_answer(told):
         assert words in text, words
 
 
-def test_field_with_a_pipe_or_newline_stays_in_its_table_row(told):
-    text = render.render_markdown(told(printed(value=1.7, about={"machine": "a | b\nc"})))
+def test_field_with_a_pipe_or_newline_stays_in_its_table_row(make_thread_answer):
+    text = render.render_markdown(
+        make_thread_answer(printed(value=1.7, about={"machine": "a | b\nc"}))
+    )
     [line] = [one for one in text.splitlines() if "1.7 times" in one]
     assert "a \\| b" in line and "\\nc" in line
 
 
-def test_record_text_stays_on_its_line(study, launched):
+def test_record_text_stays_on_its_line(make_study, make_launches):
     evil = "\x1b[2J\n# Answer\u202e"
     gone = {"status": "crashed", "reason": evil, "measurement": None}
     machine = describe().model_copy(update={"cpu_model": evil})
     records = [
-        *launched(0.1, fields={"machine": machine}),
-        *launched(0.1, fields={**gone, "machine": machine}),
+        *make_launches(0.1, fields={"machine": machine}),
+        *make_launches(0.1, fields={**gone, "machine": machine}),
     ]
     text = render.render_markdown(
-        answer.answer_study(study({"name": "values"}), "laptop", records, {})
+        answer.answer_study(make_study({"name": "values"}), "laptop", records, {})
     )
     assert "A launch does not count" in text and "\\x1b[2J" in text
     assert "\x1b" not in text and "\u202e" not in text and "\n# Answer" not in text
 
 
-def test_published_range_is_drawn_as_two_ends(told):
-    said = told(printed(**BOTH))
+def test_published_range_is_drawn_as_two_ends(make_thread_answer):
+    said = make_thread_answer(printed(**BOTH))
     [figure] = drawing.draw_figures(said.findings[0], said.published)
     beside = {bar.name.split(":")[0]: bar.value for bar in figure.bars if "Doe20" in bar.name}
     assert beside == {"published (Doe20, least)": 1.5, "published (Doe20, most)": 2.5}
 
 
-def test_published_value_is_a_mark_at_its_axis_position(told):
+def test_published_value_is_a_mark_at_its_axis_position(make_thread_answer):
     """It is a mark of its own, and no line goes through it."""
     at_eight, range_ = (printed(about={"threads": 8}, **ends) for ends in ({"value": 3.0}, BOTH))
-    said = told(at_eight, range_, printed(value=2.0), plot="lines")
+    said = make_thread_answer(at_eight, range_, printed(value=2.0), plot="lines")
     [figure] = drawing.draw_figures(said.findings[0], said.published)
     marks = [(mark.x, mark.y, mark.low, mark.high) for mark in figure.marks]
     assert marks == [(8.0, 3.0, None, None), (8.0, None, 1.5, 2.5)]
@@ -84,24 +88,24 @@ def test_published_value_is_a_mark_at_its_axis_position(told):
 
 
 @pytest.mark.parametrize("other", [{"unit": "%"}, {"quantity": "slowdown"}])
-def test_published_value_of_another_kind_is_only_in_the_table(told, other):
-    said = told(printed(value=1.7, **other))
+def test_published_value_of_another_kind_is_only_in_the_table(make_thread_answer, other):
+    said = make_thread_answer(printed(value=1.7, **other))
     [figure] = drawing.draw_figures(said.findings[0], said.published)
     assert not any("Doe20" in bar.name for bar in figure.bars)
     assert "Doe20, figure 2" in render.render_markdown(said)
 
 
-def test_percentages_are_drawn_as_shares(study, launched):
+def test_percentages_are_drawn_as_shares(make_study, make_launches):
     quoted = printed(quantity="run-to-run spread", unit="%", low=0.1, high=3.1)
-    made = study({"name": "spread", "beside": "run-to-run"}, published=[quoted])
-    said = answer.answer_study(made, "laptop", launched(*FAST), {})
+    made = make_study({"name": "spread", "beside": "run-to-run"}, published=[quoted])
+    said = answer.answer_study(made, "laptop", make_launches(*FAST), {})
     [figure] = drawing.draw_figures(said.findings[0], said.published)
     assert figure.percent
     assert [bar.value for bar in figure.bars[1:]] == pytest.approx([0.001, 0.031])
 
 
-def test_pictures_are_standalone_and_the_page_loads_no_resource(told):
-    said = told(printed(value=1.7))
+def test_pictures_are_standalone_and_the_page_loads_no_resource(make_thread_answer):
+    said = make_thread_answer(printed(value=1.7))
     [picture] = render.render_svgs(said)
     assert ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
     assert "![" in render.render_markdown(said, ["mine-1.svg"])
@@ -111,6 +115,6 @@ def test_pictures_are_standalone_and_the_page_loads_no_resource(told):
     assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
 
 
-def test_markup_in_a_study_file_is_escaped(told):
-    html = page.render_html(told(limits=["<script>alert(1)</script>"]))
+def test_markup_in_a_study_file_is_escaped(make_thread_answer):
+    html = page.render_html(make_thread_answer(limits=["<script>alert(1)</script>"]))
     assert "<script>alert" not in html and "&lt;script&gt;alert" in html
