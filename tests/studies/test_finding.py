@@ -22,5 +22,5 @@ from xfbench.studies.form import Claim
 def test_a_claims_bounds_belong_to_it(low, high, verdict):
     value = Value("a", "", None, Interval(1.5, 1.0, 2.0, 5), {})
     claim = Claim(source="X", text="t", low=low, high=high)
-    [judged] = judge_claims([claim], [value], str)
-    assert judged.verdict == verdict
+    [judged_claim] = judge_claims([claim], [value], str)
+    assert judged_claim.verdict == verdict

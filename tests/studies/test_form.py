@@ -26,13 +26,13 @@ over = "threads"
 def load_changed_study(tmp_path):
     """A function that writes FILE with something changed, and loads it."""
 
-    def write(old="", new="", name="mine"):
+    def load_changed(old="", new="", name="mine"):
         assert old in FILE
         file = tmp_path / f"{name}.toml"
         file.write_text(FILE.replace(old, new))
         return experiment.load(str(file))
 
-    return write
+    return load_changed
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -57,9 +57,9 @@ def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeyp
     study = experiment.load(name)
     if size not in study.sizes:
         pytest.skip("it has no such size")
-    found = running.prepare(study, size, running.Choices(media={}))
-    assert found.plan.requests or found.skipped_cells or found.searches
-    for cell, reason in found.skipped_cells:
+    study_plan = running.prepare(study, size, running.Choices(media={}))
+    assert study_plan.plan.requests or study_plan.skipped_cells or study_plan.searches
+    for cell, reason in study_plan.skipped_cells:
         assert "processors" in reason and cell.ranks * cell.threads > 1
 
 
@@ -137,25 +137,31 @@ def test_user_study_overrides_a_built_in_study_of_the_same_name(
 def test_threads_powers_are_powers_of_two_and_the_core_count(monkeypatch):
     monkeypatch.setattr("xfbench.experiment.machine.usable_cores", lambda: 12)
     settings = {"framework": ["reference"], "workload": ["lenet"], "threads": "powers"}
-    found = experiment.cells([experiment.matrix(**settings)])
-    assert [cell.threads for cell, _ in found] == [1, 2, 4, 8, 12]
+    cell_protocols = experiment.cells([experiment.matrix(**settings)])
+    assert [cell.threads for cell, _ in cell_protocols] == [1, 2, 4, 8, 12]
 
 
 def test_ranks_per_node_sets_the_number_of_nodes():
     settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [64]}
     settings |= {"ranks": [2, 3, 4], "ranks_per_node": 2, "scaling": "weak", "launcher": "mpi"}
-    found = experiment.cells([experiment.matrix(**settings)])
-    assert [(cell.ranks, cell.nodes) for cell, _ in found] == [(2, 1), (4, 2)]
+    cell_protocols = experiment.cells([experiment.matrix(**settings)])
+    assert [(cell.ranks, cell.nodes) for cell, _ in cell_protocols] == [(2, 1), (4, 2)]
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_published_figures_match_the_sources_and_analyses(name):
     study = experiment.load(name)
-    quoted = answer.published_figures(study)
-    said = published.findings(name)
-    assert said and {one.citation.key for one in said} == set(study.sources)
+    figures = answer.published_figures(study)
+    published_findings = published.findings(name)
+    assert published_findings and {finding.citation.key for finding in published_findings} == set(
+        study.sources
+    )
     units = {"efficiency": "%", "spread": "%", "ratio": "times", "out_of_memory": "images"}
     for analysis in study.analysis:
         unit = units.get(analysis.name) or answer.analyses.find_quantity(analysis).unit
-        drawn = [f for _, f in quoted if f.quantity.startswith(analysis.beside) and f.unit == unit]
-        assert drawn or not analysis.beside
+        matching_figures = [
+            figure
+            for _, figure in figures
+            if figure.quantity.startswith(analysis.beside) and figure.unit == unit
+        ]
+        assert matching_figures or not analysis.beside
