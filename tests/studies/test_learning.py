@@ -23,21 +23,34 @@ def test_seconds_to_a_loss_count_whole_epochs(make_training):
 def make_scaling_finding(make_study, make_training, make_finding):
     """A function: the finding on runs of one and of two ranks, of three seeds each."""
 
-    def of(one, two, seconds=(1.0, 0.5), **claim):
-        torch = {"framework": "torch", "kernel": "onednn", "scaling": "weak"}
-        asked = {"framework": ["torch"], "ranks": [1, 2], "scaling": "weak", "seed": [0, 1, 2]}
-        asked |= {"epochs": len(one), "steps": None, "data": ["digits"]}
-        made = make_study({"name": "learning_speedup", **claim}, matrix=asked)
-        ways = ({}, {"ranks": 2, "strategy": "ddp", **SIZES})
-        proofs = [certified(make_training(one, **torch, **way)) for way in ways]
+    def make(one_rank_losses, two_rank_losses, epoch_times_s=(1.0, 0.5), **claim):
+        torch_fields = {"framework": "torch", "kernel": "onednn", "scaling": "weak"}
+        matrix = {"framework": ["torch"], "ranks": [1, 2], "scaling": "weak", "seed": [0, 1, 2]}
+        matrix |= {"epochs": len(one_rank_losses), "steps": None, "data": ["digits"]}
+        study = make_study({"name": "learning_speedup", **claim}, matrix=matrix)
+        rank_fields = ({}, {"ranks": 2, "strategy": "ddp", **SIZES})
+        certificates = [
+            certified(make_training(one_rank_losses, **torch_fields, **request_fields))
+            for request_fields in rank_fields
+        ]
         records = []
-        for losses, way, took, proof in zip((one, two), ways, seconds, proofs, strict=True):
+        for losses, request_fields, epoch_s, certificate in zip(
+            (one_rank_losses, two_rank_losses),
+            rank_fields,
+            epoch_times_s,
+            certificates,
+            strict=True,
+        ):
             for seed in range(3):
-                own = make_training(losses, took * (1 + 0.01 * seed), seed=seed, **torch, **way)
-                records.append(own.model_copy(update={"certificate": proof.id}))
-        return make_finding(made, records, {proof.id: proof for proof in proofs})
+                record = make_training(
+                    losses, epoch_s * (1 + 0.01 * seed), seed=seed, **torch_fields, **request_fields
+                )
+                records.append(record.model_copy(update={"certificate": certificate.id}))
+        return make_finding(
+            study, records, {certificate.id: certificate for certificate in certificates}
+        )
 
-    return of
+    return make
 
 
 def test_twice_the_ranks_and_epochs_give_no_learning_speedup(make_scaling_finding):
@@ -64,11 +77,11 @@ def test_diverged_runs_give_no_speedup(make_scaling_finding):
 
 def test_claim_may_refer_to_a_single_speedup(make_scaling_finding):
     claim = [
-        {"source": "Y", "text": "t", "low": 1.5, "where": {"speedup": which}}
-        for which in ("parallel", "learning")
+        {"source": "Y", "text": "t", "low": 1.5, "where": {"speedup": speedup}}
+        for speedup in ("parallel", "learning")
     ]
     finding = make_scaling_finding([1.0, 0.5, 0.4, 0.4], [2.0, 1.0, 0.7, 0.5], claim=claim)
-    assert [one.verdict for one in finding.judged] == ["holds", "does not hold"]
+    assert [judged_claim.verdict for judged_claim in finding.judged] == ["holds", "does not hold"]
 
 
 def test_the_curve_spans_first_to_best_common_loss(make_scaling_finding):

@@ -13,7 +13,7 @@ NETWORK = {**link("network", "eth0", 3e6), "node": 0, "bits_per_second": 1e9}
 def make_link_launches(record):
     """A function: launches whose links had these, with what else a communication says."""
 
-    def make(*launches, **told):
+    def make(*links_by_launch, **communication_fields):
         shared = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
         return [
             record(
@@ -26,12 +26,12 @@ def make_link_launches(record):
                         bytes_per_step=2_000_000,
                         exposed_seconds=(0.01,),
                         waiting_seconds=(0.01,),
-                        links=found,
-                        **told,
+                        links=links,
+                        **communication_fields,
                     )
                 },
             )
-            for number, found in enumerate(launches, 1)
+            for number, links in enumerate(links_by_launch, 1)
         ]
 
     return make
@@ -41,18 +41,18 @@ def make_link_launches(record):
 def make_link_finding(make_study, make_finding):
     """A function: the finding over these records."""
 
-    def of(records):
+    def make(records):
         matrix = {"ranks": [2], "scaling": "weak"}
         return make_finding(make_study({"name": "links"}, matrix), records)
 
-    return of
+    return make
 
 
 def test_link_table_shows_traffic_per_epoch_and_its_ratio(make_link_launches, make_link_finding):
-    twice = {**NETWORK, "sent_bytes": 3.03e6}
-    finding = make_link_finding(make_link_launches([NETWORK, DEVICE], [twice, DEVICE]))
+    busier_network = {**NETWORK, "sent_bytes": 3.03e6}
+    finding = make_link_finding(make_link_launches([NETWORK, DEVICE], [busier_network, DEVICE]))
     # An epoch has 60,000 images in batches of 8.
-    rows = {one.at: one for one in finding.values}
+    rows = {value.at: value for value in finding.values}
     assert rows["network eth0"].interval.value == pytest.approx(3.015e6 * 7500 / 1e9, rel=1e-3)
     assert rows["network eth0"].note == (
         "3.01 MB a step, 1.51 times the 2 MB that all ranks must send, "
@@ -64,8 +64,10 @@ def test_link_table_shows_traffic_per_epoch_and_its_ratio(make_link_launches, ma
 
 
 def test_uncounted_link_is_reported_with_its_reason(make_link_launches, make_link_finding):
-    why = {"uncounted": {"pcie": "no rank used an NVIDIA device"}}
-    finding = make_link_finding(make_link_launches([{**NETWORK, "sent_bytes": 0.0}], **why))
+    communication_fields = {"uncounted": {"pcie": "no rank used an NVIDIA device"}}
+    finding = make_link_finding(
+        make_link_launches([{**NETWORK, "sent_bytes": 0.0}], **communication_fields)
+    )
     [row] = finding.values
     assert row.interval is None and row.reason.startswith("nothing went over it")
     assert finding.notes == ("pcie was not counted: no rank used an NVIDIA device",)
@@ -74,6 +76,6 @@ def test_uncounted_link_is_reported_with_its_reason(make_link_launches, make_lin
 
 def test_old_records_use_interface_traffic(make_link_launches, make_link_finding):
     finding = make_link_finding(make_link_launches([], interface_bytes={"lo": 4e6}))
-    assert [one.at for one in finding.values] == ["loopback lo"]
+    assert [value.at for value in finding.values] == ["loopback lo"]
     assert finding.values[0].interval.value == pytest.approx(30.0)
     assert make_link_finding(make_link_launches([])).values[0].reason == "no link was counted"

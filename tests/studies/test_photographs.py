@@ -17,7 +17,7 @@ from xfbench.worker import pictures, prepared
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
+def temporary_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
 
@@ -44,17 +44,26 @@ def test_photographs_are_reproducible_jpeg_files(few_photographs):
 
 def test_every_format_has_the_same_pixels_in_the_same_order(few_photographs):
     study = experiment.load("data-format")
-    matrices = [one for one in study.matrices_of_size("laptop") if "photographs-raw" in one.data]
-    [placed] = [media.place_data(study, one, media.medium_folders({})) for one in matrices]
-    made = [prepared.open_prepared(folder).splits for folder in map(Path, placed.data)]
-    assert len(made) == 5
-    kept = [[split["train"][number] for number in range(12)] for split in made]
-    assert [isinstance(one[0].image, np.ndarray) for one in kept] == [True, *[False] * 4]
-    first = [pictures.decode_pixels(sample) for sample in kept[0]]
-    for other in kept[1:]:
-        assert [sample.label for sample in other] == [sample.label for sample in kept[0]]
-        for one, sample in zip(first, other, strict=True):
-            assert np.array_equal(one, pictures.decode_pixels(sample))
+    matrices = [
+        matrix for matrix in study.matrices_of_size("laptop") if "photographs-raw" in matrix.data
+    ]
+    [placed_matrix] = [
+        media.place_data(study, matrix, media.medium_folders({})) for matrix in matrices
+    ]
+    split_sets = [prepared.open_prepared(folder).splits for folder in map(Path, placed_matrix.data)]
+    assert len(split_sets) == 5
+    samples_by_format = [[split["train"][number] for number in range(12)] for split in split_sets]
+    assert [isinstance(samples[0].image, np.ndarray) for samples in samples_by_format] == [
+        True,
+        *[False] * 4,
+    ]
+    first_pixels = [pictures.decode_pixels(sample) for sample in samples_by_format[0]]
+    for samples in samples_by_format[1:]:
+        assert [sample.label for sample in samples] == [
+            sample.label for sample in samples_by_format[0]
+        ]
+        for pixels, sample in zip(first_pixels, samples, strict=True):
+            assert np.array_equal(pixels, pictures.decode_pixels(sample))
 
 
 def test_packaged_photographs_have_few_bytes_and_enough_pixels():
@@ -73,11 +82,11 @@ def optional_data_study(make_study):
 
 
 def test_missing_data_set_is_reported_and_the_rest_runs(optional_data_study, make_launches):
-    found = running.prepare(optional_data_study, "laptop", running.Choices())
-    assert [one.data for one in found.plan.requests] == ["digits"]
-    assert found.missing_data == ("cifar10",)
-    said = answer.answer_study(optional_data_study, "laptop", make_launches(0.1), {})
-    assert said.missing[-1] == (
+    study_plan = running.prepare(optional_data_study, "laptop", running.Choices())
+    assert [request.data for request in study_plan.plan.requests] == ["digits"]
+    assert study_plan.missing_data == ("cifar10",)
+    study_answer = answer.answer_study(optional_data_study, "laptop", make_launches(0.1), {})
+    assert study_answer.missing[-1] == (
         "cifar10",
         "there is no data set cifar10: it is made by `xfbench data prepare`",
     )
@@ -85,25 +94,28 @@ def test_missing_data_set_is_reported_and_the_rest_runs(optional_data_study, mak
 
 @pytest.mark.parametrize("folder", ["cifar10-raw", "cifar10"])
 def test_optional_data_set_is_used_when_present(optional_data_study, make_launches, folder):
-    how = Preprocessing(channels=1)
-    named = replace(sources.digits(), name="cifar10")
-    writing.make_data_set(named, paths.data() / folder, "raw", how)
-    writing.make_data_set(named, paths.data() / f"{folder}-too", "raw", how)
-    found = running.prepare(optional_data_study, "laptop", running.Choices())
-    assert [one.data for one in found.plan.requests] == ["digits", "cifar10"]
-    assert found.missing_data == ()
-    [own] = [one for one in found.plan.requests if one.data == "cifar10"]
-    [place] = {str(path) for path in found.plan.data_folders.values()}
-    assert place.endswith(f"/{folder}") and own.data_set.folder_key in found.plan.data_folders
+    preprocessing = Preprocessing(channels=1)
+    source = replace(sources.digits(), name="cifar10")
+    writing.make_data_set(source, paths.data() / folder, "raw", preprocessing)
+    writing.make_data_set(source, paths.data() / f"{folder}-too", "raw", preprocessing)
+    study_plan = running.prepare(optional_data_study, "laptop", running.Choices())
+    assert [request.data for request in study_plan.plan.requests] == ["digits", "cifar10"]
+    assert study_plan.missing_data == ()
+    [cifar_request] = [request for request in study_plan.plan.requests if request.data == "cifar10"]
+    [data_folder] = {str(path) for path in study_plan.plan.data_folders.values()}
+    assert (
+        data_folder.endswith(f"/{folder}")
+        and cifar_request.data_set.folder_key in study_plan.plan.data_folders
+    )
     record = make_launches(0.1)[0]
-    record = record.model_copy(update={"request": own})
+    record = record.model_copy(update={"request": cifar_request})
     assert not answer.answer_study(optional_data_study, "laptop", [record], {}).missing
 
 
 def test_digits_on_disk_differ_from_the_built_in_digits(make_study, make_launches):
-    [asked] = [
-        one
-        for one, _ in running.prepare(
+    [cell] = [
+        cell
+        for cell, _ in running.prepare(
             make_study(
                 {"name": "values"},
                 {"data": ["digits-raw"], "epochs": 1, "steps": None},
@@ -113,14 +125,14 @@ def test_digits_on_disk_differ_from_the_built_in_digits(make_study, make_launche
             running.Choices(),
         ).plan.protocols
     ]
-    record = make_launches(0.1)[0].model_copy(update={"request": asked.request(1)})
+    record = make_launches(0.1)[0].model_copy(update={"request": cell.request(1)})
     for data, belongs in ((["digits"], False), (None, False), (["digits-raw@*"], True)):
-        made = make_study({"name": "values"}, {"data": data, "epochs": 1, "steps": None})
-        assert bool(cells.select_records(made, "laptop", [record])) == belongs
+        study = make_study({"name": "values"}, {"data": data, "epochs": 1, "steps": None})
+        assert bool(cells.select_records(study, "laptop", [record])) == belongs
 
 
 def test_study_with_only_missing_data_is_an_error(make_study):
     matrix = {"data": ["cifar10"], "epochs": 1, "steps": None}
-    made = make_study({"name": "values"}, matrix, present=["cifar10"])
+    study = make_study({"name": "values"}, matrix, present=["cifar10"])
     with pytest.raises(UsageError, match="mine: there is no data set cifar10"):
-        running.prepare(made, "laptop", running.Choices())
+        running.prepare(study, "laptop", running.Choices())

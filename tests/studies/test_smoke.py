@@ -36,7 +36,7 @@ def results_folder(tmp_path_factory):
     return tmp_path_factory.mktemp("smoke") / "results"
 
 
-def run(name, folder, *options):
+def run_study(name, folder, *options):
     """Run a study; return its exit status, its answer, and the reasons of launches that went wrong.
 
     Memory that ends, or a loss that diverges, is what some studies look for.
@@ -68,11 +68,11 @@ def run(name, folder, *options):
 @pytest.mark.deep
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_of_one_launch_has_an_answer(name, results_folder):
-    only = ["--framework", FRAMEWORKS[name]] if name in FRAMEWORKS else []
-    status, answer, wrong = run(
-        name, results_folder, *only, "--launches", "1", "--no-verify", "--resume"
+    framework_options = ["--framework", FRAMEWORKS[name]] if name in FRAMEWORKS else []
+    status, answer, unexpected = run_study(
+        name, results_folder, *framework_options, "--launches", "1", "--no-verify", "--resume"
     )
-    assert not wrong
+    assert not unexpected
     assert answer["size"] == "smoke" and answer["launches"] > 0
     assert answer["findings"]
     assert all(finding["sentence"] for finding in answer["findings"])
@@ -85,7 +85,7 @@ def test_a_study_of_one_launch_has_an_answer(name, results_folder):
 @pytest.mark.long
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_in_full_has_an_answer(name, tmp_path):
-    status, answer, wrong = run(name, tmp_path / "results")
-    assert status == 0 and not wrong
+    status, answer, unexpected = run_study(name, tmp_path / "results")
+    assert status == 0 and not unexpected
     assert answer["launches"] > 0
     assert all(finding["sentence"] for finding in answer["findings"])
