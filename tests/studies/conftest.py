@@ -1,4 +1,7 @@
-"""Records of one machine and one software, as if somebody had run a study."""
+"""Fixtures that make studies, their records and their answers.
+
+All records have the same machine and software.
+"""
 
 import pytest
 
@@ -13,7 +16,7 @@ from xfbench.studies import answer
 
 @pytest.fixture
 def make_study():
-    """A function that makes a study of one matrix and one analysis."""
+    """Return a function that makes a study with one matrix and one analysis."""
 
     def make(analysis, matrix=None, **fields):
         settings = {"framework": ["reference"], "workload": ["lenet"], "batch_size": [4]}
@@ -34,7 +37,7 @@ def make_study():
 
 @pytest.fixture
 def make_launches(record):
-    """A function that makes launches of one cell with these seconds per step."""
+    """Return a function that makes one launch of a cell for each given step time in seconds."""
 
     def make(*seconds, fields=None, **request):
         record_fields = {"software": SOFTWARE, "machine": describe(), **(fields or {})}
@@ -48,7 +51,7 @@ def make_launches(record):
 
 @pytest.fixture
 def make_training(record, cell):
-    """A function that makes a launch with these test losses and accuracies, epoch by epoch."""
+    """Return a function that makes a launch with the given test loss in each epoch."""
 
     def make(losses, seconds=1.0, launch=1, accuracy=0.9, step=0.1, **request):
         epochs = tuple(
@@ -72,7 +75,7 @@ def make_training(record, cell):
 
 @pytest.fixture
 def make_answer():
-    """A function: a study's answer over records."""
+    """Return a function that answers a study from records."""
 
     def make(study, records, certificates: dict[str, Certificate | str] | None = None):
         return answer.answer_study(study, "laptop", records, certificates or {})
@@ -82,7 +85,7 @@ def make_answer():
 
 @pytest.fixture
 def make_finding(make_answer):
-    """A function: the one finding of a study over records."""
+    """Return a function that returns the only finding of a study from records."""
 
     def make(study, records, certificates: dict[str, Certificate | str] | None = None):
         [finding] = make_answer(study, records, certificates).findings

@@ -1,4 +1,4 @@
-"""What analyses make of records whose answer is known, and verdicts on claims about it."""
+"""Tests of analyses and claim verdicts on records whose answer is known."""
 
 import random
 
@@ -13,7 +13,7 @@ FAST, SLOW = (0.1, 0.101, 0.099), (0.2, 0.202, 0.198)
 
 
 def make_claims(**claim):
-    return [{"source": "X", "text": "so it is", **claim}]
+    return [{"source": "X", "text": "a claim", **claim}]
 
 
 def make_thread_launches(make_launches, one_thread=SLOW, two_threads=FAST, **request):
@@ -342,10 +342,10 @@ def test_cell_without_a_result_is_listed_with_its_reason(make_study, make_launch
 
     request = record(threads=2).request
     refused = Record.make(
-        status="unsupported", reason="it has no such thing", request=request, workload=None
+        status="unsupported", reason="it has one thread", request=request, workload=None
     )
     study_answer = answer.answer_study(study, "laptop", [*make_launches(*FAST), refused], {})
-    assert [reason for _, reason in study_answer.missing] == ["unsupported: it has no such thing"]
+    assert [reason for _, reason in study_answer.missing] == ["unsupported: it has one thread"]
 
 
 def test_failed_launch_is_listed_in_the_limits(make_study, make_launches):
@@ -357,17 +357,15 @@ def test_failed_launch_is_listed_in_the_limits(make_study, make_launches):
 
 
 def test_limits_mention_few_launches_and_a_small_size(make_study, make_launches):
-    study = make_study({"name": "values"}, limits=["This is not tried."])
+    study = make_study({"name": "values"}, limits=["Larger batches are not measured."])
     study_answer = answer.answer_study(study, "laptop", make_launches(*FAST[:2]), {})
-    assert study_answer.limits[0] == "This is not tried."
+    assert study_answer.limits[0] == "Larger batches are not measured."
     assert any("2 launches alone: a smoke test" in limit for limit in study_answer.limits)
     assert any("laptop, not what was published" in limit for limit in study_answer.limits)
 
 
-def test_only_intervals_on_one_side_of_one_are_certainly_there(
-    make_study, make_launches, make_finding
-):
-    """Of three ratios one is surely above 1, one surely below, and one may be either."""
+def test_ratio_is_certain_if_its_interval_excludes_one(make_study, make_launches, make_finding):
+    """One of three ratios is above 1, one is below 1, and one interval includes 1."""
     study = make_study(
         {"name": "ratio", "over": "threads"}, matrix={"workload": ["lenet", "convnet", "alexnet"]}
     )
@@ -391,7 +389,7 @@ def test_only_intervals_on_one_side_of_one_are_certainly_there(
         (5, None),
     ],
 )
-def test_it_is_said_how_few_launches_figures_rest_on(
+def test_limits_state_how_few_launches_the_figures_have(
     make_study, make_launches, make_answer, count, words
 ):
     limits = make_answer(make_study({"name": "values"}), make_launches(*[0.1] * count)).limits
@@ -404,7 +402,7 @@ def test_it_is_said_how_few_launches_figures_rest_on(
 def test_launches_beyond_the_processors_are_oversubscribed(
     make_study, make_launches, make_answer, threads, oversubscribed
 ):
-    """Four ranks on two nodes have two each: of eight processors, four for a rank."""
+    """Four ranks on two nodes with eight processors each leave four processors for a rank."""
     nodes = {"ranks": 4, "nodes": 2, "scaling": "weak"}
     study = make_study(
         {"name": "values"},
@@ -428,7 +426,7 @@ def test_launches_beyond_the_processors_are_oversubscribed(
     assert study_answer.oversubscribed == oversubscribed
 
 
-def test_the_days_of_a_study_are_its_first_and_last(make_study, make_launches, make_answer):
+def test_span_is_the_first_and_last_day_of_the_records(make_study, make_launches, make_answer):
     days = ("2026-03-02", "2026-01-05", "2026-02-03")
     records = [
         record.model_copy(update={"created": f"{day}T00:00:00.000Z"})

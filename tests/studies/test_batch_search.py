@@ -1,4 +1,4 @@
-"""Which batch is tried next, when it is enough, and which records count as tried."""
+"""Tests of the batch search: its next batch, its limits and the records that it reuses."""
 
 import math
 
@@ -19,7 +19,7 @@ UNTIL = {"until": "out of memory"}
 
 @pytest.fixture
 def make_search(cell):
-    """A function that makes a line from 4 on; `more` are the cell's fields."""
+    """Return a function that makes a search that starts at a batch size of 4."""
 
     def make(settings=None, **cell_fields):
         rules = BatchSearch.model_validate({"from": 4, **UNTIL, **(settings or {})})
@@ -29,7 +29,7 @@ def make_search(cell):
 
 
 def run_search(search, run_trial):
-    """Every batch that is tried, in order, where `trial` says how each goes."""
+    """Return the trial of each batch, in search order; `run_trial` makes a trial from a batch."""
     trials = {}
     while (batch := batch_search.next_batch(search, trials)) is not None:
         assert batch not in trials and len(trials) < 100
@@ -54,7 +54,7 @@ def test_search_finds_the_largest_batch_to_the_resolution(capacity, resolution):
     smallest_out = min(batch for batch, trial in trials.items() if trial.outcome == "out")
     assert largest_run <= capacity < smallest_out
     assert smallest_out - largest_run <= max(1, resolution * largest_run)
-    # As many as doubling and halving take, no more.
+    # Doubling and then bisection need no more trials.
     assert len(trials) <= capacity.bit_length() + math.log2(1 / resolution) + 1
 
 
@@ -85,7 +85,7 @@ def test_search_stops_at_the_limits_of_the_study_file(make_search):
     assert max(run_search(time_limited, lambda batch: Trial("ran", seconds=batch))) == 16
     flat_search = make_search({"flat": 2}, memory_limit=1000)
     assert list(run_search(flat_search, lambda _: success)) == [4, 8, 16]
-    # Not while memory is near, nor while it grows.
+    # The flat rule does not apply near the memory limit or while throughput grows.
     near_limit_trials = run_search(
         flat_search, lambda batch: Trial("ran" if batch < 64 else "out", 1.0, 100.0, 500)
     )
@@ -130,7 +130,7 @@ def test_earlier_trials_and_their_memory_limit_are_reused(make_search, record):
         for selected in batch_search.select_trial_records([limited_search], trial_records)
     } == {trial_record.id for trial_record in trial_records}
     assert batch_search.select_trial_records([make_search(memory_limit=2)], trial_records) == []
-    # A limit that was, and that is available still, is kept: else nothing of it would count.
+    # An earlier limit is reused if that memory is still available, so that its records count.
     [reused_search] = batch_search.add_memory_limits([search], trial_records)
     assert reused_search.cell.memory_limit == 10**8
     assert {
@@ -233,7 +233,7 @@ def test_memory_per_image_is_the_slope_over_the_batch(make_study, make_launches)
 
 def test_stops_growing_finds_the_smallest_unbeaten_batch(make_study, make_launches):
     study = make_batch_study(make_study, {"name": "stops_growing"})
-    step_times_s = {4: 0.4, 8: 0.4, 16: 0.8, 32: 1.6}  # 10, 20, 20, 20 images a second
+    step_times_s = {4: 0.4, 8: 0.4, 16: 0.8, 32: 1.6}  # 10, 20, 20, 20 images/s
     records = [
         record
         for batch, step_s in step_times_s.items()
@@ -241,7 +241,7 @@ def test_stops_growing_finds_the_smallest_unbeaten_batch(make_study, make_launch
             make_launches, batch, *(step_s * factor for factor in (1.0, 1.001, 0.999, 1.0005))
         )
     ]
-    # One that only looked for the end of memory is not compared.
+    # A batch that was only measured to find the memory limit is not compared.
     records += make_batch_launches(make_launches, 24, 0.1, 0.1)
     [finding] = answer.answer_study(study, "laptop", records, {}).findings
     [value] = finding.values
@@ -286,13 +286,13 @@ def test_out_of_memory_claims_are_judged_by_both_bounds(make_study, make_launche
     assert "the smallest, 16, was out of memory: x" in finding.values[0].reason
 
 
-def test_a_launch_of_just_the_seconds_allowed_is_not_too_long(make_search):
+def test_search_continues_after_a_launch_at_the_time_limit(make_search):
     trials = run_search(make_search({"seconds": 16}), lambda batch: Trial("ran", seconds=batch))
     assert max(trials) == 32
 
 
-def test_a_gain_of_no_more_than_matters_is_none(make_search):
-    """2 % in all doublings together is flat; 3 % is not."""
+def test_search_stops_at_gains_of_two_percent_or_less(make_search):
+    """Throughput is flat if the last `flat` doublings together gain at most 2%."""
     for gain, largest_batch in ((1.019, 8), (1.03, 64)):
         trials = run_search(
             make_search({"flat": 1, "most": 64}, memory_limit=10**9),
@@ -302,8 +302,8 @@ def test_a_gain_of_no_more_than_matters_is_none(make_search):
 
 
 @pytest.mark.parametrize("max_batch", [4, 7, 8, 64, 127])
-def test_no_more_trials_are_done_than_are_foreseen(make_search, max_batch):
-    """Two launches of each batch that doubles, one of each in between."""
+def test_search_needs_at_most_the_predicted_launches(make_search, max_batch):
+    """A doubled batch needs two launches, and a batch between two doublings needs one."""
     max_launches = make_search({"most": max_batch}).max_launches()
     doubling_count = len(run_search(make_search({"most": max_batch}), lambda _: Trial("ran")))
     assert max_launches == 2 * doubling_count + 4 + 1
@@ -315,14 +315,14 @@ def test_no_more_trials_are_done_than_are_foreseen(make_search, max_batch):
     assert len(trials) + repeated_count <= max_launches
 
 
-def test_of_earlier_limits_the_last_that_is_available_is_kept(make_search, record, monkeypatch):
+def test_latest_available_memory_limit_is_reused(make_search, record, monkeypatch):
     monkeypatch.setattr(batch_search.memory, "available_bytes", lambda: 8 * 10**9)
     records = [record(memory_limit=limit) for limit in (10**9, 3 * 10**9, 9 * 10**9)]
     [search] = batch_search.add_memory_limits([make_search()], records)
     assert search.cell.memory_limit == 3 * 10**9
 
 
-def test_ranks_on_a_node_share_what_it_has_available(make_search, monkeypatch):
+def test_ranks_on_a_node_share_its_available_memory(make_search, monkeypatch):
     monkeypatch.setattr(batch_search.memory, "available_bytes", lambda: 8 * 10**9)
     ranks = {"ranks": 4, "nodes": 2, "strategy": "mpi", "scaling": "weak", "launcher": "mpi"}
     [shared] = batch_search.add_memory_limits([make_search(global_batch_size=16, **ranks)], [])

@@ -1,4 +1,4 @@
-"""Launches whose loss became no number are a finding, and none of their figures counts."""
+"""Tests of diverged launches: they are reported, and their figures do not count."""
 
 import pytest
 
@@ -11,7 +11,7 @@ EPOCHS = {"epochs": 2, "steps": None, "data": ["digits"]}
 
 @pytest.fixture
 def make_diverged(make_training):
-    """A function that makes a launch that diverged."""
+    """Return a function that makes a diverged launch."""
 
     def make(**request):
         record = make_training([1.0, None], accuracy=0.1, **request)
@@ -25,7 +25,7 @@ def make_diverged(make_training):
 
 @pytest.fixture
 def make_rate_study(make_study):
-    """A function that makes a study of one analysis over runs at two rates, of two seeds."""
+    """Return a function that makes a study of two learning rates with two seeds each."""
 
     def make(**analysis):
         rates = {"learning_rate": [0.01, 1.0], "seed": [0, 1]}

@@ -1,4 +1,4 @@
-"""The report in docs/example/ is what the records beside it say, and has a page of every study."""
+"""Tests that the report in docs/example/ matches its records and covers every study."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ REPORT_HTML = (FOLDER / "report.html").read_text()
 
 
 def test_example_report_matches_its_records(tmp_path):
-    """Where its words have changed: the commands in docs/studies.md, with this file as output."""
+    """If its text changed, rewrite report.html with the commands in docs/studies.md."""
     archive, results, report = (
         FOLDER / "records.tar.gz",
         tmp_path / "results",
-        tmp_path / "made.html",
+        tmp_path / "report.html",
     )
     for arguments in (
         ["results", "import", str(archive), "--results", str(results)],

@@ -1,4 +1,4 @@
-"""A study's file: what it may say, and that every slip is told before anything is run."""
+"""Tests of study files: their settings, and errors reported before a launch."""
 
 import pytest
 
@@ -24,7 +24,7 @@ over = "threads"
 
 @pytest.fixture
 def load_changed_study(tmp_path):
-    """A function that writes FILE with something changed, and loads it."""
+    """Return a function that replaces text in FILE, writes the file and loads it."""
 
     def load_changed(old="", new="", name="mine"):
         assert old in FILE
@@ -48,7 +48,7 @@ def test_built_in_study_states_question_method_and_sizes(name):
 
 
 @pytest.mark.parametrize(
-    "name",  # data-format prepares its sets
+    "name",  # data-format prepares data sets
     [pytest.param(n, marks=pytest.mark.deep if n == "data-format" else ()) for n in BUILT_IN],
 )
 @pytest.mark.parametrize("size", SIZES)
@@ -56,7 +56,7 @@ def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeyp
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
     study = experiment.load(name)
     if size not in study.sizes:
-        pytest.skip("it has no such size")
+        pytest.skip("the study has no such size")
     study_plan = running.prepare(study, size, running.Choices(media={}))
     assert study_plan.plan.requests or study_plan.skipped_cells or study_plan.searches
     for cell, reason in study_plan.skipped_cells:

@@ -1,4 +1,4 @@
-"""The findings of studies in docs/laptop/ are what the records beside them say, today as then."""
+"""Tests that the study pages in docs/laptop/ match their records."""
 
 from pathlib import Path
 
@@ -17,8 +17,9 @@ def test_laptop_archives_exist():
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: archive.name)
 def test_laptop_page_matches_its_records(archive, tmp_path):
-    """Where its words have changed: `xfbench study report NAME --size laptop --with NAME.tar.gz
-    --output NAME.md` in that folder.
+    """If the page's text changed, write it again in that folder.
+
+    Run `xfbench study report NAME --size laptop --with NAME.tar.gz --output NAME.md`.
     """
     name = archive.name.removesuffix(".tar.gz")
     arguments = ["study", "report", name, "--size", "laptop", "--with", str(archive)]

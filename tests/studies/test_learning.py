@@ -1,4 +1,4 @@
-"""Learning speed-up, by runs whose times to a loss are known."""
+"""Tests of the learning speed-up on runs whose times to a loss are known."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_seconds_to_a_loss_count_whole_epochs(make_training):
 
 @pytest.fixture
 def make_scaling_finding(make_study, make_training, make_finding):
-    """A function: the finding on runs of one and of two ranks, of three seeds each."""
+    """Return a function that compares runs on one and two ranks, with three seeds each."""
 
     def make(one_rank_losses, two_rank_losses, epoch_times_s=(1.0, 0.5), **claim):
         torch_fields = {"framework": "torch", "kernel": "onednn", "scaling": "weak"}
@@ -84,7 +84,7 @@ def test_claim_may_refer_to_a_single_speedup(make_scaling_finding):
     assert [judged_claim.verdict for judged_claim in finding.judged] == ["holds", "does not hold"]
 
 
-def test_the_curve_spans_first_to_best_common_loss(make_scaling_finding):
+def test_curve_spans_first_to_best_common_loss(make_scaling_finding):
     [curve] = make_scaling_finding([1.0, 0.5, 0.4], [0.9, 0.6, 0.4]).curves
     losses = [point[0] for point in curve.points]
     assert losses == sorted(losses)

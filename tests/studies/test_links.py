@@ -1,4 +1,4 @@
-"""What went over links, against what ranks have to send at the least."""
+"""Tests of link traffic compared with the minimum that the ranks must send."""
 
 import pytest
 
@@ -11,7 +11,7 @@ NETWORK = {**link("network", "eth0", 3e6), "node": 0, "bits_per_second": 1e9}
 
 @pytest.fixture
 def make_link_launches(record):
-    """A function: launches whose links had these, with what else a communication says."""
+    """Return a function that makes a launch for each given list of links."""
 
     def make(*links_by_launch, **communication_fields):
         shared = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
@@ -39,7 +39,7 @@ def make_link_launches(record):
 
 @pytest.fixture
 def make_link_finding(make_study, make_finding):
-    """A function: the finding over these records."""
+    """Return a function that returns the link finding of records."""
 
     def make(records):
         matrix = {"ranks": [2], "scaling": "weak"}
@@ -51,7 +51,7 @@ def make_link_finding(make_study, make_finding):
 def test_link_table_shows_traffic_per_epoch_and_its_ratio(make_link_launches, make_link_finding):
     busier_network = {**NETWORK, "sent_bytes": 3.03e6}
     finding = make_link_finding(make_link_launches([NETWORK, DEVICE], [busier_network, DEVICE]))
-    # An epoch has 60,000 images in batches of 8.
+    # An epoch has 60,000 images in batches of 8: 7,500 steps.
     rows = {value.at: value for value in finding.values}
     assert rows["network eth0"].interval.value == pytest.approx(3.015e6 * 7500 / 1e9, rel=1e-3)
     assert rows["network eth0"].note == (

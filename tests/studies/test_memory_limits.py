@@ -1,4 +1,4 @@
-"""Numbers of the analyses of rising batches that can be calculated by hand."""
+"""Tests of batch-size analyses against numbers calculated by hand."""
 
 import math
 
@@ -9,9 +9,9 @@ from xfbench.studies import memory_limits
 T_975 = 12.7062  # Student's t with one degree of freedom, from a table
 
 
-def test_the_line_through_three_points_has_one_degree_of_freedom():
+def test_line_fit_to_three_points_has_one_degree_of_freedom():
     line = memory_limits.fit_memory_growth([1, 2, 3], [10.0, 13.0, 10.0])
-    # Residuals are -1, 2, -1: a variance of 6 over one degree of freedom.
+    # The residuals are -1, 2, -1: a variance of 6 with one degree of freedom.
     assert line.slope.value == pytest.approx(0)
     assert line.slope.high == pytest.approx(T_975 * math.sqrt(6 / 2), rel=1e-5)
     assert line.slope.low == pytest.approx(-line.slope.high)
@@ -22,19 +22,19 @@ def test_the_line_through_three_points_has_one_degree_of_freedom():
     assert line.max_relative_error == pytest.approx(2 / 13)
 
 
-def test_two_batches_have_no_line():
+def test_two_batches_give_no_line_fit():
     assert memory_limits.fit_memory_growth([1, 2, 2], [10.0, 13.0, 10.0]) is None
 
 
 def make_batch_launches(make_launches, size, *seconds_per_image, **fields):
-    """Launches of a batch of this size that all take as long as this for an image."""
+    """Return one launch of a batch for each given time per image."""
     sizes = {"global_batch_size": size, "batch_size_per_rank": size}
     return make_launches(*(size * image_s for image_s in seconds_per_image), **sizes, **fields)
 
 
 @pytest.fixture
 def make_batch_finding(make_study, make_answer):
-    """A function: what an analysis of batches from 4 on makes of records."""
+    """Return a function that analyzes records of batch sizes from 4."""
 
     def find(name, records):
         batches = {"batch_size": {"from": 4, "until": "out of memory"}}
@@ -45,12 +45,12 @@ def make_batch_finding(make_study, make_answer):
 
 
 @pytest.mark.parametrize(("gain", "high"), [(1.015, 4), (1.025, 8)])
-def test_throughput_may_grow_while_a_gain_is_possible(
+def test_stops_growing_bound_includes_batches_that_may_gain(
     make_launches, make_batch_finding, gain, high
 ):
-    """In the pairs of launches a batch of 8 seems no faster, and is not by more than `gain`."""
+    """A batch of 8 is as fast as a batch of 4 on average; the CI of the gain ends at `gain`."""
     half_width = math.log(gain)
-    # Student's t with three degrees of freedom; the pairs' standard error makes this the end.
+    # The upper bound is then `gain`: Student's t with three degrees of freedom is 3.182446.
     factor = math.exp(half_width / 3.182446 * math.sqrt(3))
     records = make_batch_launches(make_launches, 4, 0.1, 0.1, 0.1, 0.1)
     records += make_batch_launches(
@@ -60,7 +60,7 @@ def test_throughput_may_grow_while_a_gain_is_possible(
     assert (value.interval.value, value.interval.high) == (4, high)
 
 
-def test_the_memory_limit_counts_the_fewer_launches(make_launches, make_batch_finding):
+def test_memory_limit_reports_the_smaller_launch_count(make_launches, make_batch_finding):
     out_of_memory = {"status": "failed", "reason": "out of memory: x", "measurement": None}
     successes, failures = (
         make_batch_launches(make_launches, 4, 0.1, 0.1, 0.1),
@@ -70,7 +70,7 @@ def test_the_memory_limit_counts_the_fewer_launches(make_launches, make_batch_fi
     assert (value.interval.value, value.interval.launches) == (4, 1)
 
 
-def test_a_batch_that_ran_beyond_a_failed_one_is_no_limit(make_launches, make_batch_finding):
+def test_memory_limit_ignores_successes_above_a_failed_batch(make_launches, make_batch_finding):
     out_of_memory = {"status": "failed", "reason": "out of memory: x", "measurement": None}
     records = [
         *make_batch_launches(make_launches, 4, 0.1),

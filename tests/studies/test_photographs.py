@@ -1,4 +1,4 @@
-"""A study's own photographs, and data sets that it trains on where they are there."""
+"""Tests of the photographs of a study and of its optional data sets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ def temporary_folders(tmp_path, monkeypatch):
 
 @pytest.fixture
 def few_photographs(monkeypatch):
-    """A set of so few that it is made at once."""
+    """Make the photograph set small, so that it is made quickly."""
     monkeypatch.setattr(photographs, "TRAIN", 12)
     monkeypatch.setattr(photographs, "TEST", 2)
 
@@ -76,7 +76,7 @@ def test_packaged_photographs_have_few_bytes_and_enough_pixels():
 
 @pytest.fixture
 def optional_data_study(make_study):
-    """A study of the digits, and of a data set that may be there."""
+    """Return a study of the digits and of an optional data set."""
     matrix = {"data": ["digits", "cifar10"], "epochs": 1, "steps": None, "launches": 1}
     return make_study({"name": "values"}, matrix, present=["cifar10"])
 

@@ -1,4 +1,4 @@
-"""A study as a plan: what is left out, what is made for it, how long it will take."""
+"""Tests of study plans: skipped cells, prepared data and time estimates."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def duration_fields(seconds):
 
 @pytest.fixture
 def prepare_study(tmp_path, monkeypatch):
-    """A function: a study's plan, with its data in a folder of the test's."""
+    """Return a function that plans a study, with its data in a temporary folder."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     memory = tmp_path / "memory"
     memory.mkdir()
@@ -111,7 +111,7 @@ def test_impossible_cells_take_no_time(make_study, prepare_study):
     assert running.estimate_duration(plan.requests, []).unknown == 0
 
 
-def test_of_several_earlier_launches_the_median_is_foreseen(make_study, prepare_study, record):
+def test_time_estimate_uses_the_median_of_earlier_launches(make_study, prepare_study, record):
     plan = prepare_study(make_study({"name": "values"}, {"threads": [1], "launches": 2})).plan
     records = [record(threads=1, fields=duration_fields(seconds)) for seconds in (3.0, 1.0, 50.0)]
     assert running.estimate_duration(plan.requests, records).seconds == 6.0
@@ -121,5 +121,5 @@ def test_of_several_earlier_launches_the_median_is_foreseen(make_study, prepare_
     ("seconds", "words"),
     [(89.4, "89 s"), (90.0, "2 min"), (150.1, "3 min")],
 )
-def test_an_estimate_is_in_minutes_from_a_minute_and_a_half_on(seconds, words):
+def test_estimate_is_in_minutes_from_90_seconds(seconds, words):
     assert running.Estimate(seconds, 4, 0).describe() == f"about {words} for 4 launches"

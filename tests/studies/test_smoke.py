@@ -1,6 +1,6 @@
-"""Every built-in study at its smallest size: one launch of each cell, and in full.
+"""Tests of every built-in study at its smallest size: one launch per cell, and in full.
 
-The studies share a results folder, so that a cell of several is launched once.
+The studies share a results folder, so that a cell of several studies is launched once.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 from xfbench import experiment
 
 STUDIES = [name for name in experiment.study_files() if name != "quick"]
-# The frameworks of a study that has several at this size, but needs fewer for its answer.
+# The frameworks that are enough for an answer, for studies that list more at this size.
 FRAMEWORKS = {
     "accuracy": "torch",
     "batch-size": "torch",
@@ -32,14 +32,14 @@ EXPECTED = ("out of memory", "the loss of update")
 
 @pytest.fixture(scope="session")
 def results_folder(tmp_path_factory):
-    """A results folder for all studies."""
+    """Return a results folder for all studies."""
     return tmp_path_factory.mktemp("smoke") / "results"
 
 
 def run_study(name, folder, *options):
-    """Run a study; return its exit status, its answer, and the reasons of launches that went wrong.
+    """Run a study; return its exit status, its answer and the reasons of unexpected failures.
 
-    Memory that ends, or a loss that diverges, is what some studies look for.
+    Some studies look for the end of memory or for divergence: those failures are expected.
     """
     earlier = set(folder.glob("records/*/*.json"))
     process = subprocess.run(
@@ -67,7 +67,7 @@ def run_study(name, folder, *options):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_of_one_launch_has_an_answer(name, results_folder):
+def test_study_with_one_launch_per_cell_has_an_answer(name, results_folder):
     framework_options = ["--framework", FRAMEWORKS[name]] if name in FRAMEWORKS else []
     status, answer, unexpected = run_study(
         name, results_folder, *framework_options, "--launches", "1", "--no-verify", "--resume"
@@ -84,7 +84,7 @@ def test_a_study_of_one_launch_has_an_answer(name, results_folder):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_in_full_has_an_answer(name, tmp_path):
+def test_full_study_has_an_answer(name, tmp_path):
     status, answer, unexpected = run_study(name, tmp_path / "results")
     assert status == 0 and not unexpected
     assert answer["launches"] > 0

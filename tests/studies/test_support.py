@@ -1,4 +1,4 @@
-"""What probes come to in a study: a table of features, its evidence, and what claims make of it."""
+"""Tests of probes in a study: the table of features, its evidence and claim verdicts."""
 
 import pytest
 
@@ -14,7 +14,7 @@ RANKS = {"ranks": 2, "scaling": "weak", "global_batch_size": 8}
 
 @pytest.fixture
 def make_probe(record):
-    """A function that makes the record of a probe with these answers."""
+    """Return a function that makes the record of a probe with the given answers."""
 
     def make(probe="process", fields=None, request_fields=None, **answers):
         support = tuple(
@@ -34,7 +34,7 @@ def make_probe(record):
 
 @pytest.fixture
 def make_support_answer():
-    """A function: what the study hpc-support says of these records of the reference."""
+    """Return a function that answers the study hpc-support from records."""
     study = experiment.load("hpc-support")
     matrices = [
         matrix.model_copy(
@@ -53,7 +53,7 @@ def make_support_answer():
 
 
 def rows_by_feature(finding):
-    """The table's lines by their first field."""
+    """Return the rows of a finding's table by their first column."""
     return {row[0]: row[1:] for row in finding.table[1:]}
 
 
@@ -81,7 +81,7 @@ def test_support_table_lists_features_by_framework_with_evidence(make_support_an
     ]
 
 
-def test_latest_answer_counts_unless_it_is_not_here(make_support_answer, make_probe):
+def test_latest_answer_counts_unless_it_says_not_here(make_support_answer, make_probe):
     timestamp = "2026-01-0{}T00:00:00.000Z".format
     first = make_probe(
         fields={"created": timestamp(1)}, signal="no", numa="yes", affinity="not here"

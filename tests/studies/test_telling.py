@@ -1,4 +1,4 @@
-"""An answer as Markdown, pictures and a page: what is measured, what was printed, what is not."""
+"""Tests of answers as Markdown, figures and HTML, with measured and published values."""
 
 import xml.etree.ElementTree as ET
 
@@ -22,7 +22,7 @@ def make_published(**figure):
 
 @pytest.fixture
 def make_thread_answer(make_study, make_launches):
-    """A function: the answer of a study of threads with what was published about it."""
+    """Return a function that answers a study of threads with the given published values."""
 
     def make(*published, plot="bars", **fields):
         analysis = {"name": "ratio", "over": "threads", "plot": plot, "beside": "speed-up"}
@@ -36,12 +36,16 @@ def make_thread_answer(make_study, make_launches):
 
 def test_markdown_contains_every_part_of_the_answer(make_thread_answer):
     text = render.render_markdown(
-        make_thread_answer(make_published(value=1.7), limits=["No more is tried."])
+        make_thread_answer(make_published(value=1.7), limits=["Other threads are not measured."])
     )
     for words in (
         *("**q?**", "times (lenet · reference, 2 threads)", "Two are faster", "**does not hold**"),
         *("| 1.7 times", "Doe20, figure 2", "speed-up, relative to 1 thread"),
-        *("No more is tried.", "3 (indicative)", "xfbench study run mine --size laptop"),
+        *(
+            "Other threads are not measured.",
+            "3 (indicative)",
+            "xfbench study run mine --size laptop",
+        ),
     ):
         assert words in text, words
 
@@ -79,7 +83,7 @@ def test_published_range_is_drawn_as_two_ends(make_thread_answer):
 
 
 def test_published_value_is_a_mark_at_its_axis_position(make_thread_answer):
-    """It is a mark of its own, and no line goes through it."""
+    """A published value is a separate mark and not a point of a line."""
     mark_at_eight, range_at_eight = (
         make_published(about={"threads": 8}, **value_fields)
         for value_fields in ({"value": 3.0}, RANGE)
