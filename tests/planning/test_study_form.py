@@ -1,4 +1,4 @@
-"""A study's file: what it may say, and that every slip is told before anything is run."""
+"""Tests of study files: their settings, and errors reported before a launch."""
 
 import pytest
 
@@ -24,16 +24,16 @@ over = "threads"
 
 
 @pytest.fixture
-def written(tmp_path):
-    """A function that writes FILE with something changed, and loads it."""
+def load_changed_study(tmp_path):
+    """Return a function that replaces text in FILE, writes the file and loads it."""
 
-    def write(old="", new="", name="mine"):
+    def load_changed(old="", new="", name="mine"):
         assert old in FILE
         file = tmp_path / f"{name}.toml"
         file.write_text(FILE.replace(old, new))
         return experiment.load(str(file))
 
-    return write
+    return load_changed
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -49,7 +49,7 @@ def test_built_in_study_states_question_method_and_sizes(name):
 
 
 @pytest.mark.parametrize(
-    "name",  # data-format prepares its sets
+    "name",  # data-format prepares data sets
     [pytest.param(n, marks=pytest.mark.deep if n == "data-format" else ()) for n in BUILT_IN],
 )
 @pytest.mark.parametrize("size", SIZES)
@@ -57,10 +57,10 @@ def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeyp
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
     study = experiment.load(name)
     if size not in study.sizes:
-        pytest.skip("it has no such size")
-    found = running.prepare(study, size, running.Choices(media={}))
-    assert found.plan.requests or found.skipped_cells or found.searches
-    for cell, reason in found.skipped_cells:
+        pytest.skip("the study has no such size")
+    study_plan = running.prepare(study, size, running.Choices(media={}))
+    assert study_plan.plan.requests or study_plan.skipped_cells or study_plan.searches
+    for cell, reason in study_plan.skipped_cells:
         assert "processors" in reason and cell.ranks * cell.threads > 1
 
 
@@ -86,9 +86,9 @@ def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeyp
         ("[[analysis]]", '[prepared]\nformat = ["zip"]\n[[analysis]]', "prepared.format"),
     ],
 )
-def test_invalid_study_file_is_reported_in_one_line(written, old, new, words):
+def test_invalid_study_file_is_reported_in_one_line(load_changed_study, old, new, words):
     with pytest.raises(UsageError) as caught:
-        written(old, new)
+        load_changed_study(old, new)
     assert words in str(caught.value) and "mine.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -108,21 +108,23 @@ def test_invalid_study_file_is_reported_in_one_line(written, old, new, words):
         ),
     ],
 )
-def test_unknown_analysis_setting_is_reported_before_a_run(written, old, new, words):
+def test_unknown_analysis_setting_is_reported_before_a_run(load_changed_study, old, new, words):
     with pytest.raises(UsageError) as caught:
-        answer.check_analyses(written(old, new))
+        answer.check_analyses(load_changed_study(old, new))
     assert words in str(caught.value)
 
 
-def test_missing_size_is_reported_with_the_available_sizes(written):
+def test_missing_size_is_reported_with_the_available_sizes(load_changed_study):
     with pytest.raises(UsageError, match=r"mine has no size paper: it has smoke"):
-        running.prepare(written(), "paper", running.Choices())
+        running.prepare(load_changed_study(), "paper", running.Choices())
 
 
-def test_user_study_overrides_a_built_in_study_of_the_same_name(written, tmp_path, monkeypatch):
+def test_user_study_overrides_a_built_in_study_of_the_same_name(
+    load_changed_study, tmp_path, monkeypatch
+):
     monkeypatch.setenv("XFBENCH_STUDIES", str(tmp_path))
-    written()
-    written('name = "mine"', 'name = "kernels"', name="kernels")
+    load_changed_study()
+    load_changed_study('name = "mine"', 'name = "kernels"', name="kernels")
     assert experiment.load("mine").title == "t"
     assert experiment.load("kernels").title == "t"
     monkeypatch.setenv("XFBENCH_STUDIES", "")
@@ -136,25 +138,31 @@ def test_user_study_overrides_a_built_in_study_of_the_same_name(written, tmp_pat
 def test_threads_powers_are_powers_of_two_and_the_core_count(monkeypatch):
     monkeypatch.setattr("xfbench.planning.experiment.machine.usable_cores", lambda: 12)
     settings = {"framework": ["reference"], "workload": ["lenet"], "threads": "powers"}
-    found = experiment.cells([experiment.matrix(**settings)])
-    assert [cell.threads for cell, _ in found] == [1, 2, 4, 8, 12]
+    cell_protocols = experiment.cells([experiment.matrix(**settings)])
+    assert [cell.threads for cell, _ in cell_protocols] == [1, 2, 4, 8, 12]
 
 
 def test_ranks_per_node_sets_the_number_of_nodes():
     settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [64]}
     settings |= {"ranks": [2, 3, 4], "ranks_per_node": 2, "scaling": "weak", "launcher": "mpi"}
-    found = experiment.cells([experiment.matrix(**settings)])
-    assert [(cell.ranks, cell.nodes) for cell, _ in found] == [(2, 1), (4, 2)]
+    cell_protocols = experiment.cells([experiment.matrix(**settings)])
+    assert [(cell.ranks, cell.nodes) for cell, _ in cell_protocols] == [(2, 1), (4, 2)]
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_published_figures_match_the_sources_and_analyses(name):
     study = experiment.load(name)
-    quoted = answer.published_figures(study)
-    said = published.findings(name)
-    assert said and {one.citation.key for one in said} == set(study.sources)
+    figures = answer.published_figures(study)
+    published_findings = published.findings(name)
+    assert published_findings and {finding.citation.key for finding in published_findings} == set(
+        study.sources
+    )
     units = {"efficiency": "%", "spread": "%", "ratio": "times", "out_of_memory": "images"}
     for analysis in study.analysis:
         unit = units.get(analysis.name) or answer.analyses.find_quantity(analysis).unit
-        drawn = [f for _, f in quoted if f.quantity.startswith(analysis.beside) and f.unit == unit]
-        assert drawn or not analysis.beside
+        matching_figures = [
+            figure
+            for _, figure in figures
+            if figure.quantity.startswith(analysis.beside) and figure.unit == unit
+        ]
+        assert matching_figures or not analysis.beside

@@ -1,4 +1,7 @@
-"""Records of one machine and one software, as if somebody had run a study."""
+"""Fixtures that make studies, their records and their answers.
+
+All records have the same machine and software.
+"""
 
 import pytest
 
@@ -12,18 +15,18 @@ from xfbench.studies import answer
 
 
 @pytest.fixture
-def study():
-    """A function that makes a study of one matrix and one analysis."""
+def make_study():
+    """Return a function that makes a study with one matrix and one analysis."""
 
     def make(analysis, matrix=None, **fields):
-        own = {"framework": ["reference"], "workload": ["lenet"], "batch_size": [4]}
-        own |= {"steps": 3, "warmup": 1, "data": ["synthetic"], **(matrix or {})}
+        settings = {"framework": ["reference"], "workload": ["lenet"], "batch_size": [4]}
+        settings |= {"steps": 3, "warmup": 1, "data": ["synthetic"], **(matrix or {})}
         return experiment.Experiment.model_validate(
             {
                 "name": "mine",
                 "title": "t",
                 "question": "q?",
-                "matrix": [own],
+                "matrix": [settings],
                 "analysis": [analysis],
                 **fields,
             }
@@ -33,53 +36,59 @@ def study():
 
 
 @pytest.fixture
-def launched(record):
-    """A function that makes launches of one cell with these seconds per step."""
+def make_launches(record):
+    """Return a function that makes one launch of a cell for each given step time in seconds."""
 
     def make(*seconds, fields=None, **request):
-        own = {"software": SOFTWARE, "machine": describe(), **(fields or {})}
+        record_fields = {"software": SOFTWARE, "machine": describe(), **(fields or {})}
         return [
-            record(steps=(one,) * 3, launch=number, fields=own, **request)
-            for number, one in enumerate(seconds, 1)
+            record(steps=(step_s,) * 3, launch=number, fields=record_fields, **request)
+            for number, step_s in enumerate(seconds, 1)
         ]
 
     return make
 
 
 @pytest.fixture
-def trained(record, cell):
-    """A function that makes a launch with these test losses and accuracies, epoch by epoch."""
+def make_training(record, cell):
+    """Return a function that makes a launch with the given test loss in each epoch."""
 
     def make(losses, seconds=1.0, launch=1, accuracy=0.9, step=0.1, **request):
         epochs = tuple(
-            Epoch(epoch=n, seconds=seconds, train_loss=loss, test_loss=loss, test_accuracy=accuracy)
-            for n, loss in enumerate(losses, 1)
+            Epoch(
+                epoch=number,
+                seconds=seconds,
+                train_loss=loss,
+                test_loss=loss,
+                test_accuracy=accuracy,
+            )
+            for number, loss in enumerate(losses, 1)
         )
-        own = {"software": SOFTWARE, "machine": describe(), "learning": epochs}
-        asked = {"steps": None, "epochs": len(losses), "data": "digits", **request}
-        own["request"] = cell(**asked).request(launch)
-        own["cell"] = digests.of_json(own["request"].cell_fields())
-        return record(steps=(step,) * 3, fields=own)
+        record_fields = {"software": SOFTWARE, "machine": describe(), "learning": epochs}
+        request_fields = {"steps": None, "epochs": len(losses), "data": "digits", **request}
+        record_fields["request"] = cell(**request_fields).request(launch)
+        record_fields["cell"] = digests.of_json(record_fields["request"].cell_fields())
+        return record(steps=(step,) * 3, fields=record_fields)
 
     return make
 
 
 @pytest.fixture
-def answered():
-    """A function: a study's answer over records."""
+def make_answer():
+    """Return a function that answers a study from records."""
 
-    def of(made, records, certificates: dict[str, Certificate | str] | None = None):
-        return answer.answer_study(made, "laptop", records, certificates or {})
+    def make(study, records, certificates: dict[str, Certificate | str] | None = None):
+        return answer.answer_study(study, "laptop", records, certificates or {})
 
-    return of
+    return make
 
 
 @pytest.fixture
-def found(answered):
-    """A function: the one finding of a study over records."""
+def make_finding(make_answer):
+    """Return a function that returns the only finding of a study from records."""
 
-    def of(made, records, certificates: dict[str, Certificate | str] | None = None):
-        [finding] = answered(made, records, certificates).findings
+    def make(study, records, certificates: dict[str, Certificate | str] | None = None):
+        [finding] = make_answer(study, records, certificates).findings
         return finding
 
-    return of
+    return make

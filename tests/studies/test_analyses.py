@@ -1,4 +1,4 @@
-"""What analyses make of records whose answer is known, and verdicts on claims about it."""
+"""Tests of analyses and claim verdicts on records whose answer is known."""
 
 import random
 
@@ -12,31 +12,39 @@ from xfbench.studies import answer, cells
 FAST, SLOW = (0.1, 0.101, 0.099), (0.2, 0.202, 0.198)
 
 
-def claimed(**claim):
-    return [{"source": "X", "text": "so it is", **claim}]
+def make_claims(**claim):
+    return [{"source": "X", "text": "a claim", **claim}]
 
 
-def by_threads(launched, one=SLOW, two=FAST, **request):
-    return [*launched(*one, threads=1, **request), *launched(*two, threads=2, **request)]
+def make_thread_launches(make_launches, one_thread=SLOW, two_threads=FAST, **request):
+    return [
+        *make_launches(*one_thread, threads=1, **request),
+        *make_launches(*two_threads, threads=2, **request),
+    ]
 
 
-def test_best_of_names_a_certain_best_value(study, launched, found):
-    made = study({"name": "best_of", "over": "threads"})
-    finding = found(made, by_threads(launched))
+def test_best_of_names_a_certain_best_value(make_study, make_launches, make_finding):
+    study = make_study({"name": "best_of", "over": "threads"})
+    finding = make_finding(study, make_thread_launches(make_launches))
     assert finding.sentence == "Of threads 1 and 2, 2 threads is best."
     assert [value.note for value in finding.values] == ["rank 2", "rank 1"]
     assert [value.x for value in finding.values] == [1.0, 2.0]
 
 
-def test_indistinguishable_values_share_the_best_rank(study, launched, found):
-    made = study({"name": "best_of", "over": "threads"})
-    finding = found(made, by_threads(launched, one=(0.1, 0.11, 0.12), two=(0.12, 0.1, 0.11)))
+def test_indistinguishable_values_share_the_best_rank(make_study, make_launches, make_finding):
+    study = make_study({"name": "best_of", "over": "threads"})
+    finding = make_finding(
+        study,
+        make_thread_launches(
+            make_launches, one_thread=(0.1, 0.11, 0.12), two_threads=(0.12, 0.1, 0.11)
+        ),
+    )
     assert "several cannot be told from the best" in finding.sentence
     assert {value.note for value in finding.values} == {"rank 1–2"}
 
 
 @pytest.mark.parametrize(
-    ("best", "one", "two", "verdict"),
+    ("best", "one_thread", "two_threads", "verdict"),
     [
         (2, SLOW, FAST, "holds"),
         (1, SLOW, FAST, "does not hold"),
@@ -44,22 +52,26 @@ def test_indistinguishable_values_share_the_best_rank(study, launched, found):
         (64, SLOW, FAST, "cannot be told"),
     ],
 )
-def test_best_claim_gets_a_verdict(study, launched, found, best, one, two, verdict):
-    made = study({"name": "best_of", "over": "threads", "claim": claimed(best=best)})
-    [judged] = found(made, by_threads(launched, one, two)).judged
-    assert judged.verdict == verdict
-    assert ("was not tried here" in judged.why) == (best == 64)
+def test_best_claim_gets_a_verdict(
+    make_study, make_launches, make_finding, best, one_thread, two_threads, verdict
+):
+    study = make_study({"name": "best_of", "over": "threads", "claim": make_claims(best=best)})
+    [judged_claim] = make_finding(
+        study, make_thread_launches(make_launches, one_thread, two_threads)
+    ).judged
+    assert judged_claim.verdict == verdict
+    assert ("was not tried here" in judged_claim.why) == (best == 64)
 
 
-def test_best_claim_may_refer_to_the_core_count(study, launched, found):
-    seen = describe().model_copy(update={"cores": 2})
-    made = study({"name": "best_of", "over": "threads", "claim": claimed(best="cores")})
-    records = by_threads(launched, fields={"machine": seen})
-    assert found(made, records).judged[0].verdict == "holds"
+def test_best_claim_may_refer_to_the_core_count(make_study, make_launches, make_finding):
+    machine = describe().model_copy(update={"cores": 2})
+    study = make_study({"name": "best_of", "over": "threads", "claim": make_claims(best="cores")})
+    records = make_thread_launches(make_launches, fields={"machine": machine})
+    assert make_finding(study, records).judged[0].verdict == "holds"
 
 
-def test_best_of_prefers_lower_memory(study, launched, found):
-    made = study({"name": "best_of", "over": "threads", "of": "peak_memory"})
+def test_best_of_prefers_lower_memory(make_study, make_launches, make_finding):
+    study = make_study({"name": "best_of", "over": "threads", "of": "peak_memory"})
     records = [
         record.model_copy(
             update={
@@ -68,25 +80,29 @@ def test_best_of_prefers_lower_memory(study, launched, found):
                 )
             }
         )
-        for number, record in enumerate(by_threads(launched))
+        for number, record in enumerate(make_thread_launches(make_launches))
     ]
-    assert "1 thread is best" in found(made, records).sentence
+    assert "1 thread is best" in make_finding(study, records).sentence
 
 
 @pytest.mark.parametrize(("against", "expected"), [("least", {2: 2.0}), ("best", {2: 2.0})])
-def test_ratio_of_peak_memory_uses_the_chosen_baseline(study, launched, found, against, expected):
-    made = study({"name": "ratio", "over": "threads", "against": against, "of": "peak_memory"})
+def test_ratio_of_peak_memory_uses_the_chosen_baseline(
+    make_study, make_launches, make_finding, against, expected
+):
+    study = make_study(
+        {"name": "ratio", "over": "threads", "against": against, "of": "peak_memory"}
+    )
     records = [
-        one.model_copy(
+        record.model_copy(
             update={
-                "measurement": one.measurement.model_copy(
-                    update={"peak_rss_bytes": 10**8 * one.request.threads}
+                "measurement": record.measurement.model_copy(
+                    update={"peak_rss_bytes": 10**8 * record.request.threads}
                 )
             }
         )
-        for one in by_threads(launched)
+        for record in make_thread_launches(make_launches)
     ]
-    values = found(made, records).values
+    values = make_finding(study, records).values
     assert {v.x: v.interval.value for v in values} == pytest.approx(expected)
 
 
@@ -94,24 +110,24 @@ def test_ratio_of_peak_memory_uses_the_chosen_baseline(study, launched, found, a
     ("against", "expected"),
     [("least", {2: 2.0}), ("previous", {2: 2.0}), (2, {1: 0.5}), ("best", {1: 2.0})],
 )
-def test_ratio_uses_the_chosen_baseline(study, launched, found, against, expected):
-    made = study({"name": "ratio", "over": "threads", "against": against})
-    finding = found(made, by_threads(launched))
+def test_ratio_uses_the_chosen_baseline(make_study, make_launches, make_finding, against, expected):
+    study = make_study({"name": "ratio", "over": "threads", "against": against})
+    finding = make_finding(study, make_thread_launches(make_launches))
     assert {v.x: v.interval.value for v in finding.values} == pytest.approx(expected, rel=1e-6)
 
 
-def test_ratio_to_previous_uses_the_preceding_value(study, launched, found):
-    made = study({"name": "ratio", "over": "threads", "against": "previous"})
-    records = [*by_threads(launched), *launched(0.05, 0.051, 0.049, threads=4)]
-    values = {value.x: value for value in found(made, records).values}
+def test_ratio_to_previous_uses_the_preceding_value(make_study, make_launches, make_finding):
+    study = make_study({"name": "ratio", "over": "threads", "against": "previous"})
+    records = [*make_thread_launches(make_launches), *make_launches(0.05, 0.051, 0.049, threads=4)]
+    values = {value.x: value for value in make_finding(study, records).values}
     assert values[4].interval.value == pytest.approx(2.0, rel=0.01)
     assert values[4].note == "against 2 threads"
 
 
-def test_each_framework_may_have_its_own_baseline(study, launched, found):
+def test_each_framework_may_have_its_own_baseline(make_study, make_launches, make_finding):
     against = {"reference": 2}
-    made = study({"name": "ratio", "over": "threads", "against": against})
-    [value] = found(made, by_threads(launched)).values
+    study = make_study({"name": "ratio", "over": "threads", "against": against})
+    [value] = make_finding(study, make_thread_launches(make_launches)).values
     assert value.x == 1 and value.interval.value == pytest.approx(0.5, rel=0.01)
 
 
@@ -127,93 +143,112 @@ def test_each_framework_may_have_its_own_baseline(study, launched, found):
         ({"low": 1.9, "where": {"threads": 2}}, "holds"),
     ],
 )
-def test_bounds_claim_gets_a_verdict(study, launched, found, claim, verdict):
-    made = study({"name": "ratio", "over": "threads", "claim": claimed(**claim)})
-    records = by_threads(launched, SLOW, (0.1, 0.102, 0.0985))
-    [judged] = found(made, records).judged
-    assert judged.verdict == verdict
+def test_bounds_claim_gets_a_verdict(make_study, make_launches, make_finding, claim, verdict):
+    study = make_study({"name": "ratio", "over": "threads", "claim": make_claims(**claim)})
+    records = make_thread_launches(make_launches, SLOW, (0.1, 0.102, 0.0985))
+    [judged_claim] = make_finding(study, records).judged
+    assert judged_claim.verdict == verdict
 
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize(("name", "claim"), [("ratio", {"low": 1.0}), ("best_of", {"best": 1})])
-def test_claim_needs_at_least_3_launches(study, launched, found, name, claim, count):
-    made = study({"name": name, "over": "threads", "claim": claimed(**claim)})
-    [judged] = found(made, by_threads(launched, SLOW[:count], FAST[:count])).judged
-    assert judged.verdict == "cannot be told"
+def test_claim_needs_at_least_3_launches(
+    make_study, make_launches, make_finding, name, claim, count
+):
+    study = make_study({"name": name, "over": "threads", "claim": make_claims(**claim)})
+    [judged_claim] = make_finding(
+        study, make_thread_launches(make_launches, SLOW[:count], FAST[:count])
+    ).judged
+    assert judged_claim.verdict == "cannot be told"
 
 
-def test_counterexample_refutes_a_claim_about_all_cells(study, launched, found):
-    made = study(
-        {"name": "ratio", "over": "threads", "claim": claimed(low=1.0)},
+def test_counterexample_refutes_a_claim_about_all_cells(make_study, make_launches, make_finding):
+    study = make_study(
+        {"name": "ratio", "over": "threads", "claim": make_claims(low=1.0)},
         matrix={"workload": ["lenet", "convnet"]},
     )
     records = [
-        *by_threads(launched),
-        *by_threads(launched, FAST, SLOW, workload="convnet"),
+        *make_thread_launches(make_launches),
+        *make_thread_launches(make_launches, FAST, SLOW, workload="convnet"),
     ]
-    [judged] = found(made, records).judged
-    assert judged.verdict == "does not hold"
-    assert "1 of 2 so, 1 of 2 otherwise" in judged.why
-    assert "convnet" in judged.why
+    [judged_claim] = make_finding(study, records).judged
+    assert judged_claim.verdict == "does not hold"
+    assert "1 of 2 so, 1 of 2 otherwise" in judged_claim.why
+    assert "convnet" in judged_claim.why
 
 
-def test_unverified_frameworks_are_not_compared(study, launched, found):
-    made = study(
+def test_unverified_frameworks_are_not_compared(make_study, make_launches, make_finding):
+    study = make_study(
         {"name": "ratio", "over": "framework", "against": "best"},
         matrix={"framework": ["torch", "reference"]},
     )
-    proof = certified(launched(0.1)[0])
-    records = [*launched(*FAST), *launched(*SLOW, framework="torch", kernel="onednn")]
-    [value] = found(made, records, {proof.id: proof}).values
+    certificate = certified(make_launches(0.1)[0])
+    records = [*make_launches(*FAST), *make_launches(*SLOW, framework="torch", kernel="onednn")]
+    [value] = make_finding(study, records, {certificate.id: certificate}).values
     assert value.interval is None
     assert "certificate" in value.reason
 
 
 @pytest.mark.parametrize("slowest", ["torch", "reference", "mxnet"])
-def test_unverified_framework_does_not_block_other_comparisons(study, launched, found, slowest):
-    names = {"torch": "onednn", "reference": "numpy", "mxnet": "onednn"}
-    records, proofs = [], {}
-    for name, kernel in names.items():
-        own = {"framework": name, "kernel": kernel}
-        proof = certified(launched(0.1, **own)[0])
-        fields = {} if name == slowest else {"certificate": proof.id}
-        proofs |= {} if name == slowest else {proof.id: proof}
-        speeds = FAST if name == slowest else SLOW
-        factor = {"torch": 1.0, "reference": 1.5, "mxnet": 1.2}[name]
-        records += launched(*(one * factor for one in speeds), fields=fields, **own)
-    matrix = {"framework": list(names)}
-    best = found(study({"name": "best_of", "over": "framework"}, matrix), records, proofs)
-    assert {value.at for value in best.values if value.reason} == {slowest}
+def test_unverified_framework_does_not_block_other_comparisons(
+    make_study, make_launches, make_finding, slowest
+):
+    kernels = {"torch": "onednn", "reference": "numpy", "mxnet": "onednn"}
+    records, certificates = [], {}
+    for framework, kernel in kernels.items():
+        request_fields = {"framework": framework, "kernel": kernel}
+        certificate = certified(make_launches(0.1, **request_fields)[0])
+        fields = {} if framework == slowest else {"certificate": certificate.id}
+        certificates |= {} if framework == slowest else {certificate.id: certificate}
+        step_times_s = FAST if framework == slowest else SLOW
+        factor = {"torch": 1.0, "reference": 1.5, "mxnet": 1.2}[framework]
+        records += make_launches(
+            *(step_s * factor for step_s in step_times_s), fields=fields, **request_fields
+        )
+    matrix = {"framework": list(kernels)}
+    best_finding = make_finding(
+        make_study({"name": "best_of", "over": "framework"}, matrix), records, certificates
+    )
+    assert {value.at for value in best_finding.values if value.reason} == {slowest}
     fastest = "mxnet" if slowest == "torch" else "torch"
-    assert f"{fastest} is best" in best.sentence
-    ratio = {"name": "ratio", "over": "framework", "against": "best"}
-    times = {one.at: one for one in found(study(ratio, matrix), records, proofs).values}
-    assert times[slowest].interval is None and fastest not in times
-    assert [one.interval.value > 1 for name, one in times.items() if name != slowest] == [True]
+    assert f"{fastest} is best" in best_finding.sentence
+    ratio_analysis = {"name": "ratio", "over": "framework", "against": "best"}
+    ratios = {
+        value.at: value
+        for value in make_finding(make_study(ratio_analysis, matrix), records, certificates).values
+    }
+    assert ratios[slowest].interval is None and fastest not in ratios
+    assert [
+        value.interval.value > 1 for framework, value in ratios.items() if framework != slowest
+    ] == [True]
 
 
-def test_efficiency_is_relative_to_the_fewest_ranks(study, launched, found):
+def test_efficiency_is_relative_to_the_fewest_ranks(make_study, make_launches, make_finding):
     sizes = {"global_batch_size": 8, "batch_size_per_rank": 4, "scaling": "weak"}
-    made = study(
-        {"name": "efficiency", "plot": "lines", "claim": claimed(low=0.7, where={"ranks": 2})},
+    study = make_study(
+        {"name": "efficiency", "plot": "lines", "claim": make_claims(low=0.7, where={"ranks": 2})},
         matrix={"framework": ["torch"], "ranks": [1, 2], "scaling": "weak"},
     )
-    torch = {"framework": "torch", "kernel": "onednn"}
-    proven = []
+    torch_fields = {"framework": "torch", "kernel": "onednn"}
+    certificates = []
     for settings in ({"scaling": "weak"}, {"ranks": 2, "strategy": "ddp", **sizes}):
-        [one] = launched(0.1, **torch, **settings)
-        proven.append(certified(one))
+        [launch] = make_launches(0.1, **torch_fields, **settings)
+        certificates.append(certified(launch))
     records = [
-        *launched(*FAST, **torch, scaling="weak", fields={"certificate": proven[0].id}),
-        *launched(
-            *(1.25 * one for one in FAST),
-            **(torch | sizes),
+        *make_launches(
+            *FAST, **torch_fields, scaling="weak", fields={"certificate": certificates[0].id}
+        ),
+        *make_launches(
+            *(1.25 * step_s for step_s in FAST),
+            **(torch_fields | sizes),
             ranks=2,
             strategy="ddp",
-            fields={"certificate": proven[1].id},
+            fields={"certificate": certificates[1].id},
         ),
     ]
-    finding = found(made, records, {one.id: one for one in proven})
+    finding = make_finding(
+        study, records, {certificate.id: certificate for certificate in certificates}
+    )
     [value] = finding.values
     assert value.reason is None
     assert value.interval.value == pytest.approx(0.8, rel=0.01)
@@ -222,21 +257,26 @@ def test_efficiency_is_relative_to_the_fewest_ranks(study, launched, found):
     assert "On 2 ranks efficiency is 80.0%" in finding.sentence
 
 
-def test_spread_is_the_variation_between_launches(study, launched, found):
-    noise = random.Random(0)
-    seconds = [0.1 * noise.lognormvariate(0, 0.05) for _ in range(40)]
-    made = study({"name": "spread", "claim": claimed(low=0.001, high=0.2)})
-    finding = found(made, launched(*seconds))
+def test_spread_is_the_variation_between_launches(make_study, make_launches, make_finding):
+    generator = random.Random(0)
+    seconds = [0.1 * generator.lognormvariate(0, 0.05) for _ in range(40)]
+    study = make_study({"name": "spread", "claim": make_claims(low=0.001, high=0.2)})
+    finding = make_finding(study, make_launches(*seconds))
     [value] = finding.values
     assert value.interval.low < 0.05 < value.interval.high
     assert finding.unit == "%" and finding.judged[0].verdict == "holds"
-    [alone] = found(made, launched(0.1)).values
-    assert alone.interval is None and "two launches" in alone.reason
+    [single_launch] = make_finding(study, make_launches(0.1)).values
+    assert single_launch.interval is None and "two launches" in single_launch.reason
 
 
-def test_accuracy_is_compared_per_seed(study, trained, found):
-    made = study(
-        {"name": "ratio", "of": "test_accuracy", "over": "batch_size", "claim": claimed(high=1.0)},
+def test_accuracy_is_compared_per_seed(make_study, make_training, make_finding):
+    study = make_study(
+        {
+            "name": "ratio",
+            "of": "test_accuracy",
+            "over": "batch_size",
+            "claim": make_claims(high=1.0),
+        },
         matrix={
             "batch_size": [4, 8],
             "epochs": 1,
@@ -249,9 +289,10 @@ def test_accuracy_is_compared_per_seed(study, trained, found):
     for seed, accuracy in enumerate((0.9, 0.8, 0.7)):
         for size, share in ((4, 1.0), (8, 0.98 + 0.001 * seed)):
             sizes = {"global_batch_size": size, "batch_size_per_rank": size}
-            records.append(trained([1.0], accuracy=accuracy * share, seed=seed, **sizes))
-    one, other = records[::2], records[1::2]
-    finding = found(made, [*one, *other[::-1]])  # in whatever order they were had
+            records.append(make_training([1.0], accuracy=accuracy * share, seed=seed, **sizes))
+    small_batches, large_batches = records[::2], records[1::2]
+    # The order of the records must not matter.
+    finding = make_finding(study, [*small_batches, *large_batches[::-1]])
     [value] = finding.values
     assert value.interval.value == pytest.approx(0.981, rel=1e-3)
     assert value.interval.low > 0.97
@@ -259,73 +300,83 @@ def test_accuracy_is_compared_per_seed(study, trained, found):
     assert finding.judged[0].verdict == "holds"
 
 
-def test_records_outside_the_study_are_ignored(study, launched, found):
-    made = study({"name": "values"}, matrix={"threads": [1], "kernel": ["default"]})
-    own = launched(*FAST)
-    others = [
-        *launched(*SLOW, threads=2),
-        *launched(*SLOW, warmup=2),
-        *launched(*SLOW, seed=1),
-        *launched(*SLOW, workload="convnet"),
-        *launched(*SLOW, checkpoints=1),
-        *launched(*SLOW, fields={"source": "imported"}),
+def test_records_outside_the_study_are_ignored(make_study, make_launches, make_finding):
+    study = make_study({"name": "values"}, matrix={"threads": [1], "kernel": ["default"]})
+    study_records = make_launches(*FAST)
+    outside_records = [
+        *make_launches(*SLOW, threads=2),
+        *make_launches(*SLOW, warmup=2),
+        *make_launches(*SLOW, seed=1),
+        *make_launches(*SLOW, workload="convnet"),
+        *make_launches(*SLOW, checkpoints=1),
+        *make_launches(*SLOW, fields={"source": "imported"}),
     ]
-    said = answer.answer_study(made, "laptop", [*own, *others], {})
-    assert said.launches == 3
-    assert len(said.findings[0].values) == 1
+    study_answer = answer.answer_study(study, "laptop", [*study_records, *outside_records], {})
+    assert study_answer.launches == 3
+    assert len(study_answer.findings[0].values) == 1
 
 
-def test_fullest_size_is_inferred_from_the_records(study, launched):
-    own = {"framework": ["reference"], "workload": ["lenet"], "batch_size": [4], "steps": 3}
-    own |= {"warmup": 1, "data": ["synthetic"]}
-    sizes = [{**own, "size": "smoke", "threads": [1]}, {**own, "size": "laptop", "threads": [1, 2]}]
-    made = study({"name": "values"}).model_copy(
-        update={"matrix": [experiment.matrix(**one) for one in sizes]}
+def test_fullest_size_is_inferred_from_the_records(make_study, make_launches):
+    shared_settings = {
+        "framework": ["reference"],
+        "workload": ["lenet"],
+        "batch_size": [4],
+        "steps": 3,
+    }
+    shared_settings |= {"warmup": 1, "data": ["synthetic"]}
+    matrices = [
+        {**shared_settings, "size": "smoke", "threads": [1]},
+        {**shared_settings, "size": "laptop", "threads": [1, 2]},
+    ]
+    study = make_study({"name": "values"}).model_copy(
+        update={"matrix": [experiment.matrix(**matrix) for matrix in matrices]}
     )
-    assert cells.most_measured_size(made, launched(*FAST)) == "smoke"
-    assert cells.most_measured_size(made, by_threads(launched)) == "laptop"
-    assert cells.most_measured_size(made, launched(*FAST, threads=4)) is None
+    assert cells.most_measured_size(study, make_launches(*FAST)) == "smoke"
+    assert cells.most_measured_size(study, make_thread_launches(make_launches)) == "laptop"
+    assert cells.most_measured_size(study, make_launches(*FAST, threads=4)) is None
 
 
-def test_cell_without_a_result_is_listed_with_its_reason(study, launched, record):
-    made = study({"name": "values"}, matrix={"threads": [1, 2]})
+def test_cell_without_a_result_is_listed_with_its_reason(make_study, make_launches, record):
+    study = make_study({"name": "values"}, matrix={"threads": [1, 2]})
     from xfbench.model.record import Record
 
-    asked = record(threads=2).request
+    request = record(threads=2).request
     refused = Record.make(
-        status="unsupported", reason="it has no such thing", request=asked, workload=None
+        status="unsupported", reason="it has one thread", request=request, workload=None
     )
-    said = answer.answer_study(made, "laptop", [*launched(*FAST), refused], {})
-    assert [reason for _, reason in said.missing] == ["unsupported: it has no such thing"]
+    study_answer = answer.answer_study(study, "laptop", [*make_launches(*FAST), refused], {})
+    assert [reason for _, reason in study_answer.missing] == ["unsupported: it has one thread"]
 
 
-def test_failed_launch_is_listed_in_the_limits(study, launched):
-    made = study({"name": "values"})
-    [failed] = launched(0.1, fields={"status": "crashed", "reason": "signal 9"})
-    said = answer.answer_study(made, "laptop", [*launched(*FAST), failed], {})
-    assert said.missing == () and said.launches == 3
-    assert "A launch does not count: lenet · reference: crashed: signal 9." in said.limits
+def test_failed_launch_is_listed_in_the_limits(make_study, make_launches):
+    study = make_study({"name": "values"})
+    [failed] = make_launches(0.1, fields={"status": "crashed", "reason": "signal 9"})
+    study_answer = answer.answer_study(study, "laptop", [*make_launches(*FAST), failed], {})
+    assert study_answer.missing == () and study_answer.launches == 3
+    assert "A launch does not count: lenet · reference: crashed: signal 9." in study_answer.limits
 
 
-def test_limits_mention_few_launches_and_a_small_size(study, launched):
-    made = study({"name": "values"}, limits=["This is not tried."])
-    said = answer.answer_study(made, "laptop", launched(*FAST[:2]), {})
-    assert said.limits[0] == "This is not tried."
-    assert any("2 launches alone: a smoke test" in one for one in said.limits)
-    assert any("laptop, not what was published" in one for one in said.limits)
+def test_limits_mention_few_launches_and_a_small_size(make_study, make_launches):
+    study = make_study({"name": "values"}, limits=["Larger batches are not measured."])
+    study_answer = answer.answer_study(study, "laptop", make_launches(*FAST[:2]), {})
+    assert study_answer.limits[0] == "Larger batches are not measured."
+    assert any("2 launches alone: a smoke test" in limit for limit in study_answer.limits)
+    assert any("laptop, not what was published" in limit for limit in study_answer.limits)
 
 
-def test_only_intervals_on_one_side_of_one_are_certainly_there(study, launched, found):
-    """Of three ratios one is surely above 1, one surely below, and one may be either."""
-    made = study(
+def test_ratio_is_certain_if_its_interval_excludes_one(make_study, make_launches, make_finding):
+    """One of three ratios is above 1, one is below 1, and one interval includes 1."""
+    study = make_study(
         {"name": "ratio", "over": "threads"}, matrix={"workload": ["lenet", "convnet", "alexnet"]}
     )
     records = [
-        *by_threads(launched, SLOW, FAST),
-        *by_threads(launched, FAST, SLOW, workload="convnet"),
-        *by_threads(launched, (0.1, 0.11, 0.12), (0.12, 0.1, 0.108), workload="alexnet"),
+        *make_thread_launches(make_launches, SLOW, FAST),
+        *make_thread_launches(make_launches, FAST, SLOW, workload="convnet"),
+        *make_thread_launches(
+            make_launches, (0.1, 0.11, 0.12), (0.12, 0.1, 0.108), workload="alexnet"
+        ),
     ]
-    sentence = found(made, records).sentence
+    sentence = make_finding(study, records).sentence
     assert sentence.endswith("of 3 comparisons 1 certainly above 1, 1 certainly below.")
 
 
@@ -338,26 +389,28 @@ def test_only_intervals_on_one_side_of_one_are_certainly_there(study, launched, 
         (5, None),
     ],
 )
-def test_it_is_said_how_few_launches_figures_rest_on(study, launched, answered, count, words):
-    limits = answered(study({"name": "values"}), launched(*[0.1] * count)).limits
+def test_limits_state_how_few_launches_the_figures_have(
+    make_study, make_launches, make_answer, count, words
+):
+    limits = make_answer(make_study({"name": "values"}), make_launches(*[0.1] * count)).limits
     assert [line for line in limits if line.startswith("Some figures")] == (
         [words] if words else []
     )
 
 
-@pytest.mark.parametrize(("threads", "crowded"), [(4, 0), (5, 1)])
+@pytest.mark.parametrize(("threads", "oversubscribed"), [(4, 0), (5, 1)])
 def test_launches_beyond_the_processors_are_oversubscribed(
-    study, launched, answered, threads, crowded
+    make_study, make_launches, make_answer, threads, oversubscribed
 ):
-    """Four ranks on two nodes have two each: of eight processors, four for a rank."""
+    """Four ranks on two nodes with eight processors each leave four processors for a rank."""
     nodes = {"ranks": 4, "nodes": 2, "scaling": "weak"}
-    made = study(
+    study = make_study(
         {"name": "values"},
-        {"framework": ["torch"], **{k: [v] for k, v in nodes.items()}}
+        {"framework": ["torch"], **{name: [v] for name, v in nodes.items()}}
         | {"scaling": "weak", "launcher": "mpi", "threads": [threads]},
     )
     machine = describe().model_copy(update={"logical_cpus": 8})
-    records = launched(
+    records = make_launches(
         0.1,
         fields={"machine": machine},
         framework="torch",
@@ -368,15 +421,15 @@ def test_launches_beyond_the_processors_are_oversubscribed(
         global_batch_size=16,
         **nodes,
     )
-    found = answered(made, records)
-    assert found.launches == 1
-    assert found.oversubscribed == crowded
+    study_answer = make_answer(study, records)
+    assert study_answer.launches == 1
+    assert study_answer.oversubscribed == oversubscribed
 
 
-def test_the_days_of_a_study_are_its_first_and_last(study, launched, answered):
+def test_span_is_the_first_and_last_day_of_the_records(make_study, make_launches, make_answer):
     days = ("2026-03-02", "2026-01-05", "2026-02-03")
     records = [
-        one.model_copy(update={"created": f"{day}T00:00:00.000Z"})
-        for one, day in zip(launched(0.1, 0.1, 0.1), days, strict=True)
+        record.model_copy(update={"created": f"{day}T00:00:00.000Z"})
+        for record, day in zip(make_launches(0.1, 0.1, 0.1), days, strict=True)
     ]
-    assert answered(study({"name": "values"}), records).span == ("2026-01-05", "2026-03-02")
+    assert make_answer(make_study({"name": "values"}), records).span == ("2026-01-05", "2026-03-02")

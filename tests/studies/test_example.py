@@ -1,4 +1,4 @@
-"""The report in docs/example/ is what the records beside it say, and has a page of every study."""
+"""Tests that the report in docs/example/ matches its records and covers every study."""
 
 from pathlib import Path
 
@@ -9,21 +9,25 @@ from xfbench import cli
 from xfbench.planning import experiment
 
 FOLDER = Path(__file__).parents[2] / "docs" / "example"
-WRITTEN = (FOLDER / "report.html").read_text()
+REPORT_HTML = (FOLDER / "report.html").read_text()
 
 
 def test_example_report_matches_its_records(tmp_path):
-    """Where its words have changed: the commands in docs/studies.md, with this file as output."""
-    archive, results, made = FOLDER / "records.tar.gz", tmp_path / "results", tmp_path / "made.html"
-    for line in (
+    """If its text changed, rewrite report.html with the commands in docs/studies.md."""
+    archive, results, report = (
+        FOLDER / "records.tar.gz",
+        tmp_path / "results",
+        tmp_path / "report.html",
+    )
+    for arguments in (
         ["results", "import", str(archive), "--results", str(results)],
-        ["report", "--results", str(results), "--output", str(made)],
+        ["report", "--results", str(results), "--output", str(report)],
     ):
-        done = CliRunner().invoke(cli.app, line, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-    assert made.read_text() == WRITTEN
+        result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+    assert report.read_text() == REPORT_HTML
 
 
 @pytest.mark.parametrize("name", experiment.names())
 def test_example_report_has_a_page_of_every_study(name):
-    assert f'<section class="study" id="study-{name}"' in WRITTEN
+    assert f'<section class="study" id="study-{name}"' in REPORT_HTML

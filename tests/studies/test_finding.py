@@ -1,4 +1,4 @@
-"""Verdicts on claims whose bounds an interval just reaches."""
+"""Tests of verdicts on claims whose bounds equal an end of the interval."""
 
 import pytest
 
@@ -10,17 +10,17 @@ from xfbench.studies.finding import Value, judge_claims
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (1.0, 2.0, "holds"),  # just the interval itself
+        (1.0, 2.0, "holds"),  # the interval itself
         (1.01, 2.0, "cannot be told"),
         (1.0, 1.99, "cannot be told"),
-        (2.0, 3.0, "cannot be told"),  # the ends alone have a value in common
+        (2.0, 3.0, "cannot be told"),  # only an end is shared
         (0.0, 1.0, "cannot be told"),
         (2.01, 3.0, "does not hold"),
         (0.0, 0.99, "does not hold"),
     ],
 )
-def test_a_claims_bounds_belong_to_it(low, high, verdict):
+def test_claim_bounds_are_inclusive(low, high, verdict):
     value = Value("a", "", None, Interval(1.5, 1.0, 2.0, 5), {})
     claim = Claim(source="X", text="t", low=low, high=high)
-    [judged] = judge_claims([claim], [value], str)
-    assert judged.verdict == verdict
+    [judged_claim] = judge_claims([claim], [value], str)
+    assert judged_claim.verdict == verdict

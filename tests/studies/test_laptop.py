@@ -1,4 +1,4 @@
-"""The findings of studies in docs/laptop/ are what the records beside them say, today as then."""
+"""Tests that the study pages in docs/laptop/ match their records."""
 
 from pathlib import Path
 
@@ -17,15 +17,18 @@ def test_laptop_archives_exist():
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda archive: archive.name)
 def test_laptop_page_matches_its_records(archive, tmp_path):
-    """Where its words have changed: `xfbench study report NAME --size laptop --with NAME.tar.gz
-    --output NAME.md` in that folder.
+    """If the page's text changed, write it again in that folder.
+
+    Run `xfbench study report NAME --size laptop --with NAME.tar.gz --output NAME.md`.
     """
     name = archive.name.removesuffix(".tar.gz")
-    line = ["study", "report", name, "--size", "laptop", "--with", str(archive)]
-    line += ["--results", str(tmp_path / "none"), "--output", str(tmp_path / f"{name}.md")]
-    done = CliRunner().invoke(cli.app, line, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    made = sorted(tmp_path.iterdir())
-    assert [one.name for one in made] == sorted(p.name for p in FOLDER.glob(f"{name}*[dg]"))
-    for one in made:
-        assert one.read_text() == (FOLDER / one.name).read_text(), one.name
+    arguments = ["study", "report", name, "--size", "laptop", "--with", str(archive)]
+    arguments += ["--results", str(tmp_path / "none"), "--output", str(tmp_path / f"{name}.md")]
+    result = CliRunner().invoke(cli.app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    output_files = sorted(tmp_path.iterdir())
+    assert [file.name for file in output_files] == sorted(
+        path.name for path in FOLDER.glob(f"{name}*[dg]")
+    )
+    for file in output_files:
+        assert file.read_text() == (FOLDER / file.name).read_text(), file.name

@@ -1,4 +1,4 @@
-"""What went over links, against what ranks have to send at the least."""
+"""Tests of link traffic compared with the minimum that the ranks must send."""
 
 import pytest
 
@@ -10,10 +10,10 @@ NETWORK = {**link("network", "eth0", 3e6), "node": 0, "bits_per_second": 1e9}
 
 
 @pytest.fixture
-def exchanged(record):
-    """A function: launches whose links had these, with what else a communication says."""
+def make_link_launches(record):
+    """Return a function that makes a launch for each given list of links."""
 
-    def make(*launches, **told):
+    def make(*links_by_launch, **communication_fields):
         shared = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
         return [
             record(
@@ -26,33 +26,33 @@ def exchanged(record):
                         bytes_per_step=2_000_000,
                         exposed_seconds=(0.01,),
                         waiting_seconds=(0.01,),
-                        links=found,
-                        **told,
+                        links=links,
+                        **communication_fields,
                     )
                 },
             )
-            for number, found in enumerate(launches, 1)
+            for number, links in enumerate(links_by_launch, 1)
         ]
 
     return make
 
 
 @pytest.fixture
-def told(study, found):
-    """A function: the finding over these records."""
+def make_link_finding(make_study, make_finding):
+    """Return a function that returns the link finding of records."""
 
-    def of(records):
+    def make(records):
         matrix = {"ranks": [2], "scaling": "weak"}
-        return found(study({"name": "links"}, matrix), records)
+        return make_finding(make_study({"name": "links"}, matrix), records)
 
-    return of
+    return make
 
 
-def test_link_table_shows_traffic_per_epoch_and_its_ratio(exchanged, told):
-    twice = {**NETWORK, "sent_bytes": 3.03e6}
-    finding = told(exchanged([NETWORK, DEVICE], [twice, DEVICE]))
-    # An epoch has 60,000 images in batches of 8.
-    rows = {one.at: one for one in finding.values}
+def test_link_table_shows_traffic_per_epoch_and_its_ratio(make_link_launches, make_link_finding):
+    busier_network = {**NETWORK, "sent_bytes": 3.03e6}
+    finding = make_link_finding(make_link_launches([NETWORK, DEVICE], [busier_network, DEVICE]))
+    # An epoch has 60,000 images in batches of 8: 7,500 steps.
+    rows = {value.at: value for value in finding.values}
     assert rows["network eth0"].interval.value == pytest.approx(3.015e6 * 7500 / 1e9, rel=1e-3)
     assert rows["network eth0"].note == (
         "3.01 MB a step, 1.51 times the 2 MB that all ranks must send, "
@@ -63,17 +63,19 @@ def test_link_table_shows_traffic_per_epoch_and_its_ratio(exchanged, told):
     assert "nvlink 0 in" in finding.sentence and "4 times the 2 MB" in finding.sentence
 
 
-def test_uncounted_link_is_reported_with_its_reason(exchanged, told):
-    why = {"uncounted": {"pcie": "no rank used an NVIDIA device"}}
-    finding = told(exchanged([{**NETWORK, "sent_bytes": 0.0}], **why))
+def test_uncounted_link_is_reported_with_its_reason(make_link_launches, make_link_finding):
+    communication_fields = {"uncounted": {"pcie": "no rank used an NVIDIA device"}}
+    finding = make_link_finding(
+        make_link_launches([{**NETWORK, "sent_bytes": 0.0}], **communication_fields)
+    )
     [row] = finding.values
     assert row.interval is None and row.reason.startswith("nothing went over it")
     assert finding.notes == ("pcie was not counted: no rank used an NVIDIA device",)
     assert finding.sentence == "No link's counter says what went over it."
 
 
-def test_old_records_use_interface_traffic(exchanged, told):
-    finding = told(exchanged([], interface_bytes={"lo": 4e6}))
-    assert [one.at for one in finding.values] == ["loopback lo"]
+def test_old_records_use_interface_traffic(make_link_launches, make_link_finding):
+    finding = make_link_finding(make_link_launches([], interface_bytes={"lo": 4e6}))
+    assert [value.at for value in finding.values] == ["loopback lo"]
     assert finding.values[0].interval.value == pytest.approx(30.0)
-    assert told(exchanged([])).values[0].reason == "no link was counted"
+    assert make_link_finding(make_link_launches([])).values[0].reason == "no link was counted"

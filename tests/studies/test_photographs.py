@@ -1,4 +1,4 @@
-"""A study's own photographs, and data sets that it trains on where they are there."""
+"""Tests of the photographs of a study and of its optional data sets."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +17,19 @@ from xfbench.worker import pictures, prepared
 
 
 @pytest.fixture(autouse=True)
-def folders(tmp_path, monkeypatch):
+def temporary_folders(tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
 
 
 @pytest.fixture
-def few(monkeypatch):
-    """A set of so few that it is made at once."""
+def few_photographs(monkeypatch):
+    """Make the photograph set small, so that it is made quickly."""
     monkeypatch.setattr(photographs, "TRAIN", 12)
     monkeypatch.setattr(photographs, "TEST", 2)
 
 
-def test_photographs_are_reproducible_jpeg_files(few):
+def test_photographs_are_reproducible_jpeg_files(few_photographs):
     source = photographs.source()
     [train, test] = source.splits.values()
     assert (len(train), len(test), len(source.classes)) == (12, 2, 10)
@@ -42,19 +42,28 @@ def test_photographs_are_reproducible_jpeg_files(few):
     assert pixels.shape == (3, 256, 256) and pixels.std() > 10
 
 
-def test_every_format_has_the_same_pixels_in_the_same_order(few):
+def test_every_format_has_the_same_pixels_in_the_same_order(few_photographs):
     study = experiment.load("data-format")
-    matrices = [one for one in study.matrices_of_size("laptop") if "photographs-raw" in one.data]
-    [placed] = [media.place_data(study, one, media.medium_folders({})) for one in matrices]
-    made = [prepared.open_prepared(folder).splits for folder in map(Path, placed.data)]
-    assert len(made) == 5
-    kept = [[split["train"][number] for number in range(12)] for split in made]
-    assert [isinstance(one[0].image, np.ndarray) for one in kept] == [True, *[False] * 4]
-    first = [pictures.decode_pixels(sample) for sample in kept[0]]
-    for other in kept[1:]:
-        assert [sample.label for sample in other] == [sample.label for sample in kept[0]]
-        for one, sample in zip(first, other, strict=True):
-            assert np.array_equal(one, pictures.decode_pixels(sample))
+    matrices = [
+        matrix for matrix in study.matrices_of_size("laptop") if "photographs-raw" in matrix.data
+    ]
+    [placed_matrix] = [
+        media.place_data(study, matrix, media.medium_folders({})) for matrix in matrices
+    ]
+    split_sets = [prepared.open_prepared(folder).splits for folder in map(Path, placed_matrix.data)]
+    assert len(split_sets) == 5
+    samples_by_format = [[split["train"][number] for number in range(12)] for split in split_sets]
+    assert [isinstance(samples[0].image, np.ndarray) for samples in samples_by_format] == [
+        True,
+        *[False] * 4,
+    ]
+    first_pixels = [pictures.decode_pixels(sample) for sample in samples_by_format[0]]
+    for samples in samples_by_format[1:]:
+        assert [sample.label for sample in samples] == [
+            sample.label for sample in samples_by_format[0]
+        ]
+        for pixels, sample in zip(first_pixels, samples, strict=True):
+            assert np.array_equal(pixels, pictures.decode_pixels(sample))
 
 
 def test_packaged_photographs_have_few_bytes_and_enough_pixels():
@@ -66,45 +75,48 @@ def test_packaged_photographs_have_few_bytes_and_enough_pixels():
 
 
 @pytest.fixture
-def optional(study):
-    """A study of the digits, and of a data set that may be there."""
+def optional_data_study(make_study):
+    """Return a study of the digits and of an optional data set."""
     matrix = {"data": ["digits", "cifar10"], "epochs": 1, "steps": None, "launches": 1}
-    return study({"name": "values"}, matrix, present=["cifar10"])
+    return make_study({"name": "values"}, matrix, present=["cifar10"])
 
 
-def test_missing_data_set_is_reported_and_the_rest_runs(optional, launched):
-    found = running.prepare(optional, "laptop", running.Choices())
-    assert [one.data for one in found.plan.requests] == ["digits"]
-    assert found.missing_data == ("cifar10",)
-    said = answer.answer_study(optional, "laptop", launched(0.1), {})
-    assert said.missing[-1] == (
+def test_missing_data_set_is_reported_and_the_rest_runs(optional_data_study, make_launches):
+    study_plan = running.prepare(optional_data_study, "laptop", running.Choices())
+    assert [request.data for request in study_plan.plan.requests] == ["digits"]
+    assert study_plan.missing_data == ("cifar10",)
+    study_answer = answer.answer_study(optional_data_study, "laptop", make_launches(0.1), {})
+    assert study_answer.missing[-1] == (
         "cifar10",
         "there is no data set cifar10: it is made by `xfbench data prepare`",
     )
 
 
 @pytest.mark.parametrize("folder", ["cifar10-raw", "cifar10"])
-def test_optional_data_set_is_used_when_present(optional, launched, folder):
-    how = Preprocessing(channels=1)
-    named = replace(sources.digits(), name="cifar10")
-    writing.make_data_set(named, paths.data() / folder, "raw", how)
-    writing.make_data_set(named, paths.data() / f"{folder}-too", "raw", how)
-    found = running.prepare(optional, "laptop", running.Choices())
-    assert [one.data for one in found.plan.requests] == ["digits", "cifar10"]
-    assert found.missing_data == ()
-    [own] = [one for one in found.plan.requests if one.data == "cifar10"]
-    [place] = {str(path) for path in found.plan.data_folders.values()}
-    assert place.endswith(f"/{folder}") and own.data_set.folder_key in found.plan.data_folders
-    record = launched(0.1)[0]
-    record = record.model_copy(update={"request": own})
-    assert not answer.answer_study(optional, "laptop", [record], {}).missing
+def test_optional_data_set_is_used_when_present(optional_data_study, make_launches, folder):
+    preprocessing = Preprocessing(channels=1)
+    source = replace(sources.digits(), name="cifar10")
+    writing.make_data_set(source, paths.data() / folder, "raw", preprocessing)
+    writing.make_data_set(source, paths.data() / f"{folder}-too", "raw", preprocessing)
+    study_plan = running.prepare(optional_data_study, "laptop", running.Choices())
+    assert [request.data for request in study_plan.plan.requests] == ["digits", "cifar10"]
+    assert study_plan.missing_data == ()
+    [cifar_request] = [request for request in study_plan.plan.requests if request.data == "cifar10"]
+    [data_folder] = {str(path) for path in study_plan.plan.data_folders.values()}
+    assert (
+        data_folder.endswith(f"/{folder}")
+        and cifar_request.data_set.folder_key in study_plan.plan.data_folders
+    )
+    record = make_launches(0.1)[0]
+    record = record.model_copy(update={"request": cifar_request})
+    assert not answer.answer_study(optional_data_study, "laptop", [record], {}).missing
 
 
-def test_digits_on_disk_differ_from_the_built_in_digits(study, launched):
-    [asked] = [
-        one
-        for one, _ in running.prepare(
-            study(
+def test_digits_on_disk_differ_from_the_built_in_digits(make_study, make_launches):
+    [cell] = [
+        cell
+        for cell, _ in running.prepare(
+            make_study(
                 {"name": "values"},
                 {"data": ["digits-raw"], "epochs": 1, "steps": None},
                 prepared={"format": ["raw"]},
@@ -113,14 +125,14 @@ def test_digits_on_disk_differ_from_the_built_in_digits(study, launched):
             running.Choices(),
         ).plan.protocols
     ]
-    record = launched(0.1)[0].model_copy(update={"request": asked.request(1)})
+    record = make_launches(0.1)[0].model_copy(update={"request": cell.request(1)})
     for data, belongs in ((["digits"], False), (None, False), (["digits-raw@*"], True)):
-        made = study({"name": "values"}, {"data": data, "epochs": 1, "steps": None})
-        assert bool(cells.select_records(made, "laptop", [record])) == belongs
+        study = make_study({"name": "values"}, {"data": data, "epochs": 1, "steps": None})
+        assert bool(cells.select_records(study, "laptop", [record])) == belongs
 
 
-def test_study_with_only_missing_data_is_an_error(study):
+def test_study_with_only_missing_data_is_an_error(make_study):
     matrix = {"data": ["cifar10"], "epochs": 1, "steps": None}
-    made = study({"name": "values"}, matrix, present=["cifar10"])
+    study = make_study({"name": "values"}, matrix, present=["cifar10"])
     with pytest.raises(UsageError, match="mine: there is no data set cifar10"):
-        running.prepare(made, "laptop", running.Choices())
+        running.prepare(study, "laptop", running.Choices())

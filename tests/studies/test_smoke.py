@@ -1,6 +1,6 @@
-"""Every built-in study at its smallest size: one launch of each cell, and in full.
+"""Tests of every built-in study at its smallest size: one launch per cell, and in full.
 
-The studies share a results folder, so that a cell of several is launched once.
+The studies share a results folder, so that a cell of several studies is launched once.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 from xfbench.planning import experiment
 
 STUDIES = [name for name in experiment.study_files() if name != "quick"]
-# The frameworks of a study that has several at this size, but needs fewer for its answer.
+# The frameworks that are enough for an answer, for studies that list more at this size.
 FRAMEWORKS = {
     "accuracy": "torch",
     "batch-size": "torch",
@@ -31,15 +31,15 @@ EXPECTED = ("out of memory", "the loss of update")
 
 
 @pytest.fixture(scope="session")
-def results(tmp_path_factory):
-    """A results folder for all studies."""
+def results_folder(tmp_path_factory):
+    """Return a results folder for all studies."""
     return tmp_path_factory.mktemp("smoke") / "results"
 
 
-def run(name, folder, *options):
-    """Run a study; return its exit status, its answer, and the reasons of launches that went wrong.
+def run_study(name, folder, *options):
+    """Run a study; return its exit status, its answer and the reasons of unexpected failures.
 
-    Memory that ends, or a loss that diverges, is what some studies look for.
+    Some studies look for the end of memory or for divergence: those failures are expected.
     """
     earlier = set(folder.glob("records/*/*.json"))
     process = subprocess.run(
@@ -67,10 +67,12 @@ def run(name, folder, *options):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_of_one_launch_has_an_answer(name, results):
-    only = ["--framework", FRAMEWORKS[name]] if name in FRAMEWORKS else []
-    status, answer, wrong = run(name, results, *only, "--launches", "1", "--no-verify", "--resume")
-    assert not wrong
+def test_study_with_one_launch_per_cell_has_an_answer(name, results_folder):
+    framework_options = ["--framework", FRAMEWORKS[name]] if name in FRAMEWORKS else []
+    status, answer, unexpected = run_study(
+        name, results_folder, *framework_options, "--launches", "1", "--no-verify", "--resume"
+    )
+    assert not unexpected
     assert answer["size"] == "smoke" and answer["launches"] > 0
     assert answer["findings"]
     assert all(finding["sentence"] for finding in answer["findings"])
@@ -82,8 +84,8 @@ def test_a_study_of_one_launch_has_an_answer(name, results):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_study_in_full_has_an_answer(name, tmp_path):
-    status, answer, wrong = run(name, tmp_path / "results")
-    assert status == 0 and not wrong
+def test_full_study_has_an_answer(name, tmp_path):
+    status, answer, unexpected = run_study(name, tmp_path / "results")
+    assert status == 0 and not unexpected
     assert answer["launches"] > 0
     assert all(finding["sentence"] for finding in answer["findings"])

@@ -1,4 +1,4 @@
-"""What probes come to in a study: a table of features, its evidence, and what claims make of it."""
+"""Tests of probes in a study: the table of features, its evidence and claim verdicts."""
 
 import pytest
 
@@ -13,26 +13,31 @@ RANKS = {"ranks": 2, "scaling": "weak", "global_batch_size": 8}
 
 
 @pytest.fixture
-def probe(record):
-    """A function that makes the record of a probe with these answers."""
+def make_probe(record):
+    """Return a function that makes the record of a probe with the given answers."""
 
-    def make(probe="process", fields=None, of=None, **answers):
+    def make(probe="process", fields=None, request_fields=None, **answers):
         support = tuple(
-            Support(feature=name, supported=yes, evidence=f"{name} was seen")
-            for name, yes in answers.items()
+            Support(feature=name, supported=supported, evidence=f"{name} was seen")
+            for name, supported in answers.items()
         )
-        own = {"support": support, "machine": describe(), "measurement": None, **(fields or {})}
-        return record(fields=own, probe=probe, **(of or {}))
+        record_fields = {
+            "support": support,
+            "machine": describe(),
+            "measurement": None,
+            **(fields or {}),
+        }
+        return record(fields=record_fields, probe=probe, **(request_fields or {}))
 
     return make
 
 
 @pytest.fixture
-def come_to():
-    """A function: what the study hpc-support says of these records of the reference."""
+def make_support_answer():
+    """Return a function that answers the study hpc-support from records."""
     study = experiment.load("hpc-support")
     matrices = [
-        one.model_copy(
+        matrix.model_copy(
             update={
                 "framework": ["reference", "torch"],
                 "batch_size": [4],
@@ -41,68 +46,83 @@ def come_to():
                 "strategy": ["default", "none"],
             }
         )
-        for one in study.matrix
+        for matrix in study.matrix
     ]
     study = study.model_copy(update={"matrix": matrices})
     return lambda *records: answer.answer_study(study, "smoke", records, {})
 
 
-def lines(finding):
-    """The table's lines by their first field."""
-    return {line[0]: line[1:] for line in finding.table[1:]}
+def rows_by_feature(finding):
+    """Return the rows of a finding's table by their first column."""
+    return {row[0]: row[1:] for row in finding.table[1:]}
 
 
-def test_support_table_lists_features_by_framework_with_evidence(come_to, probe):
-    torch = {"framework": "torch", "kernel": "onednn"}
-    found = come_to(probe(signal="yes", numa="not here"), probe(of=torch, signal="no"))
-    table, seen = found.findings
+def test_support_table_lists_features_by_framework_with_evidence(make_support_answer, make_probe):
+    torch_request = {"framework": "torch", "kernel": "onednn"}
+    support_answer = make_support_answer(
+        make_probe(signal="yes", numa="not here"),
+        make_probe(request_fields=torch_request, signal="no"),
+    )
+    table, evidence = support_answer.findings
     assert table.table[0] == ("feature", "reference", "torch")
-    assert lines(table)[FEATURES["signal"]] == ("yes", "no")
-    assert lines(table)[FEATURES["numa"]] == ("not here", "–")
+    assert rows_by_feature(table)[FEATURES["signal"]] == ("yes", "no")
+    assert rows_by_feature(table)[FEATURES["numa"]] == ("not here", "–")
     assert "reference takes 1 of 1 and torch takes 0 of 1" in table.sentence
     assert f"Not here: {FEATURES['numa']}." in table.sentence
-    assert (FEATURES["signal"], "torch", "no", "signal was seen") in seen.table
-    assert seen.sentence == "3 answers: 1 yes, 1 no, 1 not here."
-    text = render.render_markdown(found)
+    assert (FEATURES["signal"], "torch", "no", "signal was seen") in evidence.table
+    assert evidence.sentence == "3 answers: 1 yes, 1 no, 1 not here."
+    text = render.render_markdown(support_answer)
     assert "| torch" in text and "signal was seen" in text
     assert "Native support for schedulers is proposed" in text
-    assert "signal was seen" in page.render_html(found)
-    assert [one["table"] for one in found.document()["findings"]] == [table.table, seen.table]
+    assert "signal was seen" in page.render_html(support_answer)
+    assert [finding["table"] for finding in support_answer.document()["findings"]] == [
+        table.table,
+        evidence.table,
+    ]
 
 
-def test_latest_answer_counts_unless_it_is_not_here(come_to, probe):
-    at = "2026-01-0{}T00:00:00.000Z".format
-    first = probe(fields={"created": at(1)}, signal="no", numa="yes", affinity="not here")
-    later = probe(fields={"created": at(2)}, signal="yes", numa="not here", affinity="yes")
+def test_latest_answer_counts_unless_it_says_not_here(make_support_answer, make_probe):
+    timestamp = "2026-01-0{}T00:00:00.000Z".format
+    first = make_probe(
+        fields={"created": timestamp(1)}, signal="no", numa="yes", affinity="not here"
+    )
+    later = make_probe(
+        fields={"created": timestamp(2)}, signal="yes", numa="not here", affinity="yes"
+    )
     for records in ((first, later), (later, first)):
-        found = lines(come_to(*records).findings[0])
-        assert found[FEATURES["signal"]] == found[FEATURES["numa"]] == ("yes",)
-        assert found[FEATURES["affinity"]] == ("yes",)
+        rows = rows_by_feature(make_support_answer(*records).findings[0])
+        assert rows[FEATURES["signal"]] == rows[FEATURES["numa"]] == ("yes",)
+        assert rows[FEATURES["affinity"]] == ("yes",)
 
 
-def test_another_machine_has_its_own_column(come_to, probe):
+def test_another_machine_has_its_own_column(make_support_answer, make_probe):
     knl = describe().model_copy(update={"cpu_model": "Xeon Phi"})
-    found = come_to(probe(numa="not here"), probe(fields={"machine": knl}, numa="yes"))
-    table = found.findings[0].table
-    assert len(table[0]) == 3 and sum("Xeon Phi" in head for head in table[0]) == 1
-    assert sorted(lines(found.findings[0])[FEATURES["numa"]]) == ["not here", "yes"]
+    support_answer = make_support_answer(
+        make_probe(numa="not here"), make_probe(fields={"machine": knl}, numa="yes")
+    )
+    table = support_answer.findings[0].table
+    assert len(table[0]) == 3 and sum("Xeon Phi" in header for header in table[0]) == 1
+    assert sorted(rows_by_feature(support_answer.findings[0])[FEATURES["numa"]]) == [
+        "not here",
+        "yes",
+    ]
 
 
-def test_refusal_without_a_machine_adds_no_column(come_to, probe):
-    refused = probe(
+def test_refusal_without_a_machine_adds_no_column(make_support_answer, make_probe):
+    refusal = make_probe(
         "huge_pages",
         fields={"machine": None, "status": "unavailable", "reason": "Slurm took\n no job"},
     )
-    table, seen = come_to(probe(signal="yes"), refused).findings
+    table, evidence = make_support_answer(make_probe(signal="yes"), refusal).findings
     assert len(table.table[0]) == 2
-    assert lines(table)[FEATURES["huge_pages"]] == ("not here",)
-    assert (FEATURES["huge_pages"], "reference", "not here", "Slurm took no job") in seen.table
-    [alone, _] = come_to(refused).findings
-    assert alone.table[0] == ("feature", "reference")
+    assert rows_by_feature(table)[FEATURES["huge_pages"]] == ("not here",)
+    assert (FEATURES["huge_pages"], "reference", "not here", "Slurm took no job") in evidence.table
+    [refusal_table, _] = make_support_answer(refusal).findings
+    assert refusal_table.table[0] == ("feature", "reference")
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "supported", "said"),
+    ("status", "reason", "supported", "evidence"),
     [
         ("crashed", "ended by SIGSEGV", "no", "crashed: ended by SIGSEGV"),
         ("timed_out", "too long", "no", "timed_out: too long"),
@@ -110,23 +130,31 @@ def test_refusal_without_a_machine_adds_no_column(come_to, probe):
         ("unsupported", "it has none", "no", "it has none"),
     ],
 )
-def test_failed_probe_uses_its_reason_as_the_answer(probe, status, reason, supported, said):
+def test_failed_probe_uses_its_reason_as_the_answer(
+    make_probe, status, reason, supported, evidence
+):
     fields = {"status": status, "reason": reason, "support": ()}
-    found = probing.support_of_record(probe(fields=fields))
-    assert {one.feature for one in found} == {
+    support_entries = probing.support_of_record(make_probe(fields=fields))
+    assert {support.feature for support in support_entries} == {
         *("affinity", "transparent_huge_pages", "numa", "high_bandwidth", "signal")
     }
-    assert {(one.supported, one.evidence) for one in found} == {(supported, said)}
+    assert {(support.supported, support.evidence) for support in support_entries} == {
+        (supported, evidence)
+    }
 
 
-def test_missing_gpu_makes_the_gpu_feature_not_here(probe):
+def test_missing_gpu_makes_the_gpu_feature_not_here(make_probe):
     fields = {"status": "unsupported", "reason": "it has no cuda", "support": ()}
-    without = probe("ranks", fields=fields, of={**RANKS, "device": "cuda"})
-    [told] = probing.support_of_record(without)
-    assert (told.feature, told.supported) == ("gpus", "not here")
-    there = describe().model_copy(update={"accelerators": ("a GPU",)})
-    on_it = probe("ranks", fields={**fields, "machine": there}, of={**RANKS, "device": "cuda"})
-    assert [one.supported for one in probing.support_of_record(on_it)] == ["no"]
+    no_gpu_record = make_probe("ranks", fields=fields, request_fields={**RANKS, "device": "cuda"})
+    [support] = probing.support_of_record(no_gpu_record)
+    assert (support.feature, support.supported) == ("gpus", "not here")
+    gpu_machine = describe().model_copy(update={"accelerators": ("a GPU",)})
+    gpu_record = make_probe(
+        "ranks",
+        fields={**fields, "machine": gpu_machine},
+        request_fields={**RANKS, "device": "cuda"},
+    )
+    assert [support.supported for support in probing.support_of_record(gpu_record)] == ["no"]
 
 
 @pytest.mark.parametrize(
@@ -138,44 +166,60 @@ def test_missing_gpu_makes_the_gpu_feature_not_here(probe):
         ({"affinity": "yes", "numa": "yes"}, "does not hold", "2 of 2 answers yes"),
     ],
 )
-def test_claim_is_judged_by_the_share_of_answers(come_to, probe, answers, verdict, why):
-    *_, hardware = come_to(probe(**answers)).findings[0].judged
+def test_claim_is_judged_by_the_share_of_answers(
+    make_support_answer, make_probe, answers, verdict, why
+):
+    *_, hardware = make_support_answer(make_probe(**answers)).findings[0].judged
     assert "hardware" in hardware.text
     assert hardware.verdict == verdict and why in hardware.why
 
 
-def test_probes_and_measurements_stay_in_separate_studies(probe, record, study):
-    made = study({"name": "values"}, {"batch_size": [4]})
-    measured = record(fields={"machine": describe()})
-    assert cells.select_records(made, "laptop", [measured, probe(signal="yes")]) == [measured]
-    probing_it = study({"name": "support"}, {"probe": "process"})
-    tried = probe(signal="yes")
-    assert cells.select_records(probing_it, "laptop", [measured, tried]) == [tried]
+def test_probes_and_measurements_stay_in_separate_studies(make_probe, record, make_study):
+    study = make_study({"name": "values"}, {"batch_size": [4]})
+    measurement = record(fields={"machine": describe()})
+    assert cells.select_records(study, "laptop", [measurement, make_probe(signal="yes")]) == [
+        measurement
+    ]
+    probe_study = make_study({"name": "support"}, {"probe": "process"})
+    probe_record = make_probe(signal="yes")
+    assert cells.select_records(probe_study, "laptop", [measurement, probe_record]) == [
+        probe_record
+    ]
 
 
 def test_rank_probe_keeps_its_launcher(tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
     choices = running.Choices(frameworks=["torch"], launcher="mpi")
-    made = running.prepare(experiment.load("hpc-support"), "smoke", choices).plan
-    ranks = {one.launcher for one in made.requests if one.probe == "ranks"}
-    assert ranks == {"local", "mpi", "slurm"}
-    assert {one.launcher for one in made.requests if one.probe == "process"} == {"mpi"}
+    plan = running.prepare(experiment.load("hpc-support"), "smoke", choices).plan
+    rank_launchers = {request.launcher for request in plan.requests if request.probe == "ranks"}
+    assert rank_launchers == {"local", "mpi", "slurm"}
+    assert {request.launcher for request in plan.requests if request.probe == "process"} == {"mpi"}
 
 
-def test_study_without_answers_reports_that_no_probe_ran(come_to):
-    table, seen = come_to().findings
-    assert table.sentence == seen.sentence == "Nothing was tried."
-    assert table.table == seen.table == ()
+def test_study_without_answers_reports_that_no_probe_ran(make_support_answer):
+    table, evidence = make_support_answer().findings
+    assert table.sentence == evidence.sentence == "Nothing was tried."
+    assert table.table == evidence.table == ()
 
 
-def test_report_has_the_support_page_without_timings(probe):
-    own = {"framework": "torch", "kernel": "onednn", "affinity": "cores", "steps": 4, "warmup": 1}
-    own |= {"batch_size_per_rank": 128, "global_batch_size": 128}
-    [found] = page.build_sections([vary_record(probe(signal="yes"), request=own)], {}, print)
-    assert found.name == "hpc-support"
+def test_report_has_the_support_page_without_timings(make_probe):
+    request_fields = {
+        "framework": "torch",
+        "kernel": "onednn",
+        "affinity": "cores",
+        "steps": 4,
+        "warmup": 1,
+    }
+    request_fields |= {"batch_size_per_rank": 128, "global_batch_size": 128}
+    [section] = page.build_sections(
+        [vary_record(make_probe(signal="yes"), request=request_fields)], {}, print
+    )
+    assert section.name == "hpc-support"
     assert (
         page.build_sections(
-            [vary_record(probe(signal="yes"), request=own | {"steps": 9})], {}, print
+            [vary_record(make_probe(signal="yes"), request=request_fields | {"steps": 9})],
+            {},
+            print,
         )
         == []
     )
