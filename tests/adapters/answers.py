@@ -41,8 +41,10 @@ class Answers:
 
     def __call__(self, case):
         if case not in self.outcomes:
-            fellows = [one for one in self.cases if one.process == case.process]
-            self._run(list(dict.fromkeys([*fellows, case])))
+            process_cases = [
+                candidate for candidate in self.cases if candidate.process == case.process
+            ]
+            self._run(list(dict.fromkeys([*process_cases, case])))
         outcome = self.outcomes[case]
         if isinstance(outcome, str):
             pytest.fail(outcome, pytrace=False)
@@ -57,7 +59,7 @@ class Answers:
         (folder / "job.json").write_text(json.dumps(documents))
         # If the test is ended meanwhile, no other one starts the process again.
         self.outcomes |= dict.fromkeys(cases, "the test that ran its process was ended")
-        ending = _start(cases[0], folder)
+        process_end = _run_process(cases[0], folder)
         unfinished = None
         for number, case in enumerate(cases):
             path = folder / str(number) / "answer.json"
@@ -67,7 +69,7 @@ class Answers:
                 self.outcomes[case] = error or Answer(facts, path.with_suffix(".npz"))
             elif unfinished is None:
                 unfinished = case
-                self.outcomes[case] = f"its process ended while {case} was running: {ending}"
+                self.outcomes[case] = f"its process ended while {case} was running: {process_end}"
             else:
                 self.outcomes[case] = f"it did not run: {self.outcomes[unfinished]}"
 
@@ -82,27 +84,29 @@ class Answers:
             document["truth"] = str(self.reference.truth(case.workload))
         if case.action == "read":
             document["format"] = case.data.split()[0]
-            document["folder"] = str(data_sets.write(case.data, self.folder.parent / "sets"))
+            document["folder"] = str(
+                data_sets.write_data_set(case.data, self.folder.parent / "sets")
+            )
         return document
 
 
-def collected(items):
+def collect_cases(items):
     """The cases that are parameters of tests."""
     parameters = [item.callspec.params for item in items if hasattr(item, "callspec")]
-    values = [value for one in parameters for value in one.values()]
+    values = [value for parameter_set in parameters for value in parameter_set.values()]
     return [value for value in values if isinstance(value, Case)]
 
 
-def _start(case, folder):
+def _run_process(case, folder):
     """Run the job in `folder` in the process that `case` needs; how it ended, if badly."""
-    described = adapter.load(case.framework)
-    found = environment.ensure(described)
-    variables = found.variables(described, case.kernel, case.threads)
+    framework_adapter = adapter.load(case.framework)
+    framework_environment = environment.ensure(framework_adapter)
+    variables = framework_environment.variables(framework_adapter, case.kernel, case.threads)
     worker = str(worker_archive.worker_archive(case.framework))
     path = [worker, *filter(None, [variables.get("PYTHONPATH")])]
     try:
         processes.output(
-            [str(found.interpreter), str(INSIDE), "job.json"],
+            [str(framework_environment.interpreter), str(INSIDE), "job.json"],
             environment={**variables, "PYTHONPATH": ":".join(path)},
             cwd=folder,
             timeout=TIME_LIMIT,

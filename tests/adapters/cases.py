@@ -19,8 +19,8 @@ SMALL = ("convnet", "convnet-quick", "lenet")
 # A process of its own for each, so that no other test waits for it.
 TAKE_MINUTES = ("caffenet", "googlenet", "resnet50", "resnet101")
 
-_MSRA = {"weight_filler": xl.Filler("msra"), "bias_filler": xl.Filler("constant", 0.1)}
-_XAVIER = {"weight_filler": xl.Filler("xavier"), "bias_filler": xl.Filler("constant", 0.0)}
+_MSRA_FILLERS = {"weight_filler": xl.Filler("msra"), "bias_filler": xl.Filler("constant", 0.1)}
+_XAVIER_FILLERS = {"weight_filler": xl.Filler("xavier"), "bias_filler": xl.Filler("constant", 0.0)}
 # Running averages, and a rate that changes at the fifth update.
 NORMED = Workload(
     xl.Network(
@@ -28,10 +28,10 @@ NORMED = Workload(
         (3, 8, 8),
         5,
         (
-            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA),
+            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA_FILLERS),
             xl.BatchNorm("norm", ("conv",), eps=1e-5),
             xl.ReLU("relu", ("norm",)),
-            xl.InnerProduct("ip", ("relu",), 5, **_MSRA),
+            xl.InnerProduct("ip", ("relu",), 5, **_MSRA_FILLERS),
             xl.SoftmaxLoss("loss", ("ip",)),
         ),
     ),
@@ -49,10 +49,10 @@ RELU_NORM = replace(
         (3, 8, 8),
         5,
         (
-            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA),
+            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA_FILLERS),
             xl.ReLU("relu", ("conv",)),
             xl.BatchNorm("norm", ("relu",), eps=1e-5),
-            xl.InnerProduct("ip", ("norm",), 5, **_MSRA),
+            xl.InnerProduct("ip", ("norm",), 5, **_MSRA_FILLERS),
             xl.SoftmaxLoss("loss", ("ip",)),
         ),
     ),
@@ -66,8 +66,8 @@ CROPPED = Workload(
         (3, 20, 20),
         11,
         (
-            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_XAVIER),
-            xl.InnerProduct("ip", ("conv",), 11, **_XAVIER),
+            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_XAVIER_FILLERS),
+            xl.InnerProduct("ip", ("conv",), 11, **_XAVIER_FILLERS),
             xl.SoftmaxLoss("loss", ("ip",)),
         ),
     ),
@@ -113,8 +113,8 @@ class Case:
         """
         variables = adapter.load(self.framework).kernels[self.kernel].variables
         switches = () if self.device == "cuda" else tuple(sorted(variables.items()))
-        alone = self.workload if self.workload in TAKE_MINUTES else ""
-        return self.framework, switches, self.threads, self.device, alone
+        long_workload = self.workload if self.workload in TAKE_MINUTES else ""
+        return self.framework, switches, self.threads, self.device, long_workload
 
 
 def parametrize(cases, *names, marks=lambda case: ()):

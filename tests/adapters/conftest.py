@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapters import data_sets
-from tests.adapters.answers import Answers, collected
+from tests.adapters.answers import Answers, collect_cases
 from tests.adapters.reference import Reference
 from xfbench import adapter, experiment
 from xfbench.results.store import Store
@@ -36,13 +36,13 @@ def answers(request, scratch, reference):
     """A function from a case to its answer; only cases of tests that were collected run."""
     folder = scratch / "answers"
     folder.mkdir()
-    return Answers(collected(request.session.items), folder, reference)
+    return Answers(collect_cases(request.session.items), folder, reference)
 
 
 @pytest.fixture
 def launch(tmp_path):
     """A function that does one launch of these settings and returns its record."""
-    return functools.partial(do_launch, tmp_path / "results")
+    return functools.partial(run_launch, tmp_path / "results")
 
 
 @pytest.fixture(scope="session")
@@ -54,21 +54,21 @@ def shared_launch(scratch):
     """
 
     @functools.cache
-    def do(framework):
+    def launch_everything(framework):
         settings = {"workload": ["lenet"], "threads": [1], "checkpoints": 2, "profile": True}
         if framework == "reference":
             settings |= {"batch_size": [4], "steps": 4}
         else:
             settings |= {"epochs": 8, "seed": 0}
         if readers := [*adapter.load(framework).readers]:
-            digits = data_sets.write(f"{readers[0]} digits", scratch / "sets")
+            digits = data_sets.write_data_set(f"{readers[0]} digits", scratch / "sets")
             settings |= {"data": [str(digits)], "input": ["native"]}
-        return do_launch(scratch / f"{framework} results", framework, **settings)
+        return run_launch(scratch / f"{framework} results", framework, **settings)
 
-    return do
+    return launch_everything
 
 
-def do_launch(results, framework, **settings):
+def run_launch(results, framework, **settings):
     """Do one launch of these settings; its record, which is kept in the folder `results`."""
     matrix = experiment.matrix(framework=[framework], launches=1, **settings)
     folders = experiment.data_set_folders([matrix])

@@ -39,7 +39,7 @@ def measure(trainer, workload, steps):
     and final/<parameter>; of a large network's weights the running averages alone.
     """
 
-    def weights(moment):
+    def read_weights(moment):
         return {
             f"{moment}/{name}": value
             for name, value in trainer.parameters().items()
@@ -49,16 +49,16 @@ def measure(trainer, workload, steps):
     initial = initial_parameters(workload.network, 0)
     trainer.assign(initial)
     batch = trainer.load(*synthetic_batch(workload, BATCH_SIZE, 0))
-    found = {**weights("initial"), "test_loss": np.asarray([trainer.loss(batch)])}
+    arrays = {**read_weights("initial"), "test_loss": np.asarray([trainer.loss(batch)])}
     gradients = trainer.gradients(batch)
-    found.update({f"gradient/{name}": value for name, value in gradients.items()})
+    arrays.update({f"gradient/{name}": value for name, value in gradients.items()})
     trainer.assign(initial)
     losses = []
     for _ in range(steps):
         trainer.step(batch)
         losses.append(trainer.synchronize())
-    found["loss"] = np.asarray(losses, np.float64)
-    return {**found, **weights("final")}
+    arrays["loss"] = np.asarray(losses, np.float64)
+    return {**arrays, **read_weights("final")}
 
 
 def is_large(workload):
@@ -77,15 +77,15 @@ def distance(value, truth):
 def train(case, folder):
     """Measure a training, and its distances from one update's truth; a small network's arrays."""
     workload, trainer = build(case)
-    found = measure(trainer, workload, case["steps"])
+    measured_arrays = measure(trainer, workload, case["steps"])
     distances = {}
     with np.load(case["truth"], allow_pickle=False) as truth:
         for name in truth.files:
             if name == "loss":
-                distances[name] = distance(found[name][:1], truth[name])
+                distances[name] = distance(measured_arrays[name][:1], truth[name])
             elif case["steps"] == 1 or not name.startswith("final/"):
-                distances[name] = distance(found[name], truth[name])
-    arrays = {} if is_large(workload) else found
+                distances[name] = distance(measured_arrays[name], truth[name])
+    arrays = {} if is_large(workload) else measured_arrays
     return arrays, {"distances": distances, "observed": trainer.runtime_info()}
 
 
@@ -98,7 +98,7 @@ def save_and_restore(case, folder):
         trainer.assign(initial_parameters(workload.network, seed))
         return trainer
 
-    def go_on(trainer, seeds):
+    def continue_training(trainer, seeds):
         for seed in seeds:
             trainer.step(trainer.load(*synthetic_batch(workload, 4, seed)))
             trainer.synchronize()
@@ -107,27 +107,27 @@ def save_and_restore(case, folder):
     def refuse(*_, **__):
         raise RuntimeError("a pickle was read")
 
-    saved = folder / "checkpoint"
-    saved.mkdir()
-    first = start(0)
-    before = go_on(first, range(3))
-    weights = first.parameters()
-    first.save(saved)
-    end = go_on(first, range(3, 6))
+    checkpoint_folder = folder / "checkpoint"
+    checkpoint_folder.mkdir()
+    first_trainer = start(0)
+    before = continue_training(first_trainer, range(3))
+    weights = first_trainer.parameters()
+    first_trainer.save(checkpoint_folder)
+    end = continue_training(first_trainer, range(3, 6))
 
-    second = start(1)
+    second_trainer = start(1)
     readers = ("load", "loads", "Unpickler", "_Unpickler")
     with mock.patch.multiple(pickle, **dict.fromkeys(readers, refuse)):
-        second.restore(saved)
-    restored = checkpoint.parameter_digests(second.parameters())
+        second_trainer.restore(checkpoint_folder)
+    restored = checkpoint.parameter_digests(second_trainer.parameters())
     weights_alone = start(0)
     weights_alone.assign(weights)
     return {}, {
         "parameters": restored == before,
-        "end": go_on(second, range(3, 6)) == end,
-        "end of weights alone": go_on(weights_alone, range(3, 6)) == end,
+        "end": continue_training(second_trainer, range(3, 6)) == end,
+        "end of weights alone": continue_training(weights_alone, range(3, 6)) == end,
         "averages": sum(name.endswith("/mean") for name in before),
-        "bytes": checkpoint.total_bytes(saved),
+        "bytes": checkpoint.total_bytes(checkpoint_folder),
         "least": checkpoint.min_checkpoint_bytes(workload, weights),
     }
 
@@ -137,9 +137,9 @@ def read(case, folder):
     workload, trainer = build(case)
     module = importlib.import_module(f"xfbench.adapters.{case['framework']}.reader")
     data = open_data_set("set", workload, 1, 0, case["folder"]).train
-    where = Path(case["folder"])
-    form, size = case["format"], workload.batch_size
-    files = TrainingFiles(where, form, len(data), workload, size, 1)
+    data_folder = Path(case["folder"])
+    data_format, size = case["format"], workload.batch_size
+    files = TrainingFiles(data_folder, data_format, len(data), workload, size, 1)
     reader = module.open_reader(files, Options(case["kernel"], case["threads"]))
     images, labels = [], []
     for seed in range(EPOCHS):
@@ -148,13 +148,13 @@ def read(case, folder):
             images.append(np.array(trainer.outputs(batch)["data"]))
             label = batch[1]
             labels.append(label.asnumpy() if hasattr(label, "asnumpy") else np.asarray(label))
-    left_early = reader.epoch(0)
-    next(left_early)
-    left_early.close()
-    compared = feed.compare_reader(reader, data)
+    unfinished_epoch = reader.epoch(0)
+    next(unfinished_epoch)
+    unfinished_epoch.close()
+    comparison = feed.compare_reader(reader, data)
     maps = Path("/proc/self/maps").read_text().splitlines()
-    mapped = [line for line in maps if str(where.resolve()) in line]
-    facts = {"compared": compared, "mapped": mapped, "loss": trainer.synchronize()}
+    mapped = [line for line in maps if str(data_folder.resolve()) in line]
+    facts = {"compared": comparison, "mapped": mapped, "loss": trainer.synchronize()}
     return {"images": np.array(images), "labels": np.array(labels)}, facts
 
 
@@ -224,7 +224,7 @@ def compile_into(case, folder):
     if kind == "link":
         target = folder / "link"
         target.symlink_to("compiled")
-    with changed("TORCHINDUCTOR_CACHE_DIR", str(target)):
+    with set_variable("TORCHINDUCTOR_CACHE_DIR", str(target)):
         workload, trainer = build(case)
         trainer.step(trainer.load(*synthetic_batch(workload, COMPILED_BATCHES[case["data"]], 0)))
         used = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
@@ -249,19 +249,19 @@ def build(case):
 
 
 @contextlib.contextmanager
-def changed(variable, value):
+def set_variable(variable, value):
     """Set a variable of the environment for a while."""
-    before = os.environ.get(variable)
+    old_value = os.environ.get(variable)
     os.environ[variable] = value
     try:
         yield
     finally:
         os.environ.pop(variable)
-        if before is not None:
-            os.environ[variable] = before
+        if old_value is not None:
+            os.environ[variable] = old_value
 
 
-def answer(case):
+def run_case(case):
     """Run one case, and write its answer whatever becomes of it."""
     folder = Path(case["answer"])
     folder.mkdir()
@@ -277,5 +277,5 @@ def answer(case):
 
 
 if __name__ == "__main__":
-    for one in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
-        answer(one)
+    for case in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
+        run_case(case)

@@ -13,13 +13,13 @@ CASES = [
 ]
 
 
-def tier(case):
+def select_marks(case):
     """The smaller network, which has running averages too, is quick; JAX compiles for long."""
     quick = case.workload == "normed" and case.framework != "jax"
     return () if quick else pytest.mark.deep
 
 
-@parametrize(CASES, "framework", "workload", marks=tier)
+@parametrize(CASES, "framework", "workload", marks=select_marks)
 def test_training_goes_on_from_a_checkpoint(case, answers):
     """Bit for bit, in a trainer with other weights, which would not do with the weights alone."""
     facts = answers(case).facts
@@ -35,11 +35,11 @@ def test_training_goes_on_from_a_checkpoint(case, answers):
 def test_launch_records_its_checkpoints(shared_launch, framework):
     record = shared_launch(framework)
     assert record.status == "ok", record.reason
-    taken = record.checkpoints
-    assert taken.equal and taken.format == adapter.load(framework).checkpoint
-    assert len(taken.save_seconds) == len(taken.load_seconds) == 2
+    checkpoints = record.checkpoints
+    assert checkpoints.equal and checkpoints.format == adapter.load(framework).checkpoint
+    assert len(checkpoints.save_seconds) == len(checkpoints.load_seconds) == 2
     # 431,080 parameters of LeNet's and as many velocities, in float32.
-    assert 8 * 431_080 <= taken.bytes < 1.1 * 8 * 431_080
+    assert 8 * 431_080 <= checkpoints.bytes < 1.1 * 8 * 431_080
 
 
 @pytest.mark.deep

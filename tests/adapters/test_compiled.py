@@ -4,7 +4,7 @@ import pytest
 
 from tests.adapters.cases import Case, parametrize
 
-INTO = [
+COMPILE_CASES = [
     Case("compile_into", "torch", "cropped", kernel="inductor", data=data)
     for data in ("folder 700", "folder 777", "link 700")
 ]
@@ -12,7 +12,7 @@ CONVNET = Case("train", "torch", "convnet", kernel="inductor")
 
 
 @pytest.mark.deep
-@parametrize(INTO, "data")
+@parametrize(COMPILE_CASES, "data")
 def test_folder_that_others_could_fill_is_not_used(case, answers):
     facts = answers(case).facts
     assert facts["kernel"] == "inductor" and facts["libraries"] > 0

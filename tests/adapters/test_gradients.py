@@ -8,7 +8,7 @@ import pytest
 
 from tests.adapters.cases import FRAMEWORKS, SMALL, WORKLOADS, Case, parametrize
 from tests.adapters.inside import distance
-from tests.adapters.reference import training
+from tests.adapters.reference import train_reference
 from xfbench import adapter
 from xfbench.environments import environment
 from xfbench.experiment import cells, matrix
@@ -48,7 +48,7 @@ AVERAGED = [
 ]
 
 
-def tier(case):
+def select_marks(case):
     """LeNet, ConvNet in float32 and `relu-norm` are quick; the other small ones are deep."""
     quick = ("lenet", "relu-norm")
     if case.workload in quick or (case.workload, case.precision) == ("convnet", "float32"):
@@ -56,7 +56,7 @@ def tier(case):
     return pytest.mark.deep if case.workload in SMALL else pytest.mark.long
 
 
-@parametrize(CASES, "workload", "framework", "precision", marks=tier)
+@parametrize(CASES, "workload", "framework", "precision", marks=select_marks)
 def test_losses_and_gradients_are_the_references(case, answers, reference):
     assert reference.unexplained(case, answers(case).facts["distances"]) == []
 
@@ -78,16 +78,18 @@ def test_mixed_precision_rounds_as_the_reference_does(case, answers, reference):
 @parametrize(LENET[:-1], "framework")
 def test_weights_after_updates_at_a_falling_rate(case, answers):
     """LeNet's rate falls with every update, so a velocity kept in another convention shows."""
-    truth, rounded = (training("lenet", precision, 5) for precision in ("float64", "float32"))
-    found = answers(case).arrays
-    assert set(found) == set(truth)
+    truth, rounded = (
+        train_reference("lenet", precision, 5) for precision in ("float64", "float32")
+    )
+    arrays = answers(case).arrays
+    assert set(arrays) == set(truth)
     for name in truth:
         if name.startswith("final/") or name == "loss":
             allowed = 1e-6 + 10 * distance(rounded[name], truth[name])
-            assert distance(found[name], truth[name]) <= allowed, name
+            assert distance(arrays[name], truth[name]) <= allowed, name
 
 
-@parametrize(AVERAGED, "workload", "framework", marks=tier)
+@parametrize(AVERAGED, "workload", "framework", marks=select_marks)
 def test_running_averages_match_the_reference(case, answers):
     """Of the first batch norm, which no rounding of earlier layers disturbs."""
     distances = answers(case).facts["distances"]
@@ -100,7 +102,7 @@ def test_running_averages_match_the_reference(case, answers):
 def test_an_update_moves_the_running_averages():
     """Otherwise the test above would hold for averages that are never updated."""
     initial = initial_parameters(WORKLOADS["normed"].network, 0)
-    final = training("normed", "float64", 1)
+    final = train_reference("normed", "float64", 1)
     for name in ("norm/mean", "norm/variance"):
         assert distance(initial[name], final[f"final/{name}"]) > 1e-3
 
@@ -112,10 +114,10 @@ def trace(scratch):
     def make(framework):
         settings = {"framework": [framework], "workload": ["convnet"], "data": "synthetic"}
         [(cell, _)] = cells([matrix(**settings, threads=[1], batch_size=[2], steps=5)])
-        output, described = scratch / f"{framework}.npz", adapter.load(framework)
+        output, framework_adapter = scratch / f"{framework}.npz", adapter.load(framework)
         if not output.exists():
-            found = environment.ensure(described)
-            tracing.trace_cell(cell, described, found, output, 900)
+            framework_environment = environment.ensure(framework_adapter)
+            tracing.trace_cell(cell, framework_adapter, framework_environment, output, 900)
         with np.load(output, allow_pickle=False) as arrays:
             return dict(arrays)
 
@@ -125,17 +127,17 @@ def trace(scratch):
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", [*FRAMEWORKS, "reference"])
 def test_trace_has_all_arrays_and_the_canonical_weights(trace, framework):
-    found = trace(framework)
+    arrays = trace(framework)
     initial = initial_parameters(workloads()["convnet"].network, 0)
-    assert set(found) == {
+    assert set(arrays) == {
         "input/data",
         "input/label",
         "loss",
         *(f"{part}/{name}" for part in ("initial", "gradient", "final") for name in initial),
     }
     for name, value in initial.items():
-        assert found[f"initial/{name}"].tobytes() == value.tobytes()
-    assert found["input/data"].shape == (2, 3, 32, 32)
+        assert arrays[f"initial/{name}"].tobytes() == value.tobytes()
+    assert arrays["input/data"].shape == (2, 3, 32, 32)
 
 
 @pytest.mark.deep

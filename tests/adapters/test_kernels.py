@@ -15,7 +15,7 @@ KERNELS = [
     for framework in FRAMEWORKS
     for kernel in adapter.load(framework).kernels_on("cpu")
 ]
-BUSY = [
+BUSY_CASES = [
     Case("keep_busy", framework, threads=threads) for framework in FRAMEWORKS for threads in (1, 2)
 ]
 EVIDENCE = {
@@ -46,10 +46,12 @@ def test_requested_kernel_is_observed_and_right(case, answers, reference):
     assert reference.unexplained(case, facts["distances"]) == []
 
 
-OTHERS = [case for case in KERNELS if case.kernel != adapter.load(case.framework).default_kernel]
+NON_DEFAULT_KERNELS = [
+    case for case in KERNELS if case.kernel != adapter.load(case.framework).default_kernel
+]
 
 
-@parametrize(OTHERS, "framework", "kernel")
+@parametrize(NON_DEFAULT_KERNELS, "framework", "kernel")
 def test_launch_records_the_requested_kernel(launch, case):
     settings = {"workload": ["lenet"], "kernel": [case.kernel], "batch_size": [8]}
     record = launch(case.framework, threads=[1], data="synthetic", steps=2, **settings)
@@ -76,10 +78,10 @@ void _ZN2at7Context20setUserEnabledMkldnnEb(void *context, char enabled) {}
 
 
 @pytest.fixture
-def started_with(tmp_path, monkeypatch):
+def set_worker_variable(tmp_path, monkeypatch):
     """A function that gives an adapter's worker another variable of the environment."""
 
-    def do(framework, name, value):
+    def set_variable(framework, name, value):
         folder = tmp_path / "adapters" / framework
         shutil.copytree(adapter.load(framework).folder, folder)
         file = folder / "adapter.toml"
@@ -88,18 +90,18 @@ def started_with(tmp_path, monkeypatch):
         assert header
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
-    return do
+    return set_variable
 
 
 @pytest.fixture
-def preload(started_with):
+def preload(set_worker_variable):
     """A function that makes an adapter load a library before all others."""
-    return lambda framework, library: started_with(framework, "LD_PRELOAD", library)
+    return lambda framework, library: set_worker_variable(framework, "LD_PRELOAD", library)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_switch_against_compiling_makes_a_launch_invalid(launch, started_with, precision):
-    started_with("torch", "TORCHDYNAMO_DISABLE", "1")
+def test_switch_against_compiling_makes_a_launch_invalid(launch, set_worker_variable, precision):
+    set_worker_variable("torch", "TORCHDYNAMO_DISABLE", "1")
     settings = {"workload": ["convnet-quick"], "kernel": ["inductor"], "precision": [precision]}
     record = launch("torch", batch_size=[8], steps=2, **settings)
     assert record.status == "invalid"
@@ -132,7 +134,7 @@ def test_preloaded_blas_in_place_of_another_is_noticed(launch, preload):
     assert "libopenblas" in record.reason
 
 
-@parametrize(BUSY, "framework", "threads")
+@parametrize(BUSY_CASES, "framework", "threads")
 def test_framework_keeps_to_its_threads(case, answers):
     facts, cores = answers(case).facts, machine.usable_cores()
     # OpenBLAS starts no more threads than there are cores.

@@ -31,20 +31,20 @@ BATCHES = COUNT // BATCH
 @parametrize(PLACES, "framework", "data")
 def test_images_are_cropped_anywhere_and_mirrored_half_the_time(case, answers):
     answer = answers(case)
-    originals, found = data_sets.places(), answer.arrays
-    batches, labels = found["images"], found["labels"].astype(int)
+    originals, arrays = data_sets.crop_marked_images(), answer.arrays
+    batches, labels = arrays["images"], arrays["labels"].astype(int)
     assert batches.shape == (EPOCHS * BATCHES, BATCH, 3, SIDE, SIDE)
     assert batches.dtype == np.float32
     corners, mirrored = set(), 0
     for image, label in zip(batches.reshape(-1, 3, SIDE, SIDE), labels.reshape(-1), strict=True):
         plain = image / 0.5 + np.reshape(CROPPED.pixels.mean, (3, 1, 1))
-        red_first = plain[::-1]
-        is_mirrored = red_first[1, 0, 0] > red_first[1, 0, -1]
+        rgb_image = plain[::-1]
+        is_mirrored = rgb_image[1, 0, 0] > rgb_image[1, 0, -1]
         mirrored += is_mirrored
-        red_first = red_first[..., ::-1] if is_mirrored else red_first
-        row, column = (int(red_first[channel, 0, 0]) // 8 for channel in (0, 1))
+        rgb_image = rgb_image[..., ::-1] if is_mirrored else rgb_image
+        row, column = (int(rgb_image[channel, 0, 0]) // 8 for channel in (0, 1))
         window = originals[label, :, row : row + SIDE, column : column + SIDE]
-        np.testing.assert_allclose(red_first, window, atol=1e-4)
+        np.testing.assert_allclose(rgb_image, window, atol=1e-4)
         corners.add((row, column))
     for epoch in labels.reshape(EPOCHS, -1):
         assert len(set(epoch)) == BATCHES * BATCH
@@ -86,7 +86,7 @@ def test_launch_records_what_the_framework_read(framework, shared_launch):
     [pytest.param(name, marks=() if name == "torch" else pytest.mark.long) for name in READERS],
 )
 def test_launch_fed_crops_in_color_reads_images_equal_to_ours(framework, launch, scratch):
-    images = str(data_sets.write(f"{READERS[framework][0]} large", scratch / "sets"))
+    images = str(data_sets.write_data_set(f"{READERS[framework][0]} large", scratch / "sets"))
     settings = {"workload": ["convnet"], "batch_size": [16], "threads": [1], "steps": 4}
     record = launch(framework, data=[images], input=["native"], **settings)
     assert record.status == "ok", record.reason
@@ -97,10 +97,14 @@ def test_launch_fed_crops_in_color_reads_images_equal_to_ours(framework, launch,
 
 @pytest.mark.parametrize("framework", READERS)
 def test_format_without_a_reader_is_refused(framework, scratch):
-    form = next(one for one in ("raw", "tfrecord", "lmdb") if one not in READERS[framework])
-    digits = str(data_sets.write(f"{form} digits", scratch / "sets"))
+    data_format = next(
+        candidate
+        for candidate in ("raw", "tfrecord", "lmdb")
+        if candidate not in READERS[framework]
+    )
+    digits = str(data_sets.write_data_set(f"{data_format} digits", scratch / "sets"))
     settings = {"framework": [framework], "workload": ["lenet"], "data": [digits]}
     [request] = launch_order(
         experiment.cells([experiment.matrix(**settings, input=["native"], launches=1)])
     )
-    assert f"no reader of its own for {form}" in capabilities.refusal_reason(request)
+    assert f"no reader of its own for {data_format}" in capabilities.refusal_reason(request)

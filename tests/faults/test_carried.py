@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests import fake_framework
-from tests.running.test_carry import planned, there
+from tests.running.test_carry import build_plan, run_bundle
 from xfbench.base.errors import UsageError
 from xfbench.results.store import Store
 from xfbench.running import carry
@@ -20,8 +20,8 @@ def carried(tmp_path_factory):
     fake_framework.write(root / "adapters" / "odd")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
-        carry.write_carried_run(planned("odd", launches=1, batch_size=[4]), root / "away", print)
-        there(root / "away", f"odd={sys.executable}")
+        carry.write_carried_run(build_plan("odd", launches=1, batch_size=[4]), root / "away", print)
+        run_bundle(root / "away", f"odd={sys.executable}")
         yield root / "away"
 
 

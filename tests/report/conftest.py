@@ -19,20 +19,24 @@ LENGTH = ["--batch-size", "4,8", "--steps", "4", "--warmup", "1", "--launches", 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     """A results folder of four real launches: two cells of the reference, nothing proven."""
-    made = tmp_path_factory.mktemp("report") / "results"
+    results_folder = tmp_path_factory.mktemp("report") / "results"
     command = [sys.executable, "-m", "xfbench", "run", *CELLS, *LENGTH, "--no-verify"]
-    done = subprocess.run(
-        [*command, "--results", made], capture_output=True, text=True, timeout=300, check=False
+    completed = subprocess.run(
+        [*command, "--results", results_folder],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return made
+    assert completed.returncode == 0, completed.stderr
+    return results_folder
 
 
 @pytest.fixture(scope="session")
 def measured(folder):
     """Its records, those of batch 8 first."""
-    found = Store(folder).records()
-    return sorted(found, key=lambda one: -one.request.global_batch_size)
+    records = Store(folder).records()
+    return sorted(records, key=lambda record: -record.request.global_batch_size)
 
 
 @pytest.fixture(scope="session")
@@ -55,11 +59,13 @@ def board(measured):
         for (name, kernel, threads), seconds in speeds.items()
         for launch, shift in enumerate(shifts, 1)
     ]
-    found, certificates = certify_records(ranked)
-    unproven = vary_record(measured[0], request={"framework": "mxnet", "threads": 2}, seconds=0.001)
-    gone = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
-    failed = vary_record(measured[0], request={"framework": "tensorflow"}, **gone)
-    return [*found, unproven, failed], certificates
+    certified_records, certificates = certify_records(ranked)
+    unverified = vary_record(
+        measured[0], request={"framework": "mxnet", "threads": 2}, seconds=0.001
+    )
+    crash_fields = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
+    failed = vary_record(measured[0], request={"framework": "tensorflow"}, **crash_fields)
+    return [*certified_records, unverified, failed], certificates
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +84,7 @@ def chromium():
         browser.close()
 
 
-class Opened:
+class BrowserPage:
     """A report in a browser, with all that the browser said, asked for and was shown."""
 
     def __init__(self, browser, file, **context):
@@ -87,12 +93,12 @@ class Opened:
         )
         self.context.set_default_timeout(10_000)
         self.page = self.context.new_page()
-        self.said, self.requests = [], []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.said.append("a dialog"), dialog.dismiss()))
+        self.messages, self.requests = [], []
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.messages.append("a dialog"), dialog.dismiss()))
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.context.on("page", lambda _: self.said.append("another page"))
+        self.context.on("page", lambda _: self.messages.append("another page"))
         self.url = file.as_uri()
         self.page.goto(self.url)
 
@@ -105,27 +111,27 @@ def open_file(chromium):
     """
     pages = []
 
-    def open_one(file, **context):
-        pages.append(Opened(chromium, file, **context))
+    def open_page(file, **context):
+        pages.append(BrowserPage(chromium, file, **context))
         return pages[-1].page
 
-    yield open_one
-    for one in pages:
-        one.context.close()
-        assert one.said == []
-        assert {url.partition("#")[0] for url in one.requests} == {one.url}
+    yield open_page
+    for page_in_browser in pages:
+        page_in_browser.context.close()
+        assert page_in_browser.messages == []
+        assert {url.partition("#")[0] for url in page_in_browser.requests} == {page_in_browser.url}
 
 
 @pytest.fixture
-def opened(open_file, tmp_path):
+def open_report(open_file, tmp_path):
     """A function that renders the report of records and opens it: the page."""
 
-    def open_report(records, certificates=None, html=page.render_report, **context):
+    def render_and_open(records, certificates=None, html=page.render_report, **context):
         file = tmp_path / f"report-{len(list(tmp_path.iterdir()))}.html"
         file.write_text(html(records, certificates or {}), encoding="utf-8")
         return open_file(file, **context)
 
-    return open_report
+    return render_and_open
 
 
 @pytest.fixture(scope="session")
@@ -137,6 +143,6 @@ def board_file(board, tmp_path_factory):
 
 
 @pytest.fixture
-def opened_board(open_file, board_file):
+def open_board(open_file, board_file):
     """A function that opens the report of `board`: the page."""
     return lambda **context: open_file(board_file, **context)

@@ -129,7 +129,7 @@ def test_ranks_on_two_kinds_of_nodes_are_invalid():
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_another_number_of_checkpoints_is_invalid(record, count):
     request = record(checkpoints=2).request
-    taken = Checkpoints(
+    checkpoints = Checkpoints(
         format="a",
         file_system="b",
         bytes=1,
@@ -139,10 +139,10 @@ def test_another_number_of_checkpoints_is_invalid(record, count):
         equal=True,
     )
     words = f"2 checkpoints were asked for and {count} taken"
-    assert validity.checkpoint_defect(request, taken if count else None) == words
-    both = taken.model_copy(update={"save_seconds": (0.1,) * 2})
-    assert validity.checkpoint_defect(request, both) is None
-    different = both.model_copy(update={"equal": False, "differing": ("w", "b")})
+    assert validity.checkpoint_defect(request, checkpoints if count else None) == words
+    two_saves = checkpoints.model_copy(update={"save_seconds": (0.1,) * 2})
+    assert validity.checkpoint_defect(request, two_saves) is None
+    different = two_saves.model_copy(update={"equal": False, "differing": ("w", "b")})
     assert validity.checkpoint_defect(request, different).endswith("equal: w and 1 more")
 
 
