@@ -99,11 +99,11 @@ def test_the_end_of_memory_is_found_once(xfbench, run_inline, study, tmp_path):
 
 
 def test_a_dry_run_leaves_the_batches_open(run_inline, study):
-    shown = run_inline(*f"study run {study} --dry-run".split())
-    assert shown.returncode == 0, shown.stderr
-    assert "are not known in advance" in shown.stdout
-    assert "batch 128 and on, doubled until a launch is out of memory" in shown.stdout
-    assert "memory 200 MB a rank · at most 17 launches" in shown.stdout
+    outcome = run_inline(*f"study run {study} --dry-run".split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert "are not known in advance" in outcome.stdout
+    assert "batch 128 and on, doubled until a launch is out of memory" in outcome.stdout
+    assert "memory 200 MB a rank · at most 17 launches" in outcome.stdout
     plan = json.loads(run_inline(*f"study run {study} --dry-run --json".split()).stdout)
     [search] = plan["found_out"]
     assert search["launches_at_most"] == 17 and search["batch_size"]["from"] == 128
@@ -123,8 +123,8 @@ def test_the_memory_limit_is_an_option_or_what_is_available(run_inline, study, t
 def test_a_run_is_held_to_its_memory_limit(xfbench, run_inline):
     line = "run --framework reference --workload lenet --batch-size 64 --steps 1 --warmup 0"
     line += " --launches 1 --threads 1 --no-verify --memory-limit 100MB --json"
-    shown = xfbench(*line.split())
-    assert shown.returncode == 1
-    assert '"out of memory: ' in shown.stdout
-    outcome = run_inline("run", "--memory-limit", "much")
-    assert outcome.returncode == 2 and "--memory-limit much" in outcome.stderr
+    limited_run = xfbench(*line.split())
+    assert limited_run.returncode == 1
+    assert '"out of memory: ' in limited_run.stdout
+    refused = run_inline("run", "--memory-limit", "much")
+    assert refused.returncode == 2 and "--memory-limit much" in refused.stderr

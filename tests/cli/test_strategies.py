@@ -60,9 +60,9 @@ def test_asynchronous_ranks_are_measured_and_not_certified(
     assert set(record["communication"]["waiting_seconds"]) == {0.0}
     assert record["communication"]["bytes_per_step"] == 2 * 2 * 4 * 431080
 
-    shown = run_inline("leaderboard").stdout
-    assert f"2 {strategy} servers=2 (asynchronous)" in shown
-    assert "not ranked" in shown and "none can be proven equal" in shown
+    table = run_inline("leaderboard").stdout
+    assert f"2 {strategy} servers=2 (asynchronous)" in table
+    assert "not ranked" in table and "none can be proven equal" in table
 
 
 def test_verify_says_why_it_cannot_prove_asynchrony(run_inline):
@@ -109,9 +109,9 @@ def test_tensorflow_joins_gradients_up_to_the_bucket_size(measure):
 
 
 def test_the_framework_list_has_strategies_and_their_options(run_inline):
-    listed = run_inline("framework", "list")
-    assert "dist_async (asynchronous)" in listed.stdout
-    assert "parameter_server (asynchronous)" in listed.stdout
+    outcome = run_inline("framework", "list")
+    assert "dist_async (asynchronous)" in outcome.stdout
+    assert "parameter_server (asynchronous)" in outcome.stdout
     document = json.loads(run_inline("framework", "list", "--json").stdout)
     [mxnet] = [framework for framework in document["frameworks"] if framework["name"] == "mxnet"]
     assert mxnet["asynchronous"] == ["dist_async"]

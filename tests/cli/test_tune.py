@@ -55,9 +55,9 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
     tuned_run = f"run {SMALL} --tuned --no-verify --dry-run --json".split()
     assert "not tuned: lenet · odd · batch 4: nothing was found" in xfbench(*tuned_run).stderr
 
-    shown = xfbench(*line.split(), "--resume", "--minutes", "5", "--json")
-    assert shown.returncode == 0, shown.stderr
-    tuning = json.loads(shown.stdout)
+    resumed = xfbench(*line.split(), "--resume", "--minutes", "5", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    tuning = json.loads(resumed.stdout)
     assert (tuning["best"]["kernel"], tuning["best"]["threads"]) == ("quick", CORES)
     assert tuning["best"]["steps"] == 4 and tuning["confirmed"] and not tuning["verified"]
     assert tuning["over_default"]["value"] == pytest.approx(2, rel=1e-3)
@@ -107,9 +107,9 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
 
 @pytest.mark.deep
 def test_tune_tries_only_verified_settings(xfbench, odd_framework, tmp_path):
-    shown = xfbench(*f"{TUNE} --launches 1 --over kernel=plain".split())
-    assert shown.returncode == 1 and shown.stdout == ""
-    last = shown.stderr.strip().splitlines()[-1]
+    outcome = xfbench(*f"{TUNE} --launches 1 --over kernel=plain".split())
+    assert outcome.returncode == 1 and outcome.stdout == ""
+    last = outcome.stderr.strip().splitlines()[-1]
     assert last.startswith(
         "xfbench: there is nothing to try: not proven equal: see `xfbench verify"
     )
@@ -120,23 +120,23 @@ def test_tune_tries_only_verified_settings(xfbench, odd_framework, tmp_path):
 def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
     line = "tune --framework reference --workload lenet --batch-size 4 --steps 2 --warmup 0"
     line += f" {OVER} --launches 1"
-    shown = xfbench(*line.split())
-    assert shown.returncode == 0, shown.stderr
-    assert "lenet · reference · batch 4: numpy · " in shown.stdout
+    outcome = xfbench(*line.split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert "lenet · reference · batch 4: numpy · " in outcome.stdout
     tuned_records = read_records(tmp_path / "results").values()  # several where the cores lay apart
     assert {record["request"]["launch"] for record in tuned_records} == {1}
     assert (
-        "that is the default" in shown.stdout
-        and f"launches: {len(tuned_records)}, " in shown.stdout
+        "that is the default" in outcome.stdout
+        and f"launches: {len(tuned_records)}, " in outcome.stdout
     )
     assert all(record["certificate"] for record in tuned_records)
 
 
 def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path):
     before = {*tmp_path.iterdir()}
-    shown = xfbench(*TUNE.split(), "--dry-run")
-    assert shown.returncode == 0, shown.stderr
-    first, *lines = shown.stdout.splitlines()
+    outcome = xfbench(*TUNE.split(), "--dry-run")
+    assert outcome.returncode == 0, outcome.stderr
+    first, *lines = outcome.stdout.splitlines()
     assert first == "4 settings, 80 launches at most"
     assert "rung 1: 4 settings, launches of each: 1, steps: 1" in lines
     assert (
@@ -154,9 +154,9 @@ def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path)
 
 def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
     line = TUNE.replace("--batch-size 4", "--batch-size 4,8")
-    shown = xfbench(*line.split(), "--dry-run")
-    assert "another batch size is different training" in shown.stderr
-    assert "quick · " in shown.stdout and " · batch 8" in shown.stdout
+    outcome = xfbench(*line.split(), "--dry-run")
+    assert "another batch size is different training" in outcome.stderr
+    assert "quick · " in outcome.stdout and " · batch 8" in outcome.stdout
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
     ],
 )
 def test_invalid_arguments_give_one_line_and_exit_2(xfbench, arguments, words):
-    shown = xfbench(*arguments.split())
-    assert shown.returncode == 2 and shown.stdout == ""
-    assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
-    assert words in shown.stderr
+    outcome = xfbench(*arguments.split())
+    assert outcome.returncode == 2 and outcome.stdout == ""
+    assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+    assert words in outcome.stderr

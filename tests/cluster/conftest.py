@@ -12,32 +12,32 @@ from tests.cluster import namespaces, slurm
 from tests.conftest import NODES
 
 XFBENCH = [sys.executable, "-P", "-m", "xfbench"]
-ASKED = "run --framework odd --workload lenet --batch-size 4 --scaling weak"
-ASKED += " --launches 1 --no-verify --json"
+RUN_OPTIONS = "run --framework odd --workload lenet --batch-size 4 --scaling weak"
+RUN_OPTIONS += " --launches 1 --no-verify --json"
 
 
 @pytest.fixture(scope="session")
-def place(request):
+def node_module(request):
     """What nodes are made of here: namespaces where they can be had, else mere processes."""
-    chosen, words = slurm.place()
-    if chosen is None:
-        pytest.skip(f"no Slurm cluster: {words}")
-    request.config.stash[NODES] = words
-    return chosen
+    module, description = slurm.choose_node_module()
+    if module is None:
+        pytest.skip(f"no Slurm cluster: {description}")
+    request.config.stash[NODES] = description
+    return module
 
 
 @pytest.fixture
-def network(place, request):
+def network(node_module, request):
     """For tests of what is between nodes: only where they have a network of their own."""
-    if place is not namespaces:
+    if node_module is not namespaces:
         pytest.skip(f"nodes are {request.config.stash[NODES]}")
 
 
 @pytest.fixture(scope="module")
-def shared_cluster(place):
-    made = slurm.Cluster(place)
-    yield made
-    made.end()
+def shared_cluster(node_module):
+    cluster = slurm.Cluster(node_module)
+    yield cluster
+    cluster.end()
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def cluster(shared_cluster):
 
 
 @pytest.fixture
-def own_cluster(place):
+def own_cluster(node_module):
     """One that a test may break."""
-    made = slurm.Cluster(place, count=2)
-    yield made
-    made.end()
+    cluster = slurm.Cluster(node_module, count=2)
+    yield cluster
+    cluster.end()
 
 
 @pytest.fixture
@@ -62,62 +62,64 @@ def xfbench(fake_adapter, tmp_path):
     `site` are lines of its site file beyond those every test has.
     """
 
-    def make(lines="", more="", site="", **adapter):
+    def make(lines="", options="", site="", **adapter):
         fake_adapter(lines, **adapter)
-        file = tmp_path / "site.toml"
-        file.write_text(f'title = "Four nodes of two cores"\nlauncher = "slurm"\ncores = 2\n{site}')
+        site_file = tmp_path / "site.toml"
+        site_file.write_text(
+            f'title = "Four nodes of two cores"\nlauncher = "slurm"\ncores = 2\n{site}'
+        )
         results = str(tmp_path / "my results")  # with what shells split words at
-        asked = [*ASKED.split(), "--site", str(file), *more.split()]
-        return [*XFBENCH, *asked, "--results", results]
+        run_options = [*RUN_OPTIONS.split(), "--site", str(site_file), *options.split()]
+        return [*XFBENCH, *run_options, "--results", results]
 
     return make
 
 
-def records(run):
+def read_records(run):
     """What a finished run of xfbench has recorded."""
     assert run.stdout, run.stderr
     return json.loads(run.stdout)["records"]
 
 
-def until(there, seconds):
+def wait_until(condition, seconds):
     """Wait until something is there; what it is."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := there():
-            return found
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if outcome := condition():
+            return outcome
         time.sleep(0.1)
     raise AssertionError("it did not come about")
 
 
-def until_gone(folder, seconds=30):
+def wait_until_workers_end(folder, seconds=30):
     """Wait for the last worker to end; those that are still there.
 
     Here it takes 1 to 13 s; Slurm alone would take longer than this to notice a lost node.
     """
-    end = time.monotonic() + seconds
-    while (left := left_running(folder)) and time.monotonic() < end:
+    deadline = time.monotonic() + seconds
+    while (workers := list_workers(folder)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return left
+    return workers
 
 
-def left_running(folder):
+def list_workers(folder):
     """Workers of ours, on any node, whose launch has its folder below `folder`."""
-    found = []
+    workers = []
     for process in psutil.process_iter(["cmdline", "status"]):
         with contextlib.suppress(psutil.Error):
-            ours = (process.info["cmdline"] or [])[1:2] == ["worker.pyz"]
-            if ours and process.info["status"] != "zombie" and str(folder) in process.cwd():
-                found.append(process)
-    return found
+            is_worker = (process.info["cmdline"] or [])[1:2] == ["worker.pyz"]
+            if is_worker and process.info["status"] != "zombie" and str(folder) in process.cwd():
+                workers.append(process)
+    return workers
 
 
-def watched(folder):
+def list_ranks(folder):
     """Those of them that another of them has started: ranks, below what watches them."""
-    found = left_running(folder)
-    numbers = {process.pid for process in found}
+    workers = list_workers(folder)
+    worker_pids = {process.pid for process in workers}
     ranks = []
-    for process in found:
+    for process in workers:
         with contextlib.suppress(psutil.Error):
-            if process.ppid() in numbers:
+            if process.ppid() in worker_pids:
                 ranks.append(process)
     return ranks

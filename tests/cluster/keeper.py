@@ -18,29 +18,29 @@ import psutil
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 
-class Ended(Exception):
+class EndRequest(Exception):
     """This process was asked to end."""
 
 
-def _end(*_):
-    raise Ended
+def _request_end(*_):
+    raise EndRequest
 
 
-def keep(parent, argv):
+def run_command(parent, argv):
     """Run the command; its exit status."""
     libc = ctypes.CDLL(None)
     libc.prctl(_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _request_end)
     libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
     try:
         if os.getppid() != parent:
             return 1
-        command = os.posix_spawnp(argv[0], argv, os.environ)
+        command_pid = os.posix_spawnp(argv[0], argv, os.environ)
         while True:
-            ended, status = os.wait()
-            if ended == command:
+            pid, status = os.wait()
+            if pid == command_pid:
                 return os.waitstatus_to_exitcode(status) & 0xFF
-    except (Ended, KeyboardInterrupt):
+    except (EndRequest, KeyboardInterrupt):
         return 1
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -48,8 +48,8 @@ def keep(parent, argv):
 
 
 def _kill_all():
-    while left := psutil.Process().children(recursive=True):
-        for process in left:
+    while descendants := psutil.Process().children(recursive=True):
+        for process in descendants:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         with contextlib.suppress(ChildProcessError):
@@ -59,4 +59,4 @@ def _kill_all():
 
 
 if __name__ == "__main__":
-    sys.exit(keep(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(run_command(int(sys.argv[1]), sys.argv[2:]))

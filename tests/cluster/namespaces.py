@@ -14,11 +14,11 @@ WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 KINDS = ("--net", "--uts", "--ipc", "--pid", "--mount")
 
 
-def refusal():
+def unavailable_reason():
     """Why there can be no node here, or no network of them; None where there can."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            for node in connected(["one", "two"], Path(folder)):
+            for node in connect_nodes(["one", "two"], Path(folder)):
                 node.end()
         except OSError as error:
             return f"{error.filename}: {error.strerror}"
@@ -52,16 +52,18 @@ class Node:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        said = self.holder.stdout.readline()
-        if said != b"up\n":
-            raise RuntimeError(f"{name} did not come up: {said.decode(errors='replace').strip()}")
+        first_line = self.holder.stdout.readline()
+        if first_line != b"up\n":
+            raise RuntimeError(
+                f"{name} did not come up: {first_line.decode(errors='replace').strip()}"
+            )
         children = Path(f"/proc/{self.holder.pid}/task/{self.holder.pid}/children")
         self.pid = int(children.read_text().split()[0])
 
     def inside(self, *argv, kinds=KINDS):
         """The command, run in this node, in the folder where the caller is."""
-        entered = ("nsenter", f"--target={self.pid}", *kinds, f"--wd={Path.cwd()}")
-        return [*entered, "--", *map(str, argv)]
+        enter_command = ("nsenter", f"--target={self.pid}", *kinds, f"--wd={Path.cwd()}")
+        return [*enter_command, "--", *map(str, argv)]
 
     def network(self, *words):
         """Do something with this node's network: the words of ip(8), process ids as seen here."""
@@ -84,24 +86,24 @@ class Node:
         self.holder.wait(timeout=30)
 
 
-def connected(names, folder):
+def connect_nodes(names, folder):
     """Nodes of these names, the first with the bridge, all on one network."""
     (folder / "local").mkdir()
     hosts = folder / "hosts"
     addresses = {name: f"10.77.0.{number}" for number, name in enumerate(names, 1)}
-    lines = ["127.0.0.1 localhost", *(f"{at} {name}" for name, at in addresses.items())]
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in addresses.items())]
     hosts.write_text("\n".join(lines) + "\n")
-    nodes = [Node(name, at, folder, hosts) for name, at in addresses.items()]
+    nodes = [Node(name, address, folder, hosts) for name, address in addresses.items()]
     first = nodes[0]
     first.network("link", "add", "bridge", "type", "bridge")
     first.network("addr", "add", f"{first.address}/24", "dev", "bridge")
     first.network("link", "set", "bridge", "up")
     for number, node in enumerate(nodes[1:], 1):
-        join(first, node, number)
+        connect_to_bridge(first, node, number)
     return nodes
 
 
-def join(first, node, number):
+def connect_to_bridge(first, node, number):
     """Lay a cable from a node to the bridge."""
     peer = ("peer", "name", "eth0", "netns", str(node.pid))
     first.network("link", "add", f"port{number}", "type", "veth", *peer)

@@ -56,28 +56,28 @@ PartitionName=urgent Nodes=ALL PriorityTier=2 MaxTime=60 State=UP
 """
 
 
-def missing():
+def missing_reason():
     """Why Slurm and what it needs are not here; None where they are."""
     return debian.install_missing(PROGRAMS, PACKAGES)
 
 
-def place():
+def choose_node_module():
     """What nodes are made of here, and in words: the module `namespaces`, or else `processes`.
 
     None, and the reason, where they cannot be had.
     """
-    reason = missing()
+    reason = missing_reason()
     if reason:
         return None, reason
-    reason = namespaces.refusal()
+    reason = namespaces.unavailable_reason()
     if not reason:
         return namespaces, namespaces.TITLE
-    if processes.refusal():
-        return None, f"{reason}; {processes.refusal()}"
+    if processes.unavailable_reason():
+        return None, f"{reason}; {processes.unavailable_reason()}"
     return processes, f"{processes.TITLE} ({reason})"
 
 
-def _swept(folder):
+def _start_sweeper(folder):
     """A process that removes the folder when its input ends: with this process, at the latest."""
     script = 'read -r _; for _ in $(seq 300); do rm -rf "$1" && exit; sleep 0.1; done'
     return subprocess.Popen(
@@ -94,12 +94,12 @@ class Cluster:
     `place` is what nodes are made of: the module `namespaces` or `processes`.
     """
 
-    def __init__(self, place=namespaces, count=4, cpus=2):
+    def __init__(self, node_module=namespaces, count=4, cpus=2):
         # Sockets have a length limit: a short path.
         self.folder = Path(tempfile.mkdtemp(prefix="xfc-", dir="/tmp"))
-        self._sweeper = _swept(self.folder)
+        self._sweeper = _start_sweeper(self.folder)
         names = ["login", *(f"node{number}" for number in range(1, count + 1))]
-        self.login, *self.nodes = place.connected(names, self.folder)
+        self.login, *self.nodes = node_module.connect_nodes(names, self.folder)
         self.log = (self.folder / "daemons.log").open("wb")
         try:
             self._configure(cpus)
@@ -142,9 +142,9 @@ class Cluster:
 
         An interrupt reaches it, also where this process was told to ignore its own.
         """
-        heard = ("env", "--default-signal=INT")
+        with_interrupt = ("env", "--default-signal=INT")
         return subprocess.Popen(
-            [*namespaces.WITH_PARENT, *heard, *self.login.inside(*argv)],
+            [*namespaces.WITH_PARENT, *with_interrupt, *self.login.inside(*argv)],
             env={**self.environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -195,12 +195,12 @@ class Cluster:
     def _start(self, node, *argv):
         node.start(*argv, log=self.log, environment=self.environment)
 
-    def _await(self, there, what):
+    def _await(self, condition, name):
         for _ in range(300):
-            if there():
+            if condition():
                 return
             time.sleep(0.1)
         self.log.flush()
-        said = (self.folder / "daemons.log").read_text(errors="replace")[-2000:]
+        log_text = (self.folder / "daemons.log").read_text(errors="replace")[-2000:]
         nodes = self.run("sinfo", "--noheader", "--Node", "--format=%N %T %E").stdout
-        raise RuntimeError(f"{what} did not come up: {nodes}{said}")
+        raise RuntimeError(f"{name} did not come up: {nodes}{log_text}")

@@ -15,7 +15,7 @@ from xfbench.launchers import slurm
 SPECIAL_CHARACTERS = "\n\r\t '\"`$(){}[]<>|&;*?!#\\~%=-"
 ANY_TEXT = st.text(st.sampled_from(SPECIAL_CHARACTERS + "aZ9é"), min_size=1, max_size=20)
 QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-PRINT = ("printf", "%s\\0")
+PRINT_COMMAND = ("printf", "%s\\0")
 
 
 def run_bash(script, folder):
@@ -27,7 +27,7 @@ def run_bash(script, folder):
 
 
 def build_job(**fields):
-    defaults = {"name": "xfbench-1", "argv": PRINT, "folder": Path("/tmp"), "nodes": 1}
+    defaults = {"name": "xfbench-1", "argv": PRINT_COMMAND, "folder": Path("/tmp"), "nodes": 1}
     return slurm.Job(**{**defaults, "per_node": 1, "threads": 1, "minutes": 1, **fields})
 
 

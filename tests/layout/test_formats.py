@@ -153,14 +153,14 @@ class TagCollector(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.tags, self.others = set(), []
+        self.tags, self.non_tags = set(), []
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
-        self.others += attrs
+        self.non_tags += attrs
 
     def handle_comment(self, data):
-        self.others.append(data)
+        self.non_tags.append(data)
 
     handle_decl = handle_pi = unknown_decl = handle_comment
 
@@ -170,7 +170,7 @@ def test_html_contains_only_tables_headings_and_text(hostile_tables):
         collector = TagCollector()
         collector.feed(text)
         assert collector.tags <= {"table", "thead", "tbody", "tr", "th", "td", "h3", "p"}
-        assert collector.others == []
+        assert collector.non_tags == []
 
 
 def test_latex_contains_only_allowed_commands(hostile_tables):
@@ -236,9 +236,9 @@ def test_record_order_does_not_change_tables(many_records, name):
     def render_tables(records):
         all_rows = all_tables(records, certificates)
         best_tables = best.reduce_to_best(all_rows, ["framework"])
-        shown = [tables.FORMATS[name](best_tables, "throughput")]
-        shown += [tables.FORMATS[name](all_rows, columns) for columns in COLUMNS]
-        return [*shown, slowdown_tables.FORMATS[name](slowdown.slowdowns(all_rows, ["threads"]))]
+        rendered = [tables.FORMATS[name](best_tables, "throughput")]
+        rendered += [tables.FORMATS[name](all_rows, columns) for columns in COLUMNS]
+        return [*rendered, slowdown_tables.FORMATS[name](slowdown.slowdowns(all_rows, ["threads"]))]
 
     first = render_tables(records)
     for seed in range(5):
@@ -248,7 +248,7 @@ def test_record_order_does_not_change_tables(many_records, name):
 
 def test_file_order_does_not_change_tables(many_records, tmp_path):
     records, certificates = many_records
-    shown = set()
+    rendered = set()
     for seed in range(3):
         random.Random(seed).shuffle(records)
         store = Store(tmp_path / str(seed))
@@ -257,12 +257,13 @@ def test_file_order_does_not_change_tables(many_records, tmp_path):
             store.add(stored_record)
         if seed == 2:
             store.pack()
-        with index.open_index(store, print) as opened:
-            shown.add(
+        with index.open_index(store, print) as record_index:
+            rendered.add(
                 tables.to_json(
                     all_tables(
-                        [indexed_record for _, indexed_record in opened.select()], certificates
+                        [indexed_record for _, indexed_record in record_index.select()],
+                        certificates,
                     )
                 )
             )
-    assert len(shown) == 1
+    assert len(rendered) == 1

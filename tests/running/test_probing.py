@@ -24,7 +24,7 @@ NATIVE_MODULE = "def ranks():\n    import os, time\n    {}\n"
 @pytest.fixture(scope="session")
 def programs():
     """Open MPI's and Lmod's, which the cluster has too."""
-    if reason := slurm.missing():
+    if reason := slurm.missing_reason():
         pytest.skip(f"neither mpirun nor Lmod: {reason}")
     assert Path(sites.Modules().init).exists()
 

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from tests.cluster.conftest import left_running
+from tests.cluster.conftest import list_workers
 from tests.fake_framework import DEATHS, SLOW, TWO_RANKS, death_code
 from xfbench import experiment
 from xfbench.base.errors import UsageError
@@ -79,7 +79,7 @@ def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch, tmp_path):
     def kill():
         end = time.monotonic() + 30
         while time.monotonic() < end:
-            for process in left_running(tmp_path):
+            for process in list_workers(tmp_path):
                 try:
                     if process.environ().get("XFBENCH_RANK") == "1":
                         time.sleep(1)
