@@ -21,9 +21,9 @@ ADAPTER_SETTINGS = {
     file.parent.name: tomllib.loads(file.read_text())
     for file in ROOT.glob("adapters/*/adapter.toml")
 }
-FRAMEWORK_OF = {name: settings["module"] for name, settings in ADAPTER_SETTINGS.items()}
-REUSED = {name: settings.get("reuses", []) for name, settings in ADAPTER_SETTINGS.items()}
-FRAMEWORKS = {*FRAMEWORK_OF.values()} - {"numpy"}
+FRAMEWORK_MODULES = {name: settings["module"] for name, settings in ADAPTER_SETTINGS.items()}
+REUSED_ADAPTERS = {name: settings.get("reuses", []) for name, settings in ADAPTER_SETTINGS.items()}
+FRAMEWORKS = {*FRAMEWORK_MODULES.values()} - {"numpy"}
 WORKER_SIDE = ("worker", "workloads", "adapters")
 # What a part of the driver stands on, beside `xfbench`'s own modules: none of what runs launches.
 DEPENDENCIES = {
@@ -164,14 +164,14 @@ def find_violations(module, source):
             entrances = [f"xfbench.adapters.*.{part}" for part in ("train", "reader", "native")]
             allowed |= module == "xfbench.worker.__main__" and name in entrances
         elif area_name == "adapters":
-            adapters = [adapter_name, *REUSED.get(adapter_name, ())]
+            adapters = [adapter_name, *REUSED_ADAPTERS.get(adapter_name, ())]
             allowed_prefixes = ["xfbench.worker", "xfbench.workloads"]
             allowed_prefixes += [f"xfbench.adapters.{adapter}" for adapter in adapters]
             allowed = is_below(name, allowed_prefixes) and (
                 is_translation(module) or not is_translation(name)
             )
             allowed |= is_standard
-            frameworks = [FRAMEWORK_OF.get(adapter) for adapter in adapters]
+            frameworks = [FRAMEWORK_MODULES.get(adapter) for adapter in adapters]
             allowed |= top in frameworks and is_translation(module)
             allowed |= (module, top) == ("xfbench.adapters.torch.reader", "lmdb")
         else:
@@ -322,7 +322,7 @@ def test_name_scan_sees_real_clocks_processes_and_imports():
 def test_module_list_covers_every_folder_and_adapter():
     for module in ("xfbench.plugin", "xfbench.running.launch", "xfbench.worker.loop"):
         assert module in MODULES
-    for adapter in FRAMEWORK_OF:
+    for adapter in FRAMEWORK_MODULES:
         assert f"xfbench.adapters.{adapter}.train" in MODULES
     assert {find_area(module) for module in MODULES} == {"driver", "launchers", *WORKER_SIDE}
 

@@ -21,6 +21,6 @@ def run_command(*words, results):
 def test_readme_leaderboard_matches_the_archive_records(tmp_path):
     results = tmp_path / "results"
     run_command("results", "import", str(ARCHIVE), results=results)
-    shown = run_command("leaderboard", results=results).strip()
-    assert shown in (ROOT / "README.md").read_text()
-    assert all(f" {name} " in shown for name in adapter.list_names())
+    table = run_command("leaderboard", results=results).strip()
+    assert table in (ROOT / "README.md").read_text()
+    assert all(f" {name} " in table for name in adapter.list_names())

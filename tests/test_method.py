@@ -176,10 +176,10 @@ def test_table_figures_follow_from_the_record_files(results):
             document for document in documents if document["request"]["framework"] == framework
         ]
         expected, row = expected_figures(framework_documents), rows[framework]
-        shown = {**row, **row["costs"], **row["images_per_second"]}
+        figures = {**row, **row["costs"], **row["images_per_second"]}
         for name, value in expected.items():
-            assert shown[name] == (None if value is None else pytest.approx(value)), name
-        assert shown["label"] == "claim"
+            assert figures[name] == (None if value is None else pytest.approx(value)), name
+        assert figures["label"] == "claim"
     assert [rows[name]["outliers"] for name in FRAMEWORKS] == [1, 1, 1]
     assert [rows[name]["unstable"] for name in FRAMEWORKS] == [0, 0, 1]
     best = max(row["images_per_second"]["value"] for row in rows.values())

@@ -151,9 +151,9 @@ def run_installed(request, sources, dependencies, tmp_path_factory):
 
 
 def test_package_list_matches_the_folders():
-    listed = PYPROJECT["tool"]["setuptools"]["packages"]
-    assert sorted(listed) == sorted(find_packages())
-    assert len(listed) == len(set(listed))
+    package_names = PYPROJECT["tool"]["setuptools"]["packages"]
+    assert sorted(package_names) == sorted(find_packages())
+    assert len(package_names) == len(set(package_names))
 
 
 def test_every_folder_with_code_is_a_package():
@@ -201,15 +201,15 @@ def test_the_installed_package_is_imported(run_installed):
     script = (
         "import xfbench, xfbench.workloads as w; print(xfbench.__file__, w.__file__, sep='\\n')"
     )
-    places = [Path(line) for line in run_installed("python", "-c", script).splitlines()]
+    module_files = [Path(line) for line in run_installed("python", "-c", script).splitlines()]
     if run_installed.method == "editable":
-        assert places == [
+        assert module_files == [
             run_installed.sources / "xfbench" / "__init__.py",
             run_installed.sources / "workloads" / "__init__.py",
         ]
     else:
         folder = run_installed.site_packages / "xfbench"
-        assert places == [folder / "__init__.py", folder / "workloads" / "__init__.py"]
+        assert module_files == [folder / "__init__.py", folder / "workloads" / "__init__.py"]
         files = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
         relative = {path.relative_to(run_installed.site_packages).as_posix() for path in files}
         assert relative == set(find_package_files())
@@ -265,5 +265,5 @@ def test_pytest_finds_the_benchmarks_by_package_name(run_installed):
 def test_an_import_by_folder_name_says_the_right_name(run_installed):
     for name in sorted(set(PACKAGE_FOLDERS.values()) - {"xfbench"}):
         script = f"try:\n import {name}\nexcept ImportError as error:\n print(error)"
-        shown = run_installed("python", "-c", script, cwd=run_installed.sources)
-        assert shown == f"this package is called xfbench.{name}: import that name instead\n"
+        message = run_installed("python", "-c", script, cwd=run_installed.sources)
+        assert message == f"this package is called xfbench.{name}: import that name instead\n"

@@ -236,8 +236,8 @@ def test_disabled_benchmark_runs_one_step_and_keeps_no_results(session, trainer,
         "--benchmark-json=out.json",
     )
     result.assert_outcomes(passed=1)
-    first_and_one_more = 2
-    assert len((pytester.path / "steps").read_text().splitlines()) == first_and_one_more
+    expected_steps = 2
+    assert len((pytester.path / "steps").read_text().splitlines()) == expected_steps
     assert not (pytester.path / "results").exists()
     assert not (pytester.path / "out.json").exists()
 
@@ -255,13 +255,13 @@ def test_only_a_slower_session_fails_the_comparison(session, trainer, pytester):
     comparison_options = ("--benchmark-compare=0001", "--benchmark-compare-fail=median:100%")
     trainer(seconds=0.02)
     session(*cells, "--benchmark-save=base").assert_outcomes(passed=1)
-    equal = session(*cells, *comparison_options)
-    assert equal.ret == pytest.ExitCode.OK
-    equal.stdout.fnmatch_lines(["*paced*(0001_base)*"])
+    equal_session = session(*cells, *comparison_options)
+    assert equal_session.ret == pytest.ExitCode.OK
+    equal_session.stdout.fnmatch_lines(["*paced*(0001_base)*"])
     (pytester.path / "seconds").write_text("0.2")
-    slower = session(*cells, *comparison_options)
-    assert slower.ret != pytest.ExitCode.OK
-    assert "Performance has regressed" in slower.stdout.str() + slower.stderr.str()
+    slower_session = session(*cells, *comparison_options)
+    assert slower_session.ret != pytest.ExitCode.OK
+    assert "Performance has regressed" in slower_session.stdout.str() + slower_session.stderr.str()
 
 
 @pytest.mark.parametrize(
@@ -308,8 +308,8 @@ def test_cells_of_another_architecture_are_skipped(session_here):
     ],
 )
 def test_a_profile_fits_by_processor_or_accelerator(name, fields, fits):
-    described = machine.describe().model_copy(update={"accelerators": (), **fields})
-    reason = architectures.load(name).mismatch(described)
+    machine_description = machine.describe().model_copy(update={"accelerators": (), **fields})
+    reason = architectures.load(name).mismatch(machine_description)
     assert (reason is None) is fits
     if reason:
         assert architectures.load(name).title in reason

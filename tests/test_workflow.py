@@ -93,22 +93,22 @@ def run_workflow(workspace, event):
 
 @pytest.mark.deep
 def test_only_a_slower_adapter_fails_the_workflow(workspace):
-    first, outputs = run_workflow(workspace, "push")
-    assert not any(first.values()), outputs
-    assert {"Install", "Measure", "Report", "Make it the baseline"} <= set(first)
-    assert "Compare" not in first
+    first_statuses, outputs = run_workflow(workspace, "push")
+    assert not any(first_statuses.values()), outputs
+    assert {"Install", "Measure", "Report", "Make it the baseline"} <= set(first_statuses)
+    assert "Compare" not in first_statuses
 
-    same, outputs = run_workflow(workspace, "pull_request")
-    assert not any(same.values()), outputs
+    repeated_statuses, outputs = run_workflow(workspace, "pull_request")
+    assert not any(repeated_statuses.values()), outputs
     assert "results/baseline" in outputs["Compare"]
-    assert "Make it the baseline" not in same
+    assert "Make it the baseline" not in repeated_statuses
 
     write_sleeping_adapter(workspace[0], 1)
-    slower, outputs = run_workflow(workspace, "pull_request")
-    assert {name for name, status in slower.items() if status} == {"Compare"}, outputs
-    assert slower["Compare"] == 1
+    slower_statuses, outputs = run_workflow(workspace, "pull_request")
+    assert {name for name, status in slower_statuses.items() if status} == {"Compare"}, outputs
+    assert slower_statuses["Compare"] == 1
     assert "slower" in outputs["Compare"]
-    assert slower["Report"] == 0
+    assert slower_statuses["Report"] == 0
     assert (workspace[0] / "report.html").is_file()
 
 
