@@ -1,4 +1,4 @@
-"""Records for the report, measured with the reference and varied, and a real browser."""
+"""Fixtures for tests of the report: measured and varied records, and a real browser."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ LENGTH = ["--batch-size", "4,8", "--steps", "4", "--warmup", "1", "--launches", 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """A results folder of four real launches: two cells of the reference, nothing proven."""
+    """A results folder of four real launches: two cells of the reference, not verified."""
     results_folder = tmp_path_factory.mktemp("report") / "results"
     command = [sys.executable, "-m", "xfbench", "run", *CELLS, *LENGTH, "--no-verify"]
     completed = subprocess.run(
@@ -34,16 +34,16 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def measured(folder):
-    """Its records, those of batch 8 first."""
+    """The records of `folder`, those of batch 8 first."""
     records = Store(folder).records()
     return sorted(records, key=lambda record: -record.request.global_batch_size)
 
 
 @pytest.fixture(scope="session")
 def board(measured):
-    """Records and certificates of one leaderboard: five ranked cells, one that is not, one failed.
+    """Records and certificates of a leaderboard: five ranked, one unranked and one failed cell.
 
-    One is the fastest for certain, two cannot be told apart.
+    One cell is certainly the fastest. Two cells have no certain order.
     """
     speeds = {("torch", "onednn", 1): 0.010, ("torch", "onednn", 2): 0.005}
     speeds |= {("caffe", "openblas", 1): 0.030, ("caffe", "openblas", 2): 0.0301}
@@ -70,11 +70,11 @@ def board(measured):
 
 @pytest.fixture(scope="session")
 def chromium():
-    """Debian's Chromium, driven from here."""
+    """Debian's Chromium, controlled by Playwright."""
     if reason := debian.install_missing(["chromium"], ["chromium", "fonts-dejavu-core"]):
         pytest.skip(reason)
     sync_api = pytest.importorskip("playwright.sync_api")
-    # Root may start it in no sandbox of its own; the pages are ours, and load nothing.
+    # Chromium has no sandbox for root. The pages are our own and load nothing.
     sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
     with sync_api.sync_playwright() as driver:
         browser = driver.chromium.launch(
@@ -85,7 +85,7 @@ def chromium():
 
 
 class BrowserPage:
-    """A report in a browser, with all that the browser said, asked for and was shown."""
+    """A report in a browser, with the messages and requests of the browser."""
 
     def __init__(self, browser, file, **context):
         self.context = browser.new_context(
@@ -105,9 +105,9 @@ class BrowserPage:
 
 @pytest.fixture
 def open_file(chromium):
-    """A function that opens a file in the browser: the page.
+    """A function that opens a file in the browser and returns the page.
 
-    In the end the browser must have reported nothing, and requested nothing but the file.
+    The fixture fails if the browser reports a message or requests anything but the file.
     """
     pages = []
 
@@ -124,7 +124,7 @@ def open_file(chromium):
 
 @pytest.fixture
 def open_report(open_file, tmp_path):
-    """A function that renders the report of records and opens it: the page."""
+    """A function that renders the report of records, opens it and returns the page."""
 
     def render_and_open(records, certificates=None, html=page.render_report, **context):
         file = tmp_path / f"report-{len(list(tmp_path.iterdir()))}.html"
@@ -136,7 +136,7 @@ def open_report(open_file, tmp_path):
 
 @pytest.fixture(scope="session")
 def board_file(board, tmp_path_factory):
-    """The report of `board`, rendered once."""
+    """The file of the report of `board`, rendered once."""
     file = tmp_path_factory.mktemp("board") / "report.html"
     file.write_text(page.render_report(*board), encoding="utf-8")
     return file
@@ -144,5 +144,5 @@ def board_file(board, tmp_path_factory):
 
 @pytest.fixture
 def open_board(open_file, board_file):
-    """A function that opens the report of `board`: the page."""
+    """A function that opens the report of `board` and returns the page."""
     return lambda **context: open_file(board_file, **context)

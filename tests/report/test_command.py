@@ -1,4 +1,4 @@
-"""`xfbench report`: the file that it writes, and what it refuses."""
+"""Tests of `xfbench report`: the file that it writes, and its errors."""
 
 import shutil
 
@@ -33,7 +33,7 @@ def test_a_report_has_only_the_chosen_launches(xfbench, folder, tmp_path):
     assert "--batch-size 4" in text and "--batch-size 8" not in text
 
 
-def test_an_impossible_report_is_one_line(xfbench, folder, tmp_path):
+def test_invalid_arguments_give_one_line_and_no_file(xfbench, folder, tmp_path):
     for arguments, word in (
         (["--results", "nowhere"], "holds no results"),
         (["--results", str(folder), "--where", "torch"], "FIELD=VALUE"),

@@ -1,4 +1,4 @@
-"""Learning speed-up in the report: of proven rows, over ranks, beside images per second."""
+"""Learning speed-up of verified rows in the report, drawn next to throughput speed-up."""
 
 import pytest
 
@@ -12,9 +12,9 @@ LOSSES = {1: (1.0, 0.5, 0.3, 0.2), 2: (1.2, 0.8, 0.5, 0.3), 4: (1.5, 1.1, 0.8, 0
 
 @pytest.fixture
 def make_launches(measured):
-    """A function that makes launches of three seeds on these ranks, an epoch as many times shorter.
+    """A function that makes launches of three seeds; `n` ranks need 1/n of the time of an epoch.
 
-    Each number of ranks has its own losses, of which 0.6 is the best that all reach.
+    Each number of ranks has its own losses. The lowest loss that all of them reach is 0.6.
     """
 
     def make(ranks=(1, 2, 4), losses=LOSSES):
@@ -53,7 +53,7 @@ def build_figures(records, certificates):
 
 
 def test_learning_speedup_is_drawn_beside_throughput_speedup(make_launches):
-    """To 0.6: 2 epochs of one rank, 3 of half the time of two, 4 of a quarter of four."""
+    """One rank needs 2 epochs to reach 0.6, two ranks 3 of half the time, four 4 of a quarter."""
     [figure] = build_figures(*certify_records(make_launches()))
     lines = {line.name.rpartition(" ")[2]: line.points for line in figure.lines}
     assert set(lines) == {"learning", "images", "ideal"}

@@ -1,4 +1,4 @@
-"""The report opens in a real browser, and its first screen answers the reader's question."""
+"""The report opens in a real browser, and its first screen names the fastest setting."""
 
 import re
 

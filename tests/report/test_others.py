@@ -1,4 +1,4 @@
-"""What others published, in the report: a list and open marks beside measured lines, no rank."""
+"""Published figures in the report: a list and open marks next to measured lines, no rank."""
 
 from xml.etree import ElementTree as ET
 
@@ -17,7 +17,7 @@ HOSTILE = "<script>window.owned = 1</script>\u202e\x00</style>"
 
 
 def build_imported(quantity="efficiency", unit="%", text="theirs", **fields):
-    """A record as an import makes it."""
+    """Return a record as `xfbench results import` makes it."""
     about = About(**{"workload": "lenet", "scaling": "weak", "ranks": 3, **fields.pop("about", {})})
     figure = Figure(quantity=quantity, unit=unit, about=about, **{"value": 70.0, **fields})
     citation = Citation(key=text, title=text, where=text)
@@ -27,7 +27,7 @@ def build_imported(quantity="efficiency", unit="%", text="theirs", **fields):
 
 @pytest.fixture
 def make_scaled_records(measured):
-    """A function that makes certified launches of a network on 1, 2 and 4 ranks, 90 % efficient."""
+    """A function that makes certified launches on 1, 2 and 4 ranks with an efficiency of 90 %."""
 
     def make(law, workload="lenet", ranks=(1, 2, 4)):
         records = []
@@ -88,7 +88,7 @@ def test_published_speedup_is_drawn_only_for_its_network(make_scaled_records):
     assert [point.y for point in figure.lines[0].points] == pytest.approx([1, 1.8, 3.6], rel=1e-6)
     [mark] = figure.marks
     assert (mark.x, mark.y) == (4, 3.26) and mark.name.startswith("H19")
-    # Over one device: it says nothing about measured ones over two.
+    # The published speed-up is relative to one device, the measured one to two ranks.
     assert "Speed-up" not in build_figures(*make_scaled_records("weak", "resnet101", ranks=(2, 4)))
 
 
@@ -175,7 +175,7 @@ def test_page_lists_published_figures_without_a_rank(open_report, make_scaled_re
 
 
 def render_with_published(*report_arguments):
-    """As `xfbench report` makes the page."""
+    """Render the page as `xfbench report` does."""
     from xfbench.report import page
 
     return page.render_report(*report_arguments, published.records())

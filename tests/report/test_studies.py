@@ -1,4 +1,4 @@
-"""The pages of studies inside the report, in a real browser."""
+"""Tests of the study pages inside the report, in a real browser."""
 
 import itertools
 import json
@@ -52,7 +52,7 @@ figure = {{ quantity = "speed-up", unit = "times", value = 2.5, relative_to = "a
 
 @pytest.fixture
 def write_study(tmp_path, monkeypatch):
-    """A function that puts a study into the user's folder."""
+    """A function that writes a study into the user's folder of studies."""
     folder = tmp_path / "studies"
     folder.mkdir()
     monkeypatch.setenv("XFBENCH_STUDIES", str(folder))
@@ -70,7 +70,7 @@ def write_study(tmp_path, monkeypatch):
 
 @pytest.fixture
 def launches(measured):
-    """Launches of both batches, the larger one twice as fast, on two launches each and four."""
+    """Four launches of each of two batch sizes; the larger one has twice the throughput."""
     return [
         vary_record(record, request={"launch": launch}, seconds=seconds * (1 + launch / 1000))
         for record, seconds in ((measured[0], 0.01), (measured[-1], 0.01))
@@ -79,7 +79,7 @@ def launches(measured):
 
 
 def render_with_studies(records, certificates):
-    """The report with the pages of studies, as the command makes it; no file may be wrong."""
+    """Render the report with its study pages, as the command does; no study may be invalid."""
     complaints = []
     studies = page.build_sections(records, certificates, complaints.append)
     assert complaints == []
@@ -148,7 +148,7 @@ def test_study_without_valid_launches_has_no_page(write_study, launches):
         page.build_sections([vary_record(record, **crash_fields) for record in launches], {}, print)
         == []
     )
-    # One batch alone is the study's, and leaves nothing to compare.
+    # With a single batch size there is nothing to compare.
     assert page.build_sections(launches[:4], {}, print) == []
 
 
@@ -167,7 +167,7 @@ def test_several_studies_are_accessible_to_screen_readers(open_report, write_stu
     for name in report_page.locator("[aria-labelledby]").all():
         for element_id in name.get_attribute("aria-labelledby").split():
             assert report_page.locator(f"[id='{element_id}']").count() == 1
-    # A table that scrolls can be had by keys, and is told from those of other studies.
+    # A scrolling table is reachable by keyboard, and its label is unique.
     scroll_boxes = report_page.locator(".study .scroll")
     labels = [box.get_attribute("aria-label") for box in scroll_boxes.all()]
     assert len(labels) == len(set(labels)) > 2

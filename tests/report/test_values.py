@@ -1,4 +1,4 @@
-"""What the report says and draws, as values, and the command that repeats a row."""
+"""Tests of the values that the report shows, and of the command that repeats a row."""
 
 import inspect
 import json
@@ -17,7 +17,7 @@ from xfbench.request import Cell
 
 
 def build_figure(records, certificates, title):
-    """The one figure of that title."""
+    """Return the figure with this title."""
     [table] = tables(records, certificates)
     table_figures = figures.figures(table, {record.id: record for record in records})
     [figure] = [figure for figure in table_figures if figure.title == title]
@@ -25,7 +25,7 @@ def build_figure(records, certificates, title):
 
 
 def parse_svg(figure):
-    """Its SVG as a tree: well formed, whatever is in it."""
+    """Return the SVG of a figure as a tree; raise ParseError if it is not well formed."""
     return ET.fromstring(svg.draw_figure(figure, "name"))
 
 
@@ -151,7 +151,7 @@ def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     summary = build_summary(table, ())
     assert summary.verdict == "leads; others may be as fast"
     assert summary.certainty[0].startswith("Rank 1–2 of 2: 1 other cannot be told from it.")
-    # What they have in common is not said again.
+    # The sentence names only the settings that differ.
     assert summary.certainty[0].endswith(
         f"May be first as well: {3 - summary.best.threads} threads."
     ), summary
@@ -161,7 +161,7 @@ def test_summary_is_no_more_certain_than_the_ranks(board, measured):
 
 
 def test_network_section_starts_with_the_most_frameworks(board):
-    """Three rows of one framework say less of who is fastest than two of two."""
+    """Two rows of two frameworks come before three rows of one."""
     records, certificates = board
     chosen_settings = {("torch", 1), ("torch", 2), ("caffe", 1), ("caffe", 2)}
     chosen = [
@@ -193,7 +193,7 @@ def test_unverified_row_is_no_winner(measured):
 
 
 def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys, tmp_path):
-    """With nothing left to a default that may change."""
+    """The command has every setting, because defaults can change."""
     records = measured[:2]
     program, *words = " ".join(repeat.build_repeat_command(records)).split()
     assert program == "xfbench"
@@ -222,9 +222,9 @@ def test_repeat_command_includes_non_default_settings(measured):
 
 
 def test_repeat_command_covers_every_cell_field():
-    """A new field needs an option; batch sizes, environment and data set follow from others.
+    """Every field has an option, except fields that follow from others.
 
-    Probes are started by their study alone.
+    A probe has none because only its study starts it.
     """
     options = set(re.findall('"--([a-z-]+)"', inspect.getsource(repeat)))
     derived_fields = {
@@ -234,7 +234,7 @@ def test_repeat_command_covers_every_cell_field():
         "batch_size_per_rank",
         "probe",
     }
-    derived_fields.add("profile")  # which comes after all that is measured, and is of no cell
+    derived_fields.add("profile")  # profiled after the timed steps, so not part of a cell
     assert {name.replace("_", "-") for name in set(Cell.model_fields) - derived_fields} <= options
 
 
