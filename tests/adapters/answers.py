@@ -1,4 +1,4 @@
-"""Runs the cases of a session in frameworks' interpreters, as many in one process as can be."""
+"""Run the cases of a session in the frameworks' interpreters, in as few processes as possible."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -15,25 +15,28 @@ from xfbench.environments import environment
 from xfbench.running import worker_archive
 
 INSIDE = Path(__file__).parent / "inside.py"
-TIME_LIMIT = 1000  # seconds, less than a test may take
+TIME_LIMIT = 1000  # seconds; less than the time limit of a test
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a case: facts by name, and the file of its arrays."""
+    """The answer to a case: facts by name, and the file of its arrays."""
 
     facts: dict
     path: Path
 
     @property
     def arrays(self):
-        """The arrays by name, read anew each time."""
+        """The arrays by name, read from the file at each access."""
         with np.load(self.path, allow_pickle=False) as arrays:
             return dict(arrays)
 
 
 class Answers:
-    """A function from a case to its answer. The first of a process runs all of that process."""
+    """A function from a case to its answer.
+
+    The first case of a process runs all cases of that process.
+    """
 
     def __init__(self, cases, folder, reference):
         self.cases, self.folder, self.reference = cases, folder, reference
@@ -51,14 +54,14 @@ class Answers:
         return outcome
 
     def _run(self, cases):
-        # JAX has float64 switched on for good once a case has asked for it.
+        # JAX cannot switch float64 off again, so these cases come last.
         cases = sorted(cases, key=lambda case: case.precision == "float64")
         folder = self.folder / str(len(list(self.folder.iterdir())))
         folder.mkdir()
         documents = [self._document(case, folder / str(n)) for n, case in enumerate(cases)]
         (folder / "job.json").write_text(json.dumps(documents))
-        # If the test is ended meanwhile, no other one starts the process again.
-        self.outcomes |= dict.fromkeys(cases, "the test that ran its process was ended")
+        # If the test is interrupted now, no other test starts the process again.
+        self.outcomes |= dict.fromkeys(cases, "the test that started its process was interrupted")
         process_end = _run_process(cases[0], folder)
         unfinished = None
         for number, case in enumerate(cases):
@@ -74,7 +77,7 @@ class Answers:
                 self.outcomes[case] = f"it did not run: {self.outcomes[unfinished]}"
 
     def _document(self, case, folder):
-        """What `inside.py` reads of a case."""
+        """Return what `inside.py` reads of a case."""
         document = {
             **asdict(case),
             "workload": WORKLOADS[case.workload].to_json(),
@@ -91,14 +94,14 @@ class Answers:
 
 
 def collect_cases(items):
-    """The cases that are parameters of tests."""
+    """Return the cases that are parameters of tests."""
     parameters = [item.callspec.params for item in items if hasattr(item, "callspec")]
     values = [value for parameter_set in parameters for value in parameter_set.values()]
     return [value for value in values if isinstance(value, Case)]
 
 
 def _run_process(case, folder):
-    """Run the job in `folder` in the process that `case` needs; how it ended, if badly."""
+    """Run the job in `folder` in the process that `case` needs; return why it ended early."""
     framework_adapter = adapter.load(case.framework)
     framework_environment = environment.ensure(framework_adapter)
     variables = framework_environment.variables(framework_adapter, case.kernel, case.threads)
@@ -113,4 +116,4 @@ def _run_process(case, folder):
         )
     except processes.CommandError as error:
         return str(error)
-    return "it said nothing"
+    return "it reported no error"

@@ -1,4 +1,4 @@
-"""Small prepared data sets, in the formats that frameworks' own readers read."""
+"""Small prepared data sets in the formats of the frameworks' own readers."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ COUNT = CROPPED.network.classes
 
 
 def crop_marked_images(rows=28, columns=24):
-    """Images that tell where they were cropped: red rows, green columns, blue the image."""
+    """Return images with the row encoded in red, the column in green and the image in blue."""
     images = np.empty((COUNT, 3, rows, columns), np.uint8)
     images[:, 0] = 8 * np.arange(rows)[:, np.newaxis]
     images[:, 1] = 8 * np.arange(columns)
@@ -19,16 +19,16 @@ def crop_marked_images(rows=28, columns=24):
 
 
 def noise_images():
-    """Images of random pixels, with odd spare rows and columns."""
+    """Return images of random pixels with an odd number of surplus rows and columns."""
     return np.random.RandomState(0).randint(0, 256, (COUNT, 3, 27, 33)).astype(np.uint8)
 
 
 def large_images():
-    """Images of random pixels, from which ConvNet's are cropped."""
+    """Return images of random pixels, large enough to crop ConvNet's input from."""
     return np.random.RandomState(0).randint(0, 256, (64, 3, 36, 36)).astype(np.uint8)
 
 
-# The images of each content, and the number of their classes.
+# By content: the function that makes the images, and the number of classes.
 IMAGES = {
     "places": (crop_marked_images, COUNT),
     "noise": (noise_images, COUNT),
@@ -37,7 +37,7 @@ IMAGES = {
 
 
 def write_data_set(name, folder):
-    """Write the set "<format> <content>" below `folder`, unless it is there; its folder."""
+    """Write the set "<format> <content>" below `folder` if it is missing; return its folder."""
     data_format, content = name.split()
     target = folder / data_format / content
     if not target.exists():

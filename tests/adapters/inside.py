@@ -1,8 +1,8 @@
-"""Runs cases in a framework's interpreter: `PYTHON inside.py JOB`, with the worker on its path.
+"""Run cases in a framework's interpreter: `PYTHON inside.py JOB`, with the worker on its path.
 
-The answer to each lies in the folder that it names, arrays in `answer.npz` and all else in
-`answer.json`, which is written last. A case that fails is answered with its traceback. Python 3.9
-must be able to read this file.
+Each case names the folder of its answer: arrays in `answer.npz`, everything else in `answer.json`,
+which is written last. The answer of a failed case is its traceback. This file must run on
+Python 3.9.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from xfbench.workloads.initial import initial_parameters
 
 BATCH_SIZE = 2
 EPOCHS = 6
-# Programs that differ, since one that was compiled before in a process is not compiled again.
+# The programs differ, because a process does not compile the same program twice.
 COMPILED_BATCHES = {"folder 700": 2, "folder 777": 3, "link 700": 4}
 
 
 def measure(trainer, workload, steps):
-    """Train `steps` updates on one batch: losses, gradients and weights, by name.
+    """Train `steps` updates on one batch; return losses, gradients and weights by name.
 
-    test_loss (at the initial weights), gradient/<parameter>, loss (steps,), initial/<parameter>
-    and final/<parameter>; of a large network's weights the running averages alone.
+    The names are test_loss (at the initial weights), gradient/<parameter>, loss (steps,),
+    initial/<parameter> and final/<parameter>. Weights of a large network are left out, except
+    running averages.
     """
 
     def read_weights(moment):
@@ -62,12 +63,12 @@ def measure(trainer, workload, steps):
 
 
 def is_large(workload):
-    """Whether its gradients are too large to be written down for every framework."""
+    """Return whether the workload's gradients are too large to store for every framework."""
     return workload.network.input_shape[1] > 64
 
 
 def distance(value, truth):
-    """Relative distance in the norm; absolute where the truth is zero but for rounding."""
+    """Return the relative distance in the norm; the absolute one if the truth is about zero."""
     value, truth = np.asarray(value, np.float64), np.asarray(truth, np.float64)
     size = np.linalg.norm(truth)
     difference = np.linalg.norm(value - truth)
@@ -75,7 +76,7 @@ def distance(value, truth):
 
 
 def train(case, folder):
-    """Measure a training, and its distances from one update's truth; a small network's arrays."""
+    """Measure a training and its distances from the truth; return arrays of small networks too."""
     workload, trainer = build(case)
     measured_arrays = measure(trainer, workload, case["steps"])
     distances = {}
@@ -90,7 +91,7 @@ def train(case, folder):
 
 
 def save_and_restore(case, folder):
-    """Leave a training and go on from its checkpoint; what reads pickles is out of order."""
+    """Save a checkpoint and continue from it in another trainer; reading a pickle fails."""
     workload = workload_from_json(case["workload"])
 
     def start(seed):
@@ -133,7 +134,7 @@ def save_and_restore(case, folder):
 
 
 def read(case, folder):
-    """Train on what the framework's own reader gives; the images as the network reads them."""
+    """Train with the framework's own reader; return the images as the network reads them."""
     workload, trainer = build(case)
     module = importlib.import_module(f"xfbench.adapters.{case['framework']}.reader")
     data = open_data_set("set", workload, 1, 0, case["folder"]).train
@@ -159,7 +160,7 @@ def read(case, folder):
 
 
 def keep_busy(case, folder):
-    """Train for a second; the sizes of thread pools, and how many CPUs were busy on average."""
+    """Train for a second; return thread pool sizes and the mean number of busy CPUs."""
     workload, trainer = build(case)
     batch = trainer.load(*synthetic_batch(workload, 64, 0))
     for _ in range(3):
@@ -174,7 +175,7 @@ def keep_busy(case, folder):
 
 
 def profile_steps(case, folder):
-    """Profile a few steps with the framework's own profiler: seconds by phase and layer."""
+    """Profile a few steps with the framework's own profiler; return seconds by phase and layer."""
     workload, trainer = build(case)
     batch = trainer.load(*synthetic_batch(workload, 8, 0))
     trainer.step(batch)
@@ -184,7 +185,7 @@ def profile_steps(case, folder):
 
 
 def refuse_device(case, folder):
-    """Build on a device that is not there; what the adapter says of it."""
+    """Build on a device that does not exist; return the adapter's message."""
     try:
         build(case)
     except Unavailable as error:
@@ -193,7 +194,7 @@ def refuse_device(case, folder):
 
 
 def count_exported(case, folder):
-    """Give Caffe the files that are exported for it; how many numbers its net then learns."""
+    """Load exported files in Caffe; return the number of values that its net learns."""
     import caffe
 
     from xfbench.adapters.caffe import prototxt
@@ -207,7 +208,7 @@ def count_exported(case, folder):
 
 
 def switch_cudnn(case, folder):
-    """Build with a kernel for GPUs; how PyTorch's switches for cuDNN stand then."""
+    """Build with a GPU kernel; return the state of PyTorch's cuDNN switches."""
     import torch
 
     build(case)
@@ -216,7 +217,7 @@ def switch_cudnn(case, folder):
 
 
 def compile_into(case, folder):
-    """Compile into a folder with the mode that the case names, or a link to one; where it went."""
+    """Compile into a folder with the case's mode, or a link to it; return what was used."""
     target = folder / "compiled"
     target.mkdir()
     kind, _, mode = case["data"].partition(" ")
@@ -250,7 +251,7 @@ def build(case):
 
 @contextlib.contextmanager
 def set_variable(variable, value):
-    """Set a variable of the environment for a while."""
+    """Set an environment variable inside a `with` block."""
     old_value = os.environ.get(variable)
     os.environ[variable] = value
     try:
@@ -262,7 +263,7 @@ def set_variable(variable, value):
 
 
 def run_case(case):
-    """Run one case, and write its answer whatever becomes of it."""
+    """Run one case and write its answer, also if it fails."""
     folder = Path(case["answer"])
     folder.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""What the reference says of a workload: the truth in float64, and what rounding does to it."""
+"""The reference's results for a workload: the truth in float64, and the effect of rounding."""
 
 import functools
 from collections import defaultdict
@@ -15,13 +15,13 @@ from xfbench.worker.protocol import Group, Options
 from xfbench.workloads.initial import initial_parameters
 
 MAX_DRAWS = 64
-# A unit in the last place, in those of float32.
+# A unit in the last place, in units of float32.
 UNITS = {"float32": 1, "float16": 2**13, "bfloat16": 2**16}
 
 
 @functools.cache
 def train_reference(workload, precision, steps):
-    """Return all that a training on the reference gives, by name (`inside.measure`)."""
+    """Return the results of a training on the reference, by name (`inside.measure`)."""
     workload_spec = WORKLOADS[workload]
     options = Options("numpy", 1, precision, dropout="identity")
     trainer = train.build(workload_spec.network, workload_spec.solver, options, Group())
@@ -29,7 +29,7 @@ def train_reference(workload, precision, steps):
 
 
 class Reference:
-    """The truth of each workload in a file, and draws of rounding; both made when needed."""
+    """The truth of each workload in a file, and random draws of rounding; made when needed."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -54,12 +54,12 @@ class Reference:
         return path
 
     def unexplained(self, case, distances):
-        """Return which distances from the truth rounding does not explain, in lines.
+        """Return a line for each distance from the truth that rounding does not explain.
 
-        Ten times the largest distance of the reference in the case's precision is allowed, over
-        several draws: the first as it is, the others with images and weights moved by at most one
-        unit in the last place. One draw alone may miss the unit that tips over, so there are more
-        of them as long as something is unexplained. Weights, which no draw has, are left out.
+        The limit is ten times the largest distance of the reference in the case's precision, over
+        several draws. The first draw is unchanged. The others change images and weights by at most
+        one unit in the last place. There are more draws as long as a distance is unexplained,
+        because one draw can miss the effect of a single unit. Final weights are left out.
         """
         distances = {k: v for k, v in distances.items() if not k.startswith("final/")}
         parameters = WORKLOADS[case.workload].network.parameters.values()
@@ -98,7 +98,7 @@ class Reference:
 
 
 def lines_above(allowed, distances):
-    """The distances that are not within what is allowed, as lines to read."""
+    """Return a line for each distance above its limit."""
     return [
         f"{name}: {value:.1e}, allowed {allowed[name]:.1e}"
         for name, value in distances.items()

@@ -1,4 +1,4 @@
-"""Frameworks on CUDA, as a worker is on a node where nobody has looked for a device."""
+"""Tests of frameworks on CUDA, on a machine that may have no device."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from xfbench.scheduling import launch_order
 from xfbench.session import run_requests
 
 ON_GPUS = ("jax", "mxnet", "tensorflow", "torch")
-CPU_ONLY = {  # what each build says of itself
+CPU_ONLY = {  # message of each build
     "mxnet": "built without CUDA, finds no NVIDIA device",
     "torch": "built without CUDA, finds no NVIDIA device",
     "tensorflow": "finds no NVIDIA device",
@@ -28,13 +28,13 @@ CUDNN_CASES = [Case("switch_cudnn", "torch", kernel=kernel) for kernel in KERNEL
 
 @pytest.fixture
 def no_device():
-    """Skip where there is a device."""
+    """Skip the test if there is a device."""
     if machine.accelerators():
         pytest.skip("there is an NVIDIA device here")
 
 
 def build_requests(framework, **settings):
-    """Requests for LeNet on CUDA."""
+    """Return requests for LeNet on CUDA."""
     matrix = experiment.matrix(
         framework=[framework], workload=["lenet"], device=["cuda"], launches=1, **settings
     )
@@ -76,7 +76,7 @@ def test_pytorch_has_its_kernels_on_cuda():
 @pytest.mark.deep
 @parametrize(CUDNN_CASES, "framework", "kernel")
 def test_pytorch_lets_cudnn_try_its_algorithms(case, answers):
-    """As other frameworks do unasked."""
+    """Other frameworks do so by default."""
     assert answers(case).facts["switches"] == [case.kernel != "native", True, False]
 
 

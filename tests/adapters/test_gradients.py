@@ -1,6 +1,6 @@
-"""The same network everywhere: losses, gradients and weights agree with the reference.
+"""Tests that losses, gradients and weights of every framework match the reference.
 
-What rounds is allowed ten times what the reference was seen to do in that precision.
+The tolerance is ten times the rounding error of the reference in the same precision.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from xfbench.running import tracing
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
 
-# Steps of the float32 training of a small network: several tests read the same one.
+# Steps of the float32 training of a small network; several tests share one training.
 STEPS = {"lenet": 5, "convnet": 5}
 CASES = [
     Case("train", framework, workload, precision, steps=STEPS.get(workload, 1))
@@ -49,7 +49,7 @@ AVERAGED = [
 
 
 def select_marks(case):
-    """LeNet, ConvNet in float32 and `relu-norm` are quick; the other small ones are deep."""
+    """LeNet, ConvNet in float32 and `relu-norm` are quick; other small networks are deep."""
     quick = ("lenet", "relu-norm")
     if case.workload in quick or (case.workload, case.precision) == ("convnet", "float32"):
         return ()
@@ -57,13 +57,13 @@ def select_marks(case):
 
 
 @parametrize(CASES, "workload", "framework", "precision", marks=select_marks)
-def test_losses_and_gradients_are_the_references(case, answers, reference):
+def test_losses_and_gradients_match_the_reference(case, answers, reference):
     assert reference.unexplained(case, answers(case).facts["distances"]) == []
 
 
 @pytest.mark.deep
 @parametrize(ON_TWO_THREADS, "workload", "framework")
-def test_gradients_on_two_threads_are_the_references(case, answers, reference):
+def test_gradients_on_two_threads_match_the_reference(case, answers, reference):
     assert reference.unexplained(case, answers(case).facts["distances"]) == []
 
 
@@ -77,7 +77,7 @@ def test_mixed_precision_rounds_as_the_reference_does(case, answers, reference):
 
 @parametrize(LENET[:-1], "framework")
 def test_weights_after_updates_at_a_falling_rate(case, answers):
-    """LeNet's rate falls with every update, so a velocity kept in another convention shows."""
+    """LeNet's rate falls with every update, which reveals another convention for the velocity."""
     truth, rounded = (
         train_reference("lenet", precision, 5) for precision in ("float64", "float32")
     )
@@ -91,7 +91,7 @@ def test_weights_after_updates_at_a_falling_rate(case, answers):
 
 @parametrize(AVERAGED, "workload", "framework", marks=select_marks)
 def test_running_averages_match_the_reference(case, answers):
-    """Of the first batch norm, which no rounding of earlier layers disturbs."""
+    """Compare those of the first batch norm, free of rounding errors of earlier layers."""
     distances = answers(case).facts["distances"]
     network = WORKLOADS[case.workload].network
     mean = next(name for name in network.parameters if name.endswith("/mean"))
@@ -100,7 +100,7 @@ def test_running_averages_match_the_reference(case, answers):
 
 
 def test_an_update_moves_the_running_averages():
-    """Otherwise the test above would hold for averages that are never updated."""
+    """Otherwise the test above would also pass for averages that are never updated."""
     initial = initial_parameters(WORKLOADS["normed"].network, 0)
     final = train_reference("normed", "float64", 1)
     for name in ("norm/mean", "norm/variance"):
@@ -109,7 +109,7 @@ def test_an_update_moves_the_running_averages():
 
 @pytest.fixture(scope="session")
 def trace(scratch):
-    """A function: the arrays that `xfbench trace` gives of ConvNet, five updates on one thread."""
+    """A function that returns the arrays of `xfbench trace`: ConvNet, five updates, one thread."""
 
     def make(framework):
         settings = {"framework": [framework], "workload": ["convnet"], "data": "synthetic"}

@@ -1,4 +1,4 @@
-"""Kernels and threads, requested and observed, also where somebody tampers with a switch."""
+"""Tests of requested and observed kernels and threads, also with manipulated switches."""
 
 import shutil
 import subprocess
@@ -38,7 +38,7 @@ EVIDENCE = {
 
 
 @parametrize(KERNELS, "framework", "kernel")
-def test_requested_kernel_is_observed_and_right(case, answers, reference):
+def test_requested_kernel_is_observed_and_correct(case, answers, reference):
     facts = answers(case).facts
     observed = facts["observed"]
     assert observed["kernel"] == case.kernel
@@ -61,8 +61,8 @@ def test_launch_records_the_requested_kernel(launch, case):
     assert EVIDENCE[case.framework, case.kernel] in evidence
 
 
-# A library that leaves a switch without effect: it says "1" for variables that were set to
-# "0", and PyTorch's call that switches oneDNN off does nothing.
+# A library that defeats switches: it returns "1" for variables that were set to "0", and
+# PyTorch's call that switches oneDNN off does nothing.
 TAMPERED = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -79,7 +79,7 @@ void _ZN2at7Context20setUserEnabledMkldnnEb(void *context, char enabled) {}
 
 @pytest.fixture
 def set_worker_variable(tmp_path, monkeypatch):
-    """A function that gives an adapter's worker another variable of the environment."""
+    """A function that sets an environment variable for an adapter's worker."""
 
     def set_variable(framework, name, value):
         folder = tmp_path / "adapters" / framework
@@ -95,7 +95,7 @@ def set_worker_variable(tmp_path, monkeypatch):
 
 @pytest.fixture
 def preload(set_worker_variable):
-    """A function that makes an adapter load a library before all others."""
+    """A function that makes an adapter preload a library."""
     return lambda framework, library: set_worker_variable(framework, "LD_PRELOAD", library)
 
 
@@ -154,7 +154,7 @@ def test_launch_records_the_pools_of_requested_threads(launch, threads):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_launch_has_the_requested_threads_or_says_so(launch, framework):
-    """More threads than cores, which OpenBLAS refuses to start."""
+    """The launch has more threads than cores; OpenBLAS does not start more."""
     cores = machine.usable_cores()
     threads = cores + 1
     record = launch(framework, workload=["lenet"], threads=[threads], data="synthetic", steps=30)

@@ -1,4 +1,4 @@
-"""What the reference rounds in each precision."""
+"""Tests of what the reference rounds in each precision."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ VALUES = np.concatenate(
 
 
 def significand_bits(x):
-    """The most bits that any value needs, its leading one counted."""
+    """Return the largest number of significand bits of any value, with the leading bit."""
     fractions, _ = np.frexp(np.asarray(x, np.float64))
     return next(bits for bits in range(1, 54) if np.all(fractions * 2.0**bits % 1 == 0))
 
@@ -43,7 +43,7 @@ def test_nearest_rounds_to_the_nearest_value_and_ties_to_even(bits):
 
 
 def train_lenet(precision, network=LENET.network):
-    """LeNet's forward and backward pass, batch 4; `precision` is one, or the name of one."""
+    """Return LeNet's forward and backward pass, batch 4; `precision` can be a name."""
     parameters = initial_parameters(network, 0)
     images, labels = synthetic_batch(LENET, 4, 0)
     rounded = PRECISIONS.get(precision, precision)
@@ -63,7 +63,7 @@ def test_bfloat16_rounds_layer_outputs_and_gradients():
 
 
 def test_float16_scales_the_loss_to_keep_small_gradients():
-    """As much is lost of gradients that are small by that factor as of others without it."""
+    """Gradients that are smaller by the loss scale lose no more than others without it."""
     half, layers = PRECISIONS["float16"], LENET.network.layers
     unscaled_float16, share = replace(half, loss_scale=1.0), 1 / half.loss_scale
     lightly_weighted = replace(

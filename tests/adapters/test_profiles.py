@@ -1,4 +1,4 @@
-"""Profiles of every framework: its own profiler sees the network's layers, forward and backward."""
+"""Tests of profiles: each framework's profiler reports the layers, forward and backward."""
 
 import json
 
@@ -15,21 +15,21 @@ COMPILED = Case("profile_steps", "tensorflow", kernel="xla")
 
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_layers_with_weights_are_seen_in_both_directions(shared_launch, framework):
+def test_profile_has_layers_with_weights_in_both_directions(shared_launch, framework):
     record = shared_launch(framework)
     assert record.status == "ok", record.reason
     network_profile = profile([record])
     layers = {layer.layer: layer for layer in network_profile.layers}
     for name in WITH_WEIGHTS:
         assert layers[name].forward_seconds > 0 and layers[name].backward_seconds > 0, name
-    # 70 % and 13 % of the arithmetic are these two's; ip2 has 0.2 %.
+    # conv2 has 70 % of the arithmetic, conv1 13 % and ip2 0.2 %.
     assert layers["conv2"].seconds > layers["ip2"].seconds
     assert layers["conv1"].seconds > layers["ip2"].seconds
     assert (
         record.observed.profiler == network_profile.profiler
         and "none" not in network_profile.profiler
     )
-    # On one thread nothing runs beside anything else; Caffe's layers are timed apart from its step.
+    # On one thread layers run one after another; Caffe times them apart from its step.
     profiled_s = (
         sum(layer.seconds for layer in network_profile.layers) + network_profile.update_seconds
     )
@@ -39,12 +39,12 @@ def test_layers_with_weights_are_seen_in_both_directions(shared_launch, framewor
 
 @pytest.mark.deep
 @parametrize([COMPILED], "framework")
-def test_compiled_tensorflow_is_told_layer_by_layer(case, answers):
+def test_compiled_tensorflow_is_profiled_by_layer(case, answers):
     assert answers(case).facts["seconds"]["profile/backward/conv2"] > 0
 
 
 @pytest.mark.deep
-def test_launch_of_an_adapter_without_a_profiler_is_good(shared_launch):
+def test_launch_of_an_adapter_without_a_profiler_is_ok(shared_launch):
     record = shared_launch("reference")
     assert record.status == "ok", record.reason
     assert record.observed.profiler == "none: the adapter has no profiler"

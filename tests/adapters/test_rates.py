@@ -1,4 +1,4 @@
-"""The rate of every update, in every framework, by how far a weight goes under it."""
+"""Tests of the learning rate of each update, derived from the change of a weight."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ DEEP = pytest.mark.deep
 
 SCALED = [Case("train", framework, "lars") for framework in FRAMEWORKS]
 WARMING_UP = [Case("train", framework, "warm", steps=4) for framework in FRAMEWORKS]
-# A network of the user's, which warms up as the one of `cases.py` does.
+# A user's network with the same warm-up as the one in `cases.py`.
 MODULE = """
 from dataclasses import replace
 from xfbench.workloads.lenet import WORKLOADS as LENET
@@ -25,7 +25,7 @@ WORKLOADS = (replace(lenet, network=network, solver=Solver(1e-4, momentum=0.0, w
 
 
 def sum_rates(arrays):
-    """The sum of the rates of a training's updates."""
+    """Return the sum of the learning rates of a training's updates."""
     gradient = arrays["gradient/ip2/weight"].astype(np.float64)
     change = arrays["initial/ip2/weight"].astype(np.float64) - arrays["final/ip2/weight"]
     return (change * gradient).sum() / (gradient**2).sum()
@@ -34,7 +34,7 @@ def sum_rates(arrays):
 @pytest.mark.deep
 @parametrize(WARMING_UP, "framework")
 def test_warm_up_makes_the_first_updates_small(case, answers):
-    """The rates of four updates are a quarter, two, three and all of it: 2.5 in sum."""
+    """The four updates have 1/4, 2/4, 3/4 and 4/4 of the rate: 2.5 rates in sum."""
     assert sum_rates(answers(case).arrays) == pytest.approx(2.5e-4, rel=0.02)
 
 

@@ -1,4 +1,4 @@
-"""What a framework's own reader gives is compared with ours in every launch that it feeds."""
+"""Tests of the check that compares a framework's own reader with ours in each launch."""
 
 import shutil
 
@@ -15,7 +15,7 @@ from xfbench.running import validity
 
 pytestmark = pytest.mark.deep
 
-# A reader of raw pixels that changes what it gives by CHANGE, and beside training does DECODE.
+# A reader of raw pixels: CHANGE alters its samples, and DECODE runs during training.
 READER = """
 import hashlib, threading
 import numpy as np
@@ -47,7 +47,7 @@ class Reader:
 
 @pytest.fixture
 def launch_with_reader(tmp_path, monkeypatch, launch):
-    """A function: the record of a launch that a reader fed which changes images so."""
+    """A function that returns the record of a launch whose reader changes images this way."""
     framework_adapter = adapter.load("reference")
     adapter_folder = tmp_path / "adapters" / "reference"
     shutil.copytree(framework_adapter.folder, adapter_folder)
@@ -106,7 +106,7 @@ def test_format_without_a_native_reader_is_unsupported(launch_with_reader):
     assert "no reader of its own for tfrecord here: it has raw" in record.reason
 
 
-# Hashing lets go of the interpreter's lock.
+# Hashing releases the interpreter lock.
 BUSY = """
         def decode(data=bytes(10_000_000)):
             while not END.is_set():

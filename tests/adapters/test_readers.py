@@ -1,4 +1,4 @@
-"""Every framework's own reader gives the training images: each once, cropped, mirrored, scaled."""
+"""Tests of frameworks' own readers: each image once per epoch, cropped, mirrored and scaled."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ PLACES, NOISE = (
     ]
     for content in ("places", "noise")
 )
-# Caffe's Data layer has no order but the database's.
+# Caffe's Data layer always has the order of the database.
 IN_ANY_ORDER = [case for case in PLACES if case.framework != "caffe"]
 BATCH, SIDE = CROPPED.batch_size, CROPPED.network.input_shape[1]
 BATCHES = COUNT // BATCH
@@ -54,7 +54,7 @@ def test_images_are_cropped_anywhere_and_mirrored_half_the_time(case, answers):
 
 
 @parametrize(NOISE, "framework", "data")
-def test_middles_of_images_are_ours_to_the_last_bit(case, answers):
+def test_center_crops_are_bit_identical_to_ours(case, answers):
     facts = answers(case).facts
     assert facts["compared"] == {
         "compared": COUNT,

@@ -1,6 +1,6 @@
-"""The reference against slopes, against slow loops from the definitions, and against itself.
+"""Tests of the reference against slopes, loops written from the definitions, and itself.
 
-Its agreement with the frameworks is `verify`'s business and needs them; this needs NumPy.
+They need only NumPy. `xfbench verify` compares frameworks with the reference.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ BATCH = 3
 
 
 def build_network(shape: tuple[int, int, int], *layers: Layer) -> Network:
-    """`layers` followed by a classifier of the last one's output."""
+    """Return a network of `layers` followed by a classifier of the last output."""
     return Network(
         "small",
         shape,
@@ -143,7 +143,7 @@ every_network = pytest.mark.parametrize("network", SMALL.values(), ids=SMALL)
 
 
 def build_parameters(network: Network, random: np.random.RandomState) -> dict[str, np.ndarray]:
-    """Values under which every layer matters: none zero, outputs about one in size."""
+    """Return parameters with which every layer matters: none zero, outputs of size about one."""
     parameters = {}
     for name, parameter in network.parameters.items():
         values = random.standard_normal(parameter.shape)
@@ -156,7 +156,7 @@ def build_parameters(network: Network, random: np.random.RandomState) -> dict[st
 
 
 def build_problem(network: Network, seed: int, precision: str = "float64") -> dict[str, Any]:
-    """Parameters, images, labels and masks for `graph.forward`."""
+    """Return parameters, images, labels and masks for `graph.forward`."""
     random = np.random.RandomState(seed)
     dtype = np.dtype(precision)
     masks = {
@@ -174,7 +174,7 @@ def build_problem(network: Network, seed: int, precision: str = "float64") -> di
 
 
 def compute_gradients(network: Network, problem: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Of every learned parameter and of "data"."""
+    """Return the gradients of every learned parameter and of "data"."""
     activations = graph.forward(network, training=True, **problem)
     gradients = graph.backward(network, problem["parameters"], activations, ["data"])
     return {**gradients.parameters, **gradients.outputs}
@@ -183,7 +183,7 @@ def compute_gradients(network: Network, problem: dict[str, Any]) -> dict[str, np
 def shift_problem(
     problem: dict[str, Any], direction: dict[str, np.ndarray], distance: float
 ) -> dict[str, Any]:
-    """The problem with `far` times `by` added to its parameters and images."""
+    """Add `distance` times `direction` to the parameters and images of a problem."""
     values = {
         name: value + distance * direction[name] if name in direction else value
         for name, value in {**problem["parameters"], "data": problem["images"]}.items()
@@ -194,7 +194,7 @@ def shift_problem(
 def compute_slope(
     network: Network, problem: dict[str, Any], direction: dict[str, np.ndarray]
 ) -> float:
-    # Small enough that hardly any ReLU or maximum tips over, large enough for rounding.
+    # Small enough that hardly any ReLU or maximum switches, large compared with rounding.
     step = 1e-7
     loss_ahead, loss_behind = (
         graph.forward(network, training=True, **shift_problem(problem, direction, distance)).loss
@@ -222,7 +222,7 @@ def test_each_gradient_is_the_slope_of_the_loss(network: Network) -> None:
 
 @st.composite
 def random_networks(draw: st.DrawFn) -> Network:
-    """A few layers of any kind and geometry in a row, with a shortcut where shapes allow one."""
+    """Draw a chain of layers of any kind and geometry, with shortcuts where shapes allow them."""
     shape = draw(st.tuples(st.integers(1, 4), st.integers(3, 9), st.integers(3, 9)))
     layers: list[Layer] = []
     names = {"data": shape}
@@ -329,7 +329,7 @@ def slow_convolution(
 
 def slow_pooling(layer: Pooling, x: np.ndarray) -> np.ndarray:
     def window_bounds(size: int) -> list[tuple[int, int]]:
-        """Begin and end of each, in the padded input's bounds; none begins beyond the pixels."""
+        """Return (start, end) of each window in the padded input; all start within the pixels."""
         bounds, start = [], -layer.pad
         while not bounds or (bounds[-1][0] + layer.kernel < size + layer.pad and start < size):
             bounds.append((start, min(start + layer.kernel, size + layer.pad)))
@@ -385,7 +385,7 @@ def test_outputs_match_loops_written_from_the_definitions(network: Network, seed
 
 
 def pool_images(layer: Pooling, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The layer's output, and the share of each pixel in a loss that reads it all."""
+    """Return the layer's output, and the share of each pixel in the sum of all outputs."""
     network = build_chain(images.shape[1:], layer)
     parameters = {
         name: np.zeros(p.shape) if name != "ip/weight" else np.ones(p.shape) * [[1], [0], [0]]
@@ -404,7 +404,7 @@ def pool_images(layer: Pooling, images: np.ndarray) -> tuple[np.ndarray, np.ndar
         (112, (3, 2, 0), 56),
         (14, (5, 3, 0), 4),
         (7, (3, 2, 1), 4),
-        (3, (2, 2, 1), 2),  # a third would begin in the padding
+        (3, (2, 2, 1), 2),  # a third window would start in the padding
         (5, (2, 2, 1), 3),
         (28, (3, 1, 1), 28),
     ],
@@ -420,7 +420,7 @@ def test_pooling_rounds_up_and_drops_windows_in_the_padding(
 
 def test_average_pooling_divides_by_the_clipped_window() -> None:
     y, _ = pool_images(Pooling("p", X, "average", kernel=3, stride=2, pad=1), np.ones((1, 1, 4, 4)))
-    # The first window counts its padding; the last hangs over it by one and does not.
+    # The first window counts its padding; the last reaches beyond it by one and is clipped.
     side = np.array([2 / 3, 1, 1 / 2])
     np.testing.assert_allclose(y[0, 0], np.outer(side, side))
 
@@ -541,7 +541,7 @@ def test_lars_scales_the_rate_by_weight_and_gradient_norms() -> None:
     trust = 0.02 * 5 / (10 + 0.01 * 2 * 5)  # norms 5 and 10
     velocity = 0.5 + 0.1 * trust * (gradient + 0.02 * weight)
     np.testing.assert_allclose(values["ip/weight"], weight - velocity, rtol=1e-14)
-    np.testing.assert_allclose(values["ip/bias"], [-0.1, 0.1], rtol=1e-14)  # it starts at zero
+    np.testing.assert_allclose(values["ip/bias"], [-0.1, 0.1], rtol=1e-14)  # biases start at 0
 
 
 def build_trainer(
@@ -639,7 +639,7 @@ def test_random_dropout_is_scaled_and_follows_its_seed() -> None:
     identity_gradient, _ = first_step(0, "identity")
     assert not np.any(identity_gradient == 0)
     dropped_share = np.mean(gradient == 0)
-    assert dropped_share == pytest.approx(0.7**2, abs=0.03)  # where both images lost the pixel
+    assert dropped_share == pytest.approx(0.7**2, abs=0.03)  # both images lose the pixel
 
 
 @every_network
@@ -696,7 +696,7 @@ def test_network_outputs_have_the_shapes_the_workload_declares(name: str) -> Non
     for layer in network.layers:
         batch_axis = () if isinstance(layer, SoftmaxLoss) else (1,)
         assert activations.outputs[layer.name].shape == (*batch_axis, *network.shapes[layer.name])
-    # Under these weights every class is the same.
+    # With these weights all classes have the same score.
     heads = sum(layer.weight for layer in network.losses)
     assert activations.loss == pytest.approx(heads * np.log(network.classes), rel=1e-5)
 
@@ -720,7 +720,7 @@ def test_reference_learns_the_digits() -> None:
 
 
 def trace_reference(folder: Path) -> dict[str, np.ndarray]:
-    """A trace by the packed worker, in its own process, started as the adapter says."""
+    """Return a trace of the worker archive in its own process, started as the adapter defines."""
     workload = workloads()["convnet"]
     framework_adapter = adapter.load("reference")
     job = {

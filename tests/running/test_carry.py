@@ -1,4 +1,4 @@
-"""A run that is written here, run where nothing of ours is, and read here again."""
+"""Tests of bundles: written here, run without xfbench, and imported here again."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def build_plan(framework, time_limit=300, **settings):
 
 
 def run_bundle(folder, *interpreters):
-    """Run the folder as on another machine: nothing of ours in the environment."""
+    """Run the bundle as on another machine: the environment has no variable of this session."""
     return subprocess.run(
         ["sh", str(folder / "run.sh"), *interpreters],
         env={"PATH": os.environ["PATH"]},
@@ -51,7 +51,7 @@ def run_bundle(folder, *interpreters):
 
 @pytest.mark.deep
 def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys):
-    """With no network, and a Python that has nothing but the framework and NumPy."""
+    """The bundle needs no network, and a Python with nothing but the framework and NumPy."""
     plan = build_plan("torch", ranks=[1, 2], scaling="strong", threads=[1])
     folder = tmp_path / "away"
     carry.write_carried_run(plan, folder, print)
@@ -173,7 +173,7 @@ def test_nonempty_target_and_folder_without_a_plan_are_refused(tmp_path):
 
 
 def test_processor_without_a_model_gets_a_generic_architecture(monkeypatch):
-    """An AMD EPYC with AVX-512 lacks some of Zen 4's, and has more than Zen 2."""
+    """An AMD EPYC with AVX-512 lacks some features of Zen 4 and has more than Zen 2."""
     targets = archspec.cpu.TARGETS
     monkeypatch.setattr(detect, "_machine", lambda: "x86_64")
     facts = {**host.facts(), "architecture": "x86_64", "vendor": "AuthenticAMD"}

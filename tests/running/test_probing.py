@@ -1,4 +1,4 @@
-"""Probes as launches: what their records say, where they do not stand, what cannot be tried."""
+"""Tests of probes as launches: their answers, where they are left out, what cannot start."""
 
 import json
 import os
@@ -23,7 +23,7 @@ NATIVE_MODULE = "def ranks():\n    import os, time\n    {}\n"
 
 @pytest.fixture(scope="session")
 def programs():
-    """Open MPI's and Lmod's, which the cluster has too."""
+    """Skip unless the programs of Open MPI and Lmod are installed, as on the test cluster."""
     if reason := slurm.missing_reason():
         pytest.skip(f"neither mpirun nor Lmod: {reason}")
     assert Path(sites.Modules().init).exists()
@@ -31,7 +31,7 @@ def programs():
 
 @pytest.fixture
 def run_probe(launch):
-    """A function: one probe of the fake framework; its record and run folder."""
+    """A function that runs a probe of the fake framework; it returns the record and run folder."""
 
     def run(probe, lines="", **request):
         return launch(lines, affinity="cores", probe=probe, **request)
@@ -41,13 +41,16 @@ def run_probe(launch):
 
 @pytest.fixture
 def process_record(shared_launch):
-    """The record of a probe of one process."""
+    """The record of a probe of a single process."""
     return shared_launch(affinity="cores", probe="process")[0]
 
 
 @pytest.fixture
 def probe_ranks(launch):
-    """A function: one probe of two ranks, which may have a native.py; its answers by feature."""
+    """A function that runs a probe of two ranks and returns its answers by feature.
+
+    `native` is the body of `ranks` in the adapter's native.py.
+    """
 
     def probe(lines="", native=None, **request):
         files = {"native.py": NATIVE_MODULE.format(native)} if native else {}
@@ -61,7 +64,7 @@ def probe_ranks(launch):
 
 
 def support_by_feature(record):
-    """What the record says, by feature."""
+    """Return the answers of a probe's record, by feature."""
     return {support.feature: support for support in probing.support_of_record(record)}
 
 
@@ -196,7 +199,7 @@ def test_probe_without_free_huge_pages_starts_no_process(cell, monkeypatch):
         ({"framework": "torch", "strategy": "mpi"}, "mpich fast_mpi"),
         ({"framework": "torch", "strategy": "ddp", "launcher": "mpi"}, "mpirun pmix"),
         ({"framework": "torch", "strategy": "mpi", "launcher": "mpi"}, "mpi"),
-        # It has no other way.
+        # Caffe joins ranks only through MPI.
         ({"framework": "caffe", "strategy": "mpi", "launcher": "mpi"}, "mpirun pmix mpi"),
         ({"framework": "caffe", "strategy": "mpi", "launcher": "slurm"}, "slurm"),
         ({"framework": "torch", "strategy": "ddp", "device": "cuda"}, "gpus"),

@@ -1,4 +1,4 @@
-"""What a login node submits and waits for, as far as it needs no Slurm: see tests/cluster."""
+"""Tests of submitting jobs and waiting for records; those with Slurm are in tests/cluster."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def build_jobs(plan, tmp_path, queue="", account=""):
 def test_job_per_node_count_requests_its_largest_launch(make_plan, site, tmp_path):
     rank_plan = make_plan(site=site, ranks=[1, 2, 4], nodes=[1, 2], scaling="weak")
     one_node_job, two_node_job = build_jobs(rank_plan, tmp_path)
-    # Of one node: a rank of 8 threads, 2 of 4, 4 of 2.
+    # On one node: 1 rank of 8 threads, 2 ranks of 4, or 4 ranks of 2.
     assert (one_node_job.nodes, one_node_job.per_node, one_node_job.threads) == (1, 4, 2)
     assert (two_node_job.nodes, two_node_job.per_node, two_node_job.threads) == (2, 2, 4)
     assert (one_node_job.queue, one_node_job.account, one_node_job.minutes) == ("day", "A1", 30)
@@ -56,7 +56,7 @@ def test_job_per_node_count_requests_its_largest_launch(make_plan, site, tmp_pat
 
 
 def test_threads_of_a_job_cover_the_largest_launch_rounded_up(make_plan, site, tmp_path):
-    """Two ranks of three threads need six cores, which are shared by tasks for four ranks."""
+    """Two ranks of three threads need six cores; four tasks share them."""
     two_rank_plan = make_plan(site=site, ranks=[2], nodes=[1], scaling="weak", threads=[3])
     four_rank_plan = make_plan(site=site, ranks=[4], nodes=[1], scaling="weak", threads=[1])
     combined_plan = two_rank_plan.model_copy(
@@ -93,7 +93,7 @@ def test_unsuitable_queue_is_refused_before_submission(
 @pytest.mark.parametrize(
     ("message", "memory"),
     [
-        # As Slurm 22.05 puts it: jobacct_gather, and srun and slurmstepd with cgroups.
+        # Messages of Slurm 22.05: of jobacct_gather, and of srun and slurmstepd with cgroups.
         (
             "x\nslurmstepd-node2: error: StepId=3.0 exceeded memory limit (9 > 7), being killed",
             True,
@@ -101,7 +101,7 @@ def test_unsuitable_queue_is_refused_before_submission(
         ("srun: error: node1: task 0: Out Of Memory", True),
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=3.0. Some of the step", True),
         ("srun: error: node1: task 0: Killed", False),
-        ("RuntimeError: the paper's memory limit was reached", False),  # a rank's own words
+        ("RuntimeError: the paper's memory limit was reached", False),  # a message of a rank
     ],
 )
 def test_slurm_out_of_memory_messages_are_recognized(message, memory):
@@ -111,7 +111,7 @@ def test_slurm_out_of_memory_messages_are_recognized(message, memory):
 def test_late_job_records_are_awaited_for_a_limited_time(make_plan, tmp_path):
     watch = queued._Watch(queued.Submitted(make_plan(), tmp_path, "1"))
     missing = make_plan().requests
-    assert not watch.may_lag(missing)  # the job has not said that it is done
+    assert not watch.may_lag(missing)  # the job has not written its status
     (tmp_path / "job.status").write_text("0")
     assert not watch.may_lag([])
     assert [watch.may_lag(missing) for _ in range(queued._LAG + 1)] == [True] * queued._LAG + [
@@ -121,7 +121,7 @@ def test_late_job_records_are_awaited_for_a_limited_time(make_plan, tmp_path):
 
 @pytest.mark.parametrize("created", ["1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"])
 def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp_path, created):
-    """They are those that were not there when it was submitted."""
+    """New records are those that did not exist when the job was submitted."""
     store = Store(tmp_path / "results")
     store.prepare()
     first_request, second_request = make_plan().requests

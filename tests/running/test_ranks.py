@@ -1,4 +1,4 @@
-"""Launches of several ranks on this machine: what they do together, and how they end."""
+"""Tests of launches of several ranks on this machine: merged results and failures."""
 
 import shutil
 import signal
@@ -26,7 +26,7 @@ class Trainer(FakeTrainer):
 
 @pytest.fixture
 def two_rank_launch(shared_launch):
-    """A launch of two ranks, on their own cores if there are two."""
+    """A launch of two ranks, each pinned to its own core if there are two."""
     return shared_launch(PRINTS, affinity="cores", **TWO_RANKS)
 
 
@@ -49,7 +49,7 @@ def test_ranks_train_on_their_parts_and_share_a_record(two_rank_launch, tmp_path
 def test_strong_scaling_divides_the_batch(launch):
     sizes = {"scaling": "strong", "global_batch_size": 4, "batch_size_per_rank": 2}
     record, folder = launch(PRINTS, **{**TWO_RANKS, **sizes})
-    # The canary is that of another batch size.
+    # The canary's expected loss is for another batch size.
     assert record.status == "invalid" and "initial weights" in record.reason
     assert record.measurement.images == 3 * 4
     assert (folder / "stdout.1").read_text().split() == ["2"] * 5
@@ -73,7 +73,7 @@ def test_hanging_rank_ends_all_ranks_at_the_time_limit(launch):
 
 
 def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch, tmp_path):
-    """The first rank is killed from outside, at any time."""
+    """Rank 1 is killed from outside while it trains."""
     from threading import Thread
 
     def kill():
@@ -204,7 +204,7 @@ def test_strong_scaling_divides_and_weak_multiplies_the_batch():
 
 
 def test_single_rank_is_pinned_when_other_cells_share_a_node():
-    """Otherwise what it gains from cores that are not its own would be called scaling's loss."""
+    """Without pinning it could use all cores, which would make scaling look worse."""
     shared = build_cells(ranks=[1, 2, 4], scaling="weak")
     assert [c.affinity for c in shared] == ["cores"] * 3
     assert [c.affinity for c in build_cells(ranks=[1], scaling="weak")] == ["none"]
@@ -232,7 +232,7 @@ def test_invalid_rank_count_is_refused(settings, words):
 
 
 def merge_energies(*readings, gpus=False, nodes=("here",)):
-    """What a launch used whose ranks read these counters, on these nodes in turn."""
+    """Return the merged energy of ranks with these readings, spread evenly over the nodes."""
     replies = [build_reply(rank, energy_joules=joules) for rank, joules in enumerate(readings)]
     for rank, rank_reply in enumerate(replies):
         rank_reply["used"] = {nodes[rank * len(nodes) // len(readings)]: 1.0}
@@ -243,7 +243,7 @@ def merge_energies(*readings, gpus=False, nodes=("here",)):
 
 
 def test_energy_counts_every_node_once_and_every_gpu():
-    assert merge_energies(5.0, 5.5) == 5.5  # of one node: the same counters, read a little later
+    assert merge_energies(5.0, 5.5) == 5.5  # one node: both ranks read the same counters
     assert merge_energies(5.0, 5.0, 7.0, 7.0, nodes=("here", "there")) == 12.0
     assert merge_energies(5.0, 7.0, gpus=True) == 12.0
     assert merge_energies(5.0, None, nodes=("here", "there")) is None

@@ -1,6 +1,6 @@
-"""Launches: what happens when a worker does what it should not, in a real process each time.
+"""Tests of launches whose worker misbehaves, in real processes.
 
-`judge` stands for the process where only the reply matters.
+Where only the reply matters, `judge` replaces the process.
 """
 
 import json
@@ -27,7 +27,7 @@ from xfbench.workloads import workloads
 
 @pytest.fixture
 def plain(shared_launch):
-    """A launch that went well, though its trainer prints garbage."""
+    """A successful launch whose trainer prints garbage."""
     return shared_launch('print(\'{"status": "failed"\' * 1000)')
 
 
@@ -109,7 +109,7 @@ def find_processes(argument):
     return matches
 
 
-def test_half_a_reply_is_crashed_and_kept(launch):
+def test_truncated_reply_is_crashed_and_kept(launch):
     content = '{"schema": "xfbench.reply/1", "status": "o'
     record, folder = launch(f"Path('reply.json').write_text({content!r})\nos._exit(0)")
     assert record.status == "crashed"
@@ -124,7 +124,7 @@ def test_reply_with_a_field_of_the_wrong_type_is_crashed(plain, judge):
 
 
 STEPS_OF_1_S = {"first_step_seconds": 1, "warmup_seconds": [1], "step_seconds": [1] * 3}
-# By what is wrong: a part of a reply, its fields, and the reason of the record.
+# Name of the defect: part of the reply, its changed fields, and text of the record's reason.
 IMPOSSIBLE = {
     "no finite loss": ("measurement", {"losses": [None]}, "the loss of update 1 is not finite"),
     "clock goes back": ("measurement", {"step_seconds": [-0.1]}, "a step took -0.1 s: the clock"),
@@ -174,7 +174,7 @@ def test_a_launch_whose_clock_does_not_advance_is_invalid(launch, pace):
     assert "the clock went backwards or stood still" in record.reason
 
 
-# Two threads that hash, each on a core of its own: the clock leaves out the time of the shorter.
+# Two threads hash as if each had its own core: the clock omits the time of the shorter one.
 TWO_BUSY_THREADS = """
 import hashlib, threading
 from xfbench.worker import loop
@@ -238,7 +238,7 @@ def test_cells_are_interleaved_in_a_seeded_order(cell):
 
 @pytest.fixture
 def make_launches(record):
-    """A function: launches of `odd` with steps of these seconds."""
+    """A function that makes one launch of `odd` for each step time, in seconds."""
 
     def make(*paces):
         odd = {"framework": "odd", "kernel": "plain"}
@@ -273,12 +273,12 @@ def test_noisy_launches_continue_up_to_the_maximum(session, make_launches):
 
 @pytest.fixture
 def low_limit(plain, monkeypatch, tmp_path):
-    """A limit that was measured too low."""
+    """A limit of the machine that was measured too low."""
     threads = plain[0].request.threads
     low_peaks = dict.fromkeys(("float32", "float64", "bandwidth"), 1.0)
     monkeypatch.setattr(roofline, "_PEAKS", {threads: low_peaks})
-    monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})  # one try is enough here,
-    monkeypatch.setattr(roofline, "_cache_file", lambda _: tmp_path / "peaks")  # and not for others
+    monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})  # one attempt is enough
+    monkeypatch.setattr(roofline, "_cache_file", lambda _: tmp_path / "peaks")  # no shared file
     return roofline.find_limit(plain[0].request, ())
 
 
@@ -297,7 +297,7 @@ def test_throughput_above_the_machine_peak_is_invalid(plain, judge, low_limit):
 
 
 def test_noise_is_recorded_and_invalid_under_strict(launch):
-    # The trainer's own helper, which is no child of the driver's, is the disturbance.
+    # The noise is a process that is no descendant of the driver.
     burn = """
 import subprocess, sys
 BURN = "import os, time\\nif os.fork(): os._exit(0)\\nos.setsid()\\n"
@@ -334,7 +334,7 @@ def test_lars_is_unsupported_without_adapter_support(fake_adapter, cell, tmp_pat
     assert statuses == {"odd": "unsupported", "reference": "ok"}
 
 
-def test_done_returns_matching_records_oldest_first(record, cell, tmp_path):
+def test_finished_records_returns_matching_records_oldest_first(record, cell, tmp_path):
     store = Store(tmp_path / "results")
     requests = [
         cell(threads=threads, framework=name).request(launch)

@@ -1,4 +1,4 @@
-"""What a cell has otherwise about its network's solver: another workload, and nothing beside it."""
+"""Tests of solver settings of a cell: each makes another workload."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def build_cells(**settings):
 
 @pytest.fixture
 def make_certified(record):
-    """A function that makes a record of a cell with these choices, certified, and its proof."""
+    """A function that makes a certified record with these choices, and its certificate."""
 
     def make(**choices):
         fields = {"software": SOFTWARE, "machine": describe()}
