@@ -1,4 +1,4 @@
-"""A Slurm cluster on this machine for one command of xfbench, given on its login node.
+"""Run one xfbench command on the login node of a Slurm cluster on this machine.
 
 python -m tests.cluster study run strong-scaling --size laptop --launcher slurm
 """
@@ -12,7 +12,7 @@ from tests.cluster import slurm
 
 
 def main() -> None:
-    """Start the nodes, give the command, end them; the exit status is the command's."""
+    """Start the nodes, run the command, stop the nodes; exit with the command's status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--cpus", type=int, default=len(os.sched_getaffinity(0)), help="of a node")

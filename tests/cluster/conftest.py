@@ -1,4 +1,4 @@
-"""A Slurm cluster for whoever asks for `cluster`; what is skipped says why."""
+"""Fixtures for tests on a Slurm cluster; skipped tests state the reason."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ RUN_OPTIONS += " --launches 1 --no-verify --json"
 
 @pytest.fixture(scope="session")
 def node_module(request):
-    """What nodes are made of here: namespaces where they can be had, else mere processes."""
+    """The module that makes nodes: `namespaces` if possible, else `processes`."""
     module, description = slurm.choose_node_module()
     if module is None:
         pytest.skip(f"no Slurm cluster: {description}")
@@ -28,7 +28,7 @@ def node_module(request):
 
 @pytest.fixture
 def network(node_module, request):
-    """For tests of what is between nodes: only where they have a network of their own."""
+    """Skip the test unless the nodes have their own network."""
     if node_module is not namespaces:
         pytest.skip(f"nodes are {request.config.stash[NODES]}")
 
@@ -42,14 +42,14 @@ def shared_cluster(node_module):
 
 @pytest.fixture
 def cluster(shared_cluster):
-    """Four nodes and a login node, all idle, whatever became of the test before."""
+    """Four nodes and a login node, all idle, also after a failed test."""
     shared_cluster.clear()
     return shared_cluster
 
 
 @pytest.fixture
 def own_cluster(node_module):
-    """One that a test may break."""
+    """A cluster of two nodes that a test may break."""
     cluster = slurm.Cluster(node_module, count=2)
     yield cluster
     cluster.end()
@@ -57,9 +57,9 @@ def own_cluster(node_module):
 
 @pytest.fixture
 def xfbench(fake_adapter, tmp_path):
-    """The words that run xfbench with a framework of the test's own, and its results folder.
+    """A function that returns the command of a run with the fake framework and a results folder.
 
-    `site` are lines of its site file beyond those every test has.
+    `site` are additional lines of the site file.
     """
 
     def make(lines="", options="", site="", **adapter):
@@ -68,7 +68,7 @@ def xfbench(fake_adapter, tmp_path):
         site_file.write_text(
             f'title = "Four nodes of two cores"\nlauncher = "slurm"\ncores = 2\n{site}'
         )
-        results = str(tmp_path / "my results")  # with what shells split words at
+        results = str(tmp_path / "my results")  # the space tests quoting
         run_options = [*RUN_OPTIONS.split(), "--site", str(site_file), *options.split()]
         return [*XFBENCH, *run_options, "--results", results]
 
@@ -76,25 +76,25 @@ def xfbench(fake_adapter, tmp_path):
 
 
 def read_records(run):
-    """What a finished run of xfbench has recorded."""
+    """Return the records that a finished run printed."""
     assert run.stdout, run.stderr
     return json.loads(run.stdout)["records"]
 
 
 def wait_until(condition, seconds):
-    """Wait until something is there; what it is."""
+    """Wait until `condition` returns something true; return it."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if outcome := condition():
             return outcome
         time.sleep(0.1)
-    raise AssertionError("it did not come about")
+    raise AssertionError("the condition did not become true in time")
 
 
 def wait_until_workers_end(folder, seconds=30):
-    """Wait for the last worker to end; those that are still there.
+    """Wait for all workers to end; return those that still run.
 
-    Here it takes 1 to 13 s; Slurm alone would take longer than this to notice a lost node.
+    This takes 1 to 13 s here. Slurm alone would take longer to notice a lost node.
     """
     deadline = time.monotonic() + seconds
     while (workers := list_workers(folder)) and time.monotonic() < deadline:
@@ -103,7 +103,7 @@ def wait_until_workers_end(folder, seconds=30):
 
 
 def list_workers(folder):
-    """Workers of ours, on any node, whose launch has its folder below `folder`."""
+    """Return the workers, on any node, that run below `folder`."""
     workers = []
     for process in psutil.process_iter(["cmdline", "status"]):
         with contextlib.suppress(psutil.Error):
@@ -114,7 +114,7 @@ def list_workers(folder):
 
 
 def list_ranks(folder):
-    """Those of them that another of them has started: ranks, below what watches them."""
+    """Return the workers that are children of another worker: ranks, but not their watchers."""
     workers = list_workers(folder)
     worker_pids = {process.pid for process in workers}
     ranks = []

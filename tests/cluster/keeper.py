@@ -1,9 +1,8 @@
-"""`python keeper.py PARENT COMMAND...`: runs a command, and lets nothing of it outlive itself.
+"""`python keeper.py PARENT COMMAND...`: run a command and kill all its descendants at the end.
 
-Where there is no namespace that processes end with, this is what they end with: all that the
-command starts, however far it goes, becomes a child of this process at the latest when its own
-parent has ended. All of it is killed when the command has ended, when this process is asked to
-end, or when PARENT, the process that started it, has gone.
+This replaces a process namespace. Every descendant of the command becomes a child of this process
+when its own parent ends. All of them are killed when the command ends, when this process receives
+SIGTERM, or when PARENT, the process that started it, ends.
 """
 
 import contextlib
@@ -19,7 +18,7 @@ _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 
 class EndRequest(Exception):
-    """This process was asked to end."""
+    """This process received SIGTERM."""
 
 
 def _request_end(*_):
@@ -27,7 +26,7 @@ def _request_end(*_):
 
 
 def run_command(parent, argv):
-    """Run the command; its exit status."""
+    """Run the command and return its exit status."""
     libc = ctypes.CDLL(None)
     libc.prctl(_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, _request_end)

@@ -1,7 +1,7 @@
-"""Nodes of a cluster as mere processes of this host, for where namespaces cannot be made.
+"""Nodes of a cluster as processes of this host, for users who cannot make namespaces.
 
-Anybody may have these. All nodes have this host's name, network and files, and differ in their
-ports: there is nothing between them that could be slow or lost.
+All nodes have this host's name, network and files, and differ only in their ports. There is no
+network between them that could be slow or fail.
 """
 
 import os
@@ -19,7 +19,7 @@ KEEPER = Path(__file__).with_name("keeper.py")
 
 
 def unavailable_reason():
-    """Why there can be no nodes here; None where there can."""
+    """Return why nodes cannot be made here; None if they can."""
     return None if _list_addresses() else "this host has no IPv4 address but the loopback's"
 
 
@@ -34,7 +34,7 @@ def _list_addresses():
 
 
 class Node:
-    """What runs in it ends with it; `settings` is where Slurm finds it."""
+    """A node whose processes end with it; `settings` is its entry in slurm.conf."""
 
     def __init__(self, name, port):
         self.name, self.address = name, _list_addresses()[0]
@@ -47,11 +47,11 @@ class Node:
         self.processes = []
 
     def inside(self, *argv):
-        """The command, whose descendants end with it."""
+        """Return the command that runs `argv` and kills its descendants at the end."""
         return [sys.executable, "-P", str(KEEPER), str(os.getpid()), *map(str, argv)]
 
     def start(self, *argv, log, environment):
-        """Start a command that goes on; it ends with this node."""
+        """Start a command in the background; it ends with this node."""
         process = subprocess.Popen(
             self.inside(*argv),
             stdin=subprocess.DEVNULL,
@@ -62,7 +62,7 @@ class Node:
         self.processes.append(process)
 
     def end(self):
-        """End all that was started here."""
+        """End all processes of this node."""
         for process in self.processes:
             process.terminate()
         for process in self.processes:
@@ -70,7 +70,7 @@ class Node:
 
 
 def connect_nodes(names, folder):
-    """Nodes of these names, each with a port that is free."""
+    """Return nodes with these names, each with a free port."""
     (folder / "local").mkdir()
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in names]

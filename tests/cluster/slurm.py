@@ -1,6 +1,6 @@
 """A real Slurm cluster on this machine: slurmctld, slurmd, munge and PMIx.
 
-Its nodes are namespaces of this machine, or, where there may be none, processes of it.
+Its nodes are namespaces of this machine, or processes if namespaces are not allowed.
 """
 
 import os
@@ -57,14 +57,14 @@ PartitionName=urgent Nodes=ALL PriorityTier=2 MaxTime=60 State=UP
 
 
 def missing_reason():
-    """Why Slurm and what it needs are not here; None where they are."""
+    """Return why Slurm or one of its dependencies is missing; None if all are installed."""
     return debian.install_missing(PROGRAMS, PACKAGES)
 
 
 def choose_node_module():
-    """What nodes are made of here, and in words: the module `namespaces`, or else `processes`.
+    """Return the module that makes nodes, `namespaces` or else `processes`, and its description.
 
-    None, and the reason, where they cannot be had.
+    Return None and the reason if neither can make nodes.
     """
     reason = missing_reason()
     if reason:
@@ -78,7 +78,7 @@ def choose_node_module():
 
 
 def _start_sweeper(folder):
-    """A process that removes the folder when its input ends: with this process, at the latest."""
+    """Start a process that removes the folder when its input or this process ends."""
     script = 'read -r _; for _ in $(seq 300); do rm -rf "$1" && exit; sleep 0.1; done'
     return subprocess.Popen(
         ["sh", "-c", script, "sweeper", str(folder)],
@@ -89,13 +89,13 @@ def _start_sweeper(folder):
 
 
 class Cluster:
-    """A login node and `count` nodes with Slurm running; ended by `end`.
+    """A login node and `count` nodes with Slurm; `end` stops them.
 
-    `place` is what nodes are made of: the module `namespaces` or `processes`.
+    `node_module` makes the nodes: the module `namespaces` or `processes`.
     """
 
     def __init__(self, node_module=namespaces, count=4, cpus=2):
-        # Sockets have a length limit: a short path.
+        # A short path, because the paths of sockets are limited in length.
         self.folder = Path(tempfile.mkdtemp(prefix="xfc-", dir="/tmp"))
         self._sweeper = _start_sweeper(self.folder)
         names = ["login", *(f"node{number}" for number in range(1, count + 1))]
@@ -123,11 +123,11 @@ class Cluster:
 
     @property
     def environment(self):
-        """What commands on the nodes are given: this process's variables, and Slurm's."""
+        """The environment of commands on nodes: this process's variables and Slurm's."""
         return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": debian.PATH}
 
     def run(self, *argv, timeout=120, **variables):
-        """Run a command on the login node: what came of it, output as text."""
+        """Run a command on the login node; return the completed process with output as text."""
         return subprocess.run(
             self.login.inside(*argv),
             env={**self.environment, **variables},
@@ -138,9 +138,9 @@ class Cluster:
         )
 
     def popen(self, *argv, **variables):
-        """Start a command on the login node, output as text through pipes.
+        """Start a command on the login node, with output as text through pipes.
 
-        An interrupt reaches it, also where this process was told to ignore its own.
+        It receives interrupts even if this process ignores its own.
         """
         with_interrupt = ("env", "--default-signal=INT")
         return subprocess.Popen(
@@ -152,23 +152,23 @@ class Cluster:
         )
 
     def idle(self):
-        """How many nodes wait for work."""
+        """Return the number of idle nodes."""
         answer = self.run("sinfo", "--noheader", "--partition=normal", "--format=%T %D")
         counts = dict(line.split() for line in answer.stdout.splitlines())
         return int(counts.get("idle", 0))
 
     def jobs(self):
-        """Numbers of the jobs that wait or run; of a lost node Slurm may still be clearing up."""
+        """Return the numbers of pending and running jobs, without those that are completing."""
         states = "--states=PENDING,RUNNING,SUSPENDED"
         return self.run("squeue", "--noheader", "--format=%i", states).stdout.split()
 
     def clear(self):
-        """Have no job, and every node waiting for work."""
+        """Cancel all jobs and wait until every node is idle."""
         self.run("scancel", f"--user={os.getuid()}")
         self._await(lambda: self.idle() == len(self.nodes), "an idle cluster")
 
     def lose(self, node):
-        """A node's power fails."""
+        """End a node as a power failure would."""
         node.end()
 
     def end(self):

@@ -1,4 +1,4 @@
-"""The cluster of the tests itself: it leaves nothing, and anybody may have one."""
+"""Tests of the test cluster: it cleans up, and every user can start one."""
 
 import json
 import os
@@ -34,7 +34,7 @@ cluster.end()
 
 @pytest.fixture(params=[namespaces, processes], ids=["namespaces", "processes"])
 def each_node_module(request, node_module):
-    """What nodes can be made of, one after the other."""
+    """Each module that makes nodes; skipped if it cannot make them here."""
     reason = request.param.unavailable_reason()
     if reason:
         pytest.skip(f"nodes cannot be {request.param.TITLE}: {reason}")
@@ -42,7 +42,7 @@ def each_node_module(request, node_module):
 
 
 def _list_processes(folder):
-    """Processes that belong to the cluster with that folder."""
+    """Return the processes of the cluster with this folder."""
     processes_of_cluster = []
     for process in psutil.process_iter(["status"]):
         try:
@@ -56,7 +56,7 @@ def _list_processes(folder):
 
 @pytest.mark.parametrize("end", ["as it should", "by SIGKILL"])
 def test_cluster_cleans_up_after_normal_end_and_sigkill(each_node_module, end):
-    """No process of daemons, jobs and commands, no file, no mount, no network device."""
+    """No process of daemons, jobs or commands remains, and no file, mount or network device."""
     devices = socket.if_nameindex()
     script = USE_CLUSTER.format(node_module=each_node_module.__name__.rpartition(".")[2])
     with subprocess.Popen(
@@ -95,15 +95,15 @@ NOBODY = 65534
 
 @pytest.fixture
 def unprivileged_folder():
-    """A folder of somebody's who is not root, nor in a folder of root's."""
+    """A folder of a user other than root, outside of root's folders."""
     with tempfile.TemporaryDirectory(prefix="xfc-", dir="/tmp") as folder:
         os.chown(folder, NOBODY, NOBODY)
         yield folder
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can switch to another user")
 def test_unprivileged_user_gets_processes_as_nodes(node_module, unprivileged_folder):
-    """Tests of this folder, by a user without rights but to read what root may read."""
+    """Another user, who may only read what root may read, runs tests of this folder."""
     if processes.unavailable_reason():
         pytest.skip(processes.unavailable_reason())
     read_capabilities = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")

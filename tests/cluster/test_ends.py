@@ -1,4 +1,4 @@
-"""Every way for a job to end, on a real Slurm: a status and a reason each, and nothing left."""
+"""Tests of all ways a job can end on a real Slurm: status, reason and cleanup."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_cancelled_job_record_states_the_cancellation(cluster, xfbench, tmp_path
 
 
 def test_interrupt_cancels_running_and_pending_jobs(cluster, xfbench, tmp_path):
-    """One that runs, and behind it one that waits for its nodes."""
+    """One job runs, and a second one waits for its nodes."""
     words = xfbench(SLOW, options="--ranks 8 --nodes 4 --steps 100")
     for is_second in (False, True):
         run = cluster.popen(*words, "--seed", str(int(is_second)))
@@ -56,7 +56,7 @@ def test_interrupt_cancels_running_and_pending_jobs(cluster, xfbench, tmp_path):
             wait_until(lambda: list_workers(tmp_path), 60)
             first_run = run
     for command in (run, first_run):
-        [driver] = psutil.Process(command.pid).children()  # of what it was entered by
+        [driver] = psutil.Process(command.pid).children()  # the child of setpriv
         driver.send_signal(signal.SIGINT)
         _, errors = command.communicate(timeout=60)
         assert "cancelled" in errors, errors
@@ -87,7 +87,7 @@ def test_a_job_at_its_time_limit_is_timed_out(cluster, xfbench, tmp_path):
     wait_until(lambda: list_workers(tmp_path), 60)
     [number] = cluster.jobs()
     cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now")
-    output, _ = run.communicate(timeout=180)  # Slurm looks each half minute
+    output, _ = run.communicate(timeout=180)  # Slurm checks every 30 s
     [record] = parse_records(output)
     assert record["status"] == "timed_out"
     assert not wait_until_workers_end(tmp_path)
@@ -116,12 +116,12 @@ def test_a_killed_rank_ends_the_launch_and_is_named(cluster, xfbench, tmp_path, 
 
 @pytest.fixture
 def lose_node(network, own_cluster, xfbench, tmp_path):
-    """A function that trains on two nodes and lets one of them fail: the record."""
+    """A function that trains on two nodes, ends one of them and returns the record."""
 
     def train_and_lose(node):
         run = own_cluster.popen(*xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 200"))
         wait_until(lambda: len(list_workers(tmp_path)) == 4, 60)
-        time.sleep(4)  # time for the driver in the job to have counted
+        time.sleep(4)  # so that the driver in the job knows all ranks
         own_cluster.lose(own_cluster.nodes[node])
         assert not wait_until_workers_end(tmp_path)
         output, errors = run.communicate(timeout=60)
@@ -144,7 +144,7 @@ def test_login_node_detects_the_loss_of_the_driver_node(lose_node):
 
 @pytest.mark.parametrize("origin", ["from a login node", "in an allocation"])
 def test_preempted_job_record_states_the_preemption(cluster, xfbench, tmp_path, origin):
-    """A job of a partition that goes before wants all nodes."""
+    """A job of a partition with higher priority requests all nodes."""
     words = xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 100")
     if origin == "in an allocation":
         words = ["salloc", "--quiet", "-N2", "--cpus-per-task=2", *words]
@@ -211,7 +211,7 @@ def test_missing_module_is_unavailable_and_submits_no_job(cluster, xfbench):
 
 
 def test_job_that_can_never_start_is_reported_and_cancelled(cluster, xfbench):
-    """Slurm as it comes leaves such a job waiting for ever."""
+    """By default Slurm leaves such a job pending for ever."""
     completed = cluster.run(*xfbench(options="--ranks 1 --steps 3 --queue small --minutes 30"))
     [record] = read_records(completed)
     assert record["status"] == "unavailable"

@@ -1,4 +1,4 @@
-"""From small runs over a link of known speed to what more ranks would give: the whole way."""
+"""Test of predicting more ranks from small runs over links of a known speed."""
 
 import json
 
@@ -15,7 +15,7 @@ MEGABITS = 100
 
 @pytest.fixture
 def slow_cluster(network, cluster):
-    """Its links pass 100 Mbit/s."""
+    """A cluster whose links pass 100 Mbit/s."""
     shaping.limit_links(cluster, MEGABITS)
     yield cluster
     shaping.remove_limits(cluster)
@@ -34,7 +34,7 @@ def test_runs_on_a_slow_link_predict_more_ranks(slow_cluster, tmp_path, monkeypa
         words = [*XFBENCH, *(options + rank_options).split(), *results, "--resume"]
         for _ in range(3):
             run_completed = slow_cluster.run("salloc", "--quiet", f"-N{ranks}", *words)
-            # Now and then MPICH's UCX refuses an address of its own: docs/findings.md.
+            # MPICH's UCX sometimes refuses its own address: docs/findings.md.
             if "MPIDI_UCX_comm_addr_exchange" not in run_completed.stderr:
                 break
         assert run_completed.returncode == 0, run_completed.stderr
@@ -47,7 +47,7 @@ def test_runs_on_a_slow_link_predict_more_ranks(slow_cluster, tmp_path, monkeypa
     assert set(points) == {1, 2, 4, 8, 64}
     assert points[64]["beyond_data"] == 16 and points[4]["measured"] > 0
     assert points[64]["efficiency"] < points[8]["efficiency"] < 1
-    # What the link passes; it cannot have been faster, but for what gathers in its bucket.
+    # The fit cannot exceed the link's bandwidth by more than the bursts of the token bucket.
     assert 8e-6 * document["fit"]["bandwidth"]["value"] < 1.25 * MEGABITS
     faster_link = slow_cluster.run(
         *XFBENCH, *"predict --to-ranks 8 --link 10Gbit,10us --json --from".split(), results[1]

@@ -1,4 +1,4 @@
-"""Probes from a login node: what Slurm starts is submitted, and the rest is done there."""
+"""Tests of probes from a login node: those that Slurm starts are submitted, others run there."""
 
 import json
 
@@ -37,7 +37,7 @@ PROBES = [("process", "local", 1), ("ranks", "slurm", 2), ("native", "slurm", 2)
 
 
 def support_by_title(run):
-    """Of the one framework, by the features' titles."""
+    """Return the framework's answers by feature title."""
     assert run.stdout, run.stderr
     return {line[0]: line[1] for line in json.loads(run.stdout)["findings"][0]["table"][1:]}
 

@@ -1,4 +1,4 @@
-"""From a login node and in an allocation of a real Slurm: records."""
+"""Tests of records from a login node and from an allocation of a real Slurm."""
 
 import json
 
@@ -11,7 +11,7 @@ from xfbench import adapter
 
 @pytest.mark.deep
 def test_login_node_run_of_4_frameworks_gives_certified_records(cluster, tmp_path):
-    """The whole way: a job per number of nodes, two ranks on two nodes, a scaling table."""
+    """One job runs for each number of nodes; the leaderboard is a scaling table."""
     options = (
         "run --framework torch,tensorflow,mxnet,caffe --workload lenet --ranks 1,2 --nodes 1,2"
     )
@@ -38,7 +38,7 @@ def test_login_node_run_of_4_frameworks_gives_certified_records(cluster, tmp_pat
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )
 def test_parameter_servers_serve_ranks_on_3_nodes(cluster, framework, strategy, tmp_path):
-    """They run where the driver does: every rank has to find them from a node of its own."""
+    """The servers run on the driver's node; ranks on other nodes have to reach them."""
     options = (
         f"run --framework {framework} --strategy {strategy} --workload lenet --ranks 3 --nodes 3"
     )
@@ -50,7 +50,7 @@ def test_parameter_servers_serve_ranks_on_3_nodes(cluster, framework, strategy, 
     assert record["status"] == "ok", record["reason"]
     assert [rank["rank"] for rank in record["observed"]["ranks"]] == [0, 1, 2]
     communication = record["communication"]
-    if "eth0" in communication["interface_bytes"]:  # nodes that have a network of their own
+    if "eth0" in communication["interface_bytes"]:  # nodes with their own network
         assert communication["interface_bytes"]["eth0"] > communication["payload_bytes"]
     assert not cluster.jobs() and not list_workers(tmp_path)
 
@@ -79,7 +79,7 @@ def test_a_job_of_two_nodes_becomes_a_record(cluster, xfbench, tmp_path):
 def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, xfbench, tmp_path):
     words = xfbench(
         SLOW, options="--ranks 2 --nodes 2 --steps 40"
-    )  # still running when it is asked
+    )  # still running at the second submission
     first_submission = cluster.run(*words, "--no-wait")
     assert first_submission.returncode == 0, first_submission.stderr
     [number] = cluster.jobs()
@@ -95,7 +95,7 @@ def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, xfbenc
 
 @pytest.mark.deep
 def test_launch_from_an_allocation_login_node_reaches_its_nodes(cluster, xfbench):
-    """Nothing of a launch may count on the loopback: neither the ranks nor who watches them."""
+    """Neither ranks nor their watchers may rely on the loopback address."""
     words = xfbench(options="--ranks 1,2 --threads 1 --steps 3")
     completed = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
     assert [rank["status"] for rank in read_records(completed)] == ["ok", "ok"], completed.stderr
@@ -103,7 +103,7 @@ def test_launch_from_an_allocation_login_node_reaches_its_nodes(cluster, xfbench
 
 @pytest.mark.deep
 def test_ranks_divide_the_cpus_of_a_job_into_threads(cluster, xfbench):
-    """One rank of two threads, two ranks of one: a job for both asks for two CPUs."""
+    """One rank of two threads and two ranks of one: a job for both requests two CPUs."""
     completed = cluster.run(*xfbench(options="--ranks 1,2 --steps 3"))
     records_by_ranks = {record["request"]["ranks"]: record for record in read_records(completed)}
     assert {ranks: record["status"] for ranks, record in records_by_ranks.items()} == {

@@ -1,4 +1,4 @@
-"""Ranks under real start commands, Open MPI's and MPICH's: they train, fail, and are found."""
+"""Tests of ranks under the start commands of Open MPI and MPICH."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from xfbench.running import dry
 
 @pytest.fixture
 def launch(launch):
-    """`launch` of two ranks under mpirun."""
+    """A function that launches two ranks under mpirun."""
     return partial(launch, launcher="mpi", **TWO_RANKS)
 
 
@@ -40,7 +40,7 @@ def openmpi():
 
 @pytest.fixture
 def mpich(monkeypatch):
-    """The MPICH of a framework's environment, as the mpirun on the PATH."""
+    """Put the MPICH of a framework's environment on the PATH as mpirun."""
     environment_of_torch = environment.ensure(adapter.load("torch"))
     monkeypatch.setenv("PATH", f"{environment_of_torch.prefix / 'bin'}:{os.environ['PATH']}")
     return "mpirun"
@@ -80,7 +80,7 @@ def test_dry_run_prints_the_command_of_a_run(launch, family, monkeypatch):
     assert shlex.split(line)[-len(stored_command["argv"]) :] == stored_command["argv"]
 
 
-# Each rank once for every change.
+# `make test` ends each rank once.
 QUICK_DEATHS = {(0, "by a signal"), (1, "with words")}
 DEATH_CASES = [
     pytest.param(
@@ -101,7 +101,7 @@ def test_rank_that_dies_in_a_step_is_named(launch, family, tmp_path, rank, death
 
 
 def test_killed_watcher_ends_its_rank(launch, family, tmp_path):
-    """What stands between the start command and the rank is no place to survive."""
+    """The rank ends with the watcher, its parent."""
 
     def kill_watcher():
         deadline = time.monotonic() + 30
@@ -129,7 +129,7 @@ def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
     words = [f"--{name}={value}" for name, value in settings.items()]
     words += ["--framework=odd", "--workload=lenet", "--no-verify", f"--results={tmp_path / 'r'}"]
     driver = subprocess.Popen(command("run", *words), stderr=subprocess.DEVNULL)
-    wait_for(lambda: len(list_workers(tmp_path)) == 4, 60)  # each rank and the watcher beside it
+    wait_for(lambda: len(list_workers(tmp_path)) == 4, 60)  # two ranks and their watchers
     driver.kill()
     driver.wait()
     wait_for(lambda: not list_workers(tmp_path), 15)

@@ -1,4 +1,4 @@
-"""User input reaches a shell or Slurm only as quoted text."""
+"""Tests that user input reaches a shell or Slurm only as quoted text."""
 
 import subprocess
 from pathlib import Path
@@ -19,7 +19,7 @@ PRINT_COMMAND = ("printf", "%s\\0")
 
 
 def run_bash(script, folder):
-    """What the script prints, cut at NULs."""
+    """Return what the script prints, split at NULs."""
     process = subprocess.run(
         ["bash"], input=script.encode(), cwd=folder, capture_output=True, timeout=30, check=False
     )
@@ -69,7 +69,7 @@ def test_shell_line_repeats_the_command_exactly(tmp_path, words, value):
 
 @pytest.fixture
 def module_system(tmp_path):
-    """A start-up file for bash that knows no module, and writes down what it is asked for."""
+    """A start-up file for bash that has no module and stores the requested name in a file."""
     init = tmp_path / "init"
     init.write_text('module() { test "$1" != load || { printf "%s" "$2" > asked; return 1; }; }')
     return init
