@@ -1,4 +1,4 @@
-"""Checkpoints from the command line: a run, its record, its table, and nothing left behind."""
+"""Tests of checkpoints on the command line: the record, the table and the cleanup."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, run_inline, tmp_
         ("--checkpoints 2 --checkpoint-dir nowhere", "there is no such folder"),
     ],
 )
-def test_an_impossible_checkpoint_is_one_line(run_inline, arguments, words):
+def test_invalid_checkpoint_options_give_one_line(run_inline, arguments, words):
     outcome = run_inline(*RUN, *arguments.split())
     assert outcome.returncode == 2
     assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: exit statuses, one-line errors, runs and their tables."""
+"""Tests of the command line: exit statuses, one-line errors, runs and their tables."""
 
 import json
 import os
@@ -156,7 +156,7 @@ def test_json_output_is_one_document_of_the_new_launches(xfbench, results):
 
 
 def test_an_unverified_run_is_not_ranked(xfbench, measured_run, tmp_path):
-    home = tmp_path / "home"  # a cache whose certificates do not cover the run
+    home = tmp_path / "home"  # a cache without certificates
     home.mkdir()
     for name in ("canary", "peaks"):
         (home / name).symlink_to(paths.cache() / name)
@@ -182,7 +182,7 @@ def test_a_broken_framework_is_unavailable_and_others_run(xfbench, tmp_path):
     assert "no such library" in reason
 
 
-def test_an_impossible_cell_is_unsupported_and_no_failure(run_inline):
+def test_impossible_cell_is_unsupported_and_exits_with_0(run_inline):
     outcome = run_inline(
         *"run --framework reference --workload alexnet --data digits --launches 2".split(),
         *"--no-verify --json".split(),
@@ -203,7 +203,7 @@ def test_interrupt_keeps_records_and_exits_with_130(tmp_path):
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # A session that runs in the background ignores interrupts, and so would this child.
+        # Background sessions ignore interrupts, and their children inherit this.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     for line in process.stderr:

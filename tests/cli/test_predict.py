@@ -1,4 +1,4 @@
-"""`xfbench predict` on the command line: one series, or which there are."""
+"""Tests of `xfbench predict` on the command line."""
 
 import json
 
@@ -9,7 +9,7 @@ from xfbench.results.store import Store
 
 @pytest.fixture
 def small_runs(record, tmp_path):
-    """Launches of one rank: two frameworks under weak scaling."""
+    """Launches of two frameworks on one rank, with weak scaling."""
     store = Store(tmp_path / "results")
     for framework in ("torch", "mxnet"):
         for launch in (1, 2, 3):
@@ -47,7 +47,7 @@ def test_one_of_several_series_must_be_chosen(run_inline, small_runs):
         (["--from", "nowhere"], "holds no results"),
     ],
 )
-def test_a_refused_prediction_says_what_to_do(run_inline, small_runs, words, message):
+def test_prediction_error_says_what_to_do(run_inline, small_runs, words, message):
     outcome = run_inline("predict", *words)
     assert outcome.returncode == 2
     assert message in outcome.stderr

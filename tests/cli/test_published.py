@@ -1,4 +1,4 @@
-"""What others published, as a person asks for it."""
+"""Tests of published figures on the command line."""
 
 import json
 
@@ -12,7 +12,7 @@ from xfbench.results.store import Store
 
 @pytest.fixture
 def results(tmp_path, record):
-    """A results folder in the command's own: launches of two networks, a figure from elsewhere."""
+    """A results folder with launches of two networks and an imported figure."""
     store = Store(tmp_path / "results")
     store.prepare()
     for workload in ("lenet", "convnet"):

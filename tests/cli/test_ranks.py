@@ -1,4 +1,4 @@
-"""`run --ranks` on a real framework: from the command line to a ranked table of efficiencies."""
+"""Test of `run --ranks` with a real framework, up to a ranked table with efficiencies."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`xfbench results` and what reads a results folder, as a person uses them."""
+"""Tests of `xfbench results` and of commands that read a results folder."""
 
 import csv
 import io
@@ -15,13 +15,13 @@ HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 
 @pytest.fixture
 def xfbench(tmp_path, monkeypatch, capsys):
-    """A function that runs the command in an empty folder, within this process: many are run."""
+    """A function that runs the command in an empty folder, within this process."""
     return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture
 def results(tmp_path, record):
-    """A function that makes a results folder of eight launches in the command's own folder."""
+    """A function that makes a results folder of eight launches in the folder of the command."""
 
     def make(name="results"):
         store = Store(tmp_path / name)

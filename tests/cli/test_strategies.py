@@ -1,4 +1,4 @@
-"""Strategies in which no rank waits for another, on real frameworks, and options that arrive."""
+"""Tests of asynchronous strategies on real frameworks, and of strategy options."""
 
 import json
 
@@ -12,7 +12,7 @@ SMALL = "--workload lenet --ranks 2 --scaling weak --batch-size 16 --threads 1 -
 
 @pytest.fixture
 def measure(xfbench, tmp_path):
-    """A function that runs one launch: its record, the messages, and the folder of the run."""
+    """A function that runs one launch and returns its record, the messages and its run folder."""
 
     def run(options):
         outcome = xfbench("run", *SMALL.split(), *options.split(), "--launches", "1", "--json")
@@ -52,7 +52,7 @@ def test_asynchronous_ranks_are_measured_and_not_certified(
         measurement["step_seconds"], zip(*rank_seconds, strict=True), strict=True
     ):
         assert 2 / step == pytest.approx(sum(1 / seconds for seconds in seconds_by_rank))
-    # One batch again and again: the servers do update, and TensorFlow's are the same for all.
+    # Every step has the same batch, so a falling loss shows that the servers update.
     assert measurement["losses"][-1] < measurement["losses"][0]
     for exchange_text in record["observed"]["exchange"]:
         own_updates, _, all_updates, *_ = exchange_text.split()

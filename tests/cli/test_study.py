@@ -1,4 +1,4 @@
-"""`study` as a person uses it: listed, run, interrupted and resumed, reported, added to."""
+"""Tests of `xfbench study`: list, run, interrupt and resume, report."""
 
 import json
 import os
@@ -67,7 +67,7 @@ about = { workload = "lenet", global_batch_size = 4 }
 
 @pytest.fixture(scope="module")
 def study_folder(tmp_path_factory):
-    """A folder of studies with one in it."""
+    """A folder with one study."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "mine.toml").write_text(STUDY)
     return folder
@@ -82,7 +82,7 @@ def study_name(study_folder, monkeypatch):
 
 @pytest.fixture(scope="module")
 def measured_study(study_folder, tmp_path_factory):
-    """The answer of the study and its results folder; tests work on copies."""
+    """The answer of the study, and its results folder. Tests work on copies of the folder."""
     folder = tmp_path_factory.mktemp("measured") / "results"
     completed = run_study(study_folder, folder, "--json")
     assert completed.returncode == 0, completed.stderr
@@ -91,12 +91,12 @@ def measured_study(study_folder, tmp_path_factory):
 
 @pytest.fixture
 def results(measured_study, tmp_path):
-    """A copy of these results in the folder of the command."""
+    """A copy of the results of `measured_study` in the folder of the command."""
     return shutil.copytree(measured_study[1], tmp_path / "results")
 
 
 def study_command(folder, *options):
-    # Tests that run in the background ignore Ctrl-C, and so would the command.
+    # Background sessions ignore interrupts, and the command would inherit this.
     xfbench = ["env", "--default-signal=INT", sys.executable, "-m", "xfbench"]
     return [*xfbench, *"study run mine --no-verify --results".split(), str(folder), *options]
 
@@ -192,7 +192,7 @@ def test_a_dry_run_resumes_what_is_missing(run_inline, study_name, results):
     assert remaining["launches"] == 1 + unsupported
 
 
-def test_a_report_includes_the_records_of_others(run_inline, study_name, results):
+def test_report_includes_imported_records(run_inline, study_name, results):
     run_inline(*"results export theirs.tar".split())
     line = f"study report {study_name} --results nowhere --with theirs.tar --json"
     outcome = run_inline(*line.split())
@@ -229,7 +229,7 @@ low = 1.0
 
 @pytest.fixture
 def probes(tmp_path, monkeypatch):
-    """A function that writes a study of probes of this framework; its name."""
+    """A function that writes a study of probes of a framework and returns its name."""
 
     def write(framework):
         folder = tmp_path / "own"
@@ -318,7 +318,7 @@ def interrupt_and_resume(study_folder, folder, signal_number, delay):
 @pytest.mark.deep
 def test_resumed_study_has_the_same_records(study_folder, measured_study, tmp_path):
     interrupt_and_resume(study_folder, tmp_path / "resumed", signal.SIGKILL, delay=0.5)
-    # What cannot be done costs nothing, and may be recorded again.
+    # Unsupported cells may be recorded twice.
     resumed = sorted(set(requests_and_statuses(tmp_path / "resumed")))
     assert resumed == requests_and_statuses(measured_study[1])
 

@@ -1,4 +1,4 @@
-"""`tune` and `run --tuned` as a person uses them: found, kept, used, gone on with."""
+"""Tests of `xfbench tune` and `run --tuned`: search, save, reuse and resume."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from tests import fake_framework
 from xfbench.host import machine
 
-# On a simulated clock: the kernel `quick` takes the shortest time; `broken` cannot be built.
+# The clock is simulated. The kernel `quick` is the fastest, and `broken` cannot be built.
 TRAINER = """
 import itertools
 from xfbench.worker import loop
@@ -34,24 +34,24 @@ TUNE = f"tune {SMALL} --steps 4 --warmup 0 {OVER}"
 def odd_framework(fake_adapter, tmp_path_factory, monkeypatch):
     fake_adapter(TRAINER, kernels=KERNELS)
     cache = fake_framework.make_cache(tmp_path_factory.mktemp("home") / "cache")
-    monkeypatch.setenv("XFBENCH_HOME", str(cache))  # in which searches remember the looks
+    monkeypatch.setenv("XFBENCH_HOME", str(cache))  # where searches store core-to-core latencies
 
 
 def read_records(folder):
-    """All that lie there, by their id."""
+    """Return the stored records by id."""
     documents = [json.loads(file.read_text()) for file in folder.glob("records/*/*.json")]
     return {document["id"]: document for document in documents}
 
 
 @pytest.mark.deep
 def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tmp_path):
-    line = f"{TUNE} --launches 2 --no-verify --seed 1"  # by which `broken` is not the first
+    line = f"{TUNE} --launches 2 --no-verify --seed 1"  # with this seed `broken` is not first
     outcome = xfbench(*line.split(), "--budget", "0.1")
     assert outcome.returncode == 1, outcome.stderr
     assert "not confirmed: continue with --resume" in outcome.stdout
     assert "ended by the budget" in outcome.stdout
     first = read_records(tmp_path / "results")
-    assert len(first) == 1  # of which nothing was known before
+    assert len(first) == 1  # no launch time was known in advance
     tuned_run = f"run {SMALL} --tuned --no-verify --dry-run --json".split()
     assert "not tuned: lenet · odd · batch 4: nothing was found" in xfbench(*tuned_run).stderr
 
@@ -68,7 +68,7 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
     assert dropped["slow"]["reason"] == "slower"
     assert dropped["slow"]["relative"] == pytest.approx(0.25, rel=1e-3)
 
-    # Every launch is a record; those of the search are shorter.
+    # Every launch is a record; launches of the search have fewer steps.
     records_by_id = read_records(tmp_path / "results")
     successful_ids = {
         record_id for record_id in records_by_id if records_by_id[record_id]["status"] == "ok"
@@ -123,7 +123,9 @@ def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
     outcome = xfbench(*line.split())
     assert outcome.returncode == 0, outcome.stderr
     assert "lenet · reference · batch 4: numpy · " in outcome.stdout
-    tuned_records = read_records(tmp_path / "results").values()  # several where the cores lay apart
+    tuned_records = read_records(
+        tmp_path / "results"
+    ).values()  # several after a high core-to-core latency
     assert {record["request"]["launch"] for record in tuned_records} == {1}
     assert (
         "that is the default" in outcome.stdout

@@ -1,4 +1,4 @@
-"""Figures from elsewhere below leaderboards: in every format, beside the tables, with no rank."""
+"""Tests of external figures below leaderboards: in every format, without a rank."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ HOSTILE = "=cmd|' /C calc'!A0 --><script>alert(1)</script>\x1b[31m\u202e\n<b>"
 
 
 def import_figure(quantity="throughput", workload="lenet", key="theirs", **about):
-    """A record as an import makes it: one figure, and the file that it is from."""
+    """Return a record as an import makes it: a figure and its source file."""
     figure = Figure(
         quantity=quantity,
         unit="images/s",
@@ -37,7 +37,7 @@ def import_figure(quantity="throughput", workload="lenet", key="theirs", **about
 
 @pytest.fixture
 def two_tables(record):
-    """Tables of two networks."""
+    """Leaderboards of two networks."""
     return leaderboards([record(), record(workload="convnet")], {})
 
 
@@ -47,7 +47,7 @@ def test_every_format_shows_only_figures_of_its_workloads(format_name, two_table
     rendered = external_figures.render(format_name, two_tables, "throughput", records)
     for word in ("GPU utilisation", "2.3", "H19", "Jingoo Han", "theirs", "results of another"):
         assert word in rendered
-    # Of networks that have no table, and of none in particular.
+    # Figures of networks without a table, and of no particular network.
     for word in ("ResNet-50", "3.26", "MKL2017", "Stampede2"):
         assert word not in rendered
     assert tables.FORMATS[format_name](two_tables, "throughput")
