@@ -1,4 +1,4 @@
-"""The README's tables of all seven columns are what the records beside them say."""
+"""Test that the README's leaderboard matches the records in docs/."""
 
 from pathlib import Path
 
