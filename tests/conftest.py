@@ -9,7 +9,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
+import numpy  # noqa: F401  a pytest session inside this one cannot load NumPy again
 import pytest
 from hypothesis import settings
 

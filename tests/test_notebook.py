@@ -1,4 +1,4 @@
-"""xfbench from Python: launches, and results read as the command line reads them."""
+"""Tests of xfbench's Python interface: launches and results."""
 
 import importlib.metadata
 import json

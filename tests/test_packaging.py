@@ -1,7 +1,7 @@
-"""Every way to install xfbench: what it installs works outside the checkout and is complete.
+"""Tests of every way to install xfbench: the installation is complete and works.
 
-Distributions are built from a copy of the sources. Dependencies are not installed again: the
-fresh environments see those of the interpreter that runs the tests.
+Distributions are built from a copy of the sources. Fresh environments use the dependencies of the
+interpreter that runs the tests.
 """
 
 import json
@@ -25,7 +25,7 @@ NOT_SOURCES = shutil.ignore_patterns(
     *(".git", ".venv", ".*_cache", ".hypothesis", ".benchmarks", "__pycache__", "*.egg-info"),
     *("build", "dist", "benchmark-sets"),
 )
-# A wheel in an environment of uv is the usual way; the others differ from it in few files.
+# A wheel in an environment of uv is the usual method; the others differ in few files.
 INSTALL_METHODS = [
     "wheel",
     *(pytest.param(method, marks=pytest.mark.deep) for method in ("sdist", "editable", "pip")),
@@ -53,7 +53,10 @@ def find_package_files():
 
 
 def run_command(*argv, cwd, **variables):
-    """Standard output of a command that must succeed, with none of this session's Python set-up."""
+    """Run a command without this session's Python variables; return its output.
+
+    Raises AssertionError if it fails.
+    """
     variables_to_keep = {
         k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "XFBENCH"))
     }
@@ -72,7 +75,7 @@ def run_command(*argv, cwd, **variables):
 
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory):
-    """A copy of the checkout, so that a build leaves nothing in it and uses nothing stale."""
+    """A copy of the checkout, so that a build neither changes it nor uses old build files."""
     copy = tmp_path_factory.mktemp("packaging") / "sources"
 
     def find_ignored_names(folder, names):
@@ -120,14 +123,14 @@ def dependencies(tmp_path_factory):
 
 @pytest.fixture(scope="session", params=INSTALL_METHODS)
 def run_installed(request, sources, dependencies, tmp_path_factory):
-    """A function that runs a program of a fresh virtual environment with xfbench in it."""
+    """A function that runs a program of a fresh virtual environment with xfbench."""
     method, folder = request.param, tmp_path_factory.mktemp(request.param)
     python = folder / "environment" / "bin" / "python"
     uv = [find_uv_bin(), "--quiet", "--no-cache", "--offline"]
     if method == "pip":
         run_command(sys.executable, "-m", "venv", python.parent.parent, cwd=folder)
         pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        # A Python before 3.12 brings a setuptools that is older than the build needs.
+        # Before Python 3.12 a new environment has a setuptools that is too old for the build.
         run_command(*pip, "uninstall", "--yes", "setuptools", cwd=folder)
         pip += ["install"]
     else:

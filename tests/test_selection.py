@@ -1,4 +1,4 @@
-"""Which tests run depends on markers alone, never on the date."""
+"""Tests that the selection of tests depends only on markers, never on the date."""
 
 import ast
 import json
@@ -12,7 +12,7 @@ from tests import debian
 
 ROOT = Path(__file__).parents[1]
 DATES = ("2026-12-31 23:59:50", "2028-02-29 12:00:00", "2031-06-15 04:30:00")
-# Names that return the date or the time of day, and those that do so when no time is passed.
+# Functions that return the date or the time of day; the second kind only without a time argument.
 READ_CLOCK = {"now", "utcnow", "today", "time", "time_ns"}
 READ_CLOCK_BY_DEFAULT = {"gmtime": 1, "localtime": 1, "ctime": 1, "strftime": 2}
 CLOCK_MODULES = {"time", "datetime", "date", "dt"}
