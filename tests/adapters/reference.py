@@ -39,7 +39,7 @@ class Reference:
         """Return the file with the losses, gradients and running averages of one update."""
         path = self.folder / f"{workload}.npz"
         if not path.exists():
-            # Not `training`, which would keep the large ones in memory.
+            # Not `train_reference`, which would keep the large ones in memory.
             arrays = train_reference.__wrapped__(workload, "float64", 1)
             averages = ("/mean", "/variance")
             np.savez(

@@ -56,7 +56,7 @@ def test_interrupt_cancels_running_and_pending_jobs(cluster, xfbench, tmp_path):
             wait_until(lambda: list_workers(tmp_path), 60)
             first_run = run
     for command in (run, first_run):
-        [driver] = psutil.Process(command.pid).children()  # the child of setpriv
+        [driver] = psutil.Process(command.pid).children()  # below nsenter or the keeper
         driver.send_signal(signal.SIGINT)
         _, errors = command.communicate(timeout=60)
         assert "cancelled" in errors, errors
