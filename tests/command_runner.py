@@ -1,4 +1,4 @@
-"""The `xfbench` command run within the test's process: many are run where a process is slow."""
+"""Run the `xfbench` command within the test's process, which is faster than a new process."""
 
 import sys
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from xfbench.cli import main
 
 
 def make_runner(monkeypatch, capsys, folder):
-    """A function that runs the command in this folder: what it printed, and its exit status."""
+    """Return a function that runs the command in `folder`; it returns output and exit status."""
     monkeypatch.chdir(folder)
     monkeypatch.delenv("XFBENCH_RESULTS", raising=False)
 

@@ -1,4 +1,4 @@
-"""What tests share: records to work on, and adapters that stand in a folder of the test's own."""
+"""Fixtures that all tests share: records, cells, fake adapters and launches."""
 
 import itertools
 import json
@@ -9,7 +9,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy  # noqa: F401  NumPy cannot be loaded anew after a session within this one
+import numpy  # noqa: F401  a pytest session inside this one cannot load NumPy again
 import pytest
 from hypothesis import settings
 
@@ -24,19 +24,19 @@ settings.register_profile("xfbench", deadline=None)
 settings.load_profile("xfbench")
 
 pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(scheduler.make_scheduler)
-LARGE_FRAMEWORK = "ipex"  # its environment is too large to create for every change
-NODES = pytest.StashKey[str]()  # what the cluster's nodes were
+LARGE_FRAMEWORK = "ipex"  # its environment is too large to create in `make test`
+NODES = pytest.StashKey[str]()  # description of the cluster's nodes
 
 
 def pytest_configure(config):
-    """Hide pytest-xdist from the sessions of pytest that tests start."""
+    """Hide pytest-xdist from pytest sessions that tests start."""
     if hasattr(config, "workerinput"):
         os.environ.pop("PYTEST_XDIST_WORKER", None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
 def pytest_collection_modifyitems(items):
-    """Mark tests of IPEX as long, and the benchmarks that xfbench brings as alone and deep."""
+    """Mark tests of IPEX as long, and the benchmarks in the package as alone and deep or long."""
     tests_folder = Path(__file__).parent
     for item in items:
         parameters = getattr(item, "callspec", None)
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_sessionfinish(session):
-    """Tell the process that sums up what only this one of several has seen."""
+    """Send the description of the cluster's nodes to pytest-xdist's main process."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["nodes"] = session.config.stash.get(NODES, "")
 
@@ -61,14 +61,14 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Say which form the cluster had."""
+    """Print what the cluster's nodes were."""
     if NODES in config.stash:
         terminalreporter.line(f"cluster: nodes were {config.stash[NODES]}")
 
 
 @pytest.fixture(scope="session")
 def certifying_home(tmp_path_factory):
-    """The user's cache without its certificates: only this session's proofs count."""
+    """The user's cache without its certificates, so that only those of this session count."""
     home = tmp_path_factory.mktemp("home")
     (paths.cache() / "environments").mkdir(parents=True, exist_ok=True)
     for folder in paths.cache().iterdir():
@@ -79,7 +79,7 @@ def certifying_home(tmp_path_factory):
 
 @pytest.fixture
 def open_folder():
-    """A folder that other users reach too, which they do not those of tests."""
+    """A folder that other users can read, unlike the temporary folders of tests."""
     with tempfile.TemporaryDirectory(prefix="xfbench-open-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -88,7 +88,7 @@ def open_folder():
 
 @pytest.fixture
 def cell():
-    """A function that makes a cell; every field can be given."""
+    """A function that makes a cell with given fields."""
     return fake_framework.cell
 
 
@@ -96,7 +96,7 @@ def cell():
 def record(cell):
     """A function that makes an "ok" record of a launch with the given step times, in seconds.
 
-    Each is created a millisecond after the one before.
+    Each record is created a millisecond after the previous one.
     """
     last = datetime(2026, 11, 26, tzinfo=UTC)
 
@@ -142,7 +142,7 @@ def record(cell):
 
 @pytest.fixture
 def fake_adapter(tmp_path, monkeypatch):
-    """A function that writes an adapter of the fake framework beside the built-in ones."""
+    """A function that writes an adapter of the fake framework, next to the built-in ones."""
 
     def make(body="", name="odd", **options):
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
@@ -153,7 +153,7 @@ def fake_adapter(tmp_path, monkeypatch):
 
 @pytest.fixture
 def launch(tmp_path, monkeypatch):
-    """A function that launches the fake framework: the record and its run folder."""
+    """A function that launches the fake framework and returns the record and its run folder."""
     numbers = itertools.count(1)
 
     def launch_once(body="", **options):
@@ -166,7 +166,7 @@ def launch(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def shared_launch(tmp_path_factory):
-    """`launch` for tests that only look at the result: equal calls are one launch."""
+    """A function like `launch`, for tests that only read: equal calls share one launch."""
     results = {}
 
     def launch_once(body="", **options):
@@ -200,7 +200,7 @@ while time.monotonic() < end: pass
 
 @pytest.fixture
 def burner():
-    """A process that keeps a core busy and is no child of this one."""
+    """The id of a process that keeps a core busy and is no descendant of this one."""
     script = "import os; p = os.fork(); (p and (print(p, flush=True), os._exit(0)))"
     script += f"; os.close(1); os.setsid()\n{BURN}"
     process = subprocess.run(

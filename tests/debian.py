@@ -1,4 +1,4 @@
-"""Debian's packages that some tests need: installed by whoever may."""
+"""Install Debian packages that some tests need; this needs root."""
 
 import fcntl
 import os
@@ -11,12 +11,12 @@ PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
 def install_missing(programs, packages):
-    """Why some of these programs are not here, having tried to install them; None if all are."""
+    """Install missing programs; return why some are still missing, None if all are there."""
     if _are_installed(programs):
         return None
     if os.getuid() != 0:
-        return f"not installed, and only root may: {' '.join(packages)}"
-    # Tests run two at a time, and apt-get refuses what another one is about.
+        return f"not installed, and only root can install them: {' '.join(packages)}"
+    # Tests run in parallel, and apt-get fails while another one runs.
     with (Path(tempfile.gettempdir()) / "xfbench-tests-apt").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return None if _are_installed(programs) else _install(packages)
@@ -27,8 +27,8 @@ def _are_installed(programs):
 
 
 def _install(packages):
-    """Why they could not be; None where they are."""
-    # At run level 1 Debian's packages start no daemon of their own.
+    """Install the packages; return the error, None if there is none."""
+    # At run level 1 Debian's packages start no daemon.
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     for arguments in (
         ["update", "-qq"],

@@ -32,7 +32,7 @@ DESCRIPTION = {
     "environment": {"kind": "own"},
     "kernels": {"plain": {"title": "plain"}},
 }
-# A look at the cores takes a second or two on a busy machine.
+# Measuring core-to-core latency takes a second or two on a busy machine.
 NO_LOOKS = (
     "from xfbench.worker import handover\nhandover.CoreLatencyProbe.seconds = lambda self: None\n"
 )
@@ -92,7 +92,7 @@ def own_environment():
 
 
 def make_cache(folder):
-    """Write a cache that has the known canaries, and peaks that no launch exceeds."""
+    """Write a cache with the known canaries and with peaks that no launch exceeds."""
     canaries = paths.cache() / "canary"
     folder.mkdir()
     (folder / "canary").symlink_to(canaries)
@@ -125,7 +125,7 @@ def launch(
 ):
     """Launch the fake framework once; return the record and its run folder.
 
-    `adapter` are arguments of `write`. Nothing may be left running, and the store has this record.
+    `adapter` are arguments of `write`. Raises AssertionError if a process is left running.
     """
     write(root / "adapters" / "odd", body, **(adapter or {}))
     store = Store(root / "results")
@@ -150,7 +150,7 @@ def launch(
 def judge(folder, launch, change, strict=False, **fields):
     """Return the record of a launch after `change` of its last rank's reply.
 
-    `folder` is for the replies; `fields` replace what the driver knows of the launch.
+    `folder` is for the replies. `fields` replace fields of the record, such as `limit`.
     """
     record, run_folder = launch
     names = ["reply.json", "reply.1.json"][: record.request.ranks]

@@ -1,7 +1,7 @@
 """A fake framework: a trainer in NumPy that sleeps instead of computing.
 
 Tests import this file, or `fake_framework.write` copies it to the `train.py` of an adapter and adds
-lines of the test. These lines can define `Trainer`, `build`, `after_step` or `EXPECTED_LOSS` anew.
+lines of the test. These lines can redefine `Trainer`, `build`, `after_step` or `EXPECTED_LOSS`.
 """
 
 import os

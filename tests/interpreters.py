@@ -1,4 +1,4 @@
-"""Scripts in a framework's own interpreter, as a worker runs there."""
+"""Run scripts in a framework's interpreter, as workers do."""
 
 from xfbench.base import processes
 from xfbench.environments import environment
@@ -6,9 +6,9 @@ from xfbench.model import adapter
 
 
 def run(framework, script, *arguments, folder, variables=None, limit=300):
-    """What the script prints, with `folder` as its working directory and one thread.
+    """Run a script in `folder` on one thread and return its output.
 
-    Raises CommandError, with what it wrote to standard error, if it fails.
+    Raises CommandError, with the script's standard error, if it fails.
     """
     framework_adapter = adapter.load(framework)
     python_environment = environment.ensure(framework_adapter)

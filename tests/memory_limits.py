@@ -1,4 +1,4 @@
-"""Commands that have little memory, whatever they start, by a control group of their own."""
+"""Limit the memory of commands and their descendants with a control group."""
 
 import contextlib
 import uuid
@@ -13,7 +13,10 @@ _ROOT = Path("/sys/fs/cgroup")
 
 @contextlib.contextmanager
 def limit_memory(max_bytes):
-    """A function: the command line with which another one has so many bytes; skips without."""
+    """Yield a function that turns a command into one that can use at most `max_bytes`.
+
+    The test is skipped if control groups cannot be made.
+    """
     parent, limit_file = _ROOT / "memory", "memory.limit_in_bytes"
     if not parent.is_dir():
         parent, limit_file = _ROOT, "memory.max"
@@ -21,7 +24,7 @@ def limit_memory(max_bytes):
     try:
         group.mkdir()
     except OSError as error:
-        pytest.skip(f"no control group of one's own: {error.strerror}")
+        pytest.skip(f"no control group can be made here: {error.strerror}")
     try:
         if not (group / limit_file).exists():
             pytest.skip("memory of a control group cannot be limited here")

@@ -1,12 +1,12 @@
 """Change one line of the source at a time, and report which changes no test notices.
 
-python -m tests.mutants            draw 20 mutations and try them: hours
+python -m tests.mutants            draw 20 mutations and try them; takes hours
 python -m tests.mutants --list     draw them and print them
 python -m tests.mutants --only 7   try one of them again
 
-A mutation is tried in namespaces of its own, where a mutated copy is mounted over the checkout and
-an overlay over the cache. Mutated code cannot kill processes of the user, nor change checkout or
-cache. It can change `.venv` and all other files: use a machine that can be lost.
+A mutation is tried in its own namespaces, where a mutated copy is mounted over the checkout and an
+overlay over the cache. Mutated code cannot kill processes of the user or change checkout and cache.
+It can change `.venv` and all other files, so use a disposable machine.
 """
 
 import argparse
@@ -50,7 +50,10 @@ exec "$@"
 
 @dataclass(frozen=True)
 class Verdict:
-    """`status` is "caught", "survived" or "undecided"; `test` is what failed, or why."""
+    """A verdict on a mutation.
+
+    `status` is "caught", "survived" or "undecided". `test` is the failed test or the reason.
+    """
 
     status: str
     test: str
@@ -58,7 +61,7 @@ class Verdict:
 
 
 def list_tests(path):
-    """Return the test files of the mirrored folder, and others that import or name the module."""
+    """Return the test files in the module's folder, and others that import or name the module."""
     parts = [part for part in Path(path).with_suffix("").parts if part != "__init__"]
     folders = parts[1:-1] if parts[0] == "xfbench" else parts[:1]
     imports = re.compile(rf"^\s*(from|import) .*\b{parts[-1]}\b", re.MULTILINE)
@@ -74,7 +77,7 @@ def list_tests(path):
 
 
 def copy_checkout(target):
-    """Copy the files that git tracks or would track to `target`, a repository of its own."""
+    """Copy the files that git tracks or would track to `target`, and commit them there."""
     words = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listing = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listing.split("\0")):
@@ -86,12 +89,14 @@ def copy_checkout(target):
 
 
 def run_isolated(folder, command, limit_s=LIMIT_S):
-    """Run a command with `folder`/source in the place of the checkout; return status and output.
+    """Run a command with `folder`/source in place of the checkout; return status and output.
 
     The status is None if the command takes longer than `limit_s`.
     """
     cache = paths.cache()
-    layers = Path(tempfile.mkdtemp(prefix="layers-", dir=folder))  # nothing of earlier commands
+    layers = Path(
+        tempfile.mkdtemp(prefix="layers-", dir=folder)
+    )  # so that no files of earlier commands remain
     for directory in (cache, folder / "source/.venv", layers / "cache", layers / "scratch"):
         directory.mkdir(parents=True, exist_ok=True)
     overlay = f"lowerdir={cache},upperdir={layers}/cache,workdir={layers}/scratch"
@@ -162,17 +167,17 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("--seed", type=int, default=SEED, help="of the draw (default: %(default)s)")
     parser.add_argument("--count", type=int, default=20, help="mutations (default: %(default)s)")
-    parser.add_argument("--only", type=int, help="number of the one mutation to try")
+    parser.add_argument("--only", type=int, help="number of a single mutation to try")
     parser.add_argument("--limit", type=int, default=LIMIT_S, help="seconds for each command")
     parser.add_argument("--list", action="store_true", help="print the mutations, try none")
     parser.add_argument("--json", type=Path, help="file for mutations and verdicts")
     parser.add_argument(
         "--command",
         default=COMMAND,
-        help="what runs after the mirrored tests; empty for nothing (default: the fast tier)",
+        help="command after the module's own tests; empty for none (default: the fast tier)",
     )
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs is killed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that running commands are killed
     rows, documents = [], []
     if not options.list and (obstacle := find_obstacle()):
         parser.error(obstacle)

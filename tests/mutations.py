@@ -1,4 +1,4 @@
-"""Draw mutations of the source: one changed line each, the same ones for the same seed."""
+"""Draw mutations of the source, one changed line each; a seed always gives the same ones."""
 
 import ast
 import fnmatch
@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SEED = 2026
-# Of 20 mutations, so many in each area. An area is a folder without those of other areas.
+# Mutations of 20 by area. An area is a folder without the folders of other areas.
 AREAS = {"xfbench": 10, "xfbench/worker": 5, "adapters": 3, "launchers": 2}
 EXCLUDED = (
     "xfbench/benchmarks/*",  # measures; only tests marked `alone` run it
@@ -19,7 +19,7 @@ EXCLUDED = (
     "adapters/ipex/*",  # only `make test-all` creates its environment
     "adapters/*/device.py",  # chooses a GPU
 )
-# Time limits, buffer sizes and the layout of JSON, which no test should depend on.
+# No test should depend on time limits, buffer sizes or the layout of JSON.
 UNTESTED_ARGUMENTS = {"timeout", "time_limit", "indent", "maxsize"}
 UNTESTED_NAMES = re.compile(r"timeout|seconds|pause|^__", re.IGNORECASE)
 OPERATORS = {
@@ -46,7 +46,7 @@ class Mutation:
 
 
 class Text:
-    """A file's source in bytes, and where the nodes of its tree begin and end in it."""
+    """A file's source in bytes, with the positions of the nodes of its syntax tree."""
 
     def __init__(self, source):
         self.source = source
@@ -65,7 +65,7 @@ class Text:
 
 
 def draw(seed=SEED, count=20):
-    """Return the mutations of a seed: at most one in each file, every area in its share."""
+    """Return the mutations of a seed: at most one in each file, and a share for each area."""
     mutations = []
     for area, share in AREAS.items():
         generator = random.Random(f"{seed} {area}")
@@ -85,7 +85,7 @@ def list_files(area):
 
 
 def pick(path, generator):
-    """Return one mutation of a file, each kind as likely as the next; None if it has none."""
+    """Return one mutation of a file, each kind with equal probability; None if it has none."""
     mutations = list_mutations(path)
     while mutations:
         kind = generator.choice(sorted({mutation.kind for mutation in mutations}))
@@ -97,7 +97,7 @@ def pick(path, generator):
 
 
 def is_change(mutation):
-    """Whether the changed file compiles, to another tree than the source."""
+    """Return whether the changed file compiles and has another syntax tree."""
     try:
         compile(mutation.source, mutation.path, "exec")
     except SyntaxError:
@@ -124,7 +124,7 @@ def list_mutations(path):
 
 
 def walk(node):
-    """Yield the nodes below which a mutation could matter."""
+    """Yield the nodes that tests can depend on."""
     yield node
     for field, value in ast.iter_fields(node):
         if field not in ("annotation", "returns", "decorator_list"):
@@ -134,7 +134,7 @@ def walk(node):
 
 
 def is_untested(node):
-    """Whether no test should depend on what stands here."""
+    """Return whether no test should depend on this node."""
     if isinstance(node, ast.keyword):
         return node.arg in UNTESTED_ARGUMENTS
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
@@ -142,11 +142,11 @@ def is_untested(node):
         return any(UNTESTED_NAMES.search(ast.unparse(target)) for target in targets) and isinstance(
             node.value, (ast.Constant, ast.List, ast.Tuple, type(None))
         )
-    if isinstance(node, ast.If):  # a block for type checkers, or for a module that is run
+    if isinstance(node, ast.If):  # a block for type checkers or for running the module
         return ast.unparse(node.test).startswith(("TYPE_CHECKING", "__name__"))
     if isinstance(node, ast.Compare):
         return ast.unparse(node.left).startswith("sys.version_info")
-    return isinstance(node, ast.JoinedStr)  # before Python 3.12 its parts have wrong positions
+    return isinstance(node, ast.JoinedStr)  # its parts have wrong positions before Python 3.12
 
 
 def list_edits(node, text):

@@ -1,6 +1,6 @@
-"""A library that answers as NVIDIA's NVML does, where there is no GPU.
+"""A replacement for NVIDIA's NVML library on machines without a GPU.
 
-With what real devices said (`worker/nvml/recordings.toml`), or with values of the tests' own.
+It returns recordings of real devices (`worker/nvml/recordings.toml`) or values of a test.
 """
 
 import subprocess
@@ -11,8 +11,8 @@ _FOLDER = Path(__file__).parent / "worker" / "nvml"
 RECORDINGS = tomllib.loads((_FOLDER / "recordings.toml").read_text())
 # A recording's unit in NVML's: MiB in bytes, microseconds in nanoseconds.
 _UNITS = {"memory": 2**20, "held": 1000}
-# A device that is free, and had nothing to complain of. Values as NVML gives them: MHz, degrees
-# Celsius, mW, bytes, mJ, percent, bits, nanoseconds.
+# An idle device without problems. The units are NVML's: MHz, degrees Celsius, mW, bytes, mJ,
+# percent, bits, nanoseconds.
 FREE_DEVICE = {
     "count": 1,
     "name": "a GPU",
@@ -32,7 +32,7 @@ FREE_DEVICE = {
 
 
 def build(folder: Path, *options: str) -> Path:
-    """The library in `folder`, under the name that the linker looks for."""
+    """Build the library in `folder` under the name that the linker expects; return its file."""
     library = folder / "libnvidia-ml.so.1"
     compile_command = [
         "cc",
@@ -49,12 +49,12 @@ def build(folder: Path, *options: str) -> Path:
 
 
 def write_device(file: Path, **values: object) -> None:
-    """Write `FREE_DEVICE` with `values` changed; `clock__2` holds from the second reading on."""
+    """Write `FREE_DEVICE` with changed `values`; `clock__2` applies from the second reading on."""
     _write_values(file, {**FREE_DEVICE, **values})
 
 
 def replay(file: Path, recording: str, **values: object) -> None:
-    """Have it say what a device said, and `values`; of what was not recorded it says nothing."""
+    """Write the recorded values of a device and `values`; other values are not available."""
     recorded = {
         name: value * _UNITS.get(name.split("_")[0], 1)
         for name, value in RECORDINGS[recording].items()

@@ -1,12 +1,12 @@
-"""A set like ImageNet of real photographs, cut out of a few in many ways: class folders of JPEGs.
+"""A data set like ImageNet: class folders of JPEGs, cropped from a few real photographs.
 
-They come with scikit-image (0.26), whose documentation says whose they are: astronaut, rocket and
-hubble_deep_field are in the public domain, of ihc (a microscope's) no restrictions are known, and
-chelsea (a cat), coffee and retina are CC0.
+The photographs come with scikit-image (0.26), whose documentation states their licences. astronaut,
+rocket and hubble_deep_field are in the public domain. ihc (from a microscope) has no known
+restrictions. chelsea (a cat), coffee and retina are CC0.
 
-Each gives three classes: what lies around its left, middle and right third. Sides, places, scales,
-mirroring, quality and sampling of colours follow from the seed, so the same Pillow makes the same
-bytes. Some files are gray and some are progressive, as in ImageNet.
+Each photograph gives three classes: crops around its left, middle and right third. The seed decides
+sides, positions, scales, mirroring, quality and chroma subsampling, so the same Pillow makes the
+same bytes. Some files are gray and some are progressive, as in ImageNet.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def make_image_set(
     train: int = TRAIN,
     seed: int = 0,
 ) -> Path:
-    """The folder with `train` and `val`, made where it is not there yet.
+    """Return the folder with `train` and `val`; make it if it does not exist.
 
-    Images have from `sides[0]` to `sides[1]` pixels a side. The first `train` of `count` images
-    are for training.
+    Images have `sides[0]` to `sides[1]` pixels per side. The first `train` of `count` images are
+    for training.
     """
     recipe = [Path(__file__).read_text(encoding="utf-8"), PIL.__version__, sides]
     recipe += [count, train, seed]
@@ -53,7 +53,7 @@ def make_image_set(
     folder = cache / f"photographs-{hashlib.sha256(repr(recipe).encode()).hexdigest()[:12]}"
     if folder.exists():
         return folder
-    # Of this process's own: another may make the same at the same time.
+    # A folder of this process, because another process may make the same set now.
     partial = Path(tempfile.mkdtemp(prefix=folder.name, suffix=".partial", dir=cache))
     for split in ("train", "val"):
         for name in CLASSES:
@@ -67,16 +67,18 @@ def make_image_set(
             pass
     try:
         partial.rename(folder)
-    except OSError:  # by now it is there
+    except OSError:  # another process was faster
         shutil.rmtree(partial)
     assert folder.is_dir()
     return folder
 
 
 def open_photograph(name: str) -> Image.Image:
-    """One of the photographs, in colours."""
+    """Return a photograph in RGB."""
     package = importlib.util.find_spec("skimage")
-    assert package and package.submodule_search_locations, "scikit-image is in the dev extra"
+    assert package and package.submodule_search_locations, (
+        "scikit-image is missing: install the dev extra"
+    )
     with Image.open(Path(package.submodule_search_locations[0]) / "data" / name) as picture:
         return picture.convert("RGB")
 
@@ -103,7 +105,7 @@ def _write(
 def _crop(
     photograph: Image.Image, part: int, sides: tuple[int, int], random: np.random.RandomState
 ) -> Image.Image:
-    """A part of the photograph whose middle is in that third, scaled to a size of its own."""
+    """Return a crop with its center in third `part` of the photograph, scaled to a random size."""
     height, width = (int(side) for side in random.randint(sides[0], sides[1] + 1, 2))
     max_scale = min(photograph.width / width, photograph.height / height)
     scale = max_scale * random.uniform(0.35, 1)

@@ -1,4 +1,4 @@
-"""What a test has left running."""
+"""Find processes that a test leaves running."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ import psutil
 def list_running(folder, matches=lambda process: True):
     """Return the other processes that run in or below `folder` and that `matches` accepts.
 
-    One that ends while it is being looked at is not among them.
+    Processes that end meanwhile are left out.
     """
     processes = []
     for process in psutil.process_iter(["status"]):
@@ -23,10 +23,10 @@ def list_running(folder, matches=lambda process: True):
 
 
 def wait_for(condition, timeout_s=30):
-    """Wait until something is there; what it is."""
+    """Wait until `condition` returns something true; return it."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if outcome := condition():
             return outcome
         time.sleep(0.05)
-    raise AssertionError("it did not come about")
+    raise AssertionError("the condition did not become true in time")

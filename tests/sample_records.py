@@ -1,4 +1,4 @@
-"""Records and certificates that are made after measured ones, for tests of what shows many."""
+"""Records and certificates derived from measured ones, for tests that need many."""
 
 from xfbench.base import digests
 from xfbench.host import machine
@@ -20,7 +20,7 @@ SOFTWARE = Software(
 
 
 def vary_record(record, *, request=None, seconds=None, **fields):
-    """A record like another: fields of its own and of its request changed, steps that long."""
+    """Return a copy of a record with changed fields, request fields and step time in seconds."""
     values = {name: getattr(record, name) for name in Record.model_fields}
     values |= fields
     if request:
@@ -34,7 +34,7 @@ def vary_record(record, *, request=None, seconds=None, **fields):
 
 
 def build_certificate(subject):
-    """A certificate that says so, as if it had been checked."""
+    """Return an "equal" certificate of a subject, without any check."""
     return Certificate.make(
         subject=subject,
         verdict="equal",
@@ -46,7 +46,7 @@ def build_certificate(subject):
 
 
 def certify_records(records):
-    """The records, each with a certificate that covers it, and these certificates."""
+    """Return the records, each with a certificate that covers it, and the certificates by id."""
     certified_records, certificates = [], {}
     for record in records:
         subject = Subject.from_request(
@@ -67,7 +67,7 @@ def certify_records(records):
 
 
 def build_tuning(best, default, **fields):
-    """What `tune` would have found of two cells of LeNet, as if it had been done here."""
+    """Return a tuning result for two cells of LeNet, without any measurement."""
     figure = Figure(value=1.25, low=1.2, high=1.3, launches=5, label="claim")
     defaults = {
         "machine": machine.describe(),

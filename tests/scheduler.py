@@ -1,15 +1,15 @@
-"""Which tests stay together in one of pytest-xdist's processes.
+"""A pytest-xdist scheduler that keeps groups of tests in one process.
 
-Tests that share an expensive session fixture stay together. So do the tests of adapters and of
-equality, which train with two threads: two of them at the same time would need four cores.
+Tests that share an expensive session fixture form a group. So do the tests of adapters and of
+equality, which train with two threads: two of them in parallel would need four cores.
 
-pytest-xdist's own groups (``--dist loadgroup``) change the ids of tests, and pytest 9.2 then no
-longer finds them in the groups. This scheduler looks at paths alone.
+pytest-xdist's own groups (``--dist loadgroup``) change test ids, and pytest 9.2 then does not find
+the tests. This scheduler uses only paths.
 """
 
 from xdist.scheduler import LoadScopeScheduling
 
-# Paths below tests/; the tests of one group run one after another in one process.
+# Paths below tests/. The tests of a group run one after another in one process.
 GROUPS = {
     "training": ("adapters", "equality", "training"),
     "readers": ("datasets/test_own_tools.py", "datasets/test_photographs.py"),
@@ -23,7 +23,7 @@ GROUPS = {
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Give the largest group to the first free process, and all other tests one at a time."""
+    """A scheduler that assigns the largest group first and all other tests one at a time."""
 
     def _split_scope(self, nodeid):
         path = nodeid.partition("::")[0].removeprefix("tests/")
@@ -34,5 +34,5 @@ class GroupScheduling(LoadScopeScheduling):
 
 
 def make_scheduler(config, log):
-    """Return the scheduler, for pytest-xdist's hook of this name."""
+    """Return the scheduler for pytest-xdist's hook."""
     return GroupScheduling(config, log)

@@ -1,4 +1,4 @@
-"""File systems that a test makes for itself, mounts and takes away again; that needs root."""
+"""Temporary file systems for tests; mounting needs root."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import pytest
 
 
 def require_mounting(*programs):
-    """Skips the test where it may not mount, or one of the programs is missing."""
+    """Skip the test if it cannot mount or a program is missing."""
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
     for program in ("mount", "umount", *programs):
@@ -19,13 +19,13 @@ def require_mounting(*programs):
 
 @contextlib.contextmanager
 def mount(point, *arguments):
-    """`point`, with what `mount ARGUMENTS POINT` puts there for as long."""
+    """Mount with `mount ARGUMENTS POINT`, yield `point`, and unmount at the end."""
     point.mkdir(parents=True, exist_ok=True)
     process = subprocess.run(
         ["mount", *map(str, arguments), str(point)], capture_output=True, text=True, check=False
     )
     if process.returncode:
-        pytest.skip(f"this cannot be mounted here: {process.stderr.strip()}")
+        pytest.skip(f"mount failed: {process.stderr.strip()}")
     try:
         yield point
     finally:
@@ -33,7 +33,7 @@ def mount(point, *arguments):
 
 
 def make_read_only(point):
-    """What is mounted there can be read only from here on."""
+    """Remount the file system read-only."""
     remount(point, "ro")
 
 
@@ -42,14 +42,14 @@ def remount(point, option):
 
 
 def ext4(folder, mebibytes=64, block_bytes=4096, name="ext4"):
-    """An ext4 file system in a file of `folder`, through a loop device that goes with the mount."""
+    """Mount an ext4 file system in a file of `folder`; its loop device ends with the mount."""
     initialize_now = "lazy_itable_init=0,lazy_journal_init=0"
     make_command = ["mkfs.ext4", "-q", "-F", "-b", str(block_bytes), "-E", initialize_now]
     return _mount_image(folder, name, mebibytes, make_command, "loop")
 
 
 def btrfs(folder, options, name="btrfs"):
-    """As `ext4`, mounted with these options."""
+    """Mount a btrfs file system in a file of `folder` with these options."""
     return _mount_image(folder, name, 128, ["mkfs.btrfs", "-q"], f"loop,{options}")
 
 
@@ -75,7 +75,7 @@ def _mount_image(folder, name, mebibytes, make_command, options):
 
 @contextlib.contextmanager
 def tmpfs(folder, name="tmpfs", options="size=64m"):
-    """A file system in memory."""
+    """Mount a file system in memory."""
     require_mounting()
     with mount(folder / name, "-t", "tmpfs", "-o", options, "tmpfs") as point:
         yield point
@@ -83,7 +83,7 @@ def tmpfs(folder, name="tmpfs", options="size=64m"):
 
 @contextlib.contextmanager
 def fuse_overlay(folder, name="fuse"):
-    """An overlay by a process of its own (fuse-overlayfs), with one empty folder below."""
+    """Mount an overlay over an empty folder with fuse-overlayfs, a separate process."""
     require_mounting("fuse-overlayfs")
     for part in ("lower", "upper", "work", name):
         (folder / part).mkdir()
@@ -96,7 +96,7 @@ def fuse_overlay(folder, name="fuse"):
         check=False,
     )
     if process.returncode:
-        pytest.skip(f"this cannot be mounted here: {process.stderr.strip()}")
+        pytest.skip(f"fuse-overlayfs failed: {process.stderr.strip()}")
     try:
         yield folder / name
     finally:
@@ -105,7 +105,7 @@ def fuse_overlay(folder, name="fuse"):
 
 @contextlib.contextmanager
 def overlay(folder, lower, upper, work, name="overlay"):
-    """`upper` over `lower`, which may have spaces in their names."""
+    """Mount `upper` over `lower`; their names can contain spaces."""
     require_mounting()
     layers = f"lowerdir={lower},upperdir={upper},workdir={work}"
     for directory in (lower, upper, work):

@@ -1,4 +1,4 @@
-"""xfbench from Python: launches, and results read as the command line reads them."""
+"""Tests of xfbench's Python interface: launches and results."""
 
 import importlib.metadata
 import json
@@ -38,10 +38,10 @@ def run_python(script, **options):
 
 def test_the_import_of_xfbench_imports_no_submodule():
     script = "import sys, xfbench; print([m for m in sys.modules if m.startswith('xfbench')])"
-    shown = run_python(script)
-    assert shown.stdout == "['xfbench']\n"
-    shown = run_python("import xfbench; print([hasattr(xfbench, n) for n in xfbench.__all__])")
-    assert set(json.loads(shown.stdout.lower())) == {True}
+    process = run_python(script)
+    assert process.stdout == "['xfbench']\n"
+    process = run_python("import xfbench; print([hasattr(xfbench, n) for n in xfbench.__all__])")
+    assert set(json.loads(process.stdout.lower())) == {True}
     assert not hasattr(xfbench, "lood")
     assert set(xfbench.__all__) <= set(dir(xfbench))
 
@@ -51,19 +51,19 @@ def test_a_run_is_verified_loaded_and_resumed(tmp_path):
     settings["results"] = tmp_path / "results"
     records = xfbench.run("reference", "lenet", threads=1, **settings)
     assert [record.status for record in records] == ["ok"] * 2
-    loaded = xfbench.load(tmp_path / "results").records()
-    assert [record.id for record in loaded] == [record.id for record in records]
-    assert {record.protocol for record in loaded} == {Protocol.fixed(2)}
-    assert all(record.certificate for record in loaded)
+    loaded_records = xfbench.load(tmp_path / "results").records()
+    assert [record.id for record in loaded_records] == [record.id for record in records]
+    assert {record.protocol for record in loaded_records} == {Protocol.fixed(2)}
+    assert all(record.certificate for record in loaded_records)
     resumed = xfbench.run("reference", "lenet", threads=1, resume=True, **settings)
     assert {record.id for record in resumed} == {record.id for record in records}
     assert len(xfbench.load(tmp_path / "results").records()) == 2
 
 
 def test_records_are_loaded_in_the_order_of_their_creation(results):
-    loaded = xfbench.load(results).records()
-    assert [record.created for record in loaded] == sorted(r.created for r in loaded)
-    assert {record.request.threads for record in loaded} == {1, 2} and len(loaded) == 6
+    records = xfbench.load(results).records()
+    assert [record.created for record in records] == sorted(r.created for r in records)
+    assert {record.request.threads for record in records} == {1, 2} and len(records) == 6
 
 
 def test_conditions_choose_records(results):
@@ -82,18 +82,20 @@ def test_a_dataframe_has_a_row_per_record(results):
 
 
 def test_missing_pandas_error_gives_the_install_command(results):
-    shown = run_python(
+    process = run_python(
         "import sys; sys.modules['pandas'] = None\nimport xfbench\n"
         f"try: xfbench.load({str(results)!r}).to_dataframe()\n"
         "except xfbench.UnavailableError as error: print(error)"
     )
-    assert shown.stdout == "to_dataframe needs pandas: python -m pip install pandas\n"
+    assert process.stdout == "to_dataframe needs pandas: python -m pip install pandas\n"
 
 
 def test_leaderboards_equal_those_of_the_command_line(results, monkeypatch, capsys):
     [table] = xfbench.load(results).leaderboards()
-    shown = command_runner.make_runner(monkeypatch, capsys, results.parent)("leaderboard", "--json")
-    assert json.loads(json.dumps(table.document())) == json.loads(shown.stdout)["tables"][0]
+    outcome = command_runner.make_runner(monkeypatch, capsys, results.parent)(
+        "leaderboard", "--json"
+    )
+    assert json.loads(json.dumps(table.document())) == json.loads(outcome.stdout)["tables"][0]
     [single_table] = xfbench.load(results, where="threads=1").leaderboards()
     assert [row.threads for row in (*single_table.rows, *single_table.unranked)] == [1]
 
@@ -102,8 +104,8 @@ def test_a_comparison_is_of_the_chosen_records(results):
     [comparison] = xfbench.load(results).compare("threads=1", "threads=2")
     assert comparison.figures.ratio.launches == 3
     assert 1 < comparison.figures.ratio.low < comparison.figures.ratio.value < 1.02
-    early = xfbench.load(results, where="launch<=2").compare("threads=1", "threads=2")
-    assert early[0].figures.ratio.launches == 2
+    early_comparisons = xfbench.load(results, where="launch<=2").compare("threads=1", "threads=2")
+    assert early_comparisons[0].figures.ratio.launches == 2
     with pytest.raises(xfbench.UsageError, match="no good launch of threads=2"):
         xfbench.load(results, where="threads=1").compare("threads=1", "threads=2")
 
@@ -138,10 +140,10 @@ def test_without_settings_the_experiment_is_quick():
     plan = plan_builder.build_plan({}, pythons={})
     expected = experiment.cells(experiment.load("quick").matrix)
     assert list(plan.protocols) == expected
-    repeated = plan_builder.build_plan({"launches": 5}, pythons={})
-    assert {protocol for _, protocol in repeated.protocols} == {Protocol.fixed(5)}
-    precise = plan_builder.build_plan({"until_precision": 0.01}, pythons={})
-    assert {protocol.precision for _, protocol in precise.protocols} == {0.01}
+    five_launch_plan = plan_builder.build_plan({"launches": 5}, pythons={})
+    assert {protocol for _, protocol in five_launch_plan.protocols} == {Protocol.fixed(5)}
+    precision_plan = plan_builder.build_plan({"until_precision": 0.01}, pythons={})
+    assert {protocol.precision for _, protocol in precision_plan.protocols} == {0.01}
 
 
 def test_missing_results_and_wrong_conditions_are_errors(tmp_path):

@@ -1,6 +1,6 @@
-"""Who may import what, and the house's rules that can be read off the source: a syntax-tree walk.
+"""Check import rules and style rules on the syntax trees of all modules.
 
-Imports inside functions count. Each rule is shown to refuse what it is there for.
+Imports inside functions count. For each rule a test shows that it finds violations.
 """
 
 import ast
@@ -21,9 +21,9 @@ ADAPTER_SETTINGS = {
     file.parent.name: tomllib.loads(file.read_text())
     for file in ROOT.glob("adapters/*/adapter.toml")
 }
-FRAMEWORK_OF = {name: settings["module"] for name, settings in ADAPTER_SETTINGS.items()}
-REUSED = {name: settings.get("reuses", []) for name, settings in ADAPTER_SETTINGS.items()}
-FRAMEWORKS = {*FRAMEWORK_OF.values()} - {"numpy"}
+FRAMEWORK_MODULES = {name: settings["module"] for name, settings in ADAPTER_SETTINGS.items()}
+REUSED_ADAPTERS = {name: settings.get("reuses", []) for name, settings in ADAPTER_SETTINGS.items()}
+FRAMEWORKS = {*FRAMEWORK_MODULES.values()} - {"numpy"}
 WORKER_SIDE = ("worker", "workloads", "adapters")
 # A module imports only from its own layer and earlier ones. "" is the package itself.
 LAYERS = (
@@ -37,8 +37,7 @@ STARTS_PROCESSES = [
     *("os.system", "os.popen", "os.fork", "os.forkpty", "os.exec", "os.spawn", "os.posix_spawn"),
     *("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "psutil.Popen"),
 ]
-# A rank's watcher is no command: it is the process that was started, and its child the rank. What
-# the cores are asked by is there for as long as the worker that asks.
+# A watcher forks its rank. The probes of core-to-core latency end with the worker that starts them.
 MAY_START = {
     "xfbench.base.processes": ["subprocess"],
     "xfbench.worker.watch": ["os.fork"],
@@ -47,12 +46,12 @@ MAY_START = {
 }
 STOPWATCHES = ["time.perf_counter", "time.process_time", "time.thread_time", "timeit", "time.*"]
 CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "datetime"]
-# Around training in one place alone; the others time what the machine and its storage can do.
+# Only `worker.loop` times training. The others measure what the machine and its storage can do.
 READ_CLOCKS = (
     *("xfbench.worker.loop", "xfbench.worker.reading"),
     *("xfbench.host.roofline", "xfbench.worker.pingpong"),
 )
-# What else is told goes through `text.say`, where it does nothing to a terminal.
+# All other messages go through `terminal_text`, which escapes control characters.
 WRITE_STDERR = ("xfbench.base.terminal_text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 TRANSLATION_MODULES = (
@@ -62,7 +61,7 @@ TRANSLATION_MODULES = (
 
 
 def find_modules():
-    """Every module of ours by its importable name, and its file."""
+    """Return the files of all modules of xfbench by importable name."""
     files = {}
     for package, folder in FOLDERS.items():
         for file in sorted((ROOT / folder).rglob("*.py")):
@@ -76,7 +75,7 @@ every_module = pytest.mark.parametrize("module", MODULES)
 
 
 def find_area(module):
-    """Which rules hold: "worker", "workloads", "adapters", "launchers" or "driver"."""
+    """Return which rules apply: "worker", "workloads", "adapters", "launchers" or "driver"."""
     second = (*module.split("."), "")[1]
     return second if second in (*WORKER_SIDE, "launchers") else "driver"
 
@@ -90,7 +89,7 @@ def find_layer(name):
 
 
 def find_imports(tree, module):
-    """Full dotted names of all that is imported, wherever it stands; a hole in a name is `*`."""
+    """Yield the full dotted names of all imports; placeholders in a name become `*`."""
     file = MODULES.get(module)
     package = module if file and file.stem == "__init__" else module.rpartition(".")[0]
     for node in ast.walk(tree):
@@ -107,7 +106,7 @@ def find_imports(tree, module):
 
 
 def string_value(node, module):
-    """A string that the source spells out, `*` for each hole of an f-string; else nothing."""
+    """Return a literal string, with `*` for placeholders of an f-string; "" if it is no string."""
     if isinstance(node, ast.JoinedStr):
         return "".join(string_value(value, module) or "*" for value in node.values)
     if isinstance(node, ast.FormattedValue) and ast.unparse(node.value) == "__name__":
@@ -117,7 +116,7 @@ def string_value(node, module):
 
 
 def find_names(tree, module):
-    """The imports, and every attribute reached through one, by its full name."""
+    """Yield the full names of all imports and of attributes that are reached through them."""
     yield from find_imports(tree, module)
     full_names = {}
     for node in ast.walk(tree):
@@ -134,24 +133,24 @@ def find_names(tree, module):
 
 
 def is_below(name, prefixes):
-    """Whether `name` is one of the dotted `prefixes` or lies below one."""
+    """Return whether `name` is one of the dotted `prefixes` or below one."""
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
 
 
 def has_prefix(name, prefixes):
-    """As `is_below`, for families of functions too: os.execv, time.perf_counter_ns."""
+    """Return whether `name` starts with a prefix, as os.execv starts with os.exec."""
     return name.startswith(tuple(prefixes))
 
 
 def is_translation(name):
-    """Whether it is, or may be, one of an adapter's modules that alone import the framework."""
+    """Return whether it can be an adapter's module that imports the framework."""
     first, second, adapter, part, *_ = [*name.split("."), "", "", ""]
     is_part_of_translation = adapter == "*" or part in TRANSLATION_MODULES
     return (first, second) == ("xfbench", "adapters") and is_part_of_translation
 
 
 def find_violations(module, source):
-    """What of `source`, standing as `module`, the architecture does not allow: lines of text."""
+    """Return a line for each violation of the architecture rules by `source` as `module`."""
     tree, area_name, violations = ast.parse(source), find_area(module), []
     adapter_name = module.split(".")[2] if area_name == "adapters" and module.count(".") > 1 else ""
     for name in find_imports(tree, module):
@@ -161,20 +160,20 @@ def find_violations(module, source):
             allowed = is_standard or is_below(name, ["xfbench.workloads"])
         elif area_name == "worker":
             allowed = is_standard or is_below(name, ["xfbench.worker", "xfbench.workloads"])
-            allowed |= top == "threadpoolctl"  # one file, which the archive brings along
+            allowed |= top == "threadpoolctl"  # one file, included in the worker archive
             allowed |= (module, top) == ("xfbench.worker.mpi", "mpi4py")
             allowed |= (module, top) == ("xfbench.worker.pictures", "PIL")
             entrances = [f"xfbench.adapters.*.{part}" for part in ("train", "reader", "native")]
             allowed |= module == "xfbench.worker.__main__" and name in entrances
         elif area_name == "adapters":
-            adapters = [adapter_name, *REUSED.get(adapter_name, ())]
+            adapters = [adapter_name, *REUSED_ADAPTERS.get(adapter_name, ())]
             allowed_prefixes = ["xfbench.worker", "xfbench.workloads"]
             allowed_prefixes += [f"xfbench.adapters.{adapter}" for adapter in adapters]
             allowed = is_below(name, allowed_prefixes) and (
                 is_translation(module) or not is_translation(name)
             )
             allowed |= is_standard
-            frameworks = [FRAMEWORK_OF.get(adapter) for adapter in adapters]
+            frameworks = [FRAMEWORK_MODULES.get(adapter) for adapter in adapters]
             allowed |= top in frameworks and is_translation(module)
             allowed |= (module, top) == ("xfbench.adapters.torch.reader", "lmdb")
         else:
@@ -194,7 +193,7 @@ def find_violations(module, source):
             violations.append(f"{module} reads a clock: {name}")
         is_output = name == "sys.stderr" or name.endswith("console.print")
         if is_output and area_name in ("driver", "launchers") and module not in WRITE_STDERR:
-            violations.append(f"{module} tells by itself: {name}")
+            violations.append(f"{module} writes to the terminal: {name}")
     return violations
 
 
@@ -344,16 +343,16 @@ def test_name_scan_sees_real_clocks_processes_and_imports():
 def test_module_list_covers_every_folder_and_adapter():
     for module in ("xfbench.pytest_plugin", "xfbench.execution.launch", "xfbench.worker.loop"):
         assert module in MODULES
-    for adapter in FRAMEWORK_OF:
+    for adapter in FRAMEWORK_MODULES:
         assert f"xfbench.adapters.{adapter}.train" in MODULES
     assert {find_area(module) for module in MODULES} == {"driver", "launchers", *WORKER_SIDE}
 
 
 def find_style_defects(module, source):
-    """What the house does not do, seen in one module's text: lines."""
+    """Return a line for each violation of the style rules in a module's source."""
     defects = []
     if source.strip() and not ast.get_docstring(ast.parse(source)):
-        defects.append("no docstring says what the module is for")
+        defects.append("the module has no docstring")
     if forbidden := FORBIDDEN_NAMES & {
         word for part in module.split(".") for word in part.split("_")
     }:
@@ -362,15 +361,15 @@ def find_style_defects(module, source):
         try:
             tree = ast.parse(source, feature_version=(3, 8))
         except SyntaxError as error:
-            defects.append(f"Python 3.8 cannot read it: {error}")
+            defects.append(f"Python 3.8 cannot parse it: {error}")
         else:
             if has_annotations(tree) and "__future__.annotations" not in find_imports(tree, module):
-                defects.append("it has annotations, and Python 3.8 would evaluate them")
+                defects.append("it has annotations that Python 3.8 would evaluate")
     return defects
 
 
 def has_annotations(tree):
-    """Whether anything in it is annotated."""
+    """Return whether the tree has annotations."""
     return any(
         isinstance(node, ast.AnnAssign)
         or getattr(node, "returns", None)

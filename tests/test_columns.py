@@ -1,4 +1,4 @@
-"""The README's tables of all seven columns are what the records beside them say."""
+"""Test that the README's leaderboard matches the records in docs/."""
 
 from pathlib import Path
 
@@ -22,6 +22,6 @@ def run_command(*words, results):
 def test_readme_leaderboard_matches_the_archive_records(tmp_path):
     results = tmp_path / "results"
     run_command("results", "import", str(ARCHIVE), results=results)
-    shown = run_command("leaderboard", results=results).strip()
-    assert shown in (ROOT / "README.md").read_text()
-    assert all(f" {name} " in shown for name in adapter.list_names())
+    table = run_command("leaderboard", results=results).strip()
+    assert table in (ROOT / "README.md").read_text()
+    assert all(f" {name} " in table for name in adapter.list_names())

@@ -1,6 +1,6 @@
-"""What a table shows, computed again from the records' JSON alone, as docs/method.md says.
+"""Recompute the figures of a table from the records' JSON and the formulas in docs/method.md.
 
-Nothing of xfbench's arithmetic is used here: a reader has the files and the formulas.
+The tests use none of xfbench's arithmetic.
 """
 
 import json
@@ -22,7 +22,7 @@ SIZES = {"workload": "lenet", "global_batch_size": 64, "batch_size_per_rank": 64
 
 @pytest.fixture
 def results(tmp_path, record):
-    """A results folder: three cells of seven launches, one of them far off and one unstable."""
+    """A results folder of three cells of seven launches, with outliers and an unstable launch."""
     random = np.random.default_rng(11)
     store = Store(tmp_path / "results")
     store.prepare()
@@ -74,7 +74,7 @@ def results(tmp_path, record):
 
 
 def expected_figures(documents):
-    """A row's figures from the JSON of its records, formula by formula."""
+    """Return a row's figures, computed from the JSON of its records."""
     steady_documents = [
         document for document in documents if is_steady(document["measurement"]["step_seconds"])
     ]
@@ -151,7 +151,10 @@ def total_seconds(document):
 
 
 def is_steady(seconds):
-    """Pettitt's test, for as many values as there are blocks of two: no change of 5 % at 1 %."""
+    """Return whether Pettitt's test finds no change above 5 % at the 1 % level.
+
+    It tests the medians of about 20 blocks.
+    """
     width = len(seconds) // 20
     blocks = [
         statistics.median(seconds[start : start + width]) for start in range(0, len(seconds), width)
@@ -176,10 +179,10 @@ def test_table_figures_follow_from_the_record_files(results):
             document for document in documents if document["request"]["framework"] == framework
         ]
         expected, row = expected_figures(framework_documents), rows[framework]
-        shown = {**row, **row["costs"], **row["images_per_second"]}
+        figures = {**row, **row["costs"], **row["images_per_second"]}
         for name, value in expected.items():
-            assert shown[name] == (None if value is None else pytest.approx(value)), name
-        assert shown["label"] == "claim"
+            assert figures[name] == (None if value is None else pytest.approx(value)), name
+        assert figures["label"] == "claim"
     assert [rows[name]["outliers"] for name in FRAMEWORKS] == [1, 1, 1]
     assert [rows[name]["unstable"] for name in FRAMEWORKS] == [0, 0, 1]
     best = max(row["images_per_second"]["value"] for row in rows.values())
@@ -189,7 +192,7 @@ def test_table_figures_follow_from_the_record_files(results):
 
 
 def test_leaderboard_ranks_follow_from_the_record_files(results):
-    """Pairs of launches of one block, Student's t on the differences of logarithms, Holm."""
+    """Ranks follow from paired t-tests on logarithms of speeds, with Holm's correction."""
     documents = [json.loads(path.read_text()) for path in results.glob("records/*/*.json")]
     logs = {
         framework: {

@@ -1,4 +1,4 @@
-"""The mutations that `python -m tests.mutants` draws, and what it says about two known ones."""
+"""Tests of the mutations that `python -m tests.mutants` draws, and of two verdicts."""
 
 import ast
 import difflib
@@ -18,7 +18,7 @@ def drawn_mutations():
 
 
 def mutate(tmp_path, monkeypatch, line):
-    """Return what `line` becomes in the mutations of a file with this line alone."""
+    """Return the changed lines of all mutations of a file with only this line."""
     monkeypatch.setattr(mutations, "ROOT", tmp_path)
     (tmp_path / "module.py").write_text(f"{line}\n")
     return {mutation.after for mutation in mutations.list_mutations("module.py")}

@@ -1,7 +1,7 @@
-"""Every way to install xfbench: what it installs works outside the checkout and is complete.
+"""Tests of every way to install xfbench: the installation is complete and works.
 
-Distributions are built from a copy of the sources. Dependencies are not installed again: the
-fresh environments see those of the interpreter that runs the tests.
+Distributions are built from a copy of the sources. Fresh environments use the dependencies of the
+interpreter that runs the tests.
 """
 
 import json
@@ -25,7 +25,7 @@ NOT_SOURCES = shutil.ignore_patterns(
     *(".git", ".venv", ".*_cache", ".hypothesis", ".benchmarks", "__pycache__", "*.egg-info"),
     *("build", "dist", "benchmark-sets"),
 )
-# A wheel in an environment of uv is the usual way; the others differ from it in few files.
+# A wheel in an environment of uv is the usual method; the others differ in few files.
 INSTALL_METHODS = [
     "wheel",
     *(pytest.param(method, marks=pytest.mark.deep) for method in ("sdist", "editable", "pip")),
@@ -53,7 +53,10 @@ def find_package_files():
 
 
 def run_command(*argv, cwd, **variables):
-    """Standard output of a command that must succeed, with none of this session's Python set-up."""
+    """Run a command without this session's Python variables; return its output.
+
+    Raises AssertionError if it fails.
+    """
     variables_to_keep = {
         k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "XFBENCH"))
     }
@@ -72,7 +75,7 @@ def run_command(*argv, cwd, **variables):
 
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory):
-    """A copy of the checkout, so that a build leaves nothing in it and uses nothing stale."""
+    """A copy of the checkout, so that a build neither changes it nor uses old build files."""
     copy = tmp_path_factory.mktemp("packaging") / "sources"
 
     def find_ignored_names(folder, names):
@@ -120,14 +123,14 @@ def dependencies(tmp_path_factory):
 
 @pytest.fixture(scope="session", params=INSTALL_METHODS)
 def run_installed(request, sources, dependencies, tmp_path_factory):
-    """A function that runs a program of a fresh virtual environment with xfbench in it."""
+    """A function that runs a program of a fresh virtual environment with xfbench."""
     method, folder = request.param, tmp_path_factory.mktemp(request.param)
     python = folder / "environment" / "bin" / "python"
     uv = [find_uv_bin(), "--quiet", "--no-cache", "--offline"]
     if method == "pip":
         run_command(sys.executable, "-m", "venv", python.parent.parent, cwd=folder)
         pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        # A Python before 3.12 brings a setuptools that is older than the build needs.
+        # Before Python 3.12 a new environment has a setuptools that is too old for the build.
         run_command(*pip, "uninstall", "--yes", "setuptools", cwd=folder)
         pip += ["install"]
     else:
@@ -151,9 +154,9 @@ def run_installed(request, sources, dependencies, tmp_path_factory):
 
 
 def test_package_list_matches_the_folders():
-    listed = PYPROJECT["tool"]["setuptools"]["packages"]
-    assert sorted(listed) == sorted(find_packages())
-    assert len(listed) == len(set(listed))
+    package_names = PYPROJECT["tool"]["setuptools"]["packages"]
+    assert sorted(package_names) == sorted(find_packages())
+    assert len(package_names) == len(set(package_names))
 
 
 def test_every_folder_with_code_is_a_package():
@@ -201,15 +204,15 @@ def test_the_installed_package_is_imported(run_installed):
     script = (
         "import xfbench, xfbench.workloads as w; print(xfbench.__file__, w.__file__, sep='\\n')"
     )
-    places = [Path(line) for line in run_installed("python", "-c", script).splitlines()]
+    module_files = [Path(line) for line in run_installed("python", "-c", script).splitlines()]
     if run_installed.method == "editable":
-        assert places == [
+        assert module_files == [
             run_installed.sources / "xfbench" / "__init__.py",
             run_installed.sources / "workloads" / "__init__.py",
         ]
     else:
         folder = run_installed.site_packages / "xfbench"
-        assert places == [folder / "__init__.py", folder / "workloads" / "__init__.py"]
+        assert module_files == [folder / "__init__.py", folder / "workloads" / "__init__.py"]
         files = {path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
         relative = {path.relative_to(run_installed.site_packages).as_posix() for path in files}
         assert relative == set(find_package_files())
@@ -265,5 +268,5 @@ def test_pytest_finds_the_benchmarks_by_package_name(run_installed):
 def test_an_import_by_folder_name_says_the_right_name(run_installed):
     for name in sorted(set(PACKAGE_FOLDERS.values()) - {"xfbench"}):
         script = f"try:\n import {name}\nexcept ImportError as error:\n print(error)"
-        shown = run_installed("python", "-c", script, cwd=run_installed.sources)
-        assert shown == f"this package is called xfbench.{name}: import that name instead\n"
+        message = run_installed("python", "-c", script, cwd=run_installed.sources)
+        assert message == f"this package is called xfbench.{name}: import that name instead\n"

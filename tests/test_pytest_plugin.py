@@ -1,4 +1,4 @@
-"""The plugin in real pytest sessions, judged by what pytest-benchmark writes and prints."""
+"""Tests of the pytest plugin in real sessions, by the output of pytest-benchmark."""
 
 import json
 
@@ -19,7 +19,7 @@ from xfbench.workloads import workloads
 
 pytest_plugins = ["pytester"]
 
-# A trainer whose steps take as long as a file says, and write a line each to another file.
+# A trainer that reads the duration of a step from a file and writes a line for each step.
 PACED = """
 FOLDER = Path({folder!r})
 EXPECTED_LOSS = {loss!r}
@@ -50,13 +50,13 @@ def session(pytester, monkeypatch):
 
 @pytest.fixture
 def session_here(session, pytester):
-    """The same within this process, for sessions that start no launch: a process takes longer."""
+    """Like `session`, but within this process; faster for sessions without launches."""
     return lambda *arguments: pytester.runpytest_inprocess("--pyargs", "xfbench", *arguments)
 
 
 @pytest.fixture
 def trainer(fake_adapter, pytester):
-    """A function that puts such a trainer beside the built-in ones; it can be told to be slower."""
+    """A function that adds an adapter whose steps take `seconds`."""
 
     def make(name="paced", extra_code="", seconds=0.04, **description):
         (pytester.path / "seconds").write_text(str(seconds))
@@ -68,7 +68,7 @@ def trainer(fake_adapter, pytester):
 
 
 def read_report(pytester):
-    """pytest-benchmark's JSON, read as strictly as other tools do: no NaN, no Infinity."""
+    """Return pytest-benchmark's JSON; raise ValueError for NaN or Infinity."""
 
     def refuse(constant):
         raise ValueError(f"{constant} is not JSON")
@@ -183,7 +183,7 @@ def test_a_bad_launch_fails_with_its_reason_alone(session, trainer, pytester):
             "crashed: the reply is not one:*finite number*",
         ]
     )
-    # A set: where CI is set, pytest prints each reason in full a second time, in its summary.
+    # A set, because pytest repeats each reason in its summary if CI is set.
     folders = {line.split(": ")[1] for line in result.outlines if line.startswith("run folder: ")}
     assert len(folders) == 5
     for folder in folders:
@@ -191,7 +191,7 @@ def test_a_bad_launch_fails_with_its_reason_alone(session, trainer, pytester):
     assert sorted(record.status for record in read_records(pytester)) == sorted(
         ["ok", "crashed", "failed", "invalid", "invalid", "crashed"]
     )
-    assert "not used" not in result.stdout.str()  # pytest-benchmark's word on unused fixtures
+    assert "not used" not in result.stdout.str()  # pytest-benchmark's warning about unused fixtures
 
 
 @pytest.mark.deep
@@ -236,8 +236,8 @@ def test_disabled_benchmark_runs_one_step_and_keeps_no_results(session, trainer,
         "--benchmark-json=out.json",
     )
     result.assert_outcomes(passed=1)
-    first_and_one_more = 2
-    assert len((pytester.path / "steps").read_text().splitlines()) == first_and_one_more
+    expected_steps = 2
+    assert len((pytester.path / "steps").read_text().splitlines()) == expected_steps
     assert not (pytester.path / "results").exists()
     assert not (pytester.path / "out.json").exists()
 
@@ -255,13 +255,13 @@ def test_only_a_slower_session_fails_the_comparison(session, trainer, pytester):
     comparison_options = ("--benchmark-compare=0001", "--benchmark-compare-fail=median:100%")
     trainer(seconds=0.02)
     session(*cells, "--benchmark-save=base").assert_outcomes(passed=1)
-    equal = session(*cells, *comparison_options)
-    assert equal.ret == pytest.ExitCode.OK
-    equal.stdout.fnmatch_lines(["*paced*(0001_base)*"])
+    equal_session = session(*cells, *comparison_options)
+    assert equal_session.ret == pytest.ExitCode.OK
+    equal_session.stdout.fnmatch_lines(["*paced*(0001_base)*"])
     (pytester.path / "seconds").write_text("0.2")
-    slower = session(*cells, *comparison_options)
-    assert slower.ret != pytest.ExitCode.OK
-    assert "Performance has regressed" in slower.stdout.str() + slower.stderr.str()
+    slower_session = session(*cells, *comparison_options)
+    assert slower_session.ret != pytest.ExitCode.OK
+    assert "Performance has regressed" in slower_session.stdout.str() + slower_session.stderr.str()
 
 
 @pytest.mark.parametrize(
@@ -308,8 +308,8 @@ def test_cells_of_another_architecture_are_skipped(session_here):
     ],
 )
 def test_a_profile_fits_by_processor_or_accelerator(name, fields, fits):
-    described = machine.describe().model_copy(update={"accelerators": (), **fields})
-    reason = architectures.load(name).mismatch(described)
+    machine_description = machine.describe().model_copy(update={"accelerators": (), **fields})
+    reason = architectures.load(name).mismatch(machine_description)
     assert (reason is None) is fits
     if reason:
         assert architectures.load(name).title in reason

@@ -1,4 +1,4 @@
-"""The ReFrame test of docs/reframe under real ReFrame: what passes, and what does not."""
+"""Tests of the ReFrame test in docs/reframe, run by ReFrame."""
 
 import json
 import os
@@ -15,7 +15,7 @@ FOLDER = ROOT / "docs" / "reframe"
 
 @pytest.fixture
 def outcomes(fake_adapter, tmp_path):
-    """By framework, of one session: each test's result in ReFrame's own report."""
+    """The process of a ReFrame session, and its test cases by framework."""
     fake_adapter('raise RuntimeError("no such network here")', name="broken")
     copy = shutil.copytree(ROOT / "adapters" / "reference", tmp_path / "adapters" / "copied")
     for file in copy.iterdir():

@@ -1,4 +1,4 @@
-"""Groups of tests run in one process, other tests in whichever process is free."""
+"""Tests of the scheduler: a group runs in one process, other tests in any free process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which tests run depends on markers alone, never on the date."""
+"""Tests that the selection of tests depends only on markers, never on the date."""
 
 import ast
 import json
@@ -12,7 +12,7 @@ from tests import debian
 
 ROOT = Path(__file__).parents[1]
 DATES = ("2026-12-31 23:59:50", "2028-02-29 12:00:00", "2031-06-15 04:30:00")
-# Names that return the date or the time of day, and those that do so when no time is passed.
+# Functions that return the date or the time of day; the second kind only without a time argument.
 READ_CLOCK = {"now", "utcnow", "today", "time", "time_ns"}
 READ_CLOCK_BY_DEFAULT = {"gmtime": 1, "localtime": 1, "ctime": 1, "strftime": 2}
 CLOCK_MODULES = {"time", "datetime", "date", "dt"}
@@ -38,7 +38,7 @@ sys.exit(status)
 """
 
 
-def collected_tests(date, file):
+def list_collected_tests(date, file):
     """Return the tests of `make test` and `make test-deep` on that date, with their markers."""
     subprocess.run(
         ["faketime", date, sys.executable, "-B", "-c", LIST_TESTS, file],
@@ -55,14 +55,14 @@ def test_three_dates_collect_the_same_tests(tmp_path):
     if reason := debian.install_missing(["faketime"], ["faketime"]):
         pytest.skip(reason)
     first, second, third = [
-        collected_tests(date, tmp_path / f"{number}.json") for number, date in enumerate(DATES)
+        list_collected_tests(date, tmp_path / f"{number}.json") for number, date in enumerate(DATES)
     ]
     assert first == second == third
     assert len(first) > 1000
     assert {"deep"} in map(set, first.values()) and [] in first.values()
 
 
-def clock_readings(source):
+def list_clock_reads(source):
     """Return the lines of a module that read the date or the time of day."""
     return [
         node.lineno
@@ -89,7 +89,9 @@ def _last_name(node):
 
 def test_no_test_reads_the_date():
     files = ROOT.glob("tests/**/*.py")
-    assert {str(file): lines for file in files if (lines := clock_readings(file.read_text()))} == {}
+    assert {
+        str(file): lines for file in files if (lines := list_clock_reads(file.read_text()))
+    } == {}
 
 
 @pytest.mark.parametrize(
@@ -105,9 +107,9 @@ def test_no_test_reads_the_date():
     ],
 )
 def test_reading_the_date_is_refused(source):
-    assert clock_readings(source) == [2] or clock_readings(source) == [1]
+    assert list_clock_reads(source) == [2] or list_clock_reads(source) == [1]
 
 
 @pytest.mark.parametrize("source", ["import time\ntime.gmtime(0)", "import time\ntime.monotonic()"])
 def test_passing_a_time_or_measuring_one_is_allowed(source):
-    assert clock_readings(source) == []
+    assert list_clock_reads(source) == []

@@ -1,7 +1,7 @@
-"""The workflow of docs/github-actions: its steps are run as GitHub's runner runs them.
+"""Tests of the workflow in docs/github-actions: they run its steps as GitHub's runner does.
 
-The change that makes training slower is one to an adapter in the checkout, of half a second a step.
-The actions that fetch and store are left out; the workspace keeps the baseline between the runs.
+A change to an adapter in the checkout makes each step half a second slower. Actions that fetch and
+store files are left out, because the workspace keeps the baseline between runs.
 """
 
 import os
@@ -25,7 +25,7 @@ STEP = "    def step(self, batch: tuple[np.ndarray, np.ndarray]) -> None:\n"
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
-    """A checkout whose reference sleeps half a second in a step, and an interpreter of its own."""
+    """A checkout whose reference sleeps half a second per step, and its own interpreter."""
     folder = tmp_path_factory.mktemp("workflow")
     checkout = folder / "checkout"
     for name in ("xfbench", "adapters", "workloads", "launchers"):
@@ -35,7 +35,7 @@ def workspace(tmp_path_factory):
     write_sleeping_adapter(checkout, 0.5)
     python = folder / "environment" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", python.parent.parent], check=True, timeout=100)
-    # The setuptools that a Python before 3.12 puts there is older than the one we ask for.
+    # Before Python 3.12 a new environment has a setuptools that is too old for the build.
     uninstall_command = [python, "-m", "pip", "--quiet", "uninstall", "--yes", "setuptools"]
     subprocess.run(uninstall_command, check=True, timeout=100, capture_output=True)
     [site_packages] = python.parent.parent.glob("lib/python*/site-packages")
@@ -52,7 +52,7 @@ def write_sleeping_adapter(checkout, seconds):
     train = checkout / "adapters/reference/train.py"
     lines = (ROOT / "adapters/reference/train.py").read_text()
     assert STEP in lines
-    # In what is timed alone: proofs, whose dropout is the identity, need not take so long.
+    # Verification has the identity as dropout; it does not need to be slow.
     sleep_line = (
         f"        __import__('time').sleep({seconds} * (self.options.dropout == 'random'))\n"
     )
@@ -60,9 +60,9 @@ def write_sleeping_adapter(checkout, seconds):
 
 
 def run_workflow(workspace, event):
-    """Each step's name and exit status, in order; what follows a failure is as GitHub does it."""
+    """Run the steps as GitHub does; return their exit statuses and outputs by name."""
     checkout, programs = workspace
-    shutil.rmtree(checkout / "results/change", ignore_errors=True)  # as a new checkout does
+    shutil.rmtree(checkout / "results/change", ignore_errors=True)  # a new checkout has none
     [job] = WORKFLOW["jobs"].values()
     shell = SHELLS[WORKFLOW.get("defaults", {}).get("run", {}).get("shell")]
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST"))}
@@ -93,22 +93,22 @@ def run_workflow(workspace, event):
 
 @pytest.mark.deep
 def test_only_a_slower_adapter_fails_the_workflow(workspace):
-    first, outputs = run_workflow(workspace, "push")
-    assert not any(first.values()), outputs
-    assert {"Install", "Measure", "Report", "Make it the baseline"} <= set(first)
-    assert "Compare" not in first
+    first_statuses, outputs = run_workflow(workspace, "push")
+    assert not any(first_statuses.values()), outputs
+    assert {"Install", "Measure", "Report", "Make it the baseline"} <= set(first_statuses)
+    assert "Compare" not in first_statuses
 
-    same, outputs = run_workflow(workspace, "pull_request")
-    assert not any(same.values()), outputs
+    repeated_statuses, outputs = run_workflow(workspace, "pull_request")
+    assert not any(repeated_statuses.values()), outputs
     assert "results/baseline" in outputs["Compare"]
-    assert "Make it the baseline" not in same
+    assert "Make it the baseline" not in repeated_statuses
 
     write_sleeping_adapter(workspace[0], 1)
-    slower, outputs = run_workflow(workspace, "pull_request")
-    assert {name for name, status in slower.items() if status} == {"Compare"}, outputs
-    assert slower["Compare"] == 1
+    slower_statuses, outputs = run_workflow(workspace, "pull_request")
+    assert {name for name, status in slower_statuses.items() if status} == {"Compare"}, outputs
+    assert slower_statuses["Compare"] == 1
     assert "slower" in outputs["Compare"]
-    assert slower["Report"] == 0
+    assert slower_statuses["Report"] == 0
     assert (workspace[0] / "report.html").is_file()
 
 

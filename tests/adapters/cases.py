@@ -1,7 +1,7 @@
-"""What tests ask of a framework: a case is one thing that its interpreter does for them.
+"""Cases: each is one task that a framework's interpreter does for tests.
 
-Tests have their cases as parameters. So a session knows which cases its tests need, and runs all
-of a framework in as few processes as possible (`answers.py`).
+Tests have their cases as parameters. A session therefore knows which cases its tests need and
+runs those of a framework in as few processes as possible (`answers.py`).
 """
 
 from dataclasses import dataclass, replace
@@ -16,22 +16,22 @@ from xfbench.workloads.solver import Solver
 
 FRAMEWORKS = ("caffe", "ipex", "jax", "mxnet", "tensorflow", "torch")
 SMALL = ("convnet", "convnet-quick", "lenet")
-# A process of its own for each, so that no other test waits for it.
+# Each of these has its own process, so that no other test waits for it.
 TAKE_MINUTES = ("caffenet", "googlenet", "resnet50", "resnet101")
 
-_MSRA = {"weight_filler": xl.Filler("msra"), "bias_filler": xl.Filler("constant", 0.1)}
-_XAVIER = {"weight_filler": xl.Filler("xavier"), "bias_filler": xl.Filler("constant", 0.0)}
-# Running averages, and a rate that changes at the fifth update.
+_MSRA_FILLERS = {"weight_filler": xl.Filler("msra"), "bias_filler": xl.Filler("constant", 0.1)}
+_XAVIER_FILLERS = {"weight_filler": xl.Filler("xavier"), "bias_filler": xl.Filler("constant", 0.0)}
+# A network with running averages, and a learning rate that changes at the fifth update.
 NORMED = Workload(
     xl.Network(
         "normed",
         (3, 8, 8),
         5,
         (
-            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA),
+            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA_FILLERS),
             xl.BatchNorm("norm", ("conv",), eps=1e-5),
             xl.ReLU("relu", ("norm",)),
-            xl.InnerProduct("ip", ("relu",), 5, **_MSRA),
+            xl.InnerProduct("ip", ("relu",), 5, **_MSRA_FILLERS),
             xl.SoftmaxLoss("loss", ("ip",)),
         ),
     ),
@@ -41,7 +41,7 @@ NORMED = Workload(
     "synthetic",
     "made up",
 )
-# Where an output may be written over its input: batch norm changes the signs of what it reads.
+# An output can overwrite its input here: batch norm changes the signs of its input.
 RELU_NORM = replace(
     NORMED,
     network=xl.Network(
@@ -49,15 +49,15 @@ RELU_NORM = replace(
         (3, 8, 8),
         5,
         (
-            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA),
+            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_MSRA_FILLERS),
             xl.ReLU("relu", ("conv",)),
             xl.BatchNorm("norm", ("relu",), eps=1e-5),
-            xl.InnerProduct("ip", ("norm",), 5, **_MSRA),
+            xl.InnerProduct("ip", ("norm",), 5, **_MSRA_FILLERS),
             xl.SoftmaxLoss("loss", ("ip",)),
         ),
     ),
 )
-# Rates so small that the gradient stays what it was at first.
+# The learning rates are so small that the gradient stays constant.
 WARM = replace(workloads()["lenet"], solver=Solver(1e-4, momentum=0.0, warmup=4))
 LARS = replace(workloads()["lenet"], solver=Solver(0.01, momentum=0.0, lars=0.02))
 CROPPED = Workload(
@@ -66,8 +66,8 @@ CROPPED = Workload(
         (3, 20, 20),
         11,
         (
-            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_XAVIER),
-            xl.InnerProduct("ip", ("conv",), 11, **_XAVIER),
+            xl.Convolution("conv", ("data",), 4, 3, 1, 1, **_XAVIER_FILLERS),
+            xl.InnerProduct("ip", ("conv",), 11, **_XAVIER_FILLERS),
             xl.SoftmaxLoss("loss", ("ip",)),
         ),
     ),
@@ -85,9 +85,9 @@ WORKLOADS = {
 
 @dataclass(frozen=True)
 class Case:
-    """One thing to do: `action` is a function of `inside.py`, the rest is what it reads.
+    """A task: `action` is a function of `inside.py`, and the other fields are its input.
 
-    The default kernel is the adapter's. `data` names a data set or a variant of the action.
+    The default kernel is that of the adapter. `data` names a data set or a variant of the action.
     """
 
     action: str
@@ -107,14 +107,14 @@ class Case:
 
     @property
     def process(self):
-        """What cases must have in common to share a process: all that is chosen before it starts.
+        """The settings that cases in one process share, all chosen before it starts.
 
-        A framework that was asked for a GPU is of no use for CPU cases afterwards.
+        After a case on a GPU, a framework cannot run cases on the CPU.
         """
         variables = adapter.load(self.framework).kernels[self.kernel].variables
         switches = () if self.device == "cuda" else tuple(sorted(variables.items()))
-        alone = self.workload if self.workload in TAKE_MINUTES else ""
-        return self.framework, switches, self.threads, self.device, alone
+        long_workload = self.workload if self.workload in TAKE_MINUTES else ""
+        return self.framework, switches, self.threads, self.device, long_workload
 
 
 def parametrize(cases, *names, marks=lambda case: ()):

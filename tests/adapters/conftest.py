@@ -1,4 +1,4 @@
-"""What the tests of a session share: processes of frameworks, the reference, and launches."""
+"""Fixtures that tests of a session share: framework processes, the reference and launches."""
 
 import functools
 import tempfile
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.adapters import data_sets
-from tests.adapters.answers import Answers, collected
+from tests.adapters.answers import Answers, collect_cases
 from tests.adapters.reference import Reference
 from xfbench.execution.launch import LaunchContext
 from xfbench.model import adapter
@@ -19,14 +19,14 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture(scope="session")
 def scratch():
-    """A folder that is gone after the session: truths of large networks take gigabytes."""
+    """A folder that is deleted after the session: oracles of large networks take gigabytes."""
     with tempfile.TemporaryDirectory(prefix="xfbench-adapters-") as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="session")
 def reference(scratch):
-    """What the reference says of every workload."""
+    """The reference's results for every workload."""
     folder = scratch / "reference"
     folder.mkdir()
     return Reference(folder)
@@ -34,43 +34,43 @@ def reference(scratch):
 
 @pytest.fixture(scope="session")
 def answers(request, scratch, reference):
-    """A function from a case to its answer; only cases of tests that were collected run."""
+    """A function from a case to its answer; only cases of collected tests run."""
     folder = scratch / "answers"
     folder.mkdir()
-    return Answers(collected(request.session.items), folder, reference)
+    return Answers(collect_cases(request.session.items), folder, reference)
 
 
 @pytest.fixture
 def launch(tmp_path):
-    """A function that does one launch of these settings and returns its record."""
-    return functools.partial(do_launch, tmp_path / "results")
+    """A function that runs one launch with these settings and returns its record."""
+    return functools.partial(run_launch, tmp_path / "results")
 
 
 @pytest.fixture(scope="session")
 def shared_launch(scratch):
-    """A function from a framework to the record of one launch with all that a launch can have.
+    """A function from a framework to the record of a launch with all optional features.
 
-    LeNet on one thread, fed by the framework's own reader where it has one, with evaluations,
-    checkpoints and a profile. The reference, which is slow, trains a few steps.
+    The launch trains LeNet on one thread, with evaluations, checkpoints and a profile. It uses the
+    framework's own reader if there is one. The slow reference trains a few steps only.
     """
 
     @functools.cache
-    def do(framework):
+    def launch_everything(framework):
         settings = {"workload": ["lenet"], "threads": [1], "checkpoints": 2, "profile": True}
         if framework == "reference":
             settings |= {"batch_size": [4], "steps": 4}
         else:
             settings |= {"epochs": 8, "seed": 0}
         if readers := [*adapter.load(framework).readers]:
-            digits = data_sets.write(f"{readers[0]} digits", scratch / "sets")
+            digits = data_sets.write_data_set(f"{readers[0]} digits", scratch / "sets")
             settings |= {"data": [str(digits)], "input": ["native"]}
-        return do_launch(scratch / f"{framework} results", framework, **settings)
+        return run_launch(scratch / f"{framework} results", framework, **settings)
 
-    return do
+    return launch_everything
 
 
-def do_launch(results, framework, **settings):
-    """Do one launch of these settings; its record, which is kept in the folder `results`."""
+def run_launch(results, framework, **settings):
+    """Run one launch with these settings; store its record in `results` and return it."""
     matrix = experiment.matrix(framework=[framework], launches=1, **settings)
     folders = experiment.data_set_folders([matrix])
     session = LaunchContext(Store(results), data_folders=folders)

@@ -1,4 +1,4 @@
-"""Small prepared data sets, in the formats that frameworks' own readers read."""
+"""Small prepared data sets in the formats of the frameworks' own readers."""
 
 import numpy as np
 
@@ -9,8 +9,8 @@ from xfbench.datasets.manifest import Preprocessing
 COUNT = CROPPED.network.classes
 
 
-def places(rows=28, columns=24):
-    """Images that tell where they were cropped: red rows, green columns, blue the image."""
+def crop_marked_images(rows=28, columns=24):
+    """Return images with the row encoded in red, the column in green and the image in blue."""
     images = np.empty((COUNT, 3, rows, columns), np.uint8)
     images[:, 0] = 8 * np.arange(rows)[:, np.newaxis]
     images[:, 1] = 8 * np.arange(columns)
@@ -18,33 +18,37 @@ def places(rows=28, columns=24):
     return images
 
 
-def noise():
-    """Images of random pixels, with odd spare rows and columns."""
+def noise_images():
+    """Return images of random pixels with an odd number of surplus rows and columns."""
     return np.random.RandomState(0).randint(0, 256, (COUNT, 3, 27, 33)).astype(np.uint8)
 
 
-def large():
-    """Images of random pixels, from which ConvNet's are cropped."""
+def large_images():
+    """Return images of random pixels, large enough to crop ConvNet's input from."""
     return np.random.RandomState(0).randint(0, 256, (64, 3, 36, 36)).astype(np.uint8)
 
 
-# The images of each content, and the number of their classes.
-IMAGES = {"places": (places, COUNT), "noise": (noise, COUNT), "large": (large, 10)}
+# By content: the function that makes the images, and the number of classes.
+IMAGES = {
+    "places": (crop_marked_images, COUNT),
+    "noise": (noise_images, COUNT),
+    "large": (large_images, 10),
+}
 
 
-def write(name, folder):
-    """Write the set "<format> <content>" below `folder`, unless it is there; its folder."""
-    form, content = name.split()
-    target = folder / form / content
+def write_data_set(name, folder):
+    """Write the set "<format> <content>" below `folder` if it is missing; return its folder."""
+    data_format, content = name.split()
+    target = folder / data_format / content
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         if content == "digits":
             source, channels = sources.digits(), 1
         else:
-            make, count = IMAGES[content]
-            images = make()
+            make_images, count = IMAGES[content]
+            images = make_images()
             samples = sources._Arrays(images, np.arange(len(images)) % count)
             classes = tuple(f"{number:02d}" for number in range(count))
             source, channels = sources.Source(content, classes, {"train": samples}, 3, "made"), 3
-        writing.make_data_set(source, target, form, Preprocessing(channels=channels))
+        writing.make_data_set(source, target, data_format, Preprocessing(channels=channels))
     return target

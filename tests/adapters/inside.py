@@ -1,8 +1,8 @@
-"""Runs cases in a framework's interpreter: `PYTHON inside.py JOB`, with the worker on its path.
+"""Run cases in a framework's interpreter: `PYTHON inside.py JOB`, with the worker on its path.
 
-The answer to each lies in the folder that it names, arrays in `answer.npz` and all else in
-`answer.json`, which is written last. A case that fails is answered with its traceback. Python 3.9
-must be able to read this file.
+Each case names the folder of its answer: arrays in `answer.npz`, everything else in `answer.json`,
+which is written last. The answer of a failed case is its traceback. This file must run on
+Python 3.9.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from xfbench.workloads.initial import initial_parameters
 
 BATCH_SIZE = 2
 EPOCHS = 6
-# Programs that differ, since one that was compiled before in a process is not compiled again.
+# The programs differ, because a process does not compile the same program twice.
 COMPILED_BATCHES = {"folder 700": 2, "folder 777": 3, "link 700": 4}
 
 
 def measure(trainer, workload, steps):
-    """Train `steps` updates on one batch: losses, gradients and weights, by name.
+    """Train `steps` updates on one batch; return losses, gradients and weights by name.
 
-    test_loss (at the initial weights), gradient/<parameter>, loss (steps,), initial/<parameter>
-    and final/<parameter>; of a large network's weights the running averages alone.
+    The names are test_loss (at the initial weights), gradient/<parameter>, loss (steps,),
+    initial/<parameter> and final/<parameter>. Weights of a large network are left out, except
+    running averages.
     """
 
-    def weights(moment):
+    def read_weights(moment):
         return {
             f"{moment}/{name}": value
             for name, value in trainer.parameters().items()
@@ -49,25 +50,25 @@ def measure(trainer, workload, steps):
     initial = initial_parameters(workload.network, 0)
     trainer.assign(initial)
     batch = trainer.load(*synthetic_batch(workload, BATCH_SIZE, 0))
-    found = {**weights("initial"), "test_loss": np.asarray([trainer.loss(batch)])}
+    arrays = {**read_weights("initial"), "test_loss": np.asarray([trainer.loss(batch)])}
     gradients = trainer.gradients(batch)
-    found.update({f"gradient/{name}": value for name, value in gradients.items()})
+    arrays.update({f"gradient/{name}": value for name, value in gradients.items()})
     trainer.assign(initial)
     losses = []
     for _ in range(steps):
         trainer.step(batch)
         losses.append(trainer.synchronize())
-    found["loss"] = np.asarray(losses, np.float64)
-    return {**found, **weights("final")}
+    arrays["loss"] = np.asarray(losses, np.float64)
+    return {**arrays, **read_weights("final")}
 
 
 def is_large(workload):
-    """Whether its gradients are too large to be written down for every framework."""
+    """Return whether the workload's gradients are too large to store for every framework."""
     return workload.network.input_shape[1] > 64
 
 
 def distance(value, truth):
-    """Relative distance in the norm; absolute where the truth is zero but for rounding."""
+    """Return the relative distance in the norm; the absolute one if the truth is about zero."""
     value, truth = np.asarray(value, np.float64), np.asarray(truth, np.float64)
     size = np.linalg.norm(truth)
     difference = np.linalg.norm(value - truth)
@@ -75,22 +76,22 @@ def distance(value, truth):
 
 
 def train(case, folder):
-    """Measure a training, and its distances from one update's truth; a small network's arrays."""
+    """Measure a training and its distances from the truth; return arrays of small networks too."""
     workload, trainer = build(case)
-    found = measure(trainer, workload, case["steps"])
+    measured_arrays = measure(trainer, workload, case["steps"])
     distances = {}
     with np.load(case["truth"], allow_pickle=False) as truth:
         for name in truth.files:
             if name == "loss":
-                distances[name] = distance(found[name][:1], truth[name])
+                distances[name] = distance(measured_arrays[name][:1], truth[name])
             elif case["steps"] == 1 or not name.startswith("final/"):
-                distances[name] = distance(found[name], truth[name])
-    arrays = {} if is_large(workload) else found
+                distances[name] = distance(measured_arrays[name], truth[name])
+    arrays = {} if is_large(workload) else measured_arrays
     return arrays, {"distances": distances, "observed": trainer.runtime_info()}
 
 
 def save_and_restore(case, folder):
-    """Leave a training and go on from its checkpoint; what reads pickles is out of order."""
+    """Save a checkpoint and continue from it in another trainer; reading a pickle fails."""
     workload = workload_from_json(case["workload"])
 
     def start(seed):
@@ -98,7 +99,7 @@ def save_and_restore(case, folder):
         trainer.assign(initial_parameters(workload.network, seed))
         return trainer
 
-    def go_on(trainer, seeds):
+    def continue_training(trainer, seeds):
         for seed in seeds:
             trainer.step(trainer.load(*synthetic_batch(workload, 4, seed)))
             trainer.synchronize()
@@ -107,39 +108,39 @@ def save_and_restore(case, folder):
     def refuse(*_, **__):
         raise RuntimeError("a pickle was read")
 
-    saved = folder / "checkpoint"
-    saved.mkdir()
-    first = start(0)
-    before = go_on(first, range(3))
-    weights = first.parameters()
-    first.save(saved)
-    end = go_on(first, range(3, 6))
+    checkpoint_folder = folder / "checkpoint"
+    checkpoint_folder.mkdir()
+    first_trainer = start(0)
+    before = continue_training(first_trainer, range(3))
+    weights = first_trainer.parameters()
+    first_trainer.save(checkpoint_folder)
+    end = continue_training(first_trainer, range(3, 6))
 
-    second = start(1)
+    second_trainer = start(1)
     readers = ("load", "loads", "Unpickler", "_Unpickler")
     with mock.patch.multiple(pickle, **dict.fromkeys(readers, refuse)):
-        second.restore(saved)
-    restored = checkpoint.parameter_digests(second.parameters())
+        second_trainer.restore(checkpoint_folder)
+    restored = checkpoint.parameter_digests(second_trainer.parameters())
     weights_alone = start(0)
     weights_alone.assign(weights)
     return {}, {
         "parameters": restored == before,
-        "end": go_on(second, range(3, 6)) == end,
-        "end of weights alone": go_on(weights_alone, range(3, 6)) == end,
+        "end": continue_training(second_trainer, range(3, 6)) == end,
+        "end of weights alone": continue_training(weights_alone, range(3, 6)) == end,
         "averages": sum(name.endswith("/mean") for name in before),
-        "bytes": checkpoint.total_bytes(saved),
+        "bytes": checkpoint.total_bytes(checkpoint_folder),
         "least": checkpoint.min_checkpoint_bytes(workload, weights),
     }
 
 
 def read(case, folder):
-    """Train on what the framework's own reader gives; the images as the network reads them."""
+    """Train with the framework's own reader; return the images as the network reads them."""
     workload, trainer = build(case)
     module = importlib.import_module(f"xfbench.adapters.{case['framework']}.reader")
     data = open_data_set("set", workload, 1, 0, case["folder"]).train
-    where = Path(case["folder"])
-    form, size = case["format"], workload.batch_size
-    files = TrainingFiles(where, form, len(data), workload, size, 1)
+    data_folder = Path(case["folder"])
+    data_format, size = case["format"], workload.batch_size
+    files = TrainingFiles(data_folder, data_format, len(data), workload, size, 1)
     reader = module.open_reader(files, Options(case["kernel"], case["threads"]))
     images, labels = [], []
     for seed in range(EPOCHS):
@@ -148,18 +149,18 @@ def read(case, folder):
             images.append(np.array(trainer.outputs(batch)["data"]))
             label = batch[1]
             labels.append(label.asnumpy() if hasattr(label, "asnumpy") else np.asarray(label))
-    left_early = reader.epoch(0)
-    next(left_early)
-    left_early.close()
-    compared = feed.compare_reader(reader, data)
+    unfinished_epoch = reader.epoch(0)
+    next(unfinished_epoch)
+    unfinished_epoch.close()
+    comparison = feed.compare_reader(reader, data)
     maps = Path("/proc/self/maps").read_text().splitlines()
-    mapped = [line for line in maps if str(where.resolve()) in line]
-    facts = {"compared": compared, "mapped": mapped, "loss": trainer.synchronize()}
+    mapped = [line for line in maps if str(data_folder.resolve()) in line]
+    facts = {"compared": comparison, "mapped": mapped, "loss": trainer.synchronize()}
     return {"images": np.array(images), "labels": np.array(labels)}, facts
 
 
 def keep_busy(case, folder):
-    """Train for a second; the sizes of thread pools, and how many CPUs were busy on average."""
+    """Train for a second; return thread pool sizes and the mean number of busy CPUs."""
     workload, trainer = build(case)
     batch = trainer.load(*synthetic_batch(workload, 64, 0))
     for _ in range(3):
@@ -174,7 +175,7 @@ def keep_busy(case, folder):
 
 
 def profile_steps(case, folder):
-    """Profile a few steps with the framework's own profiler: seconds by phase and layer."""
+    """Profile a few steps with the framework's own profiler; return seconds by phase and layer."""
     workload, trainer = build(case)
     batch = trainer.load(*synthetic_batch(workload, 8, 0))
     trainer.step(batch)
@@ -184,7 +185,7 @@ def profile_steps(case, folder):
 
 
 def refuse_device(case, folder):
-    """Build on a device that is not there; what the adapter says of it."""
+    """Build on a device that does not exist; return the adapter's message."""
     try:
         build(case)
     except Unavailable as error:
@@ -193,7 +194,7 @@ def refuse_device(case, folder):
 
 
 def count_exported(case, folder):
-    """Give Caffe the files that are exported for it; how many numbers its net then learns."""
+    """Load exported files in Caffe; return the number of values that its net learns."""
     import caffe
 
     from xfbench.adapters.caffe import prototxt
@@ -207,7 +208,7 @@ def count_exported(case, folder):
 
 
 def switch_cudnn(case, folder):
-    """Build with a kernel for GPUs; how PyTorch's switches for cuDNN stand then."""
+    """Build with a GPU kernel; return the state of PyTorch's cuDNN switches."""
     import torch
 
     build(case)
@@ -216,7 +217,7 @@ def switch_cudnn(case, folder):
 
 
 def compile_into(case, folder):
-    """Compile into a folder with the mode that the case names, or a link to one; where it went."""
+    """Compile into a folder with the case's mode, or a link to it; return what was used."""
     target = folder / "compiled"
     target.mkdir()
     kind, _, mode = case["data"].partition(" ")
@@ -224,7 +225,7 @@ def compile_into(case, folder):
     if kind == "link":
         target = folder / "link"
         target.symlink_to("compiled")
-    with changed("TORCHINDUCTOR_CACHE_DIR", str(target)):
+    with set_variable("TORCHINDUCTOR_CACHE_DIR", str(target)):
         workload, trainer = build(case)
         trainer.step(trainer.load(*synthetic_batch(workload, COMPILED_BATCHES[case["data"]], 0)))
         used = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"])
@@ -249,20 +250,20 @@ def build(case):
 
 
 @contextlib.contextmanager
-def changed(variable, value):
-    """Set a variable of the environment for a while."""
-    before = os.environ.get(variable)
+def set_variable(variable, value):
+    """Set an environment variable inside a `with` block."""
+    old_value = os.environ.get(variable)
     os.environ[variable] = value
     try:
         yield
     finally:
         os.environ.pop(variable)
-        if before is not None:
-            os.environ[variable] = before
+        if old_value is not None:
+            os.environ[variable] = old_value
 
 
-def answer(case):
-    """Run one case, and write its answer whatever becomes of it."""
+def run_case(case):
+    """Run one case and write its answer, also if it fails."""
     folder = Path(case["answer"])
     folder.mkdir()
     try:
@@ -277,5 +278,5 @@ def answer(case):
 
 
 if __name__ == "__main__":
-    for one in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
-        answer(one)
+    for case in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")):
+        run_case(case)

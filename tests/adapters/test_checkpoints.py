@@ -1,4 +1,4 @@
-"""Checkpoints of every framework: training that goes on from one is the training that was left."""
+"""Tests of checkpoints of every framework: a resumed training equals an uninterrupted one."""
 
 import pytest
 
@@ -13,15 +13,15 @@ CASES = [
 ]
 
 
-def tier(case):
-    """The smaller network, which has running averages too, is quick; JAX compiles for long."""
+def select_marks(case):
+    """Mark all cases deep except the smaller network; JAX compiles too long even for that."""
     quick = case.workload == "normed" and case.framework != "jax"
     return () if quick else pytest.mark.deep
 
 
-@parametrize(CASES, "framework", "workload", marks=tier)
+@parametrize(CASES, "framework", "workload", marks=select_marks)
 def test_training_goes_on_from_a_checkpoint(case, answers):
-    """Bit for bit, in a trainer with other weights, which would not do with the weights alone."""
+    """The resumed training is bit-identical. Restoring only the weights would not be enough."""
     facts = answers(case).facts
     assert facts["parameters"] and facts["end"]
     assert not facts["end of weights alone"]
@@ -35,11 +35,11 @@ def test_training_goes_on_from_a_checkpoint(case, answers):
 def test_launch_records_its_checkpoints(shared_launch, framework):
     record = shared_launch(framework)
     assert record.status == "ok", record.reason
-    taken = record.checkpoints
-    assert taken.equal and taken.format == adapter.load(framework).checkpoint
-    assert len(taken.save_seconds) == len(taken.load_seconds) == 2
-    # 431,080 parameters of LeNet's and as many velocities, in float32.
-    assert 8 * 431_080 <= taken.bytes < 1.1 * 8 * 431_080
+    checkpoints = record.checkpoints
+    assert checkpoints.equal and checkpoints.format == adapter.load(framework).checkpoint
+    assert len(checkpoints.save_seconds) == len(checkpoints.load_seconds) == 2
+    # LeNet has 431,080 parameters and as many velocities, in float32.
+    assert 8 * 431_080 <= checkpoints.bytes < 1.1 * 8 * 431_080
 
 
 @pytest.mark.deep

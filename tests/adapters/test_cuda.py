@@ -1,4 +1,4 @@
-"""Frameworks on CUDA, as a worker is on a node where nobody has looked for a device."""
+"""Tests of frameworks on CUDA, on a machine that may have no device."""
 
 import pytest
 
@@ -12,30 +12,30 @@ from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 
 ON_GPUS = ("jax", "mxnet", "tensorflow", "torch")
-CPU_ONLY = {  # what each build says of itself
+CPU_ONLY = {  # message of each build
     "mxnet": "built without CUDA, finds no NVIDIA device",
     "torch": "built without CUDA, finds no NVIDIA device",
     "tensorflow": "finds no NVIDIA device",
     "jax": "finds no NVIDIA device",
 }
 KERNELS = {name: [*adapter.load(name).kernels_on("cuda")] for name in ON_GPUS}
-REFUSED = [
+REFUSED_CASES = [
     Case("refuse_device", framework, kernel=kernel, device="cuda")
     for framework, kernels in KERNELS.items()
     for kernel in kernels
 ]
-SWITCHED = [Case("switch_cudnn", "torch", kernel=kernel) for kernel in KERNELS["torch"]]
+CUDNN_CASES = [Case("switch_cudnn", "torch", kernel=kernel) for kernel in KERNELS["torch"]]
 
 
 @pytest.fixture
 def no_device():
-    """Skip where there is a device."""
+    """Skip the test if there is a device."""
     if machine.accelerators():
         pytest.skip("there is an NVIDIA device here")
 
 
-def requests(framework, **settings):
-    """Requests for LeNet on CUDA."""
+def build_requests(framework, **settings):
+    """Return requests for LeNet on CUDA."""
     matrix = experiment.matrix(
         framework=[framework], workload=["lenet"], device=["cuda"], launches=1, **settings
     )
@@ -43,7 +43,7 @@ def requests(framework, **settings):
 
 
 @pytest.mark.deep
-@parametrize(REFUSED, "framework", "kernel")
+@parametrize(REFUSED_CASES, "framework", "kernel")
 def test_framework_without_a_device_says_so(no_device, case, answers):
     message = answers(case).facts["unavailable"]
     assert CPU_ONLY[case.framework] in message
@@ -56,7 +56,7 @@ def test_launch_without_a_device_is_unavailable(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "accelerators", lambda: ["a GPU"])
     session = LaunchContext(Store(tmp_path / "results"))
     session.prepare(["mxnet"], {}, print)
-    [record] = run_requests(requests("mxnet"), session)
+    [record] = run_requests(build_requests("mxnet"), session)
     assert record.status == "unavailable"
     assert CPU_ONLY["mxnet"] in record.reason
     assert "\n" not in record.reason
@@ -75,21 +75,23 @@ def test_pytorch_has_its_kernels_on_cuda():
 
 
 @pytest.mark.deep
-@parametrize(SWITCHED, "framework", "kernel")
+@parametrize(CUDNN_CASES, "framework", "kernel")
 def test_pytorch_lets_cudnn_try_its_algorithms(case, answers):
-    """As other frameworks do unasked."""
+    """Other frameworks do so by default."""
     assert answers(case).facts["switches"] == [case.kernel != "native", True, False]
 
 
 def test_settings_without_gpu_support_are_unsupported():
-    [request] = requests("tensorflow", strategy=["parameter_server"], ranks=[2], scaling="weak")
+    [request] = build_requests(
+        "tensorflow", strategy=["parameter_server"], ranks=[2], scaling="weak"
+    )
     assert "compute on CPUs alone" in capabilities.refusal_reason(request)
     for framework in ("jax", "tensorflow", "torch"):
-        [on_gpu] = requests(framework, precision=["tf32"])
+        [on_gpu] = build_requests(framework, precision=["tf32"])
         assert capabilities.refusal_reason(on_gpu) is None
         on_cpu = on_gpu.model_copy(
             update={"device": "cpu", "kernel": adapter.load(framework).default_kernel}
         )
         assert "TF32" in capabilities.refusal_reason(on_cpu)
-    [on_gpu] = requests("caffe")
+    [on_gpu] = build_requests("caffe")
     assert "no device cuda" in capabilities.refusal_reason(on_gpu)

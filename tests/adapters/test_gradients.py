@@ -1,6 +1,6 @@
-"""The same network everywhere: losses, gradients and weights agree with the reference.
+"""Tests that losses, gradients and weights of every framework match the reference.
 
-What rounds is allowed ten times what the reference was seen to do in that precision.
+The tolerance is ten times the rounding error of the reference in the same precision.
 """
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 
 from tests.adapters.cases import FRAMEWORKS, SMALL, WORKLOADS, Case, parametrize
 from tests.adapters.inside import distance
-from tests.adapters.reference import training
+from tests.adapters.reference import train_reference
 from xfbench.environments import environment
 from xfbench.execution import tracing
 from xfbench.model import adapter
@@ -16,7 +16,7 @@ from xfbench.planning.experiment import cells, matrix
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
 
-# Steps of the float32 training of a small network: several tests read the same one.
+# Steps of the float32 training of a small network; several tests share one training.
 STEPS = {"lenet": 5, "convnet": 5}
 CASES = [
     Case("train", framework, workload, precision, steps=STEPS.get(workload, 1))
@@ -48,22 +48,22 @@ AVERAGED = [
 ]
 
 
-def tier(case):
-    """LeNet, ConvNet in float32 and `relu-norm` are quick; the other small ones are deep."""
+def select_marks(case):
+    """LeNet, ConvNet in float32 and `relu-norm` are quick; other small networks are deep."""
     quick = ("lenet", "relu-norm")
     if case.workload in quick or (case.workload, case.precision) == ("convnet", "float32"):
         return ()
     return pytest.mark.deep if case.workload in SMALL else pytest.mark.long
 
 
-@parametrize(CASES, "workload", "framework", "precision", marks=tier)
-def test_losses_and_gradients_are_the_references(case, answers, reference):
+@parametrize(CASES, "workload", "framework", "precision", marks=select_marks)
+def test_losses_and_gradients_match_the_reference(case, answers, reference):
     assert reference.unexplained(case, answers(case).facts["distances"]) == []
 
 
 @pytest.mark.deep
 @parametrize(ON_TWO_THREADS, "workload", "framework")
-def test_gradients_on_two_threads_are_the_references(case, answers, reference):
+def test_gradients_on_two_threads_match_the_reference(case, answers, reference):
     assert reference.unexplained(case, answers(case).facts["distances"]) == []
 
 
@@ -77,19 +77,21 @@ def test_mixed_precision_rounds_as_the_reference_does(case, answers, reference):
 
 @parametrize(LENET[:-1], "framework")
 def test_weights_after_updates_at_a_falling_rate(case, answers):
-    """LeNet's rate falls with every update, so a velocity kept in another convention shows."""
-    truth, rounded = (training("lenet", precision, 5) for precision in ("float64", "float32"))
-    found = answers(case).arrays
-    assert set(found) == set(truth)
+    """LeNet's rate falls with every update, which reveals another convention for the velocity."""
+    truth, rounded = (
+        train_reference("lenet", precision, 5) for precision in ("float64", "float32")
+    )
+    arrays = answers(case).arrays
+    assert set(arrays) == set(truth)
     for name in truth:
         if name.startswith("final/") or name == "loss":
             allowed = 1e-6 + 10 * distance(rounded[name], truth[name])
-            assert distance(found[name], truth[name]) <= allowed, name
+            assert distance(arrays[name], truth[name]) <= allowed, name
 
 
-@parametrize(AVERAGED, "workload", "framework", marks=tier)
+@parametrize(AVERAGED, "workload", "framework", marks=select_marks)
 def test_running_averages_match_the_reference(case, answers):
-    """Of the first batch norm, which no rounding of earlier layers disturbs."""
+    """Compare those of the first batch norm, free of rounding errors of earlier layers."""
     distances = answers(case).facts["distances"]
     network = WORKLOADS[case.workload].network
     mean = next(name for name in network.parameters if name.endswith("/mean"))
@@ -98,24 +100,24 @@ def test_running_averages_match_the_reference(case, answers):
 
 
 def test_an_update_moves_the_running_averages():
-    """Otherwise the test above would hold for averages that are never updated."""
+    """Otherwise the test above would also pass for averages that are never updated."""
     initial = initial_parameters(WORKLOADS["normed"].network, 0)
-    final = training("normed", "float64", 1)
+    final = train_reference("normed", "float64", 1)
     for name in ("norm/mean", "norm/variance"):
         assert distance(initial[name], final[f"final/{name}"]) > 1e-3
 
 
 @pytest.fixture(scope="session")
 def trace(scratch):
-    """A function: the arrays that `xfbench trace` gives of ConvNet, five updates on one thread."""
+    """A function that returns the arrays of `xfbench trace`: ConvNet, five updates, one thread."""
 
     def make(framework):
         settings = {"framework": [framework], "workload": ["convnet"], "data": "synthetic"}
         [(cell, _)] = cells([matrix(**settings, threads=[1], batch_size=[2], steps=5)])
-        output, described = scratch / f"{framework}.npz", adapter.load(framework)
+        output, framework_adapter = scratch / f"{framework}.npz", adapter.load(framework)
         if not output.exists():
-            found = environment.ensure(described)
-            tracing.trace_cell(cell, described, found, output, 900)
+            framework_environment = environment.ensure(framework_adapter)
+            tracing.trace_cell(cell, framework_adapter, framework_environment, output, 900)
         with np.load(output, allow_pickle=False) as arrays:
             return dict(arrays)
 
@@ -125,17 +127,17 @@ def trace(scratch):
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", [*FRAMEWORKS, "reference"])
 def test_trace_has_all_arrays_and_the_canonical_weights(trace, framework):
-    found = trace(framework)
+    arrays = trace(framework)
     initial = initial_parameters(workloads()["convnet"].network, 0)
-    assert set(found) == {
+    assert set(arrays) == {
         "input/data",
         "input/label",
         "loss",
         *(f"{part}/{name}" for part in ("initial", "gradient", "final") for name in initial),
     }
     for name, value in initial.items():
-        assert found[f"initial/{name}"].tobytes() == value.tobytes()
-    assert found["input/data"].shape == (2, 3, 32, 32)
+        assert arrays[f"initial/{name}"].tobytes() == value.tobytes()
+    assert arrays["input/data"].shape == (2, 3, 32, 32)
 
 
 @pytest.mark.deep

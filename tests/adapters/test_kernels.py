@@ -1,4 +1,4 @@
-"""Kernels and threads, requested and observed, also where somebody tampers with a switch."""
+"""Tests of requested and observed kernels and threads, also with manipulated switches."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ KERNELS = [
     for framework in FRAMEWORKS
     for kernel in adapter.load(framework).kernels_on("cpu")
 ]
-BUSY = [
+BUSY_CASES = [
     Case("keep_busy", framework, threads=threads) for framework in FRAMEWORKS for threads in (1, 2)
 ]
 EVIDENCE = {
@@ -38,7 +38,7 @@ EVIDENCE = {
 
 
 @parametrize(KERNELS, "framework", "kernel")
-def test_requested_kernel_is_observed_and_right(case, answers, reference):
+def test_requested_kernel_is_observed_and_correct(case, answers, reference):
     facts = answers(case).facts
     observed = facts["observed"]
     assert observed["kernel"] == case.kernel
@@ -46,10 +46,12 @@ def test_requested_kernel_is_observed_and_right(case, answers, reference):
     assert reference.unexplained(case, facts["distances"]) == []
 
 
-OTHERS = [case for case in KERNELS if case.kernel != adapter.load(case.framework).default_kernel]
+NON_DEFAULT_KERNELS = [
+    case for case in KERNELS if case.kernel != adapter.load(case.framework).default_kernel
+]
 
 
-@parametrize(OTHERS, "framework", "kernel")
+@parametrize(NON_DEFAULT_KERNELS, "framework", "kernel")
 def test_launch_records_the_requested_kernel(launch, case):
     settings = {"workload": ["lenet"], "kernel": [case.kernel], "batch_size": [8]}
     record = launch(case.framework, threads=[1], data="synthetic", steps=2, **settings)
@@ -59,8 +61,8 @@ def test_launch_records_the_requested_kernel(launch, case):
     assert EVIDENCE[case.framework, case.kernel] in evidence
 
 
-# A library that leaves a switch without effect: it says "1" for variables that were set to
-# "0", and PyTorch's call that switches oneDNN off does nothing.
+# A library that defeats switches: it returns "1" for variables that were set to "0", and
+# PyTorch's call that switches oneDNN off does nothing.
 TAMPERED = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -76,10 +78,10 @@ void _ZN2at7Context20setUserEnabledMkldnnEb(void *context, char enabled) {}
 
 
 @pytest.fixture
-def started_with(tmp_path, monkeypatch):
-    """A function that gives an adapter's worker another variable of the environment."""
+def set_worker_variable(tmp_path, monkeypatch):
+    """A function that sets an environment variable for an adapter's worker."""
 
-    def do(framework, name, value):
+    def set_variable(framework, name, value):
         folder = tmp_path / "adapters" / framework
         shutil.copytree(adapter.load(framework).folder, folder)
         file = folder / "adapter.toml"
@@ -88,18 +90,18 @@ def started_with(tmp_path, monkeypatch):
         assert header
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
-    return do
+    return set_variable
 
 
 @pytest.fixture
-def preload(started_with):
-    """A function that makes an adapter load a library before all others."""
-    return lambda framework, library: started_with(framework, "LD_PRELOAD", library)
+def preload(set_worker_variable):
+    """A function that makes an adapter preload a library."""
+    return lambda framework, library: set_worker_variable(framework, "LD_PRELOAD", library)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_switch_against_compiling_makes_a_launch_invalid(launch, started_with, precision):
-    started_with("torch", "TORCHDYNAMO_DISABLE", "1")
+def test_switch_against_compiling_makes_a_launch_invalid(launch, set_worker_variable, precision):
+    set_worker_variable("torch", "TORCHDYNAMO_DISABLE", "1")
     settings = {"workload": ["convnet-quick"], "kernel": ["inductor"], "precision": [precision]}
     record = launch("torch", batch_size=[8], steps=2, **settings)
     assert record.status == "invalid"
@@ -132,7 +134,7 @@ def test_preloaded_blas_in_place_of_another_is_noticed(launch, preload):
     assert "libopenblas" in record.reason
 
 
-@parametrize(BUSY, "framework", "threads")
+@parametrize(BUSY_CASES, "framework", "threads")
 def test_framework_keeps_to_its_threads(case, answers):
     facts, cores = answers(case).facts, machine.usable_cores()
     # OpenBLAS starts no more threads than there are cores.
@@ -152,7 +154,7 @@ def test_launch_records_the_pools_of_requested_threads(launch, threads):
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_launch_has_the_requested_threads_or_says_so(launch, framework):
-    """More threads than cores, which OpenBLAS refuses to start."""
+    """The launch has more threads than cores; OpenBLAS does not start more."""
     cores = machine.usable_cores()
     threads = cores + 1
     record = launch(framework, workload=["lenet"], threads=[threads], data="synthetic", steps=30)

@@ -1,4 +1,4 @@
-"""What the reference rounds in each precision."""
+"""Tests of what the reference rounds in each precision."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ VALUES = np.concatenate(
 
 
 def significand_bits(x):
-    """The most bits that any value needs, its leading one counted."""
+    """Return the largest number of significand bits of any value, with the leading bit."""
     fractions, _ = np.frexp(np.asarray(x, np.float64))
     return next(bits for bits in range(1, 54) if np.all(fractions * 2.0**bits % 1 == 0))
 
@@ -42,18 +42,20 @@ def test_nearest_rounds_to_the_nearest_value_and_ties_to_even(bits):
     assert np.array_equal(nearest(np.float32([np.inf, np.nan]), bits), [np.inf, np.nan], True)
 
 
-def trained(precision, network=LENET.network):
-    """LeNet's forward and backward pass, batch 4; `precision` is one, or the name of one."""
+def train_lenet(precision, network=LENET.network):
+    """Return LeNet's forward and backward pass, batch 4; `precision` can be a name."""
     parameters = initial_parameters(network, 0)
     images, labels = synthetic_batch(LENET, 4, 0)
     rounded = PRECISIONS.get(precision, precision)
-    done = graph.forward(network, parameters, images, labels, training=True, precision=rounded)
-    return done, graph.backward(network, parameters, done, network.shapes)
+    activations = graph.forward(
+        network, parameters, images, labels, training=True, precision=rounded
+    )
+    return activations, graph.backward(network, parameters, activations, network.shapes)
 
 
 def test_bfloat16_rounds_layer_outputs_and_gradients():
-    done, gradients = trained("bfloat16")
-    for name, value in done.outputs.items():
+    activations, gradients = train_lenet("bfloat16")
+    for name, value in activations.outputs.items():
         if name not in ("data", "loss"):
             assert significand_bits(value) <= 8, name
     for name, value in {**gradients.parameters, **gradients.outputs}.items():
@@ -61,41 +63,48 @@ def test_bfloat16_rounds_layer_outputs_and_gradients():
 
 
 def test_float16_scales_the_loss_to_keep_small_gradients():
-    """As much is lost of gradients that are small by that factor as of others without it."""
+    """Gradients that are smaller by the loss scale lose no more than others without it."""
     half, layers = PRECISIONS["float16"], LENET.network.layers
-    plain, share = replace(half, loss_scale=1.0), 1 / half.loss_scale
-    light = replace(LENET.network, layers=(*layers[:-1], replace(layers[-1], weight=share)))
-    scaled, unscaled, whole = (
-        trained(precision, network)[1].parameters
-        for precision, network in ((half, light), (plain, light), (plain, LENET.network))
+    unscaled_float16, share = replace(half, loss_scale=1.0), 1 / half.loss_scale
+    lightly_weighted = replace(
+        LENET.network, layers=(*layers[:-1], replace(layers[-1], weight=share))
     )
-    for name, gradient in whole.items():
+    scaled, unscaled, full_weight = (
+        train_lenet(precision, network)[1].parameters
+        for precision, network in (
+            (half, lightly_weighted),
+            (unscaled_float16, lightly_weighted),
+            (unscaled_float16, LENET.network),
+        )
+    )
+    for name, gradient in full_weight.items():
         assert np.array_equal(scaled[name], share * gradient), name
     assert not np.array_equal(unscaled["conv1/weight"], scaled["conv1/weight"])
 
 
 def test_tf32_rounds_only_the_inputs_of_products():
-    done, gradients = trained("tf32")
-    assert significand_bits(done.outputs["conv1"]) > 11
+    activations, gradients = train_lenet("tf32")
+    assert significand_bits(activations.outputs["conv1"]) > 11
     assert significand_bits(gradients.parameters["conv1/weight"]) > 11
     images, weight, bias = (
         nearest(value, 11)
         for value in (
-            done.outputs["data"],
+            activations.outputs["data"],
             initial_parameters(LENET.network, 0)["conv1/weight"],
             initial_parameters(LENET.network, 0)["conv1/bias"],
         )
     )
-    exact, _ = trained("float32")
-    assert not np.array_equal(done.outputs["conv1"], exact.outputs["conv1"])
+    exact, _ = train_lenet("float32")
+    assert not np.array_equal(activations.outputs["conv1"], exact.outputs["conv1"])
     rows = np.einsum("nchw,ochw->no", images[:, :, :5, :5], weight) + bias
-    assert np.allclose(done.outputs["conv1"][:, :, 0, 0], rows, rtol=1e-5, atol=1e-6)
+    assert np.allclose(activations.outputs["conv1"][:, :, 0, 0], rows, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("coarse", "fine"), [("bfloat16", "tf32"), ("tf32", "float32")])
 def test_a_coarser_precision_is_farther_from_the_truth(coarse, fine):
-    truth, _ = trained("float64")
-    far, near = (
-        np.linalg.norm(trained(p)[0].outputs["ip2"] - truth.outputs["ip2"]) for p in (coarse, fine)
+    truth, _ = train_lenet("float64")
+    coarse_error, fine_error = (
+        np.linalg.norm(train_lenet(p)[0].outputs["ip2"] - truth.outputs["ip2"])
+        for p in (coarse, fine)
     )
-    assert far > 2 * near
+    assert coarse_error > 2 * fine_error

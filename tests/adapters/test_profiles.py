@@ -1,4 +1,4 @@
-"""Profiles of every framework: its own profiler sees the network's layers, forward and backward."""
+"""Tests of profiles: each framework's profiler reports the layers, forward and backward."""
 
 import json
 
@@ -15,31 +15,36 @@ COMPILED = Case("profile_steps", "tensorflow", kernel="xla")
 
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_layers_with_weights_are_seen_in_both_directions(shared_launch, framework):
+def test_profile_has_layers_with_weights_in_both_directions(shared_launch, framework):
     record = shared_launch(framework)
     assert record.status == "ok", record.reason
-    found = profile([record])
-    layers = {one.layer: one for one in found.layers}
+    network_profile = profile([record])
+    layers = {layer.layer: layer for layer in network_profile.layers}
     for name in WITH_WEIGHTS:
         assert layers[name].forward_seconds > 0 and layers[name].backward_seconds > 0, name
-    # 70 % and 13 % of the arithmetic are these two's; ip2 has 0.2 %.
+    # conv2 has 70 % of the arithmetic, conv1 13 % and ip2 0.2 %.
     assert layers["conv2"].seconds > layers["ip2"].seconds
     assert layers["conv1"].seconds > layers["ip2"].seconds
-    assert record.observed.profiler == found.profiler and "none" not in found.profiler
-    # On one thread nothing runs beside anything else; Caffe's layers are timed apart from its step.
-    seen = sum(one.seconds for one in found.layers) + found.update_seconds
-    assert found.step_seconds / 4 < seen
-    assert framework == "caffe" or seen <= 1.05 * found.step_seconds
+    assert (
+        record.observed.profiler == network_profile.profiler
+        and "none" not in network_profile.profiler
+    )
+    # On one thread layers run one after another; Caffe times them apart from its step.
+    profiled_s = (
+        sum(layer.seconds for layer in network_profile.layers) + network_profile.update_seconds
+    )
+    assert network_profile.step_seconds / 4 < profiled_s
+    assert framework == "caffe" or profiled_s <= 1.05 * network_profile.step_seconds
 
 
 @pytest.mark.deep
 @parametrize([COMPILED], "framework")
-def test_compiled_tensorflow_is_told_layer_by_layer(case, answers):
+def test_compiled_tensorflow_is_profiled_by_layer(case, answers):
     assert answers(case).facts["seconds"]["profile/backward/conv2"] > 0
 
 
 @pytest.mark.deep
-def test_launch_of_an_adapter_without_a_profiler_is_good(shared_launch):
+def test_launch_of_an_adapter_without_a_profiler_is_ok(shared_launch):
     record = shared_launch("reference")
     assert record.status == "ok", record.reason
     assert record.observed.profiler == "none: the adapter has no profiler"
@@ -48,14 +53,18 @@ def test_launch_of_an_adapter_without_a_profiler_is_good(shared_launch):
 
 @pytest.mark.deep
 def test_run_and_leaderboard_show_the_layers_of_a_profile(tmp_path):
-    line = ["run", "--framework", "torch", "--workload", "lenet", "--batch-size", "8", "--steps"]
-    line += ["4", "--threads", "1", "--launches", "1", "--no-verify", "--profile"]
-    done = CliRunner().invoke(cli.app, [*line, "--results", str(tmp_path)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    [conv2] = [one for one in done.output.splitlines() if one.startswith("conv2")]
+    command = ["run", "--framework", "torch", "--workload", "lenet", "--batch-size", "8", "--steps"]
+    command += ["4", "--threads", "1", "--launches", "1", "--no-verify", "--profile"]
+    run_completed = CliRunner().invoke(
+        cli.app, [*command, "--results", str(tmp_path)], catch_exceptions=False
+    )
+    assert run_completed.exit_code == 0, run_completed.output
+    [conv2] = [line for line in run_completed.output.splitlines() if line.startswith("conv2")]
     assert "Convolution" in conv2
-    line = ["leaderboard", "--columns", "layers", "--json", "--results", str(tmp_path)]
-    shown = CliRunner().invoke(cli.app, line, catch_exceptions=False)
-    [found] = json.loads(shown.stdout)["profiles"]
-    assert found["framework"] == "torch" and "torch.profiler" in found["profiler"]
-    assert {one["layer"] for one in found["layers"]} >= set(WITH_WEIGHTS)
+    command = ["leaderboard", "--columns", "layers", "--json", "--results", str(tmp_path)]
+    leaderboard_completed = CliRunner().invoke(cli.app, command, catch_exceptions=False)
+    [network_profile] = json.loads(leaderboard_completed.stdout)["profiles"]
+    assert (
+        network_profile["framework"] == "torch" and "torch.profiler" in network_profile["profiler"]
+    )
+    assert {layer["layer"] for layer in network_profile["layers"]} >= set(WITH_WEIGHTS)

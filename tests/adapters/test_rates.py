@@ -1,10 +1,10 @@
-"""The rate of every update, in every framework, by how far a weight goes under it."""
+"""Tests of the learning rate of each update, derived from the change of a weight."""
 
 import numpy as np
 import pytest
 
 from tests.adapters.cases import FRAMEWORKS, Case, parametrize
-from tests.adapters.reference import training
+from tests.adapters.reference import train_reference
 from xfbench.execution import tracing
 from xfbench.planning import experiment
 
@@ -12,7 +12,7 @@ DEEP = pytest.mark.deep
 
 SCALED = [Case("train", framework, "lars") for framework in FRAMEWORKS]
 WARMING_UP = [Case("train", framework, "warm", steps=4) for framework in FRAMEWORKS]
-# A network of the user's, which warms up as the one of `cases.py` does.
+# A user's network with the same warm-up as the one in `cases.py`.
 MODULE = """
 from dataclasses import replace
 from xfbench.workloads.lenet import WORKLOADS as LENET
@@ -24,25 +24,25 @@ WORKLOADS = (replace(lenet, network=network, solver=Solver(1e-4, momentum=0.0, w
 """
 
 
-def rates(arrays):
-    """The sum of the rates of a training's updates."""
+def sum_rates(arrays):
+    """Return the sum of the learning rates of a training's updates."""
     gradient = arrays["gradient/ip2/weight"].astype(np.float64)
-    moved = arrays["initial/ip2/weight"].astype(np.float64) - arrays["final/ip2/weight"]
-    return (moved * gradient).sum() / (gradient**2).sum()
+    change = arrays["initial/ip2/weight"].astype(np.float64) - arrays["final/ip2/weight"]
+    return (change * gradient).sum() / (gradient**2).sum()
 
 
 @pytest.mark.deep
 @parametrize(WARMING_UP, "framework")
 def test_warm_up_makes_the_first_updates_small(case, answers):
-    """The rates of four updates are a quarter, two, three and all of it: 2.5 in sum."""
-    assert rates(answers(case).arrays) == pytest.approx(2.5e-4, rel=0.02)
+    """The four updates have 1/4, 2/4, 3/4 and 4/4 of the rate: 2.5 rates in sum."""
+    assert sum_rates(answers(case).arrays) == pytest.approx(2.5e-4, rel=0.02)
 
 
 @parametrize(SCALED, "framework", marks=lambda case: () if case.framework == "jax" else DEEP)
 def test_lars_keeps_the_rate_of_biases_that_are_zero(case, answers):
     arrays = answers(case).arrays
     assert not arrays["initial/ip2/bias"].any()
-    expected = training("lars", "float64", 1)["final/ip2/bias"]
+    expected = train_reference("lars", "float64", 1)["final/ip2/bias"]
     np.testing.assert_allclose(arrays["final/ip2/bias"], expected, rtol=1e-3)
 
 
@@ -54,4 +54,4 @@ def test_network_of_the_user_is_traced(tmp_path, monkeypatch):
     matrix = experiment.matrix(**settings, steps=4, data="synthetic")
     tracing.trace(matrix, {}, tmp_path / "trace.npz", 300)
     with np.load(tmp_path / "trace.npz", allow_pickle=False) as arrays:
-        assert rates(arrays) == pytest.approx(2.5e-4, rel=0.02)
+        assert sum_rates(arrays) == pytest.approx(2.5e-4, rel=0.02)

@@ -1,4 +1,4 @@
-"""What a framework's own reader gives is compared with ours in every launch that it feeds."""
+"""Tests of the check that compares a framework's own reader with ours in each launch."""
 
 import shutil
 
@@ -15,7 +15,7 @@ from xfbench.rendering import tables
 
 pytestmark = pytest.mark.deep
 
-# A reader of raw pixels that changes what it gives by CHANGE, and beside training does DECODE.
+# A reader of raw pixels: CHANGE alters its samples, and DECODE runs during training.
 READER = """
 import hashlib, threading
 import numpy as np
@@ -46,32 +46,34 @@ class Reader:
 
 
 @pytest.fixture
-def read(tmp_path, monkeypatch, launch):
-    """A function: the record of a launch that a reader fed which changes images so."""
-    described = adapter.load("reference")
-    own = tmp_path / "adapters" / "reference"
-    shutil.copytree(described.folder, own)
-    text = (own / "adapter.toml").read_text()
-    (own / "adapter.toml").write_text(f'readers = {{ raw = "rows" }}\n{text}')
-    monkeypatch.setenv("XFBENCH_ADAPTERS", str(own.parent))
+def launch_with_reader(tmp_path, monkeypatch, launch):
+    """A function that returns the record of a launch whose reader changes images this way."""
+    framework_adapter = adapter.load("reference")
+    adapter_folder = tmp_path / "adapters" / "reference"
+    shutil.copytree(framework_adapter.folder, adapter_folder)
+    text = (adapter_folder / "adapter.toml").read_text()
+    (adapter_folder / "adapter.toml").write_text(f'readers = {{ raw = "rows" }}\n{text}')
+    monkeypatch.setenv("XFBENCH_ADAPTERS", str(adapter_folder.parent))
 
-    def do(change, form="raw", decode="", count=40, **more):
+    def run(change, data_format="raw", decode="", count=40, **settings_changes):
         images = np.random.RandomState(0).randint(0, 256, (count, 1, 28, 28)).astype(np.uint8)
-        kept = sources._Arrays(images, np.arange(count) % 9)
-        source = sources.Source("noise", tuple("0123456789"), {"train": kept}, 1, "made")
+        samples = sources._Arrays(images, np.arange(count) % 9)
+        source = sources.Source("noise", tuple("0123456789"), {"train": samples}, 1, "made")
         text = READER.replace("CHANGE", change).replace("DECODE", decode)
-        (own / "reader.py").write_text(text)
-        folder = tmp_path / form
+        (adapter_folder / "reader.py").write_text(text)
+        folder = tmp_path / data_format
         if not folder.exists():
-            writing.make_data_set(source, folder, form, Preprocessing(channels=1))
+            writing.make_data_set(source, folder, data_format, Preprocessing(channels=1))
         settings = {"workload": ["lenet"], "batch_size": [8], "input": ["native"]}
-        return launch("reference", data=[str(folder)], **{"steps": 2, **settings, **more})
+        return launch(
+            "reference", data=[str(folder)], **{"steps": 2, **settings, **settings_changes}
+        )
 
-    return do
+    return run
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "told"),
+    ("change", "status", "words"),
     [
         ("pass", "ok", ""),
         ("label += 1", "invalid", "other labels than ours"),
@@ -79,32 +81,32 @@ def read(tmp_path, monkeypatch, launch):
         ("break", "invalid", "no image to compare"),
     ],
 )
-def test_wrong_images_or_labels_make_the_launch_invalid(read, change, status, told):
-    record = read(change)
+def test_wrong_images_or_labels_make_the_launch_invalid(launch_with_reader, change, status, words):
+    record = launch_with_reader(change)
     assert record.status == status, record.reason
-    assert told in (record.reason or "")
+    assert words in (record.reason or "")
     if change == "pass":
         check = record.storage.reader
         assert check.compared == 40 and check.differing == 0 and check.labels_equal
 
 
-def test_pixel_differences_of_a_decoder_are_shown_in_the_table(read):
-    record = read("image = image + np.uint8(3) * (image < 200)")
+def test_pixel_differences_of_a_decoder_are_shown_in_the_table(launch_with_reader):
+    record = launch_with_reader("image = image + np.uint8(3) * (image < 200)")
     assert record.status == "ok", record.reason
     check = record.storage.reader
     assert (check.compared, check.differing, check.largest_difference) == (40, 40, 3)
     assert 2 < check.mean_difference < 3
-    shown = tables.to_text(leaderboard.tables([record], {}), "throughput")
-    assert "native, ±3" in shown
+    table_text = tables.to_text(leaderboard.tables([record], {}), "throughput")
+    assert "native, ±3" in table_text
 
 
-def test_format_without_a_native_reader_is_unsupported(read):
-    record = read("pass", form="tfrecord")
+def test_format_without_a_native_reader_is_unsupported(launch_with_reader):
+    record = launch_with_reader("pass", form="tfrecord")
     assert record.status == "unsupported"
     assert "no reader of its own for tfrecord here: it has raw" in record.reason
 
 
-# Hashing lets go of the interpreter's lock.
+# Hashing releases the interpreter lock.
 BUSY = """
         def decode(data=bytes(10_000_000)):
             while not END.is_set():
@@ -114,13 +116,13 @@ BUSY = """
 
 
 @pytest.mark.skipif(machine.usable_cores() < 2, reason="two threads need two cores to be seen")
-def test_decoding_threads_are_not_counted_as_training_threads(read):
+def test_decoding_threads_are_not_counted_as_training_threads(launch_with_reader):
     for _ in range(5):
-        record = read("pass", decode=BUSY.strip(), count=900, steps=100, threads=[1])
+        record = launch_with_reader("pass", decode=BUSY.strip(), count=900, steps=100, threads=[1])
         assert record.status == "ok", record.reason
         assert record.observed.threads == 1
-        spent = record.measurement.phases
-        share = spent["input_cpu_seconds"] / spent["cpu_seconds"]
+        phases = record.measurement.phases
+        share = phases["input_cpu_seconds"] / phases["cpu_seconds"]
         assert 0.2 < share < 1
         [table] = leaderboard.tables([record], {})
         assert f"{share:.1%}" in tables.to_text([table], "storage")
@@ -128,8 +130,8 @@ def test_decoding_threads_are_not_counted_as_training_threads(read):
             break
     else:
         pytest.skip("other work left both threads one core")
-    alone = record.request.model_copy(update={"input_threads": 0})
-    seen = record.measurement, record.observed, record.canary.loss
+    request_without_threads = record.request.model_copy(update={"input_threads": 0})
+    observation = record.measurement, record.observed, record.canary.loss
     assert "kept busy" in validity.measurement_defect(
-        alone, *seen, expected=None, share_of_peak=None
+        request_without_threads, *observation, expected=None, share_of_peak=None
     )

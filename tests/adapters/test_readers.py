@@ -1,4 +1,4 @@
-"""Every framework's own reader gives the training images: each once, cropped, mirrored, scaled."""
+"""Tests of frameworks' own readers: each image once per epoch, cropped, mirrored and scaled."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ PLACES, NOISE = (
     ]
     for content in ("places", "noise")
 )
-# Caffe's Data layer has no order but the database's.
+# Caffe's Data layer always has the order of the database.
 IN_ANY_ORDER = [case for case in PLACES if case.framework != "caffe"]
 BATCH, SIDE = CROPPED.batch_size, CROPPED.network.input_shape[1]
 BATCHES = COUNT // BATCH
@@ -32,20 +32,20 @@ BATCHES = COUNT // BATCH
 @parametrize(PLACES, "framework", "data")
 def test_images_are_cropped_anywhere_and_mirrored_half_the_time(case, answers):
     answer = answers(case)
-    originals, found = data_sets.places(), answer.arrays
-    batches, labels = found["images"], found["labels"].astype(int)
+    originals, arrays = data_sets.crop_marked_images(), answer.arrays
+    batches, labels = arrays["images"], arrays["labels"].astype(int)
     assert batches.shape == (EPOCHS * BATCHES, BATCH, 3, SIDE, SIDE)
     assert batches.dtype == np.float32
     corners, mirrored = set(), 0
     for image, label in zip(batches.reshape(-1, 3, SIDE, SIDE), labels.reshape(-1), strict=True):
         plain = image / 0.5 + np.reshape(CROPPED.pixels.mean, (3, 1, 1))
-        red_first = plain[::-1]
-        is_mirrored = red_first[1, 0, 0] > red_first[1, 0, -1]
+        rgb_image = plain[::-1]
+        is_mirrored = rgb_image[1, 0, 0] > rgb_image[1, 0, -1]
         mirrored += is_mirrored
-        red_first = red_first[..., ::-1] if is_mirrored else red_first
-        row, column = (int(red_first[channel, 0, 0]) // 8 for channel in (0, 1))
+        rgb_image = rgb_image[..., ::-1] if is_mirrored else rgb_image
+        row, column = (int(rgb_image[channel, 0, 0]) // 8 for channel in (0, 1))
         window = originals[label, :, row : row + SIDE, column : column + SIDE]
-        np.testing.assert_allclose(red_first, window, atol=1e-4)
+        np.testing.assert_allclose(rgb_image, window, atol=1e-4)
         corners.add((row, column))
     for epoch in labels.reshape(EPOCHS, -1):
         assert len(set(epoch)) == BATCHES * BATCH
@@ -55,7 +55,7 @@ def test_images_are_cropped_anywhere_and_mirrored_half_the_time(case, answers):
 
 
 @parametrize(NOISE, "framework", "data")
-def test_middles_of_images_are_ours_to_the_last_bit(case, answers):
+def test_center_crops_are_bit_identical_to_ours(case, answers):
     facts = answers(case).facts
     assert facts["compared"] == {
         "compared": COUNT,
@@ -87,7 +87,7 @@ def test_launch_records_what_the_framework_read(framework, shared_launch):
     [pytest.param(name, marks=() if name == "torch" else pytest.mark.long) for name in READERS],
 )
 def test_launch_fed_crops_in_color_reads_images_equal_to_ours(framework, launch, scratch):
-    images = str(data_sets.write(f"{READERS[framework][0]} large", scratch / "sets"))
+    images = str(data_sets.write_data_set(f"{READERS[framework][0]} large", scratch / "sets"))
     settings = {"workload": ["convnet"], "batch_size": [16], "threads": [1], "steps": 4}
     record = launch(framework, data=[images], input=["native"], **settings)
     assert record.status == "ok", record.reason
@@ -98,10 +98,14 @@ def test_launch_fed_crops_in_color_reads_images_equal_to_ours(framework, launch,
 
 @pytest.mark.parametrize("framework", READERS)
 def test_format_without_a_reader_is_refused(framework, scratch):
-    form = next(one for one in ("raw", "tfrecord", "lmdb") if one not in READERS[framework])
-    digits = str(data_sets.write(f"{form} digits", scratch / "sets"))
+    data_format = next(
+        candidate
+        for candidate in ("raw", "tfrecord", "lmdb")
+        if candidate not in READERS[framework]
+    )
+    digits = str(data_sets.write_data_set(f"{data_format} digits", scratch / "sets"))
     settings = {"framework": [framework], "workload": ["lenet"], "data": [digits]}
     [request] = launch_order(
         experiment.cells([experiment.matrix(**settings, input=["native"], launches=1)])
     )
-    assert f"no reader of its own for {form}" in capabilities.refusal_reason(request)
+    assert f"no reader of its own for {data_format}" in capabilities.refusal_reason(request)

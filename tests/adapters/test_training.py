@@ -1,4 +1,4 @@
-"""Real training, in every framework, through the whole way from request to record."""
+"""Tests of real training in every framework, from request to record."""
 
 from math import prod
 
@@ -12,7 +12,7 @@ EXPORTED = [Case("count_exported", "caffe", workload) for workload in sorted(wor
 
 
 def assert_learned(record):
-    """Assert that eight epochs of LeNet were trained and evaluated, and that the loss fell."""
+    """Assert that LeNet was trained and evaluated for eight epochs, and that the loss fell."""
     assert record.status == "ok", record.reason
     assert len(record.learning) == 8
     assert record.learning[-1].train_loss < record.learning[0].train_loss / 5
@@ -30,7 +30,7 @@ def test_lenet_learns_the_digits(shared_launch, framework):
 @pytest.mark.long
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_lenet_reaches_97_percent_test_accuracy_over_3_seeds(launch, framework):
-    """At least 97 % of the test set, in the mean of three seeds, well within twenty epochs."""
+    """The mean accuracy of three seeds is at least 97 % after eight epochs."""
     records = [launch(framework, workload=["lenet"], epochs=8, seed=seed) for seed in (0, 1, 2)]
     for record in records:
         assert_learned(record)
@@ -42,6 +42,6 @@ def test_lenet_reaches_97_percent_test_accuracy_over_3_seeds(launch, framework):
 def test_exported_prototxt_trains_in_caffe_on_its_own(case, answers):
     parameters = workloads()[case.workload].network.parameters.values()
     averages = [parameter for parameter in parameters if not parameter.learned]
-    # Caffe's batch norm has one divisor beside each mean and variance.
+    # Caffe's batch norm has one divisor for each pair of mean and variance.
     expected = sum(prod(parameter.shape) for parameter in parameters) + len(averages) // 2
     assert answers(case).facts["count"] == expected

@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--results", type=Path, default=None, help="a folder to keep them in")
     arguments = parser.parse_args()
-    refusal = slurm.missing() or namespaces.refusal()
+    refusal = slurm.missing_reason() or namespaces.unavailable_reason()
     if refusal:
         sys.exit(f"no cluster: {refusal}")
     with tempfile.TemporaryDirectory() as scratch:
@@ -83,7 +83,7 @@ def write_adapter(folder: Path, cases=CASES) -> None:
 
 def measure_link(cluster, megabits, folder, arguments):
     """Error and "was it within" of each held-out case on links of so many Mbit/s."""
-    shaping.shape(cluster, megabits)
+    shaping.limit_links(cluster, megabits)
     results = folder / f"{megabits}"
     for workload, law, images, strategy in CASES:
         if strategy not in arguments.strategies.split(","):

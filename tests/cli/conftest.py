@@ -1,4 +1,4 @@
-"""The `xfbench` command in an empty folder: as a process, and within the test's process."""
+"""Fixtures that run the `xfbench` command in an empty folder, as a process or in this one."""
 
 import os
 import subprocess
@@ -29,8 +29,8 @@ def xfbench(tmp_path):
 
 @pytest.fixture
 def run_inline(tmp_path, monkeypatch, capsys):
-    """A function that runs the command in the same folder without a process of its own.
+    """A function that runs the command in the same folder, within this process.
 
-    For commands that start no launch: a process takes most of their time.
+    It is for commands that start no launch, where a process would take most of the time.
     """
     return command_runner.make_runner(monkeypatch, capsys, tmp_path)

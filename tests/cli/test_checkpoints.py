@@ -1,4 +1,4 @@
-"""Checkpoints from the command line: a run, its record, its table, and nothing left behind."""
+"""Tests of checkpoints on the command line: the record, the table and the cleanup."""
 
 import json
 
@@ -11,9 +11,9 @@ def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, run_inline, tmp_
     checkpoint_folder = tmp_path / "below"
     checkpoint_folder.mkdir()
     options = ["--checkpoints", "2", "--checkpoint-dir", "below", "--no-verify"]
-    shown = xfbench(*RUN, *options, "--json")
-    assert shown.returncode == 0, shown.stderr
-    [record] = json.loads(shown.stdout)["records"]
+    outcome = xfbench(*RUN, *options, "--json")
+    assert outcome.returncode == 0, outcome.stderr
+    [record] = json.loads(outcome.stdout)["records"]
     checkpoints = record["checkpoints"]
     assert checkpoints["equal"] and len(checkpoints["save_seconds"]) == 2
     assert checkpoints["bytes"] > 8 * 431_080
@@ -33,8 +33,8 @@ def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, run_inline, tmp_
         ("--checkpoints 2 --checkpoint-dir nowhere", "there is no such folder"),
     ],
 )
-def test_an_impossible_checkpoint_is_one_line(run_inline, arguments, words):
-    shown = run_inline(*RUN, *arguments.split())
-    assert shown.returncode == 2
-    assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
-    assert words in shown.stderr
+def test_invalid_checkpoint_options_give_one_line(run_inline, arguments, words):
+    outcome = run_inline(*RUN, *arguments.split())
+    assert outcome.returncode == 2
+    assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+    assert words in outcome.stderr

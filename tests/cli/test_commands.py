@@ -1,4 +1,4 @@
-"""The command line as a person uses it: exit statuses, one-line errors, runs and their tables."""
+"""Tests of the command line: exit statuses, one-line errors, runs and their tables."""
 
 import json
 import os
@@ -37,8 +37,8 @@ def results(measured_run, tmp_path):
 
 
 def test_help_names_every_command(run_inline):
-    shown = run_inline("--help")
-    assert shown.returncode == 0
+    outcome = run_inline("--help")
+    assert outcome.returncode == 0
     for command in (
         "run",
         "leaderboard",
@@ -50,7 +50,7 @@ def test_help_names_every_command(run_inline):
         "env",
         "doctor",
     ):
-        assert f"\n  {command} " in shown.stdout
+        assert f"\n  {command} " in outcome.stdout
 
 
 def test_version_is_printed_by_a_process(xfbench):
@@ -90,32 +90,32 @@ def test_command_help_has_an_example(run_inline, command):
     ],
 )
 def test_invalid_arguments_give_one_line_and_exit_2(run_inline, arguments, words):
-    shown = run_inline(*arguments.split())
-    assert shown.returncode == 2
-    assert shown.stdout == ""
-    assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
-    assert words in shown.stderr
+    outcome = run_inline(*arguments.split())
+    assert outcome.returncode == 2
+    assert outcome.stdout == ""
+    assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+    assert words in outcome.stderr
 
 
 def test_a_process_exits_with_2_for_a_wrong_command(xfbench):
-    shown = xfbench("rnu")
-    assert (shown.returncode, shown.stdout) == (2, "")
-    [line] = shown.stderr.splitlines()
+    outcome = xfbench("rnu")
+    assert (outcome.returncode, outcome.stdout) == (2, "")
+    [line] = outcome.stderr.splitlines()
     assert "rnu" in line
 
 
 def test_a_dry_run_prints_launches_and_writes_nothing(run_inline, tmp_path):
-    shown = run_inline("run", "--dry-run")
-    launches, *commands = shown.stdout.split("\n\n")
+    outcome = run_inline("run", "--dry-run")
+    launches, *commands = outcome.stdout.split("\n\n")
     assert len(launches.splitlines()) == 24
     assert len(commands) == 8 and all(command.startswith("# ") for command in commands)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_dry_run_of_a_bundle_writes_nothing(run_inline, tmp_path):
-    shown = run_inline(*"run --workload lenet --launches 2 --carry away --dry-run".split())
-    assert shown.returncode == 0, shown.stderr
-    assert len(shown.stdout.splitlines()) == 8
+    outcome = run_inline(*"run --workload lenet --launches 2 --carry away --dry-run".split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert len(outcome.stdout.splitlines()) == 8
     assert not list(tmp_path.iterdir())
 
 
@@ -133,22 +133,22 @@ def test_the_leaderboard_ranks_a_verified_run(run_inline, results):
 
 
 def test_the_leaderboard_groups_rows_by_fields(run_inline, results):
-    grouped = json.loads(run_inline(*"leaderboard --by machine,framework --json".split()).stdout)
-    [row] = grouped["tables"][0]["rows"]
+    document = json.loads(run_inline(*"leaderboard --by machine,framework --json".split()).stdout)
+    [row] = document["tables"][0]["rows"]
     assert row["configurations"] == 1 and row["group"]["framework"] == "reference"
 
 
 def test_the_leaderboard_has_slowdowns_and_latex(run_inline, results):
-    slowdowns = json.loads(run_inline(*"leaderboard --columns slowdown --json".split()).stdout)
-    [row] = slowdowns["slowdowns"][0]["rows"]
+    document = json.loads(run_inline(*"leaderboard --columns slowdown --json".split()).stdout)
+    [row] = document["slowdowns"][0]["rows"]
     assert row["networks"][0]["slowdown"]["value"] == 1
-    shown = run_inline(*"leaderboard --columns slowdown --by threads --format latex".split())
-    assert "\\toprule" in shown.stdout
+    outcome = run_inline(*"leaderboard --columns slowdown --by threads --format latex".split())
+    assert "\\toprule" in outcome.stdout
 
 
 def test_json_output_is_one_document_of_the_new_launches(xfbench, results):
-    shown = xfbench("run", *SMALL, *"--launches 3 --resume --json".split())
-    document = json.loads(shown.stdout)
+    outcome = xfbench("run", *SMALL, *"--launches 3 --resume --json".split())
+    document = json.loads(outcome.stdout)
     assert document["summary"] == {"ok": 1}
     [record] = document["records"]
     assert record["schema"] == "xfbench.record/1" and record["request"]["launch"] == 3
@@ -156,13 +156,13 @@ def test_json_output_is_one_document_of_the_new_launches(xfbench, results):
 
 
 def test_an_unverified_run_is_not_ranked(xfbench, measured_run, tmp_path):
-    home = tmp_path / "home"  # a cache whose certificates do not cover the run
+    home = tmp_path / "home"  # a cache without certificates
     home.mkdir()
     for name in ("canary", "peaks"):
         (home / name).symlink_to(paths.cache() / name)
-    shown = xfbench("run", *SMALL, "--launches", "1", "--no-verify", XFBENCH_HOME=str(home))
-    assert shown.returncode == 0, shown.stderr
-    assert "not ranked" in shown.stdout and "no equality certificate" in shown.stdout
+    outcome = xfbench("run", *SMALL, "--launches", "1", "--no-verify", XFBENCH_HOME=str(home))
+    assert outcome.returncode == 0, outcome.stderr
+    assert "not ranked" in outcome.stdout and "no equality certificate" in outcome.stdout
     assert not (tmp_path / "results" / "certificates").exists()
 
 
@@ -170,25 +170,25 @@ def test_a_broken_framework_is_unavailable_and_others_run(xfbench, tmp_path):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such library >&2\nexit 1\n")
     broken.chmod(0o755)
-    shown = xfbench(
+    outcome = xfbench(
         *"run --framework torch,reference --workload lenet --batch-size 2 --steps 2".split(),
         *("--warmup", "0", "--launches", "1", "--no-verify", "--json"),
         *("--python", f"torch={broken}"),
     )
-    document = json.loads(shown.stdout)
-    assert shown.returncode == 1
+    document = json.loads(outcome.stdout)
+    assert outcome.returncode == 1
     assert document["summary"] == {"ok": 1, "unavailable": 1}
     [reason] = [r["reason"] for r in document["records"] if r["status"] == "unavailable"]
     assert "no such library" in reason
 
 
-def test_an_impossible_cell_is_unsupported_and_no_failure(run_inline):
-    shown = run_inline(
+def test_impossible_cell_is_unsupported_and_exits_with_0(run_inline):
+    outcome = run_inline(
         *"run --framework reference --workload alexnet --data digits --launches 2".split(),
         *"--no-verify --json".split(),
     )
-    document = json.loads(shown.stdout)
-    assert shown.returncode == 0, shown.stderr
+    document = json.loads(outcome.stdout)
+    assert outcome.returncode == 0, outcome.stderr
     assert document["summary"] == {"unsupported": 1}
     assert "one-channel" in document["records"][0]["reason"]
 
@@ -203,7 +203,7 @@ def test_interrupt_keeps_records_and_exits_with_130(tmp_path):
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # A session that runs in the background ignores interrupts, and so would this child.
+        # Background sessions ignore interrupts, and their children inherit this.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     for line in process.stderr:
@@ -225,17 +225,17 @@ def test_machine_and_doctor_print_json(run_inline):
 
 
 def test_workload_show_has_every_layer(run_inline):
-    shown = json.loads(run_inline("workload", "show", "alexnet", "--json").stdout)
-    assert shown["parameters"] == 60_965_224
-    assert {"name", "digest", "input_shape", "classes", "solver", "layers"} <= set(shown)
-    [fc6] = [layer for layer in shown["layers"] if layer["name"] == "fc6"]
+    description = json.loads(run_inline("workload", "show", "alexnet", "--json").stdout)
+    assert description["parameters"] == 60_965_224
+    assert {"name", "digest", "input_shape", "classes", "solver", "layers"} <= set(description)
+    [fc6] = [layer for layer in description["layers"] if layer["name"] == "fc6"]
     assert fc6["parameters"] == {"weight": [4096, 9216], "bias": [4096]}
 
 
 def test_framework_list_has_the_state_of_each(xfbench, tmp_path):
-    shown = xfbench("framework", "list", "--json", XFBENCH_HOME=str(tmp_path / "empty"))
+    outcome = xfbench("framework", "list", "--json", XFBENCH_HOME=str(tmp_path / "empty"))
     frameworks = {
-        framework["name"]: framework for framework in json.loads(shown.stdout)["frameworks"]
+        framework["name"]: framework for framework in json.loads(outcome.stdout)["frameworks"]
     }
     assert frameworks.pop("reference")["state"] == "installed"
     assert all(

@@ -1,4 +1,4 @@
-"""`xfbench data` end to end, and training on what it prepares."""
+"""Tests of `xfbench data` from end to end, and of training on prepared data sets."""
 
 import json
 import os
@@ -15,13 +15,13 @@ from tests import command_runner, temporary_mounts
 from xfbench.datasets.encoding import encode_png
 
 XFBENCH = (sys.executable, "-m", "xfbench")
-# Of a set that is large beside what a process reads of libraries meanwhile.
+# Large compared with what a process reads of libraries meanwhile.
 COUNT, SIDE = 150, 300
 
 
 @pytest.fixture
 def tmpfs(tmp_path):
-    """A folder in memory."""
+    """A folder on a file system in memory."""
     temporary_mounts.require_mounting()
     with temporary_mounts.mount(
         tmp_path / "memory", "-t", "tmpfs", "-o", "size=20m", "tmpfs"
@@ -31,14 +31,14 @@ def tmpfs(tmp_path):
 
 @pytest.fixture
 def run_inline(monkeypatch, capsys, tmp_path):
-    """A function: the command, in this process, with a data folder of the test's own."""
+    """A function that runs the command in this process, with the test's own data folder."""
     monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
     return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture(scope="session")
 def prepare_digits(tmp_path_factory):
-    """`data prepare digits`, once, in a process of its own: the process and the set's folder."""
+    """The process of `data prepare digits`, run once, and the folder of the data set."""
     root = tmp_path_factory.mktemp("digits")
     process = subprocess.run(
         [*XFBENCH, "data", "prepare", "digits", "--json"],
@@ -59,7 +59,7 @@ def digits(prepare_digits, tmp_path):
 
 @pytest.fixture
 def mnist(run_inline, tmp_path):
-    """A function: prepare the set "mnist-raw", of noise, in the test's own data folder."""
+    """A function that prepares the set "mnist-raw" of noise in the test's own data folder."""
 
     def prepare(count, *options):
         source = tmp_path / "mnist"
@@ -84,7 +84,7 @@ def small_set(mnist):
 
 @pytest.fixture
 def large_set(mnist):
-    """The set "mnist-raw" of few large images: 13 MB."""
+    """The set "mnist-raw" of a few large images, 13 MB in total."""
     return mnist(COUNT, "--size", SIDE)
 
 
@@ -144,7 +144,7 @@ def test_check_ends_with_status_1_for_another_order(run_inline, small_set):
         ("check nowhere", "manifest.json is missing"),
     ],
 )
-def test_a_wrong_line_costs_one_line_of_words(run_inline, line, words):
+def test_invalid_arguments_give_a_one_line_error(run_inline, line, words):
     outcome = run_inline("data", *line.split())
     assert outcome.returncode == 2, outcome.stdout
     assert words in outcome.stderr and len(outcome.stderr.splitlines()) <= 2
@@ -191,7 +191,7 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported(run_inline, small_se
         ("--page-cache cold --steps 2", "prepared data set"),
     ],
 )
-def test_input_that_cannot_be_costs_one_line(run_inline, small_set, options, words):
+def test_invalid_input_options_give_a_one_line_error(run_inline, small_set, options, words):
     outcome = run_inline(*build_arguments(*options.split()))
     assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
     assert len(outcome.stderr.splitlines()) <= 2
@@ -271,7 +271,7 @@ def test_an_interrupt_keeps_the_final_name_free(tmp_path):
     (tmp_path / "pictures" / "a").mkdir(parents=True)
     picture = tmp_path / "picture.png"
     picture.write_bytes(encode_png(np.zeros((1, 8, 8), np.uint8)))
-    for number in range(10_000):  # for seconds, of which the first is enough
+    for number in range(10_000):  # enough for several seconds of work
         (tmp_path / "pictures" / "a" / f"{number}.png").hardlink_to(picture)
     line = ["data", "prepare", "folder", "--from", "pictures", "--to", "set", "--format", "folder"]
     # Children of a background process ignore interrupts by default.

@@ -1,4 +1,4 @@
-"""`xfbench predict` on the command line: one series, or which there are."""
+"""Tests of `xfbench predict` on the command line."""
 
 import json
 
@@ -9,7 +9,7 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def small_runs(record, tmp_path):
-    """Launches of one rank: two frameworks under weak scaling."""
+    """Launches of two frameworks on one rank, with weak scaling."""
     store = Store(tmp_path / "results")
     for framework in ("torch", "mxnet"):
         for launch in (1, 2, 3):
@@ -25,11 +25,11 @@ def test_one_of_several_series_must_be_chosen(run_inline, small_runs):
     assert outcome.returncode == 2
     assert "--where" in outcome.stderr
     assert "torch" in outcome.stderr and "mxnet" in outcome.stderr
-    chosen = run_inline(
+    prediction = run_inline(
         "predict", *LINK, "--where", "framework=torch", "--to-ranks", "4,16", "--json"
     )
-    assert chosen.returncode == 0, chosen.stderr
-    document = json.loads(chosen.stdout)
+    assert prediction.returncode == 0, prediction.stderr
+    document = json.loads(prediction.stdout)
     assert [point["ranks"] for point in document["points"]] == [1, 4, 16]
     assert [point["beyond_data"] for point in document["points"]] == [1.0, 4.0, 16.0]
     assert set(document["points"][1]["images_per_second"]) == {"value", "low", "high"}
@@ -47,14 +47,14 @@ def test_one_of_several_series_must_be_chosen(run_inline, small_runs):
         (["--from", "nowhere"], "holds no results"),
     ],
 )
-def test_a_refused_prediction_says_what_to_do(run_inline, small_runs, words, message):
+def test_prediction_error_says_what_to_do(run_inline, small_runs, words, message):
     outcome = run_inline("predict", *words)
     assert outcome.returncode == 2
     assert message in outcome.stderr
 
 
 def test_the_table_says_how_far_it_extrapolates(run_inline, small_runs):
-    shown = run_inline("predict", "--where", "framework=torch", *LINK)
-    assert shown.returncode == 0, shown.stderr
-    assert "16 times" in shown.stdout
-    assert "described link of 10 Gbit/s and 10 µs" in shown.stdout
+    outcome = run_inline("predict", "--where", "framework=torch", *LINK)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "16 times" in outcome.stdout
+    assert "described link of 10 Gbit/s and 10 µs" in outcome.stdout

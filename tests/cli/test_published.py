@@ -1,4 +1,4 @@
-"""What others published, as a person asks for it."""
+"""Tests of published figures on the command line."""
 
 import json
 
@@ -12,7 +12,7 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def results(tmp_path, record):
-    """A results folder in the command's own: launches of two networks, a figure from elsewhere."""
+    """A results folder with launches of two networks and an imported figure."""
     store = Store(tmp_path / "results")
     store.prepare()
     for workload in ("lenet", "convnet"):
@@ -20,20 +20,24 @@ def results(tmp_path, record):
     figure = Figure(
         quantity="throughput", unit="images/s", value=12.5, about=About(workload="lenet")
     )
-    cited = Citation(key="other tool", title="its file", where="line 3")
+    citation = Citation(key="other tool", title="its file", where="line 3")
     fields = {"source": "imported", "status": "ok", "request": None, "workload": None}
-    store.add(Record.make(citation=cited, figure=figure, **fields))
+    store.add(Record.make(citation=citation, figure=figure, **fields))
     return store
 
 
 def test_the_leaderboard_shows_published_figures_on_request(run_inline, results):
-    plain = run_inline("leaderboard")
-    assert plain.returncode == 0 and "H19" not in plain.stdout and "12.5" not in plain.stdout
-    shown = run_inline("leaderboard", "--published")
-    assert shown.returncode == 0, shown.stderr
-    assert "lenet elsewhere: not measured here, not ranked" in shown.stdout
+    without_published = run_inline("leaderboard")
+    assert (
+        without_published.returncode == 0
+        and "H19" not in without_published.stdout
+        and "12.5" not in without_published.stdout
+    )
+    with_published = run_inline("leaderboard", "--published")
+    assert with_published.returncode == 0, with_published.stderr
+    assert "lenet elsewhere: not measured here, not ranked" in with_published.stdout
     for word in ("1 211 %", "Jingoo Han", "12.5 images/s", "other tool (imported)", "line 3"):
-        assert word in shown.stdout
+        assert word in with_published.stdout
     document = json.loads(run_inline("leaderboard", "--published", "--json").stdout)
     assert {figure["workload"] for figure in document["elsewhere"]} == {"lenet"}
     assert len(document["tables"]) == 2
@@ -42,11 +46,11 @@ def test_the_leaderboard_shows_published_figures_on_request(run_inline, results)
 
 
 def test_published_figures_need_no_results_folder(run_inline):
-    shown = run_inline("results", "list", "--published")
-    assert shown.returncode == 0, shown.stderr
+    outcome = run_inline("results", "list", "--published")
+    assert outcome.returncode == 0, outcome.stderr
     for record in published.records():
-        assert record.id[7:19] in shown.stdout
-    assert "Niall Gaffney" in shown.stdout
+        assert record.id[7:19] in outcome.stdout
+    assert "Niall Gaffney" in outcome.stdout
     arguments = [
         "results",
         "list",
@@ -55,7 +59,8 @@ def test_published_figures_need_no_results_folder(run_inline):
         "figure.about.study=storage",
         "--json",
     ]
-    listed = json.loads(run_inline(*arguments).stdout)["records"]
+    records = json.loads(run_inline(*arguments).stdout)["records"]
     assert (
-        listed == [record.document() for record in published.figures_of_study("storage")] and listed
+        records == [record.document() for record in published.figures_of_study("storage")]
+        and records
     )

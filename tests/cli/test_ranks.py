@@ -1,4 +1,4 @@
-"""`run --ranks` on a real framework: from the command line to a ranked table of efficiencies."""
+"""Test of `run --ranks` with a real framework, up to a ranked table with efficiencies."""
 
 import json
 import subprocess
@@ -24,14 +24,14 @@ def test_two_ranks_are_certified_and_have_an_efficiency(tmp_path):
     assert two_rank_record["request"]["batch_size_per_rank"] == 32
     assert len(two_rank_record["observed"]["ranks"]) == 2
     assert {record["measurement"]["images"] for record in records} == {8 * 64}
-    shown = subprocess.run(
+    leaderboard = subprocess.run(
         [*xfbench, "leaderboard", "--json", *results],
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
-    [table] = json.loads(shown.stdout)["tables"]
+    [table] = json.loads(leaderboard.stdout)["tables"]
     assert table["scaling"] == "strong"
     rows = {row["ranks"]: row for row in table["rows"]}
     assert rows[1]["efficiency"]["value"] == 1

@@ -1,4 +1,4 @@
-"""`xfbench results` and what reads a results folder, as a person uses them."""
+"""Tests of `xfbench results` and of commands that read a results folder."""
 
 import csv
 import io
@@ -15,13 +15,13 @@ HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 
 @pytest.fixture
 def xfbench(tmp_path, monkeypatch, capsys):
-    """A function that runs the command in an empty folder, within this process: many are run."""
+    """A function that runs the command in an empty folder, within this process."""
     return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture
 def results(tmp_path, record):
-    """A function that makes a results folder of eight launches in the command's own folder."""
+    """A function that makes a results folder of eight launches in the folder of the command."""
 
     def make(name="results"):
         store = Store(tmp_path / name)
@@ -37,19 +37,19 @@ def results(tmp_path, record):
 
 def test_list_shows_newest_records_first_and_filters(xfbench, results):
     newest = [record.id for record in results().records()][::-1]
-    shown = json.loads(xfbench("results", "list", "--json").stdout)["records"]
-    assert [record["id"] for record in shown] == newest
-    shown = xfbench("results", "list", "--where", "threads>=2", "--limit", "3").stdout
-    assert len([line for line in shown.splitlines() if "reference" in line]) == 3
-    assert "3 of 4 records" in shown
+    listed = json.loads(xfbench("results", "list", "--json").stdout)["records"]
+    assert [record["id"] for record in listed] == newest
+    listed = xfbench("results", "list", "--where", "threads>=2", "--limit", "3").stdout
+    assert len([line for line in listed.splitlines() if "reference" in line]) == 3
+    assert "3 of 4 records" in listed
     mistyped = xfbench("results", "list", "--where", "thread=2")
     assert mistyped.returncode == 2 and "mean threads?" in mistyped.stderr
 
 
 def test_show_accepts_the_start_of_an_id(xfbench, results):
     record = next(results().records())
-    shown = json.loads(xfbench("results", "show", record.id[:19], "--json").stdout)
-    assert shown == record.document()
+    document = json.loads(xfbench("results", "show", record.id[:19], "--json").stdout)
+    assert document == record.document()
     text = xfbench("results", "show", record.id[7:19]).stdout
     assert record.id in text and "request.framework  reference" in text and "kept in" in text
     unknown = xfbench("results", "show", "zz")
@@ -79,9 +79,9 @@ def test_merge_validate_export_and_import_work_together(xfbench, results, tmp_pa
     results("b")
     assert xfbench("results", "merge", "a", "b").stdout.startswith("16 records merged")
     assert xfbench("results", "merge", "a", "b").stdout.startswith("0 records merged")
-    checked = xfbench("results", "validate", "results", "--json")
-    report = json.loads(checked.stdout)
-    assert checked.returncode == 1 and report["checked"] == 16
+    validation = xfbench("results", "validate", "results", "--json")
+    report = json.loads(validation.stdout)
+    assert validation.returncode == 1 and report["checked"] == 16
     assert {defect["defect"] for defect in report["defects"]} == {"duplicate"}
     assert set(report["defects"][0]) == {"file", "defect", "detail"}
     assert xfbench("results", "validate", "a").returncode == 0
@@ -136,8 +136,8 @@ def test_hostile_text_is_escaped_in_list_show_and_export(xfbench, results, recor
     store.add(hostile_record)
     store.pack()
     for command in ("list", f"show {hostile_record.id}", "validate results"):
-        shown = xfbench("results", *command.split()).stdout
-        assert shown and not {"\x1b", "\u202e", "\x00"} & set(shown)
+        output = xfbench("results", *command.split()).stdout
+        assert output and not {"\x1b", "\u202e", "\x00"} & set(output)
     xfbench("results", "export", "all.csv")
     [row] = [
         row

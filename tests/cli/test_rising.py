@@ -1,4 +1,4 @@
-"""Batches up to the end of memory, as a person uses it: found, foreseen, gone on with, reported."""
+"""Tests of a study that raises the batch size until a launch is out of memory."""
 
 import json
 
@@ -42,7 +42,7 @@ name = "memory_per_image"
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    """A study whose batches rise, by its name."""
+    """The name of a study that raises the batch size."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own/end.toml").write_text(STUDY)
     monkeypatch.setenv("XFBENCH_STUDIES", str(tmp_path / "own"))
@@ -50,7 +50,7 @@ def study(tmp_path, monkeypatch):
 
 
 def count_launches(folder):
-    """Of each batch, how many launches were ok and how many were out of memory."""
+    """Return the numbers of ok and out-of-memory launches by batch size."""
     counts = {}
     for file in folder.glob("records/*/*.json"):
         record = json.loads(file.read_text())
@@ -64,7 +64,7 @@ def count_launches(folder):
 
 
 @pytest.mark.deep
-def test_the_end_of_memory_is_found_once(xfbench, run_inline, study, tmp_path):
+def test_the_largest_batch_is_found_and_not_searched_again(xfbench, run_inline, study, tmp_path):
     run = xfbench(*f"study run {study} --no-verify --json".split())
     assert run.returncode == 0, run.stderr
     counts = count_launches(tmp_path / "results")
@@ -73,7 +73,7 @@ def test_the_end_of_memory_is_found_once(xfbench, run_inline, study, tmp_path):
         size for size, (_, out_of_memory_count) in counts.items() if out_of_memory_count
     )
     assert largest < smallest_failing and smallest_failing - largest <= 0.25 * largest
-    # Batches that double get the launches of the study, the others one.
+    # Doubled batch sizes get all launches of the study, the others one.
     doubled_sizes = [128 * 2**n for n in range(8)]
     assert all(
         ok_count == (2 if size in doubled_sizes else 1)
@@ -98,19 +98,19 @@ def test_the_end_of_memory_is_found_once(xfbench, run_inline, study, tmp_path):
     assert f"{largest} images run, {smallest_failing} do not" in text
 
 
-def test_a_dry_run_leaves_the_batches_open(run_inline, study):
-    shown = run_inline(*f"study run {study} --dry-run".split())
-    assert shown.returncode == 0, shown.stderr
-    assert "are not known in advance" in shown.stdout
-    assert "batch 128 and on, doubled until a launch is out of memory" in shown.stdout
-    assert "memory 200 MB a rank · at most 17 launches" in shown.stdout
+def test_dry_run_describes_the_batch_search(run_inline, study):
+    outcome = run_inline(*f"study run {study} --dry-run".split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert "are not known in advance" in outcome.stdout
+    assert "batch 128 and on, doubled until a launch is out of memory" in outcome.stdout
+    assert "memory 200 MB a rank · at most 17 launches" in outcome.stdout
     plan = json.loads(run_inline(*f"study run {study} --dry-run --json".split()).stdout)
     [search] = plan["found_out"]
     assert search["launches_at_most"] == 17 and search["batch_size"]["from"] == 128
     assert "batch_size from 128 until out of memory" in run_inline("study", "show", study).stdout
 
 
-def test_the_memory_limit_is_an_option_or_what_is_available(run_inline, study, tmp_path):
+def test_memory_limit_is_the_option_or_the_available_memory(run_inline, study, tmp_path):
     line = f"study run {study} --dry-run --json".split()
     [search] = json.loads(run_inline(*line, "--memory-limit", "3GB").stdout)["found_out"]
     assert search["cell"]["memory_limit"] == 3 * 10**9
@@ -123,8 +123,8 @@ def test_the_memory_limit_is_an_option_or_what_is_available(run_inline, study, t
 def test_a_run_is_held_to_its_memory_limit(xfbench, run_inline):
     line = "run --framework reference --workload lenet --batch-size 64 --steps 1 --warmup 0"
     line += " --launches 1 --threads 1 --no-verify --memory-limit 100MB --json"
-    shown = xfbench(*line.split())
-    assert shown.returncode == 1
-    assert '"out of memory: ' in shown.stdout
-    outcome = run_inline("run", "--memory-limit", "much")
-    assert outcome.returncode == 2 and "--memory-limit much" in outcome.stderr
+    limited_run = xfbench(*line.split())
+    assert limited_run.returncode == 1
+    assert '"out of memory: ' in limited_run.stdout
+    refused = run_inline("run", "--memory-limit", "much")
+    assert refused.returncode == 2 and "--memory-limit much" in refused.stderr

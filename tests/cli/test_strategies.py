@@ -1,4 +1,4 @@
-"""Strategies in which no rank waits for another, on real frameworks, and options that arrive."""
+"""Tests of asynchronous strategies on real frameworks, and of strategy options."""
 
 import json
 
@@ -12,7 +12,7 @@ SMALL = "--workload lenet --ranks 2 --scaling weak --batch-size 16 --threads 1 -
 
 @pytest.fixture
 def measure(xfbench, tmp_path):
-    """A function that runs one launch: its record, the messages, and the folder of the run."""
+    """A function that runs one launch and returns its record, the messages and its run folder."""
 
     def run(options):
         outcome = xfbench("run", *SMALL.split(), *options.split(), "--launches", "1", "--json")
@@ -52,7 +52,7 @@ def test_asynchronous_ranks_are_measured_and_not_certified(
         measurement["step_seconds"], zip(*rank_seconds, strict=True), strict=True
     ):
         assert 2 / step == pytest.approx(sum(1 / seconds for seconds in seconds_by_rank))
-    # One batch again and again: the servers do update, and TensorFlow's are the same for all.
+    # Every step has the same batch, so a falling loss shows that the servers update.
     assert measurement["losses"][-1] < measurement["losses"][0]
     for exchange_text in record["observed"]["exchange"]:
         own_updates, _, all_updates, *_ = exchange_text.split()
@@ -60,9 +60,9 @@ def test_asynchronous_ranks_are_measured_and_not_certified(
     assert set(record["communication"]["waiting_seconds"]) == {0.0}
     assert record["communication"]["bytes_per_step"] == 2 * 2 * 4 * 431080
 
-    shown = run_inline("leaderboard").stdout
-    assert f"2 {strategy} servers=2 (asynchronous)" in shown
-    assert "not ranked" in shown and "none can be proven equal" in shown
+    table = run_inline("leaderboard").stdout
+    assert f"2 {strategy} servers=2 (asynchronous)" in table
+    assert "not ranked" in table and "none can be proven equal" in table
 
 
 def test_verify_says_why_it_cannot_prove_asynchrony(run_inline):
@@ -111,9 +111,9 @@ def test_tensorflow_joins_gradients_up_to_the_bucket_size(measure):
 
 
 def test_the_framework_list_has_strategies_and_their_options(run_inline):
-    listed = run_inline("framework", "list")
-    assert "dist_async (asynchronous)" in listed.stdout
-    assert "parameter_server (asynchronous)" in listed.stdout
+    outcome = run_inline("framework", "list")
+    assert "dist_async (asynchronous)" in outcome.stdout
+    assert "parameter_server (asynchronous)" in outcome.stdout
     document = json.loads(run_inline("framework", "list", "--json").stdout)
     [mxnet] = [framework for framework in document["frameworks"] if framework["name"] == "mxnet"]
     assert mxnet["asynchronous"] == ["dist_async"]

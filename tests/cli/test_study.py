@@ -1,4 +1,4 @@
-"""`study` as a person uses it: listed, run, interrupted and resumed, reported, added to."""
+"""Tests of `xfbench study`: list, run, interrupt and resume, report."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 
 from xfbench.planning import experiment
 
-MINE = """
+STUDY = """
 name = "mine"
 title = "Batches of mine"
 question = "Does a batch of mine matter?"
@@ -66,45 +66,45 @@ about = { workload = "lenet", global_batch_size = 4 }
 
 
 @pytest.fixture(scope="module")
-def own_studies(tmp_path_factory):
-    """A folder of studies with one in it."""
+def study_folder(tmp_path_factory):
+    """A folder with one study."""
     folder = tmp_path_factory.mktemp("own")
-    (folder / "mine.toml").write_text(MINE)
+    (folder / "mine.toml").write_text(STUDY)
     return folder
 
 
 @pytest.fixture
-def mine(own_studies, monkeypatch):
+def study_name(study_folder, monkeypatch):
     """The name of a study in the user's folder."""
-    monkeypatch.setenv("XFBENCH_STUDIES", str(own_studies))
+    monkeypatch.setenv("XFBENCH_STUDIES", str(study_folder))
     return "mine"
 
 
 @pytest.fixture(scope="module")
-def measured(own_studies, tmp_path_factory):
-    """The answer of the study and its results folder; tests work on copies."""
+def measured_study(study_folder, tmp_path_factory):
+    """The answer of the study, and its results folder. Tests work on copies of the folder."""
     folder = tmp_path_factory.mktemp("measured") / "results"
-    done = run_study(own_studies, folder, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout), folder
+    completed = run_study(study_folder, folder, "--json")
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout), folder
 
 
 @pytest.fixture
-def results(measured, tmp_path):
-    """A copy of these results in the folder of the command."""
-    return shutil.copytree(measured[1], tmp_path / "results")
+def results(measured_study, tmp_path):
+    """A copy of the results of `measured_study` in the folder of the command."""
+    return shutil.copytree(measured_study[1], tmp_path / "results")
 
 
 def study_command(folder, *options):
-    # Tests that run in the background ignore Ctrl-C, and so would the command.
+    # Background sessions ignore interrupts, and the command would inherit this.
     xfbench = ["env", "--default-signal=INT", sys.executable, "-m", "xfbench"]
     return [*xfbench, *"study run mine --no-verify --results".split(), str(folder), *options]
 
 
-def run_study(own_studies, folder, *options):
+def run_study(study_folder, folder, *options):
     return subprocess.run(
         study_command(folder, *options),
-        env={**os.environ, "XFBENCH_STUDIES": str(own_studies)},
+        env={**os.environ, "XFBENCH_STUDIES": str(study_folder)},
         capture_output=True,
         text=True,
         timeout=300,
@@ -114,36 +114,38 @@ def run_study(own_studies, folder, *options):
 
 def requests_and_statuses(folder):
     records = [json.loads(file.read_text()) for file in folder.glob("records/*/*.json")]
-    return sorted((json.dumps(one["request"], sort_keys=True), one["status"]) for one in records)
+    return sorted(
+        (json.dumps(record["request"], sort_keys=True), record["status"]) for record in records
+    )
 
 
-def test_every_study_is_listed_with_question_and_sizes(run_inline, mine):
+def test_every_study_is_listed_with_question_and_sizes(run_inline, study_name):
     studies = json.loads(run_inline("study", "list", "--json").stdout)["studies"]
-    assert {one["name"] for one in studies} == {*experiment.names()}
+    assert {study["name"] for study in studies} == {*experiment.names()}
     assert {"name", "title", "question", "citation", "sizes"} == set(studies[0])
-    shown = run_inline("study", "list").stdout
-    assert "thread-sweep" in shown and "Does a batch of mine matter?" in shown
+    outcome = run_inline("study", "list").stdout
+    assert "thread-sweep" in outcome and "Does a batch of mine matter?" in outcome
 
 
-def test_show_has_the_published_figures_of_a_study(run_inline, mine):
-    shown = run_inline("study", "show", mine)
-    assert shown.returncode == 0, shown.stderr
-    assert "Doe20" in shown.stdout and "1.5–2.5 times" in shown.stdout
+def test_show_has_the_published_figures_of_a_study(run_inline, study_name):
+    outcome = run_inline("study", "show", study_name)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "Doe20" in outcome.stdout and "1.5–2.5 times" in outcome.stdout
 
 
-def test_a_study_answers_its_question_and_names_what_is_missing(measured):
-    document, _ = measured
+def test_a_study_answers_its_question_and_names_what_is_missing(measured_study):
+    document, _ = measured_study
     [finding] = document["findings"]
-    [value] = [one for one in finding["values"] if one["interval"]]
+    [value] = [claim_value for claim_value in finding["values"] if claim_value["interval"]]
     assert value["interval"]["launches"] == 2 and value["label"] == "smoke"
-    assert [one["verdict"] for one in finding["judged"]] != []
+    assert [claim["verdict"] for claim in finding["judged"]] != []
     [missing] = document["missing"]
     assert "alexnet" in missing["cell"] and "unsupported" in missing["reason"]
 
 
-def test_a_report_in_html_has_plot_and_published_figures(run_inline, mine, results, tmp_path):
-    page = run_inline(*f"study report {mine} --output mine.html".split())
-    assert page.returncode == 0, page.stderr
+def test_a_report_in_html_has_plot_and_published_figures(run_inline, study_name, results, tmp_path):
+    outcome = run_inline(*f"study report {study_name} --output mine.html".split())
+    assert outcome.returncode == 0, outcome.stderr
     html = (tmp_path / "mine.html").read_text()
     assert html.count("<svg") == 1
     assert "published (Doe20, least)" in html and "published (Doe20, most)" in html
@@ -154,46 +156,48 @@ def test_a_report_in_html_has_plot_and_published_figures(run_inline, mine, resul
         assert words in html, words
 
 
-def test_a_report_in_markdown_has_its_plots_beside_it(run_inline, mine, results, tmp_path):
-    text = run_inline(*f"study report {mine} --output mine.md".split())
-    assert text.returncode == 0
+def test_a_report_in_markdown_has_its_plots_beside_it(run_inline, study_name, results, tmp_path):
+    outcome = run_inline(*f"study report {study_name} --output mine.md".split())
+    assert outcome.returncode == 0
     assert "](mine-1.svg)" in (tmp_path / "mine.md").read_text()
     assert (tmp_path / "mine-1.svg").read_text().startswith("<svg xmlns")
 
 
-def test_a_dry_run_without_results_cannot_estimate_the_time(run_inline, mine):
-    shown = run_inline(*f"study run {mine} --dry-run".split())
-    assert shown.returncode == 0, shown.stderr
-    first, *cells = shown.stdout.splitlines()
+def test_a_dry_run_without_results_cannot_estimate_the_time(run_inline, study_name):
+    outcome = run_inline(*f"study run {study_name} --dry-run".split())
+    assert outcome.returncode == 0, outcome.stderr
+    first, *cells = outcome.stdout.splitlines()
     assert first == "3 cells, 6 launches at most; time: not known"
-    assert sum("unsupported" in one or "one-channel" in one for one in cells) == 1
+    assert sum("unsupported" in cell or "one-channel" in cell for cell in cells) == 1
 
 
-def test_a_dry_run_estimates_the_time_from_earlier_launches(run_inline, mine, results):
-    known = json.loads(run_inline(*f"study run {mine} --dry-run --json".split()).stdout)
-    assert known["launches"] == 6 and len(known["cells"]) == 3
-    assert known["estimate"]["unknown"] == 0 and known["estimate"]["seconds"] > 0
+def test_a_dry_run_estimates_the_time_from_earlier_launches(run_inline, study_name, results):
+    plan = json.loads(run_inline(*f"study run {study_name} --dry-run --json".split()).stdout)
+    assert plan["launches"] == 6 and len(plan["cells"]) == 3
+    assert plan["estimate"]["unknown"] == 0 and plan["estimate"]["seconds"] > 0
 
 
-def test_a_dry_run_resumes_what_is_missing(run_inline, mine, results):
+def test_a_dry_run_resumes_what_is_missing(run_inline, study_name, results):
     [file] = [
         file
         for file in results.glob("records/*/*.json")
-        if (one := json.loads(file.read_text()))["request"]["global_batch_size"] == 2
-        and one["request"]["launch"] == 1
+        if (record := json.loads(file.read_text()))["request"]["global_batch_size"] == 2
+        and record["request"]["launch"] == 1
     ]
     file.unlink()
-    left = json.loads(run_inline(*f"study run {mine} --dry-run --resume --json".split()).stdout)
+    remaining = json.loads(
+        run_inline(*f"study run {study_name} --dry-run --resume --json".split()).stdout
+    )
     unsupported = 2
-    assert left["launches"] == 1 + unsupported
+    assert remaining["launches"] == 1 + unsupported
 
 
-def test_a_report_includes_the_records_of_others(run_inline, mine, results):
+def test_report_includes_imported_records(run_inline, study_name, results):
     run_inline(*"results export theirs.tar".split())
-    line = f"study report {mine} --results nowhere --with theirs.tar --json"
-    shown = run_inline(*line.split())
-    assert shown.returncode == 0, shown.stderr
-    assert json.loads(shown.stdout)["launches"] == 4
+    line = f"study report {study_name} --results nowhere --with theirs.tar --json"
+    outcome = run_inline(*line.split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert json.loads(outcome.stdout)["launches"] == 4
 
 
 PROBES = """
@@ -225,7 +229,7 @@ low = 1.0
 
 @pytest.fixture
 def probes(tmp_path, monkeypatch):
-    """A function that writes a study of probes of this framework; its name."""
+    """A function that writes a study of probes of a framework and returns its name."""
 
     def write(framework):
         folder = tmp_path / "own"
@@ -245,16 +249,18 @@ def test_a_study_of_probes_is_run_resumed_and_exported(xfbench, run_inline, prob
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
     assert ["checkpoint on SIGTERM, then on", "yes"] in finding["table"]
-    assert [one["verdict"] for one in finding["judged"]] == ["holds"]
+    assert [claim["verdict"] for claim in finding["judged"]] == ["holds"]
     run_inline(*"results export theirs.tar".split())
-    again = xfbench(*f"study run {name} --resume --json".split())
-    assert json.loads(again.stdout)["findings"] == [finding]
-    kept = [json.loads(file.read_text()) for file in tmp_path.glob("results/records/*/*.json")]
-    assert [one["request"]["probe"] for one in kept if one["status"] == "ok"] == ["process"]
-    shown = run_inline(*f"study report {name} --with theirs.tar --results nowhere --json".split())
-    assert json.loads(shown.stdout)["findings"] == [finding], shown.stderr
-    checked = run_inline("results", "validate", "results")
-    assert checked.returncode == 0, checked.stdout
+    resumed = xfbench(*f"study run {name} --resume --json".split())
+    assert json.loads(resumed.stdout)["findings"] == [finding]
+    records = [json.loads(file.read_text()) for file in tmp_path.glob("results/records/*/*.json")]
+    assert [record["request"]["probe"] for record in records if record["status"] == "ok"] == [
+        "process"
+    ]
+    outcome = run_inline(*f"study report {name} --with theirs.tar --results nowhere --json".split())
+    assert json.loads(outcome.stdout)["findings"] == [finding], outcome.stderr
+    validation = run_inline("results", "validate", "results")
+    assert validation.returncode == 0, validation.stdout
     assert json.loads(run_inline("leaderboard", "--json").stdout)["tables"] == []
 
 
@@ -265,7 +271,7 @@ def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter)
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
     assert ["checkpoint on SIGTERM, then on", "no"] in finding["table"]
-    assert [one["verdict"] for one in finding["judged"]] == ["does not hold"]
+    assert [claim["verdict"] for claim in finding["judged"]] == ["does not hold"]
 
 
 @pytest.mark.parametrize(
@@ -284,17 +290,17 @@ def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter)
     ],
 )
 def test_invalid_study_arguments_give_one_line_and_exit_2(run_inline, arguments, words):
-    shown = run_inline("study", *arguments.split())
-    assert shown.returncode == 2
-    assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
-    assert words in shown.stderr
+    outcome = run_inline("study", *arguments.split())
+    assert outcome.returncode == 2
+    assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+    assert words in outcome.stderr
 
 
-def interrupt_and_resume(own_studies, folder, sent, delay):
+def interrupt_and_resume(study_folder, folder, signal_number, delay):
     """Run the study, signal it `delay` seconds after its first launch, and resume it."""
     with subprocess.Popen(
         study_command(folder),
-        env={**os.environ, "XFBENCH_STUDIES": str(own_studies)},
+        env={**os.environ, "XFBENCH_STUDIES": str(study_folder)},
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -303,25 +309,27 @@ def interrupt_and_resume(own_studies, folder, sent, delay):
             if line.startswith("1/"):
                 break
         time.sleep(delay)
-        process.send_signal(sent)
+        process.send_signal(signal_number)
         process.communicate(timeout=60)
-    again = run_study(own_studies, folder, "--resume")
-    assert again.returncode == 0, again.stderr
+    resumed = run_study(study_folder, folder, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
 
 
 @pytest.mark.deep
-def test_resumed_study_has_the_same_records(own_studies, measured, tmp_path):
-    interrupt_and_resume(own_studies, tmp_path / "resumed", signal.SIGKILL, delay=0.5)
-    # What cannot be done costs nothing, and may be recorded again.
+def test_resumed_study_has_the_same_records(study_folder, measured_study, tmp_path):
+    interrupt_and_resume(study_folder, tmp_path / "resumed", signal.SIGKILL, delay=0.5)
+    # Unsupported cells may be recorded twice.
     resumed = sorted(set(requests_and_statuses(tmp_path / "resumed")))
-    assert resumed == requests_and_statuses(measured[1])
+    assert resumed == requests_and_statuses(measured_study[1])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("trial", range(10))
-def test_a_study_resumes_wherever_it_was_interrupted(own_studies, measured, tmp_path, trial):
-    chance = random.Random(trial)
-    sent = chance.choice([signal.SIGINT, signal.SIGKILL])
-    interrupt_and_resume(own_studies, tmp_path / "resumed", sent, delay=chance.uniform(0, 4))
+def test_a_study_resumes_wherever_it_was_interrupted(study_folder, measured_study, tmp_path, trial):
+    generator = random.Random(trial)
+    signal_number = generator.choice([signal.SIGINT, signal.SIGKILL])
+    interrupt_and_resume(
+        study_folder, tmp_path / "resumed", signal_number, delay=generator.uniform(0, 4)
+    )
     resumed = sorted(set(requests_and_statuses(tmp_path / "resumed")))
-    assert resumed == requests_and_statuses(measured[1])
+    assert resumed == requests_and_statuses(measured_study[1])

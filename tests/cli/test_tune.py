@@ -1,4 +1,4 @@
-"""`tune` and `run --tuned` as a person uses them: found, kept, used, gone on with."""
+"""Tests of `xfbench tune` and `run --tuned`: search, save, reuse and resume."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from tests import fake_framework
 from xfbench.host import machine
 
-# On a simulated clock: the kernel `quick` takes the shortest time; `broken` cannot be built.
+# The clock is simulated. The kernel `quick` is the fastest, and `broken` cannot be built.
 TRAINER = """
 import itertools
 from xfbench.worker import loop
@@ -34,30 +34,30 @@ TUNE = f"tune {SMALL} --steps 4 --warmup 0 {OVER}"
 def odd_framework(fake_adapter, tmp_path_factory, monkeypatch):
     fake_adapter(TRAINER, kernels=KERNELS)
     cache = fake_framework.make_cache(tmp_path_factory.mktemp("home") / "cache")
-    monkeypatch.setenv("XFBENCH_HOME", str(cache))  # in which searches remember the looks
+    monkeypatch.setenv("XFBENCH_HOME", str(cache))  # where searches store core-to-core latencies
 
 
 def read_records(folder):
-    """All that lie there, by their id."""
+    """Return the stored records by id."""
     documents = [json.loads(file.read_text()) for file in folder.glob("records/*/*.json")]
     return {document["id"]: document for document in documents}
 
 
 @pytest.mark.deep
 def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tmp_path):
-    line = f"{TUNE} --launches 2 --no-verify --seed 1"  # by which `broken` is not the first
+    line = f"{TUNE} --launches 2 --no-verify --seed 1"  # with this seed `broken` is not first
     outcome = xfbench(*line.split(), "--budget", "0.1")
     assert outcome.returncode == 1, outcome.stderr
     assert "not confirmed: continue with --resume" in outcome.stdout
     assert "ended by the budget" in outcome.stdout
     first = read_records(tmp_path / "results")
-    assert len(first) == 1  # of which nothing was known before
+    assert len(first) == 1  # no launch time was known in advance
     tuned_run = f"run {SMALL} --tuned --no-verify --dry-run --json".split()
     assert "not tuned: lenet · odd · batch 4: nothing was found" in xfbench(*tuned_run).stderr
 
-    shown = xfbench(*line.split(), "--resume", "--minutes", "5", "--json")
-    assert shown.returncode == 0, shown.stderr
-    tuning = json.loads(shown.stdout)
+    resumed = xfbench(*line.split(), "--resume", "--minutes", "5", "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    tuning = json.loads(resumed.stdout)
     assert (tuning["best"]["kernel"], tuning["best"]["threads"]) == ("quick", CORES)
     assert tuning["best"]["steps"] == 4 and tuning["confirmed"] and not tuning["verified"]
     assert tuning["over_default"]["value"] == pytest.approx(2, rel=1e-3)
@@ -68,7 +68,7 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
     assert dropped["slow"]["reason"] == "slower"
     assert dropped["slow"]["relative"] == pytest.approx(0.25, rel=1e-3)
 
-    # Every launch is a record; those of the search are shorter.
+    # Every launch is a record; launches of the search have fewer steps.
     records_by_id = read_records(tmp_path / "results")
     successful_ids = {
         record_id for record_id in records_by_id if records_by_id[record_id]["status"] == "ok"
@@ -107,9 +107,9 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
 
 @pytest.mark.deep
 def test_tune_tries_only_verified_settings(xfbench, odd_framework, tmp_path):
-    shown = xfbench(*f"{TUNE} --launches 1 --over kernel=plain".split())
-    assert shown.returncode == 1 and shown.stdout == ""
-    last = shown.stderr.strip().splitlines()[-1]
+    outcome = xfbench(*f"{TUNE} --launches 1 --over kernel=plain".split())
+    assert outcome.returncode == 1 and outcome.stdout == ""
+    last = outcome.stderr.strip().splitlines()[-1]
     assert last.startswith(
         "xfbench: there is nothing to try: not proven equal: see `xfbench verify"
     )
@@ -120,23 +120,25 @@ def test_tune_tries_only_verified_settings(xfbench, odd_framework, tmp_path):
 def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
     line = "tune --framework reference --workload lenet --batch-size 4 --steps 2 --warmup 0"
     line += f" {OVER} --launches 1"
-    shown = xfbench(*line.split())
-    assert shown.returncode == 0, shown.stderr
-    assert "lenet · reference · batch 4: numpy · " in shown.stdout
-    tuned_records = read_records(tmp_path / "results").values()  # several where the cores lay apart
+    outcome = xfbench(*line.split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert "lenet · reference · batch 4: numpy · " in outcome.stdout
+    tuned_records = read_records(
+        tmp_path / "results"
+    ).values()  # several after a high core-to-core latency
     assert {record["request"]["launch"] for record in tuned_records} == {1}
     assert (
-        "that is the default" in shown.stdout
-        and f"launches: {len(tuned_records)}, " in shown.stdout
+        "that is the default" in outcome.stdout
+        and f"launches: {len(tuned_records)}, " in outcome.stdout
     )
     assert all(record["certificate"] for record in tuned_records)
 
 
 def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path):
     before = {*tmp_path.iterdir()}
-    shown = xfbench(*TUNE.split(), "--dry-run")
-    assert shown.returncode == 0, shown.stderr
-    first, *lines = shown.stdout.splitlines()
+    outcome = xfbench(*TUNE.split(), "--dry-run")
+    assert outcome.returncode == 0, outcome.stderr
+    first, *lines = outcome.stdout.splitlines()
     assert first == "4 settings, 80 launches at most"
     assert "rung 1: 4 settings, launches of each: 1, steps: 1" in lines
     assert (
@@ -154,9 +156,9 @@ def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path)
 
 def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
     line = TUNE.replace("--batch-size 4", "--batch-size 4,8")
-    shown = xfbench(*line.split(), "--dry-run")
-    assert "another batch size is different training" in shown.stderr
-    assert "quick · " in shown.stdout and " · batch 8" in shown.stdout
+    outcome = xfbench(*line.split(), "--dry-run")
+    assert "another batch size is different training" in outcome.stderr
+    assert "quick · " in outcome.stdout and " · batch 8" in outcome.stdout
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
     ],
 )
 def test_invalid_arguments_give_one_line_and_exit_2(xfbench, arguments, words):
-    shown = xfbench(*arguments.split())
-    assert shown.returncode == 2 and shown.stdout == ""
-    assert len(shown.stderr.strip().splitlines()) == 1, shown.stderr
-    assert words in shown.stderr
+    outcome = xfbench(*arguments.split())
+    assert outcome.returncode == 2 and outcome.stdout == ""
+    assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+    assert words in outcome.stderr

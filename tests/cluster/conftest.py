@@ -1,4 +1,4 @@
-"""A Slurm cluster for whoever asks for `cluster`; what is skipped says why."""
+"""Fixtures for tests on a Slurm cluster; skipped tests state the reason."""
 
 import contextlib
 import json
@@ -12,112 +12,114 @@ from tests.cluster import namespaces, slurm
 from tests.conftest import NODES
 
 XFBENCH = [sys.executable, "-P", "-m", "xfbench"]
-ASKED = "run --framework odd --workload lenet --batch-size 4 --scaling weak"
-ASKED += " --launches 1 --no-verify --json"
+RUN_OPTIONS = "run --framework odd --workload lenet --batch-size 4 --scaling weak"
+RUN_OPTIONS += " --launches 1 --no-verify --json"
 
 
 @pytest.fixture(scope="session")
-def place(request):
-    """What nodes are made of here: namespaces where they can be had, else mere processes."""
-    chosen, words = slurm.place()
-    if chosen is None:
-        pytest.skip(f"no Slurm cluster: {words}")
-    request.config.stash[NODES] = words
-    return chosen
+def node_module(request):
+    """The module that makes nodes: `namespaces` if possible, else `processes`."""
+    module, description = slurm.choose_node_module()
+    if module is None:
+        pytest.skip(f"no Slurm cluster: {description}")
+    request.config.stash[NODES] = description
+    return module
 
 
 @pytest.fixture
-def network(place, request):
-    """For tests of what is between nodes: only where they have a network of their own."""
-    if place is not namespaces:
+def network(node_module, request):
+    """Skip the test unless the nodes have their own network."""
+    if node_module is not namespaces:
         pytest.skip(f"nodes are {request.config.stash[NODES]}")
 
 
 @pytest.fixture(scope="module")
-def shared_cluster(place):
-    made = slurm.Cluster(place)
-    yield made
-    made.end()
+def shared_cluster(node_module):
+    cluster = slurm.Cluster(node_module)
+    yield cluster
+    cluster.end()
 
 
 @pytest.fixture
 def cluster(shared_cluster):
-    """Four nodes and a login node, all idle, whatever became of the test before."""
+    """Four nodes and a login node, all idle, also after a failed test."""
     shared_cluster.clear()
     return shared_cluster
 
 
 @pytest.fixture
-def own_cluster(place):
-    """One that a test may break."""
-    made = slurm.Cluster(place, count=2)
-    yield made
-    made.end()
+def own_cluster(node_module):
+    """A cluster of two nodes that a test may break."""
+    cluster = slurm.Cluster(node_module, count=2)
+    yield cluster
+    cluster.end()
 
 
 @pytest.fixture
 def xfbench(fake_adapter, tmp_path):
-    """The words that run xfbench with a framework of the test's own, and its results folder.
+    """A function that returns the command of a run with the fake framework and a results folder.
 
-    `site` are lines of its site file beyond those every test has.
+    `site` are additional lines of the site file.
     """
 
-    def make(lines="", more="", site="", **adapter):
+    def make(lines="", options="", site="", **adapter):
         fake_adapter(lines, **adapter)
-        file = tmp_path / "site.toml"
-        file.write_text(f'title = "Four nodes of two cores"\nlauncher = "slurm"\ncores = 2\n{site}')
-        results = str(tmp_path / "my results")  # with what shells split words at
-        asked = [*ASKED.split(), "--site", str(file), *more.split()]
-        return [*XFBENCH, *asked, "--results", results]
+        site_file = tmp_path / "site.toml"
+        site_file.write_text(
+            f'title = "Four nodes of two cores"\nlauncher = "slurm"\ncores = 2\n{site}'
+        )
+        results = str(tmp_path / "my results")  # the space tests quoting
+        run_options = [*RUN_OPTIONS.split(), "--site", str(site_file), *options.split()]
+        return [*XFBENCH, *run_options, "--results", results]
 
     return make
 
 
-def records(run):
-    """What a finished run of xfbench has recorded."""
+def read_records(run):
+    """Return the records that a finished run printed."""
     assert run.stdout, run.stderr
     return json.loads(run.stdout)["records"]
 
 
-def until(there, seconds):
-    """Wait until something is there; what it is."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := there():
-            return found
+def wait_until(condition, seconds):
+    """Wait until `condition` returns something true; return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if outcome := condition():
+            return outcome
         time.sleep(0.1)
-    raise AssertionError("it did not come about")
+    raise AssertionError("the condition did not become true in time")
 
 
-def until_gone(folder, seconds=30):
-    """Wait for the last worker to end; those that are still there.
+def wait_until_workers_end(folder, seconds=30):
+    """Wait for all workers to end; return those that still run.
 
-    Here it takes 1 to 13 s; Slurm alone would take longer than this to notice a lost node.
+    This takes 1 to 13 s here. Slurm alone would take longer to notice a lost node.
     """
-    end = time.monotonic() + seconds
-    while (left := left_running(folder)) and time.monotonic() < end:
+    deadline = time.monotonic() + seconds
+    while (workers := list_workers(folder)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return left
+    return workers
 
 
-def left_running(folder):
-    """Workers of ours, on any node, whose launch has its folder below `folder`."""
-    found = []
+def list_workers(folder):
+    """Return the workers, on any node, that run below `folder`."""
+    workers = []
     for process in psutil.process_iter(["cmdline", "status"]):
         with contextlib.suppress(psutil.Error):
-            ours = (process.info["cmdline"] or [])[1:2] == ["worker.pyz"]
-            if ours and process.info["status"] != "zombie" and str(folder) in process.cwd():
-                found.append(process)
-    return found
+            is_worker = (process.info["cmdline"] or [])[1:2] == ["worker.pyz"]
+            if is_worker and process.info["status"] != "zombie" and str(folder) in process.cwd():
+                workers.append(process)
+    return workers
 
 
-def watched(folder):
-    """Those of them that another of them has started: ranks, below what watches them."""
-    found = left_running(folder)
-    numbers = {process.pid for process in found}
+def list_ranks(folder):
+    """Return the workers that are children of another worker: ranks, but not their watchers."""
+    workers = list_workers(folder)
+    worker_pids = {process.pid for process in workers}
     ranks = []
-    for process in found:
+    for process in workers:
         with contextlib.suppress(psutil.Error):
-            if process.ppid() in numbers:
+            if process.ppid() in worker_pids:
                 ranks.append(process)
     return ranks

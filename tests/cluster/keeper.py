@@ -1,9 +1,8 @@
-"""`python keeper.py PARENT COMMAND...`: runs a command, and lets nothing of it outlive itself.
+"""`python keeper.py PARENT COMMAND...`: run a command and kill all its descendants at the end.
 
-Where there is no namespace that processes end with, this is what they end with: all that the
-command starts, however far it goes, becomes a child of this process at the latest when its own
-parent has ended. All of it is killed when the command has ended, when this process is asked to
-end, or when PARENT, the process that started it, has gone.
+This replaces a process namespace. Every descendant of the command becomes a child of this process
+when its own parent ends. All of them are killed when the command ends, when this process receives
+SIGTERM, or when PARENT, the process that started it, ends.
 """
 
 import contextlib
@@ -18,29 +17,29 @@ import psutil
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # prctl(2)
 
 
-class Ended(Exception):
-    """This process was asked to end."""
+class EndRequest(Exception):
+    """This process received SIGTERM."""
 
 
-def _end(*_):
-    raise Ended
+def _request_end(*_):
+    raise EndRequest
 
 
-def keep(parent, argv):
-    """Run the command; its exit status."""
+def run_command(parent, argv):
+    """Run the command and return its exit status."""
     libc = ctypes.CDLL(None)
     libc.prctl(_CHILD_SUBREAPER, 1)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _request_end)
     libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
     try:
         if os.getppid() != parent:
             return 1
-        command = os.posix_spawnp(argv[0], argv, os.environ)
+        command_pid = os.posix_spawnp(argv[0], argv, os.environ)
         while True:
-            ended, status = os.wait()
-            if ended == command:
+            pid, status = os.wait()
+            if pid == command_pid:
                 return os.waitstatus_to_exitcode(status) & 0xFF
-    except (Ended, KeyboardInterrupt):
+    except (EndRequest, KeyboardInterrupt):
         return 1
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -48,8 +47,8 @@ def keep(parent, argv):
 
 
 def _kill_all():
-    while left := psutil.Process().children(recursive=True):
-        for process in left:
+    while descendants := psutil.Process().children(recursive=True):
+        for process in descendants:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         with contextlib.suppress(ChildProcessError):
@@ -59,4 +58,4 @@ def _kill_all():
 
 
 if __name__ == "__main__":
-    sys.exit(keep(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(run_command(int(sys.argv[1]), sys.argv[2:]))

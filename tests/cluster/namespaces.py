@@ -1,7 +1,7 @@
-"""Nodes of a cluster as namespaces of this machine: network, name, processes, mounts of their own.
+"""Nodes as namespaces of this machine, with their own network, name, processes and mounts.
 
-A bridge in the first node's network joins them, so that this machine's network is untouched.
-What runs in a node ends with it, and all nodes end with the process that made them.
+A bridge in the first node's network connects them, so this machine's network is unchanged.
+Processes in a node end with it, and all nodes end with the process that made them.
 """
 
 import subprocess
@@ -9,16 +9,16 @@ import tempfile
 from pathlib import Path
 
 TITLE = "namespaces of this machine, with a network between them"
-# What is behind these words is killed when the process that started it has ended.
+# A command behind these words is killed when the process that started it ends.
 WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
 KINDS = ("--net", "--uts", "--ipc", "--pid", "--mount")
 
 
-def refusal():
-    """Why there can be no node here, or no network of them; None where there can."""
+def unavailable_reason():
+    """Return why nodes or their network cannot be made here; None if they can."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            for node in connected(["one", "two"], Path(folder)):
+            for node in connect_nodes(["one", "two"], Path(folder)):
                 node.end()
         except OSError as error:
             return f"{error.filename}: {error.strerror}"
@@ -30,9 +30,9 @@ def refusal():
 
 
 class Node:
-    """A host of its own in all but its kernel and files; `folder`/local is a disk of its own.
+    """A separate host except for its kernel and files; `folder`/local is its own disk.
 
-    `settings` is where Slurm finds it.
+    `settings` is its entry in slurm.conf.
     """
 
     def __init__(self, name, address, folder, hosts):
@@ -52,24 +52,26 @@ class Node:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        said = self.holder.stdout.readline()
-        if said != b"up\n":
-            raise RuntimeError(f"{name} did not come up: {said.decode(errors='replace').strip()}")
+        first_line = self.holder.stdout.readline()
+        if first_line != b"up\n":
+            raise RuntimeError(
+                f"{name} did not come up: {first_line.decode(errors='replace').strip()}"
+            )
         children = Path(f"/proc/{self.holder.pid}/task/{self.holder.pid}/children")
         self.pid = int(children.read_text().split()[0])
 
     def inside(self, *argv, kinds=KINDS):
-        """The command, run in this node, in the folder where the caller is."""
-        entered = ("nsenter", f"--target={self.pid}", *kinds, f"--wd={Path.cwd()}")
-        return [*entered, "--", *map(str, argv)]
+        """Return the command that runs `argv` in this node, in the current folder."""
+        enter_command = ("nsenter", f"--target={self.pid}", *kinds, f"--wd={Path.cwd()}")
+        return [*enter_command, "--", *map(str, argv)]
 
     def network(self, *words):
-        """Do something with this node's network: the words of ip(8), process ids as seen here."""
+        """Run ip(8) in this node's network; process ids are those of this machine."""
         command = self.inside("ip", *words, kinds=("--net",))
         subprocess.run(command, check=True, capture_output=True, timeout=30)
 
     def start(self, *argv, log, environment):
-        """Start a command that goes on; it ends with this node."""
+        """Start a command in the background; it ends with this node."""
         subprocess.Popen(
             [*WITH_PARENT, *self.inside(*argv)],
             stdin=subprocess.DEVNULL,
@@ -79,30 +81,30 @@ class Node:
         )
 
     def end(self):
-        """As if its power had failed."""
+        """End the node as a power failure would."""
         self.holder.kill()
         self.holder.wait(timeout=30)
 
 
-def connected(names, folder):
-    """Nodes of these names, the first with the bridge, all on one network."""
+def connect_nodes(names, folder):
+    """Return nodes with these names on one network; the first node has the bridge."""
     (folder / "local").mkdir()
     hosts = folder / "hosts"
     addresses = {name: f"10.77.0.{number}" for number, name in enumerate(names, 1)}
-    lines = ["127.0.0.1 localhost", *(f"{at} {name}" for name, at in addresses.items())]
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in addresses.items())]
     hosts.write_text("\n".join(lines) + "\n")
-    nodes = [Node(name, at, folder, hosts) for name, at in addresses.items()]
+    nodes = [Node(name, address, folder, hosts) for name, address in addresses.items()]
     first = nodes[0]
     first.network("link", "add", "bridge", "type", "bridge")
     first.network("addr", "add", f"{first.address}/24", "dev", "bridge")
     first.network("link", "set", "bridge", "up")
     for number, node in enumerate(nodes[1:], 1):
-        join(first, node, number)
+        connect_to_bridge(first, node, number)
     return nodes
 
 
-def join(first, node, number):
-    """Lay a cable from a node to the bridge."""
+def connect_to_bridge(first, node, number):
+    """Connect a node to the bridge in the first node."""
     peer = ("peer", "name", "eth0", "netns", str(node.pid))
     first.network("link", "add", f"port{number}", "type", "veth", *peer)
     first.network("link", "set", f"port{number}", "master", "bridge", "up")

@@ -1,7 +1,7 @@
-"""Nodes of a cluster as mere processes of this host, for where namespaces cannot be made.
+"""Nodes of a cluster as processes of this host, for users who cannot make namespaces.
 
-Anybody may have these. All nodes have this host's name, network and files, and differ in their
-ports: there is nothing between them that could be slow or lost.
+All nodes have this host's name, network and files, and differ only in their ports. There is no
+network between them that could be slow or fail.
 """
 
 import os
@@ -18,58 +18,59 @@ TITLE = "processes of this host, with no network between them"
 KEEPER = Path(__file__).with_name("keeper.py")
 
 
-def refusal():
-    """Why there can be no nodes here; None where there can."""
-    return None if _addresses() else "this host has no IPv4 address but the loopback's"
+def unavailable_reason():
+    """Return why nodes cannot be made here; None if they can."""
+    return None if _list_addresses() else "this host has no IPv4 address but the loopback's"
 
 
-def _addresses():
+def _list_addresses():
     return [
-        one.address
+        interface_address.address
         for interface in psutil.net_if_addrs().values()
-        for one in interface
-        if one.family is socket.AF_INET and not one.address.startswith("127.")
+        for interface_address in interface
+        if interface_address.family is socket.AF_INET
+        and not interface_address.address.startswith("127.")
     ]
 
 
 class Node:
-    """What runs in it ends with it; `settings` is where Slurm finds it."""
+    """A node whose processes end with it; `settings` is its entry in slurm.conf."""
 
     def __init__(self, name, port):
-        self.name, self.address = name, _addresses()[0]
+        self.name, self.address = name, _list_addresses()[0]
         host = platform.node().partition(".")[0]
         if name == "login":
             self.settings = f"SlurmctldHost={host}({self.address})\nSlurmctldPort={port}"
         else:
-            at = f"NodeHostname={host} NodeAddr={self.address} Port={port}"
-            self.settings = f"NodeName={name} {at}"
-        self.started = []
+            node_settings = f"NodeHostname={host} NodeAddr={self.address} Port={port}"
+            self.settings = f"NodeName={name} {node_settings}"
+        self.processes = []
 
     def inside(self, *argv):
-        """The command, whose descendants end with it."""
+        """Return the command that runs `argv` and kills its descendants at the end."""
         return [sys.executable, "-P", str(KEEPER), str(os.getpid()), *map(str, argv)]
 
     def start(self, *argv, log, environment):
-        """Start a command that goes on; it ends with this node."""
-        started = subprocess.Popen(
+        """Start a command in the background; it ends with this node."""
+        process = subprocess.Popen(
             self.inside(*argv),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=environment,
         )
-        self.started.append(started)
+        self.processes.append(process)
 
     def end(self):
-        """End all that was started here."""
-        for one in self.started:
-            one.terminate()
-        for one in self.started:
-            one.wait(timeout=30)
+        """End all processes of this node."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait(timeout=30)
 
 
-def connected(names, folder):
-    """Nodes of these names, each with a port that is free."""
+def connect_nodes(names, folder):
+    """Return nodes with these names, each with a free port."""
     (folder / "local").mkdir()
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in names]

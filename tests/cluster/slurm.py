@@ -1,6 +1,6 @@
 """A real Slurm cluster on this machine: slurmctld, slurmd, munge and PMIx.
 
-Its nodes are namespaces of this machine, or, where there may be none, processes of it.
+Its nodes are namespaces of this machine, or processes if namespaces are not allowed.
 """
 
 import os
@@ -56,29 +56,29 @@ PartitionName=urgent Nodes=ALL PriorityTier=2 MaxTime=60 State=UP
 """
 
 
-def missing():
-    """Why Slurm and what it needs are not here; None where they are."""
+def missing_reason():
+    """Return why Slurm or one of its dependencies is missing; None if all are installed."""
     return debian.install_missing(PROGRAMS, PACKAGES)
 
 
-def place():
-    """What nodes are made of here, and in words: the module `namespaces`, or else `processes`.
+def choose_node_module():
+    """Return the module that makes nodes, `namespaces` or else `processes`, and its description.
 
-    None, and the reason, where they cannot be had.
+    Return None and the reason if neither can make nodes.
     """
-    reason = missing()
+    reason = missing_reason()
     if reason:
         return None, reason
-    reason = namespaces.refusal()
+    reason = namespaces.unavailable_reason()
     if not reason:
         return namespaces, namespaces.TITLE
-    if processes.refusal():
-        return None, f"{reason}; {processes.refusal()}"
+    if processes.unavailable_reason():
+        return None, f"{reason}; {processes.unavailable_reason()}"
     return processes, f"{processes.TITLE} ({reason})"
 
 
-def _swept(folder):
-    """A process that removes the folder when its input ends: with this process, at the latest."""
+def _start_sweeper(folder):
+    """Start a process that removes the folder when its input or this process ends."""
     script = 'read -r _; for _ in $(seq 300); do rm -rf "$1" && exit; sleep 0.1; done'
     return subprocess.Popen(
         ["sh", "-c", script, "sweeper", str(folder)],
@@ -89,17 +89,17 @@ def _swept(folder):
 
 
 class Cluster:
-    """A login node and `count` nodes with Slurm running; ended by `end`.
+    """A login node and `count` nodes with Slurm; `end` stops them.
 
-    `place` is what nodes are made of: the module `namespaces` or `processes`.
+    `node_module` makes the nodes: the module `namespaces` or `processes`.
     """
 
-    def __init__(self, place=namespaces, count=4, cpus=2):
-        # Sockets have a length limit: a short path.
+    def __init__(self, node_module=namespaces, count=4, cpus=2):
+        # A short path, because the paths of sockets are limited in length.
         self.folder = Path(tempfile.mkdtemp(prefix="xfc-", dir="/tmp"))
-        self._sweeper = _swept(self.folder)
+        self._sweeper = _start_sweeper(self.folder)
         names = ["login", *(f"node{number}" for number in range(1, count + 1))]
-        self.login, *self.nodes = place.connected(names, self.folder)
+        self.login, *self.nodes = node_module.connect_nodes(names, self.folder)
         self.log = (self.folder / "daemons.log").open("wb")
         try:
             self._configure(cpus)
@@ -123,11 +123,11 @@ class Cluster:
 
     @property
     def environment(self):
-        """What commands on the nodes are given: this process's variables, and Slurm's."""
+        """The environment of commands on nodes: this process's variables and Slurm's."""
         return {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": debian.PATH}
 
     def run(self, *argv, timeout=120, **variables):
-        """Run a command on the login node: what came of it, output as text."""
+        """Run a command on the login node; return the completed process with output as text."""
         return subprocess.run(
             self.login.inside(*argv),
             env={**self.environment, **variables},
@@ -138,13 +138,13 @@ class Cluster:
         )
 
     def popen(self, *argv, **variables):
-        """Start a command on the login node, output as text through pipes.
+        """Start a command on the login node, with output as text through pipes.
 
-        An interrupt reaches it, also where this process was told to ignore its own.
+        It receives interrupts even if this process ignores its own.
         """
-        heard = ("env", "--default-signal=INT")
+        with_interrupt = ("env", "--default-signal=INT")
         return subprocess.Popen(
-            [*namespaces.WITH_PARENT, *heard, *self.login.inside(*argv)],
+            [*namespaces.WITH_PARENT, *with_interrupt, *self.login.inside(*argv)],
             env={**self.environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -152,23 +152,23 @@ class Cluster:
         )
 
     def idle(self):
-        """How many nodes wait for work."""
+        """Return the number of idle nodes."""
         answer = self.run("sinfo", "--noheader", "--partition=normal", "--format=%T %D")
         counts = dict(line.split() for line in answer.stdout.splitlines())
         return int(counts.get("idle", 0))
 
     def jobs(self):
-        """Numbers of the jobs that wait or run; of a lost node Slurm may still be clearing up."""
+        """Return the numbers of pending and running jobs, without those that are completing."""
         states = "--states=PENDING,RUNNING,SUSPENDED"
         return self.run("squeue", "--noheader", "--format=%i", states).stdout.split()
 
     def clear(self):
-        """Have no job, and every node waiting for work."""
+        """Cancel all jobs and wait until every node is idle."""
         self.run("scancel", f"--user={os.getuid()}")
         self._await(lambda: self.idle() == len(self.nodes), "an idle cluster")
 
     def lose(self, node):
-        """A node's power fails."""
+        """End a node as a power failure would."""
         node.end()
 
     def end(self):
@@ -195,12 +195,12 @@ class Cluster:
     def _start(self, node, *argv):
         node.start(*argv, log=self.log, environment=self.environment)
 
-    def _await(self, there, what):
+    def _await(self, condition, name):
         for _ in range(300):
-            if there():
+            if condition():
                 return
             time.sleep(0.1)
         self.log.flush()
-        said = (self.folder / "daemons.log").read_text(errors="replace")[-2000:]
+        log_text = (self.folder / "daemons.log").read_text(errors="replace")[-2000:]
         nodes = self.run("sinfo", "--noheader", "--Node", "--format=%N %T %E").stdout
-        raise RuntimeError(f"{what} did not come up: {nodes}{said}")
+        raise RuntimeError(f"{name} did not come up: {nodes}{log_text}")

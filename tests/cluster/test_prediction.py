@@ -1,4 +1,4 @@
-"""From small runs over a link of known speed to what more ranks would give: the whole way."""
+"""Test of predicting more ranks from small runs over links of a known speed."""
 
 import json
 
@@ -15,40 +15,44 @@ MEGABITS = 100
 
 @pytest.fixture
 def slow_cluster(network, cluster):
-    """Its links pass 100 Mbit/s."""
-    shaping.shape(cluster, MEGABITS)
+    """A cluster whose links pass 100 Mbit/s."""
+    shaping.limit_links(cluster, MEGABITS)
     yield cluster
-    shaping.unshape(cluster)
+    shaping.remove_limits(cluster)
 
 
 def test_runs_on_a_slow_link_predict_more_ranks(slow_cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
     prediction.write_adapter(tmp_path / "adapters" / "sleeping", [("lenet", "weak", 8, "mpi")])
     results = ["--results", str(tmp_path / "results")]
-    asked = "run --framework sleeping --workload lenet --batch-size 8 --scaling weak --no-verify"
-    asked += " --launcher slurm --threads 1 --affinity none --steps 8 --launches 2"
+    options = "run --framework sleeping --workload lenet --batch-size 8 --scaling weak --no-verify"
+    options += " --launcher slurm --threads 1 --affinity none --steps 8 --launches 2"
     for ranks in (1, 2, 4):
-        more = f" --ranks {ranks} --nodes {ranks}" + (" --strategy mpi" if ranks > 1 else "")
-        words = [*XFBENCH, *(asked + more).split(), *results, "--resume"]
+        rank_options = f" --ranks {ranks} --nodes {ranks}" + (
+            " --strategy mpi" if ranks > 1 else ""
+        )
+        words = [*XFBENCH, *(options + rank_options).split(), *results, "--resume"]
         for _ in range(3):
-            done = slow_cluster.run("salloc", "--quiet", f"-N{ranks}", *words)
-            # Now and then MPICH's UCX refuses an address of its own: docs/findings.md.
-            if "MPIDI_UCX_comm_addr_exchange" not in done.stderr:
+            run_completed = slow_cluster.run("salloc", "--quiet", f"-N{ranks}", *words)
+            # MPICH's UCX sometimes refuses its own address: docs/findings.md.
+            if "MPIDI_UCX_comm_addr_exchange" not in run_completed.stderr:
                 break
-        assert done.returncode == 0, done.stderr
-    said = slow_cluster.run(*XFBENCH, *"predict --to-ranks 8,64 --json --from".split(), results[1])
-    assert said.returncode == 0, said.stderr
-    document = json.loads(said.stdout)
+        assert run_completed.returncode == 0, run_completed.stderr
+    predict_completed = slow_cluster.run(
+        *XFBENCH, *"predict --to-ranks 8,64 --json --from".split(), results[1]
+    )
+    assert predict_completed.returncode == 0, predict_completed.stderr
+    document = json.loads(predict_completed.stdout)
     points = {point["ranks"]: point for point in document["points"]}
     assert set(points) == {1, 2, 4, 8, 64}
     assert points[64]["beyond_data"] == 16 and points[4]["measured"] > 0
     assert points[64]["efficiency"] < points[8]["efficiency"] < 1
-    # What the link passes; it cannot have been faster, but for what gathers in its bucket.
+    # The fit cannot exceed the link's bandwidth by more than the bursts of the token bucket.
     assert 8e-6 * document["fit"]["bandwidth"]["value"] < 1.25 * MEGABITS
-    faster = slow_cluster.run(
+    faster_link = slow_cluster.run(
         *XFBENCH, *"predict --to-ranks 8 --link 10Gbit,10us --json --from".split(), results[1]
     )
-    [*_, point] = json.loads(faster.stdout)["points"]
+    [*_, point] = json.loads(faster_link.stdout)["points"]
     assert point["images_per_second"]["low"] > points[8]["images_per_second"]["high"]
     table = slow_cluster.run(*XFBENCH, *"predict --from".split(), results[1]).stdout
     assert "beyond the data" in table and "16 times" in table

@@ -1,34 +1,36 @@
-"""From a login node and in an allocation of a real Slurm: records."""
+"""Tests of records from a login node and from an allocation of a real Slurm."""
 
 import json
 
 import pytest
 
-from tests.cluster.conftest import XFBENCH, left_running, records
+from tests.cluster.conftest import XFBENCH, list_workers, read_records
 from tests.fake_framework import SLOW
 from xfbench.model import adapter
 
 
 @pytest.mark.deep
 def test_login_node_run_of_4_frameworks_gives_certified_records(cluster, tmp_path):
-    """The whole way: a job per number of nodes, two ranks on two nodes, a scaling table."""
-    asked = "run --framework torch,tensorflow,mxnet,caffe --workload lenet --ranks 1,2 --nodes 1,2"
-    asked += " --scaling strong --launcher slurm --threads 1 --steps 5 --launches 1 --json"
+    """One job runs for each number of nodes; the leaderboard is a scaling table."""
+    options = (
+        "run --framework torch,tensorflow,mxnet,caffe --workload lenet --ranks 1,2 --nodes 1,2"
+    )
+    options += " --scaling strong --launcher slurm --threads 1 --steps 5 --launches 1 --json"
     results = ["--results", str(tmp_path / "results")]
-    done = cluster.run(*XFBENCH, *asked.split(), *results, timeout=900)
-    found = records(done)
-    assert done.returncode == 0, done.stderr
-    assert len(found) == 12
-    for record in found:
+    completed = cluster.run(*XFBENCH, *options.split(), *results, timeout=900)
+    new_records = read_records(completed)
+    assert completed.returncode == 0, completed.stderr
+    assert len(new_records) == 12
+    for record in new_records:
         assert record["status"] == "ok", record["reason"]
-        assert record["certificate"], (record["request"]["framework"], done.stderr)
+        assert record["certificate"], (record["request"]["framework"], completed.stderr)
         assert record["request"]["launcher"] == "slurm"
-    spread = {(one["request"]["ranks"], one["request"]["nodes"]) for one in found}
+    spread = {(record["request"]["ranks"], record["request"]["nodes"]) for record in new_records}
     assert spread == {(1, 1), (2, 1), (2, 2)}
-    shown = cluster.run(*XFBENCH, "leaderboard", "--json", *results)
-    [table] = json.loads(shown.stdout)["tables"]
+    leaderboard = cluster.run(*XFBENCH, "leaderboard", "--json", *results)
+    [table] = json.loads(leaderboard.stdout)["tables"]
     assert table["scaling"] == "strong" and len(table["rows"]) == 12
-    assert not cluster.jobs() and not left_running(tmp_path)
+    assert not cluster.jobs() and not list_workers(tmp_path)
 
 
 @pytest.mark.deep
@@ -36,54 +38,56 @@ def test_login_node_run_of_4_frameworks_gives_certified_records(cluster, tmp_pat
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )
 def test_parameter_servers_serve_ranks_on_3_nodes(cluster, framework, strategy, tmp_path):
-    """They run where the driver does: every rank has to find them from a node of its own."""
-    asked = (
+    """The servers run on the driver's node; ranks on other nodes have to reach them."""
+    options = (
         f"run --framework {framework} --strategy {strategy} --workload lenet --ranks 3 --nodes 3"
     )
-    asked += (
+    options += (
         " --scaling weak --launcher slurm --threads 1 --steps 5 --launches 1 --no-verify --json"
     )
-    done = cluster.run(*XFBENCH, *asked.split(), "--results", str(tmp_path), timeout=300)
-    [record] = records(done)
+    completed = cluster.run(*XFBENCH, *options.split(), "--results", str(tmp_path), timeout=300)
+    [record] = read_records(completed)
     assert record["status"] == "ok", record["reason"]
-    assert [one["rank"] for one in record["observed"]["ranks"]] == [0, 1, 2]
-    moved = record["communication"]
-    if "eth0" in moved["interface_bytes"]:  # nodes that have a network of their own
-        assert moved["interface_bytes"]["eth0"] > moved["payload_bytes"]
-    assert not cluster.jobs() and not left_running(tmp_path)
+    assert [rank["rank"] for rank in record["observed"]["ranks"]] == [0, 1, 2]
+    communication = record["communication"]
+    if "eth0" in communication["interface_bytes"]:  # nodes with their own network
+        assert communication["interface_bytes"]["eth0"] > communication["payload_bytes"]
+    assert not cluster.jobs() and not list_workers(tmp_path)
 
 
 @pytest.mark.deep
 def test_allocation_runs_2_ranks_on_each_of_2_nodes(cluster, xfbench, tmp_path):
-    words = xfbench(more="--ranks 4 --nodes 2 --steps 3")
-    done = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
-    [record] = records(done)
+    words = xfbench(options="--ranks 4 --nodes 2 --steps 3")
+    completed = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
+    [record] = read_records(completed)
     assert record["status"] == "ok", record["reason"]
-    assert [one["rank"] for one in record["observed"]["ranks"]] == [0, 1, 2, 3]
+    assert [rank["rank"] for rank in record["observed"]["ranks"]] == [0, 1, 2, 3]
     run = next((tmp_path / "my results" / "runs").iterdir())
     assert {"stdout", "stdout.3", "stderr.2", "reply.3.json"} <= {p.name for p in run.iterdir()}
 
 
 def test_a_job_of_two_nodes_becomes_a_record(cluster, xfbench, tmp_path):
-    done = cluster.run(*xfbench(more="--ranks 2 --nodes 2 --steps 3"))
-    [record] = records(done)
+    completed = cluster.run(*xfbench(options="--ranks 2 --nodes 2 --steps 3"))
+    [record] = read_records(completed)
     assert record["status"] == "ok", record["reason"]
     assert record["request"]["launcher"] == "slurm"
-    assert [one["rank"] for one in record["observed"]["ranks"]] == [0, 1]
-    assert not cluster.jobs() and not left_running(tmp_path)
+    assert [rank["rank"] for rank in record["observed"]["ranks"]] == [0, 1]
+    assert not cluster.jobs() and not list_workers(tmp_path)
 
 
 @pytest.mark.deep
 def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, xfbench, tmp_path):
-    words = xfbench(SLOW, more="--ranks 2 --nodes 2 --steps 40")  # still running when it is asked
-    first = cluster.run(*words, "--no-wait")
-    assert first.returncode == 0, first.stderr
+    words = xfbench(
+        SLOW, options="--ranks 2 --nodes 2 --steps 40"
+    )  # still running at the second submission
+    first_submission = cluster.run(*words, "--no-wait")
+    assert first_submission.returncode == 0, first_submission.stderr
     [number] = cluster.jobs()
-    again = cluster.run(*words, "--no-wait")
-    assert "there already" in again.stderr
+    second_submission = cluster.run(*words, "--no-wait")
+    assert "there already" in second_submission.stderr
     assert cluster.jobs() == [number]
-    done = cluster.run(*words, "--resume")
-    [record] = records(done)
+    completed = cluster.run(*words, "--resume")
+    [record] = read_records(completed)
     assert record["status"] == "ok", record["reason"]
     assert not cluster.jobs()
     assert "nothing" in cluster.run(*words, "--resume").stderr
@@ -91,24 +95,30 @@ def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, xfbenc
 
 @pytest.mark.deep
 def test_launch_from_an_allocation_login_node_reaches_its_nodes(cluster, xfbench):
-    """Nothing of a launch may count on the loopback: neither the ranks nor who watches them."""
-    words = xfbench(more="--ranks 1,2 --threads 1 --steps 3")
-    done = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
-    assert [one["status"] for one in records(done)] == ["ok", "ok"], done.stderr
+    """Neither ranks nor their watchers may rely on the loopback address."""
+    words = xfbench(options="--ranks 1,2 --threads 1 --steps 3")
+    completed = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
+    assert [rank["status"] for rank in read_records(completed)] == ["ok", "ok"], completed.stderr
 
 
 @pytest.mark.deep
 def test_ranks_divide_the_cpus_of_a_job_into_threads(cluster, xfbench):
-    """One rank of two threads, two ranks of one: a job for both asks for two CPUs."""
-    done = cluster.run(*xfbench(more="--ranks 1,2 --steps 3"))
-    found = {one["request"]["ranks"]: one for one in records(done)}
-    assert {ranks: one["status"] for ranks, one in found.items()} == {1: "ok", 2: "ok"}, done.stderr
-    assert {ranks: one["request"]["threads"] for ranks, one in found.items()} == {1: 2, 2: 1}
+    """One rank of two threads and two ranks of one: a job for both requests two CPUs."""
+    completed = cluster.run(*xfbench(options="--ranks 1,2 --steps 3"))
+    records_by_ranks = {record["request"]["ranks"]: record for record in read_records(completed)}
+    assert {ranks: record["status"] for ranks, record in records_by_ranks.items()} == {
+        1: "ok",
+        2: "ok",
+    }, completed.stderr
+    assert {ranks: record["request"]["threads"] for ranks, record in records_by_ranks.items()} == {
+        1: 2,
+        2: 1,
+    }
 
 
 def test_dry_run_prints_the_script_and_submits_nothing(cluster, xfbench):
-    done = cluster.run(*xfbench(more="--ranks 4 --nodes 2 --steps 3"), "--dry-run")
-    [script] = json.loads(done.stdout)["scripts"]
+    completed = cluster.run(*xfbench(options="--ranks 4 --nodes 2 --steps 3"), "--dry-run")
+    [script] = json.loads(completed.stdout)["scripts"]
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in script
     assert not cluster.jobs()
 

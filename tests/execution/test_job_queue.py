@@ -1,4 +1,4 @@
-"""What a login node submits and waits for, as far as it needs no Slurm: see tests/cluster."""
+"""Tests of submitting jobs and waiting for records; those with Slurm are in tests/cluster."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from xfbench.store.results_folder import Store
 
 
 @pytest.fixture
-def plan():
+def make_plan():
     def make(**settings):
         chosen = {"framework": ["torch"], "workload": ["lenet"], "launches": 2, **settings}
         cells = experiment.cells([experiment.matrix(**chosen)])
@@ -40,40 +40,40 @@ def site(tmp_path):
     sites.load.cache_clear()
 
 
-def jobs(plan, tmp_path, queue="", account=""):
+def build_jobs(plan, tmp_path, queue="", account=""):
     return [job for _, job in job_queue.prepare_jobs(plan, Store(tmp_path), 60, queue, account)]
 
 
-def test_job_per_node_count_requests_its_largest_launch(plan, site, tmp_path):
-    wanted = plan(site=site, ranks=[1, 2, 4], nodes=[1, 2], scaling="weak")
-    one, two = jobs(wanted, tmp_path)
-    # Of one node: a rank of 8 threads, 2 of 4, 4 of 2.
-    assert (one.nodes, one.per_node, one.threads) == (1, 4, 2)
-    assert (two.nodes, two.per_node, two.threads) == (2, 2, 4)
-    assert (one.queue, one.account, one.minutes) == ("day", "A1", 30)
-    [night] = jobs(plan(site=site), tmp_path, "night", "B2")
+def test_job_per_node_count_requests_its_largest_launch(make_plan, site, tmp_path):
+    rank_plan = make_plan(site=site, ranks=[1, 2, 4], nodes=[1, 2], scaling="weak")
+    one_node_job, two_node_job = build_jobs(rank_plan, tmp_path)
+    # On one node: 1 rank of 8 threads, 2 ranks of 4, or 4 ranks of 2.
+    assert (one_node_job.nodes, one_node_job.per_node, one_node_job.threads) == (1, 4, 2)
+    assert (two_node_job.nodes, two_node_job.per_node, two_node_job.threads) == (2, 2, 4)
+    assert (one_node_job.queue, one_node_job.account, one_node_job.minutes) == ("day", "A1", 30)
+    [night] = build_jobs(make_plan(site=site), tmp_path, "night", "B2")
     assert (night.queue, night.account, night.minutes) == ("night", "B2", 60)
 
 
-def test_threads_of_a_job_cover_the_largest_launch_rounded_up(plan, site, tmp_path):
-    """Two ranks of three threads need six cores, which are shared by tasks for four ranks."""
-    two = plan(site=site, ranks=[2], nodes=[1], scaling="weak", threads=[3])
-    four = plan(site=site, ranks=[4], nodes=[1], scaling="weak", threads=[1])
-    both = two.model_copy(
+def test_threads_of_a_job_cover_the_largest_launch_rounded_up(make_plan, site, tmp_path):
+    """Two ranks of three threads need six cores; four tasks share them."""
+    two_rank_plan = make_plan(site=site, ranks=[2], nodes=[1], scaling="weak", threads=[3])
+    four_rank_plan = make_plan(site=site, ranks=[4], nodes=[1], scaling="weak", threads=[1])
+    combined_plan = two_rank_plan.model_copy(
         update={
-            "requests": two.requests + four.requests,
-            "protocols": two.protocols + four.protocols,
+            "requests": two_rank_plan.requests + four_rank_plan.requests,
+            "protocols": two_rank_plan.protocols + four_rank_plan.protocols,
         }
     )
-    [job] = jobs(both, tmp_path)
+    [job] = build_jobs(combined_plan, tmp_path)
     assert (job.per_node, job.threads) == (4, 2)
 
 
-def test_same_plan_gives_the_same_job_name(plan, site, tmp_path):
-    [first], [again] = (jobs(plan(site=site), tmp_path) for _ in range(2))
-    assert first == again
-    [other] = jobs(plan(site=site, seed=1), tmp_path)
-    assert other.name != first.name
+def test_same_plan_gives_the_same_job_name(make_plan, site, tmp_path):
+    [first_job], [repeated_job] = (build_jobs(make_plan(site=site), tmp_path) for _ in range(2))
+    assert first_job == repeated_job
+    [other_job] = build_jobs(make_plan(site=site, seed=1), tmp_path)
+    assert other_job.name != first_job.name
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_same_plan_gives_the_same_job_name(plan, site, tmp_path):
     ],
 )
 def test_unsuitable_queue_is_refused_before_submission(
-    plan, site, tmp_path, settings, queue, words
+    make_plan, site, tmp_path, settings, queue, words
 ):
     with pytest.raises(UsageError, match=words):
-        jobs(plan(site=site, **settings), tmp_path, queue)
+        build_jobs(make_plan(site=site, **settings), tmp_path, queue)
 
 
 @pytest.mark.parametrize(
-    ("said", "memory"),
+    ("message", "memory"),
     [
-        # As Slurm 22.05 puts it: jobacct_gather, and srun and slurmstepd with cgroups.
+        # Messages of Slurm 22.05: of jobacct_gather, and of srun and slurmstepd with cgroups.
         (
             "x\nslurmstepd-node2: error: StepId=3.0 exceeded memory limit (9 > 7), being killed",
             True,
@@ -101,17 +101,17 @@ def test_unsuitable_queue_is_refused_before_submission(
         ("srun: error: node1: task 0: Out Of Memory", True),
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=3.0. Some of the step", True),
         ("srun: error: node1: task 0: Killed", False),
-        ("RuntimeError: the paper's memory limit was reached", False),  # a rank's own words
+        ("RuntimeError: the paper's memory limit was reached", False),  # a message of a rank
     ],
 )
-def test_slurm_out_of_memory_messages_are_recognized(said, memory):
-    assert slurm.reports_out_of_memory(said) == memory
+def test_slurm_out_of_memory_messages_are_recognized(message, memory):
+    assert slurm.reports_out_of_memory(message) == memory
 
 
-def test_late_job_records_are_awaited_for_a_limited_time(plan, tmp_path):
-    watch = job_queue._Watch(job_queue.Submitted(plan(), tmp_path, "1"))
-    missing = plan().requests
-    assert not watch.may_lag(missing)  # the job has not said that it is done
+def test_late_job_records_are_awaited_for_a_limited_time(make_plan, tmp_path):
+    watch = job_queue._Watch(job_queue.Submitted(make_plan(), tmp_path, "1"))
+    missing = make_plan().requests
+    assert not watch.may_lag(missing)  # the job has not written its status
     (tmp_path / "job.status").write_text("0")
     assert not watch.may_lag([])
     assert [watch.may_lag(missing) for _ in range(job_queue._LAG + 1)] == [
@@ -120,23 +120,23 @@ def test_late_job_records_are_awaited_for_a_limited_time(plan, tmp_path):
 
 
 @pytest.mark.parametrize("created", ["1970-01-01T00:00:00.000Z", "2999-01-01T00:00:00.000Z"])
-def test_job_records_are_recognized_despite_a_wrong_clock(plan, record, tmp_path, created):
-    """They are those that were not there when it was submitted."""
+def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp_path, created):
+    """New records are those that did not exist when the job was submitted."""
     store = Store(tmp_path / "results")
     store.prepare()
-    asked, again = plan().requests
+    first_request, second_request = make_plan().requests
 
-    def kept(request, **fields):
-        made = record(fields={"request": request, **fields})
-        store.add(made)
-        return made
+    def store_record(request, **fields):
+        new_record = record(fields={"request": request, **fields})
+        store.add(new_record)
+        return new_record
 
-    earlier = kept(asked)
-    [(_, job)] = job_queue.prepare_jobs(plan(), store, 60, "", "")
-    known = job_queue._recorded_ids(plan(), store)
-    assert known == [earlier.id]
-    watch = job_queue._Watch(job_queue.Submitted(plan(), job.folder, "1", known))
+    earlier_record = store_record(first_request)
+    [(_, job)] = job_queue.prepare_jobs(make_plan(), store, 60, "", "")
+    recorded_ids = job_queue._recorded_ids(make_plan(), store)
+    assert recorded_ids == [earlier_record.id]
+    watch = job_queue._Watch(job_queue.Submitted(make_plan(), job.folder, "1", recorded_ids))
     assert watch.fresh(store) == []
-    late = kept(again, created=created)
-    assert watch.fresh(store) == [late]
+    late_record = store_record(second_request, created=created)
+    assert watch.fresh(store) == [late_record]
     assert watch.fresh(store) == []

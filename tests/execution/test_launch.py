@@ -1,6 +1,6 @@
-"""Launches: what happens when a worker does what it should not, in a real process each time.
+"""Tests of launches whose worker misbehaves, in real processes.
 
-`judge` stands for the process where only the reply matters.
+Where only the reply matters, `judge` replaces the process.
 """
 
 import json
@@ -27,7 +27,7 @@ from xfbench.workloads import workloads
 
 @pytest.fixture
 def plain(shared_launch):
-    """A launch that went well, though its trainer prints garbage."""
+    """A successful launch whose trainer prints garbage."""
     return shared_launch('print(\'{"status": "failed"\' * 1000)')
 
 
@@ -45,9 +45,9 @@ def test_launch_leaves_a_record_and_a_complete_run_folder(plain):
 def test_a_run_folder_can_be_run_again_by_hand(plain, tmp_path):
     folder = shutil.copytree(plain[1], tmp_path / "copy")
     subprocess.run([folder / "command.sh"], check=True, timeout=60)
-    again = json.loads((folder / "reply-again.json").read_text())
-    assert again["status"] == "ok"
-    assert again["job"] == json.loads((folder / "reply.json").read_text())["job"]
+    second_reply = json.loads((folder / "reply-again.json").read_text())
+    assert second_reply["status"] == "ok"
+    assert second_reply["job"] == json.loads((folder / "reply.json").read_text())["job"]
 
 
 def test_garbage_on_stdout_does_not_affect_the_record(plain):
@@ -86,30 +86,30 @@ time.sleep(1000)
 
 
 def test_hanging_worker_and_its_descendants_end_at_the_limit(launch):
-    begun = time.monotonic()
+    start_s = time.monotonic()
     record, _ = launch(HANG, time_limit=4)
     assert record.status == "timed_out"
     assert "--time-limit" in record.reason
-    assert time.monotonic() - begun < 60
-    assert not _running("1234.5")
+    assert time.monotonic() - start_s < 60
+    assert not find_processes("1234.5")
 
 
 def test_processes_of_a_finished_worker_are_ended(launch):
-    left = 'subprocess.Popen(["sleep", "4321.5"], start_new_session=True)'
-    record, _ = launch(f"import subprocess\n{left}")
+    code = 'subprocess.Popen(["sleep", "4321.5"], start_new_session=True)'
+    record, _ = launch(f"import subprocess\n{code}")
     assert record.status == "ok"
-    assert not _running("4321.5")
+    assert not find_processes("4321.5")
 
 
-def _running(argument):
-    found = []
+def find_processes(argument):
+    matches = []
     for process in psutil.process_iter(["cmdline", "status"]):
         if argument in (process.info["cmdline"] or ()) and process.info["status"] != "zombie":
-            found.append(process)
-    return found
+            matches.append(process)
+    return matches
 
 
-def test_half_a_reply_is_crashed_and_kept(launch):
+def test_truncated_reply_is_crashed_and_kept(launch):
     content = '{"schema": "xfbench.reply/1", "status": "o'
     record, folder = launch(f"Path('reply.json').write_text({content!r})\nos._exit(0)")
     assert record.status == "crashed"
@@ -124,7 +124,7 @@ def test_reply_with_a_field_of_the_wrong_type_is_crashed(plain, judge):
 
 
 STEPS_OF_1_S = {"first_step_seconds": 1, "warmup_seconds": [1], "step_seconds": [1] * 3}
-# By what is wrong: a part of a reply, its fields, and the reason of the record.
+# Name of the defect: part of the reply, its changed fields, and text of the record's reason.
 IMPOSSIBLE = {
     "no finite loss": ("measurement", {"losses": [None]}, "the loss of update 1 is not finite"),
     "clock goes back": ("measurement", {"step_seconds": [-0.1]}, "a step took -0.1 s: the clock"),
@@ -174,7 +174,7 @@ def test_a_launch_whose_clock_does_not_advance_is_invalid(launch, pace):
     assert "the clock went backwards or stood still" in record.reason
 
 
-# Two threads that hash, each on a core of its own: the clock leaves out the time of the shorter.
+# Two threads hash as if each had its own core: the clock omits the time of the shorter one.
 TWO_BUSY_THREADS = """
 import hashlib, threading
 from xfbench.worker import loop
@@ -237,8 +237,8 @@ def test_cells_are_interleaved_in_a_seeded_order(cell):
 
 
 @pytest.fixture
-def done(record):
-    """A function: launches of `odd` with steps of these seconds."""
+def make_launches(record):
+    """A function that makes one launch of `odd` for each step time, in seconds."""
 
     def make(*paces):
         odd = {"framework": "odd", "kernel": "plain"}
@@ -247,36 +247,38 @@ def done(record):
     return make
 
 
-def test_launches_stop_when_the_interval_is_narrow_enough(session, done):
-    before = done(0.01, 0.01)
-    odd = before[0].request.cell()
+def test_launches_stop_when_the_interval_is_narrow_enough(session, make_launches):
+    earlier_records = make_launches(0.01, 0.01)
+    chosen_cell = earlier_records[0].request.cell()
     protocol = Protocol(least=3, most=9, precision=9)
-    requests = launch_order([(odd, protocol)])
+    requests = launch_order([(chosen_cell, protocol)])
     assert len(requests) == 9
-    [third] = run_requests(requests[2:], session, {odd: protocol}, before)
+    [third] = run_requests(requests[2:], session, {chosen_cell: protocol}, earlier_records)
     assert (third.request.launch, third.protocol) == (3, protocol)
-    more = Protocol(least=4, most=9, precision=9)
-    [fourth] = run_requests(requests[3:], session, {odd: more}, [*before, third])
+    longer_protocol = Protocol(least=4, most=9, precision=9)
+    [fourth] = run_requests(
+        requests[3:], session, {chosen_cell: longer_protocol}, [*earlier_records, third]
+    )
     assert fourth.request.launch == 4
 
 
-def test_noisy_launches_continue_up_to_the_maximum(session, done):
-    before = done(0.02, 0.1)
-    odd = before[0].request.cell()
+def test_noisy_launches_continue_up_to_the_maximum(session, make_launches):
+    earlier_records = make_launches(0.02, 0.1)
+    chosen_cell = earlier_records[0].request.cell()
     protocol = Protocol(least=2, most=3, precision=0.02)
-    requests = launch_order([(odd, protocol)])
-    [third] = run_requests(requests[2:], session, {odd: protocol}, before)
+    requests = launch_order([(chosen_cell, protocol)])
+    [third] = run_requests(requests[2:], session, {chosen_cell: protocol}, earlier_records)
     assert third.request == requests[-1] and third.request.launch == 3
 
 
 @pytest.fixture
 def low_limit(plain, monkeypatch, tmp_path):
-    """A limit that was measured too low."""
+    """A limit of the machine that was measured too low."""
     threads = plain[0].request.threads
-    low = dict.fromkeys(("float32", "float64", "bandwidth"), 1.0)
-    monkeypatch.setattr(roofline, "_PEAKS", {threads: low})
-    monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})  # one try is enough here,
-    monkeypatch.setattr(roofline, "_cache_file", lambda _: tmp_path / "peaks")  # and not for others
+    low_peaks = dict.fromkeys(("float32", "float64", "bandwidth"), 1.0)
+    monkeypatch.setattr(roofline, "_PEAKS", {threads: low_peaks})
+    monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})  # one attempt is enough
+    monkeypatch.setattr(roofline, "_cache_file", lambda _: tmp_path / "peaks")  # no shared file
     return roofline.find_limit(plain[0].request, ())
 
 
@@ -295,7 +297,7 @@ def test_throughput_above_the_machine_peak_is_invalid(plain, judge, low_limit):
 
 
 def test_noise_is_recorded_and_invalid_under_strict(launch):
-    # The trainer's own helper, which is no child of the driver's, is the disturbance.
+    # The noise is a process that is no descendant of the driver.
     burn = """
 import subprocess, sys
 BURN = "import os, time\\nif os.fork(): os._exit(0)\\nos.setsid()\\n"
@@ -310,10 +312,10 @@ subprocess.run([sys.executable, "-c", BURN])
 
 @pytest.mark.alone
 def test_busy_process_beside_a_launch_is_named_in_its_record(launch, judge, burner):
-    shown = launch(fake_framework.SLOW)
-    assert "burner" in [one.name for one in shown[0].conditions.competing]
-    strict = judge(shown, lambda reply: None, strict=True)
-    assert strict.status == "invalid" and "burner used" in strict.reason
+    finished_launch = launch(fake_framework.SLOW)
+    assert "burner" in [process.name for process in finished_launch[0].conditions.competing]
+    strict_record = judge(finished_launch, lambda reply: None, strict=True)
+    assert strict_record.status == "invalid" and "burner used" in strict_record.reason
 
 
 def test_lars_is_unsupported_without_adapter_support(fake_adapter, cell, tmp_path):
@@ -325,35 +327,39 @@ def test_lars_is_unsupported_without_adapter_support(fake_adapter, cell, tmp_pat
         folder = tmp_path / framework
         folder.mkdir()
         request = cell(framework=framework, kernel=kernel).request(1)
-        described = adapter.load(framework)
+        framework_adapter = adapter.load(framework)
         document = job.build_document("train", request, workload)
-        reply = job.run_job(document, request, described, python, folder, 60.0)
+        reply = job.run_job(document, request, framework_adapter, python, folder, 60.0)
         statuses[framework] = reply["status"]
     assert statuses == {"odd": "unsupported", "reference": "ok"}
 
 
-def test_done_returns_matching_records_oldest_first(record, cell, tmp_path):
+def test_finished_records_returns_matching_records_oldest_first(record, cell, tmp_path):
     store = Store(tmp_path / "results")
-    asked = [
+    requests = [
         cell(threads=threads, framework=name).request(launch)
         for name in ("reference", "torch")
         for threads in (1, 2)
         for launch in (1, 2)
     ]
-    assert lookup.finished_records(asked, store) == [] and not store.folder.exists()
+    assert lookup.finished_records(requests, store) == [] and not store.folder.exists()
     store.prepare()
-    assert lookup.finished_records(asked, store) == []
-    kept = []
-    for day, one in enumerate(reversed(asked), 1):
-        when = {"created": f"2026-01-0{day}T00:00:00.000Z"}
-        chosen = {"threads": one.threads, "framework": one.framework, "launch": one.launch}
-        kept.append(record(**chosen, fields=when))
-        store.add(kept[-1])
-        store.add(record(**chosen, workload="convnet", fields=when))
-        store.add(record(**{**chosen, "launch": 3}, fields=when))
-        store.add(record(**chosen, fields={**when, "source": "imported"}))
-        store.add(record(**chosen, fields={**when, "status": "failed", "reason": "why"}))
-        store.add(record(**chosen, seed=one.launch, fields=when))
-    assert lookup.finished_records(asked, store) == kept
+    assert lookup.finished_records(requests, store) == []
+    stored_records = []
+    for day, request in enumerate(reversed(requests), 1):
+        creation = {"created": f"2026-01-0{day}T00:00:00.000Z"}
+        chosen = {
+            "threads": request.threads,
+            "framework": request.framework,
+            "launch": request.launch,
+        }
+        stored_records.append(record(**chosen, fields=creation))
+        store.add(stored_records[-1])
+        store.add(record(**chosen, workload="convnet", fields=creation))
+        store.add(record(**{**chosen, "launch": 3}, fields=creation))
+        store.add(record(**chosen, fields={**creation, "source": "imported"}))
+        store.add(record(**chosen, fields={**creation, "status": "failed", "reason": "why"}))
+        store.add(record(**chosen, seed=request.launch, fields=creation))
+    assert lookup.finished_records(requests, store) == stored_records
     store.pack()
-    assert lookup.finished_records(asked[:1], store) == kept[-1:]
+    assert lookup.finished_records(requests[:1], store) == stored_records[-1:]

@@ -1,4 +1,4 @@
-"""Launches of several ranks on this machine: what they do together, and how they end."""
+"""Tests of launches of several ranks on this machine: merged results and failures."""
 
 import shutil
 import signal
@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from tests.cluster.conftest import left_running
+from tests.cluster.conftest import list_workers
 from tests.fake_framework import DEATHS, SLOW, TWO_RANKS, death_code
 from xfbench.base.errors import UsageError
 from xfbench.execution import ranks
@@ -25,61 +25,61 @@ class Trainer(FakeTrainer):
 
 
 @pytest.fixture
-def together(shared_launch):
-    """A launch of two ranks, on their own cores if there are two."""
+def two_rank_launch(shared_launch):
+    """A launch of two ranks, each pinned to its own core if there are two."""
     return shared_launch(PRINTS, affinity="cores", **TWO_RANKS)
 
 
-def test_ranks_train_on_their_parts_and_share_a_record(together, tmp_path):
-    record, folder = together
+def test_ranks_train_on_their_parts_and_share_a_record(two_rank_launch, tmp_path):
+    record, folder = two_rank_launch
     assert record.status == "ok", record.reason
     assert record.measurement.images == 3 * 8
     assert record.measurement.losses == (1.5,) * 5
-    assert [one.rank for one in record.observed.ranks] == [0, 1]
-    said = [(folder / name).read_text().split() for name in ("stdout", "stdout.1")]
-    assert said == [["4"] * 5] * 2
+    assert [observed_rank.rank for observed_rank in record.observed.ranks] == [0, 1]
+    outputs = [(folder / name).read_text().split() for name in ("stdout", "stdout.1")]
+    assert outputs == [["4"] * 5] * 2
     names = {path.name for path in folder.iterdir()}
     assert {"stdout", "stdout.1", "reply.json", "reply.1.json"} <= names
     copy = shutil.copytree(folder, tmp_path / "copy")
     subprocess.run([copy / "command.sh"], check=True, timeout=60)
-    again = {path.name for path in copy.iterdir()} - names
-    assert again == {"reply-again.json", "reply-again.1.json"}
+    new_names = {path.name for path in copy.iterdir()} - names
+    assert new_names == {"reply-again.json", "reply-again.1.json"}
 
 
 def test_strong_scaling_divides_the_batch(launch):
     sizes = {"scaling": "strong", "global_batch_size": 4, "batch_size_per_rank": 2}
     record, folder = launch(PRINTS, **{**TWO_RANKS, **sizes})
-    # The canary is that of another batch size.
+    # The canary's expected loss is for another batch size.
     assert record.status == "invalid" and "initial weights" in record.reason
     assert record.measurement.images == 3 * 4
     assert (folder / "stdout.1").read_text().split() == ["2"] * 5
 
 
-@pytest.mark.parametrize("how", DEATHS)
+@pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, how):
-    _, status, words = DEATHS[how]
-    begun = time.monotonic()
-    record, _ = launch(death_code(rank, how), **TWO_RANKS)
-    assert time.monotonic() - begun < 30
+def test_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, death):
+    _, status, words = DEATHS[death]
+    start_s = time.monotonic()
+    record, _ = launch(death_code(rank, death), **TWO_RANKS)
+    assert time.monotonic() - start_s < 30
     assert record.status == status
     assert f"rank {rank} of 2" in record.reason and words in record.reason
 
 
 def test_hanging_rank_ends_all_ranks_at_the_time_limit(launch):
-    hangs = "def after_step(rank, steps): time.sleep(600 * rank)"
-    record, _ = launch(hangs, time_limit=5, **TWO_RANKS)
+    code = "def after_step(rank, steps): time.sleep(600 * rank)"
+    record, _ = launch(code, time_limit=5, **TWO_RANKS)
     assert record.status == "timed_out"
 
 
 def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch, tmp_path):
-    """The first rank is killed from outside, at any time."""
+    """Rank 1 is killed from outside while it trains."""
     from threading import Thread
 
     def kill():
         end = time.monotonic() + 30
         while time.monotonic() < end:
-            for process in left_running(tmp_path):
+            for process in list_workers(tmp_path):
                 try:
                     if process.environ().get("XFBENCH_RANK") == "1":
                         time.sleep(1)
@@ -98,26 +98,28 @@ def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch, tmp_path):
 
 
 @two_cores
-def test_ranks_get_disjoint_cores(together):
-    record, _ = together
-    given = [set(one.laid_out) for one in record.observed.ranks]
-    assert [len(cpus) for cpus in given] == [1, 1] and not given[0] & given[1]
-    assert [set(one.affinity) for one in record.observed.ranks] == given
+def test_ranks_get_disjoint_cores(two_rank_launch):
+    record, _ = two_rank_launch
+    assigned_cpus = [set(observed_rank.laid_out) for observed_rank in record.observed.ranks]
+    assert [len(cpus) for cpus in assigned_cpus] == [1, 1] and not assigned_cpus[0] & assigned_cpus[
+        1
+    ]
+    assert [set(observed_rank.affinity) for observed_rank in record.observed.ranks] == assigned_cpus
 
 
 @two_cores
 def test_a_rank_that_leaves_its_cores_is_invalid_and_named(launch):
-    strays = """
+    code = """
 def after_step(rank, steps):
     if rank == 1:
         os.sched_setaffinity(0, range(os.cpu_count()))
 """
-    record, _ = launch(strays, affinity="cores", **TWO_RANKS)
+    record, _ = launch(code, affinity="cores", **TWO_RANKS)
     assert record.status == "invalid"
     assert "rank 1 was given CPUs" in record.reason and "may run on" in record.reason
 
 
-def reply(rank, **measured):
+def build_reply(rank, **measured):
     measurement = {
         **dict.fromkeys(("startup_seconds", "build_seconds"), 1.0 + rank),
         **{"first_step_seconds": 3.0, "wall_seconds": 9.0, "images": 8, "peak_rss_bytes": 100},
@@ -141,23 +143,26 @@ def reply(rank, **measured):
 
 
 def test_merged_steps_and_losses_are_means_of_all_ranks():
-    merged = ranks.merge_replies([reply(0), reply(1)])
-    measured = merged["measurement"]
-    assert measured["build_seconds"] == 2.0
-    assert measured["step_seconds"] == [1.0, 1.5]
-    assert (measured["images"], measured["peak_rss_bytes"]) == (16, 200)
-    assert measured["losses"] == [2.0, 5.0]
-    assert measured["phases"] == {"input_seconds": 0.5}
+    merged = ranks.merge_replies([build_reply(0), build_reply(1)])
+    measurement = merged["measurement"]
+    assert measurement["build_seconds"] == 2.0
+    assert measurement["step_seconds"] == [1.0, 1.5]
+    assert (measurement["images"], measurement["peak_rss_bytes"]) == (16, 200)
+    assert measurement["losses"] == [2.0, 5.0]
+    assert measurement["phases"] == {"input_seconds": 0.5}
     assert merged["used"] == {"here": 4.0}
     assert merged["observed"]["affinity"] == [0, 1]
-    assert [one["affinity"] for one in merged["observed"]["ranks"]] == [[0], [1]]
+    assert [observed_rank["affinity"] for observed_rank in merged["observed"]["ranks"]] == [
+        [0],
+        [1],
+    ]
 
 
 def test_deviating_rank_decides_the_merged_observation():
-    other = reply(1)
-    other["observed"]["kernel"] = "native"
-    other["canary"]["loss"] = 2.4
-    merged = ranks.merge_replies([reply(0), other])
+    deviating_reply = build_reply(1)
+    deviating_reply["observed"]["kernel"] = "native"
+    deviating_reply["canary"]["loss"] = 2.4
+    merged = ranks.merge_replies([build_reply(0), deviating_reply])
     assert merged["observed"]["kernel"] == "native"
     assert merged["canary"]["loss"] == 2.4
 
@@ -166,30 +171,30 @@ def test_deviating_rank_decides_the_merged_observation():
     ("losses", "expected"), [((2.3, 2.1, 2.4), 2.1), ((2.3, 2.2, 2.6), 2.6), ((2.3, None), None)]
 )
 def test_merged_canary_is_the_farthest_from_the_first_rank(losses, expected):
-    replies = [{**reply(rank), "canary": {"loss": loss}} for rank, loss in enumerate(losses)]
-    for replied in replies:
-        replied["measurement"]["step_seconds"] = [1.0, 1.0]
+    replies = [{**build_reply(rank), "canary": {"loss": loss}} for rank, loss in enumerate(losses)]
+    for rank_reply in replies:
+        rank_reply["measurement"]["step_seconds"] = [1.0, 1.0]
     assert ranks.merge_replies(replies)["canary"]["loss"] == expected
 
 
 def test_ranks_with_different_step_counts_are_refused():
     with pytest.raises(ValueError, match="argument"):
-        ranks.merge_replies([reply(0), reply(1, step_seconds=[1.0])])
+        ranks.merge_replies([build_reply(0), build_reply(1, step_seconds=[1.0])])
 
 
-def cells(**settings):
-    wanted = {"framework": ["torch"], "workload": ["lenet"], **settings}
-    return [cell for cell, _ in experiment.cells([experiment.matrix(**wanted)])]
+def build_cells(**settings):
+    chosen = {"framework": ["torch"], "workload": ["lenet"], **settings}
+    return [cell for cell, _ in experiment.cells([experiment.matrix(**chosen)])]
 
 
 def test_strong_scaling_divides_and_weak_multiplies_the_batch():
-    strong = cells(ranks=[1, 2, 4], scaling="strong")
+    strong = build_cells(ranks=[1, 2, 4], scaling="strong")
     assert [(c.global_batch_size, c.batch_size_per_rank) for c in strong] == [
         (64, 64),
         (64, 32),
         (64, 16),
     ]
-    weak = cells(ranks=[1, 2, 4], scaling="weak")
+    weak = build_cells(ranks=[1, 2, 4], scaling="weak")
     assert [(c.global_batch_size, c.batch_size_per_rank) for c in weak] == [
         (64, 64),
         (128, 64),
@@ -199,11 +204,11 @@ def test_strong_scaling_divides_and_weak_multiplies_the_batch():
 
 
 def test_single_rank_is_pinned_when_other_cells_share_a_node():
-    """Otherwise what it gains from cores that are not its own would be called scaling's loss."""
-    shared = cells(ranks=[1, 2, 4], scaling="weak")
+    """Without pinning it could use all cores, which would make scaling look worse."""
+    shared = build_cells(ranks=[1, 2, 4], scaling="weak")
     assert [c.affinity for c in shared] == ["cores"] * 3
-    assert [c.affinity for c in cells(ranks=[1], scaling="weak")] == ["none"]
-    spread = cells(ranks=[1, 2, 4], nodes=[1, 2], scaling="weak", launcher="slurm")
+    assert [c.affinity for c in build_cells(ranks=[1], scaling="weak")] == ["none"]
+    spread = build_cells(ranks=[1, 2, 4], nodes=[1, 2], scaling="weak", launcher="slurm")
     assert {(c.ranks, c.nodes): c.affinity for c in spread} == {
         (1, 1): "none",
         (2, 1): "cores",
@@ -223,23 +228,23 @@ def test_single_rank_is_pinned_when_other_cells_share_a_node():
 )
 def test_invalid_rank_count_is_refused(settings, words):
     with pytest.raises(UsageError, match=words):
-        cells(**settings)
+        build_cells(**settings)
 
 
-def energies(*told, gpus=False, nodes=("here",)):
-    """What a launch used whose ranks read these counters, on these nodes in turn."""
-    replies = [reply(rank, energy_joules=joules) for rank, joules in enumerate(told)]
-    for rank, one in enumerate(replies):
-        one["used"] = {nodes[rank * len(nodes) // len(told)]: 1.0}
-        one["observed"]["gpus"] = [{"name": "a GPU"}] if gpus else []
+def merge_energies(*readings, gpus=False, nodes=("here",)):
+    """Return the merged energy of ranks with these readings, spread evenly over the nodes."""
+    replies = [build_reply(rank, energy_joules=joules) for rank, joules in enumerate(readings)]
+    for rank, rank_reply in enumerate(replies):
+        rank_reply["used"] = {nodes[rank * len(nodes) // len(readings)]: 1.0}
+        rank_reply["observed"]["gpus"] = [{"name": "a GPU"}] if gpus else []
     merged = ranks.merge_replies(replies)
-    assert [one["rank"] for one in merged["observed"]["gpus"]] == [*range(gpus * len(told))]
+    assert [gpu["rank"] for gpu in merged["observed"]["gpus"]] == [*range(gpus * len(readings))]
     return merged["measurement"]["energy_joules"]
 
 
 def test_energy_counts_every_node_once_and_every_gpu():
-    assert energies(5.0, 5.5) == 5.5  # of one node: the same counters, read a little later
-    assert energies(5.0, 5.0, 7.0, 7.0, nodes=("here", "there")) == 12.0
-    assert energies(5.0, 7.0, gpus=True) == 12.0
-    assert energies(5.0, None, nodes=("here", "there")) is None
-    assert energies(None, None) is None
+    assert merge_energies(5.0, 5.5) == 5.5  # one node: both ranks read the same counters
+    assert merge_energies(5.0, 5.0, 7.0, 7.0, nodes=("here", "there")) == 12.0
+    assert merge_energies(5.0, 7.0, gpus=True) == 12.0
+    assert merge_energies(5.0, None, nodes=("here", "there")) is None
+    assert merge_energies(None, None) is None

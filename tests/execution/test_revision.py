@@ -1,4 +1,4 @@
-"""The commit of xfbench's own code that a record names."""
+"""Tests of the commit of xfbench's code that a record names."""
 
 import subprocess
 
@@ -10,7 +10,7 @@ from xfbench.execution import revision
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A folder that xfbench seems to run from, with one file."""
+    """A folder with one file, which xfbench takes for its own."""
     package = tmp_path / "xfbench"
     package.mkdir()
     (package / "module.py").write_text("A = 1\n")
@@ -55,7 +55,7 @@ def test_an_installed_package_has_no_commit(checkout):
 
 
 def test_a_package_inside_another_repository_has_no_commit(checkout, monkeypatch):
-    """As in a virtual environment of somebody else's project."""
+    """For example in a virtual environment inside another project."""
     commit_all(checkout)
     site_packages = checkout / "site-packages"
     site_packages.mkdir()

@@ -1,4 +1,4 @@
-"""What makes a launch invalid, each just below and just above its limit."""
+"""Tests of what makes a launch invalid, just below and just above each limit."""
 
 import math
 
@@ -8,13 +8,13 @@ from xfbench.execution import validity
 from xfbench.execution.canary import Expected
 from xfbench.model.record import Checkpoints, EpochReading, Medium, ReaderCheck, Storage
 
-# The tolerance is its least, 1e-5.
+# The tolerance has its minimum, 1e-5.
 EXPECTED = Expected(loss=2.0, rounded=2.0, floored=2.0)
 
 
 @pytest.fixture
 def judge(record):
-    """A function: the defect of a launch of which these fields are otherwise."""
+    """A function that returns the defect of a launch with these changed fields."""
 
     def make(loss=2.0, share_of_peak=None, observed=None, request=None, **measured):
         launch = record()
@@ -53,7 +53,7 @@ def test_a_launch_without_a_timed_step_is_invalid(judge):
 def test_the_first_update_with_an_infinite_loss_is_named(judge):
     losses = (2.3, 2.3, None)
     assert judge(losses=losses) == "the loss of update 3 is not finite"
-    # Of windows of five updates, the third begins with the eleventh.
+    # The third window of five updates begins with update 11.
     reason = judge(losses=losses, window=5, wall_seconds=99.0)
     assert reason == "the loss of update 11 is not finite"
 
@@ -64,7 +64,7 @@ def test_the_first_update_with_an_infinite_loss_is_named(judge):
         # Three windows of two steps of 0.1 s, after a first step of 0.5 s.
         ({}, 1.1, True),
         ({}, 1.099, False),
-        # Of epochs the windows count once: the last may be shorter.
+        # With epochs each window counts as one step, because the last may be shorter.
         ({"steps": None, "epochs": 1}, 0.8, True),
         ({"steps": None, "epochs": 1}, 0.799, False),
     ],
@@ -93,7 +93,7 @@ def test_a_first_loss_that_is_missing_is_invalid(judge):
     assert "is not finite" in judge(loss=None)
 
 
-# Of two threads: 2 * 1.05 + 0.25; with one that reads, 3 * 1.05 + 0.25.
+# Limit: 2 * 1.05 + 0.25 for two threads, 3 * 1.05 + 0.25 with an input thread.
 @pytest.mark.parametrize(
     ("request_fields", "cpus", "valid"),
     [
@@ -129,7 +129,7 @@ def test_ranks_on_two_kinds_of_nodes_are_invalid():
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_another_number_of_checkpoints_is_invalid(record, count):
     request = record(checkpoints=2).request
-    taken = Checkpoints(
+    checkpoints = Checkpoints(
         format="a",
         file_system="b",
         bytes=1,
@@ -139,10 +139,10 @@ def test_another_number_of_checkpoints_is_invalid(record, count):
         equal=True,
     )
     words = f"2 checkpoints were asked for and {count} taken"
-    assert validity.checkpoint_defect(request, taken if count else None) == words
-    both = taken.model_copy(update={"save_seconds": (0.1,) * 2})
-    assert validity.checkpoint_defect(request, both) is None
-    different = both.model_copy(update={"equal": False, "differing": ("w", "b")})
+    assert validity.checkpoint_defect(request, checkpoints if count else None) == words
+    two_saves = checkpoints.model_copy(update={"save_seconds": (0.1,) * 2})
+    assert validity.checkpoint_defect(request, two_saves) is None
+    different = two_saves.model_copy(update={"equal": False, "differing": ("w", "b")})
     assert validity.checkpoint_defect(request, different).endswith("equal: w and 1 more")
 
 
@@ -161,14 +161,14 @@ READ = ReaderCheck(
         ({"labels_equal": False}, "other labels than ours"),
     ],
 )
-def test_a_reader_that_gives_other_samples_is_invalid(update, words):
+def test_reader_with_different_samples_is_invalid(update, words):
     reader = READ.model_copy(update=update)
     reason = validity.reader_mismatch(Storage.model_construct(medium=MEDIUM, reader=reader))
     assert reason is None if words is None else words in reason
     assert validity.reader_mismatch(None) is None
 
 
-def test_the_epoch_that_was_not_as_cold_as_promised_is_named():
+def test_epoch_that_was_not_cold_is_named():
     def epoch(held):
         return EpochReading(
             page_cache="cold",

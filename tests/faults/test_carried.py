@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests import fake_framework
-from tests.test_bundle import planned, there
+from tests.test_bundle import build_plan, run_bundle
 from xfbench import bundle
 from xfbench.base.errors import UsageError
 from xfbench.store.results_folder import Store
@@ -20,8 +20,8 @@ def carried(tmp_path_factory):
     fake_framework.write(root / "adapters" / "odd")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
-        bundle.write_carried_run(planned("odd", launches=1, batch_size=[4]), root / "away", print)
-        there(root / "away", f"odd={sys.executable}")
+        bundle.write_carried_run(build_plan("odd", launches=1, batch_size=[4]), root / "away", print)
+        run_bundle(root / "away", f"odd={sys.executable}")
         yield root / "away"
 
 

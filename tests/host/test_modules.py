@@ -15,7 +15,7 @@ INIT = "/usr/share/lmod/lmod/init/bash"
 
 @pytest.fixture(scope="module")
 def lmod():
-    if reason := slurm.missing():
+    if reason := slurm.missing_reason():
         pytest.skip(f"no Lmod: {reason}")
     return INIT
 

@@ -1,4 +1,4 @@
-"""Ranks under real start commands, Open MPI's and MPICH's: they train, fail, and are found."""
+"""Tests of ranks under the start commands of Open MPI and MPICH."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from tests.cluster import slurm
-from tests.cluster.conftest import left_running, watched
+from tests.cluster.conftest import list_ranks, list_workers
 from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, death_code
 from tests.faults.driver import command
 from tests.remaining_processes import wait_for
@@ -27,20 +27,20 @@ from xfbench.model.plan import Plan
 
 @pytest.fixture
 def launch(launch):
-    """`launch` of two ranks under mpirun."""
+    """A function that launches two ranks under mpirun."""
     return partial(launch, launcher="mpi", **TWO_RANKS)
 
 
 @pytest.fixture(scope="session")
 def openmpi():
-    if reason := slurm.missing():
+    if reason := slurm.missing_reason():
         pytest.skip(f"no Open MPI: {reason}")
     return "mpirun"
 
 
 @pytest.fixture
 def mpich(monkeypatch):
-    """The MPICH of a framework's environment, as the mpirun on the PATH."""
+    """Put the MPICH of a framework's environment on the PATH as mpirun."""
     environment_of_torch = environment.ensure(adapter.load("torch"))
     monkeypatch.setenv("PATH", f"{environment_of_torch.prefix / 'bin'}:{os.environ['PATH']}")
     return "mpirun"
@@ -80,33 +80,33 @@ def test_dry_run_prints_the_command_of_a_run(launch, family, monkeypatch):
     assert shlex.split(line)[-len(stored_command["argv"]) :] == stored_command["argv"]
 
 
-# Each rank once for every change.
-QUICK_ENDS = {(0, "by a signal"), (1, "with words")}
-ENDS = [
+# `make test` ends each rank once.
+QUICK_DEATHS = {(0, "by a signal"), (1, "with words")}
+DEATH_CASES = [
     pytest.param(
-        rank, death_name, marks=() if (rank, death_name) in QUICK_ENDS else pytest.mark.deep
+        rank, death_name, marks=() if (rank, death_name) in QUICK_DEATHS else pytest.mark.deep
     )
     for rank in (0, 1)
     for death_name in DEATHS
 ]
 
 
-@pytest.mark.parametrize(("rank", "death_name"), ENDS)
+@pytest.mark.parametrize(("rank", "death_name"), DEATH_CASES)
 def test_rank_that_dies_in_a_step_is_named(launch, family, tmp_path, rank, death_name):
     _, status, message = DEATHS[death_name]
     record, _ = launch(death_code(rank, death_name))
     assert record.status == status, record.reason
     assert f"rank {rank} of 2" in record.reason and message in record.reason
-    assert not left_running(tmp_path)
+    assert not list_workers(tmp_path)
 
 
 def test_killed_watcher_ends_its_rank(launch, family, tmp_path):
-    """What stands between the start command and the rank is no place to survive."""
+    """The rank ends with the watcher, its parent."""
 
     def kill_watcher():
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            ranks = watched(tmp_path)
+            ranks = list_ranks(tmp_path)
             if len(ranks) == 2:
                 time.sleep(1)
                 os.kill(ranks[0].parent().pid, signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_killed_watcher_ends_its_rank(launch, family, tmp_path):
     killer.join()
     assert record.status == "crashed"
     assert "rank" in record.reason and "was lost" in record.reason
-    assert not left_running(tmp_path)
+    assert not list_workers(tmp_path)
 
 
 def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
@@ -129,10 +129,10 @@ def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
     words = [f"--{name}={value}" for name, value in settings.items()]
     words += ["--framework=odd", "--workload=lenet", "--no-verify", f"--results={tmp_path / 'r'}"]
     driver = subprocess.Popen(command("run", *words), stderr=subprocess.DEVNULL)
-    wait_for(lambda: len(left_running(tmp_path)) == 4, 60)  # each rank and the watcher beside it
+    wait_for(lambda: len(list_workers(tmp_path)) == 4, 60)  # two ranks and their watchers
     driver.kill()
     driver.wait()
-    wait_for(lambda: not left_running(tmp_path), 15)
+    wait_for(lambda: not list_workers(tmp_path), 15)
 
 
 @pytest.mark.deep
@@ -140,7 +140,7 @@ def test_time_limit_ends_blocked_ranks(launch, family, tmp_path):
     blocking_source = "def after_step(rank, steps): time.sleep(600 * rank)"
     record, _ = launch(blocking_source, time_limit=8)
     assert record.status == "timed_out"
-    assert not left_running(tmp_path)
+    assert not list_workers(tmp_path)
 
 
 def test_broken_interpreter_is_reported_as_no_rank_started(launch, openmpi, tmp_path):
@@ -157,7 +157,7 @@ def test_unresolvable_host_starts_no_rank(launch, family, tmp_path):
     record, _ = launch(site=str(site), time_limit=40)
     assert record.status == "crashed", record.reason
     assert "no rank was started" in record.reason
-    assert not left_running(tmp_path)
+    assert not list_workers(tmp_path)
 
 
 def test_site_defines_the_start_command(launch, openmpi, tmp_path):

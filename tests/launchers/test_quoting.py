@@ -1,4 +1,4 @@
-"""User input reaches a shell or Slurm only as quoted text."""
+"""Tests that user input reaches a shell or Slurm only as quoted text."""
 
 import subprocess
 from pathlib import Path
@@ -15,11 +15,11 @@ from xfbench.launchers import slurm
 SPECIAL_CHARACTERS = "\n\r\t '\"`$(){}[]<>|&;*?!#\\~%=-"
 ANY_TEXT = st.text(st.sampled_from(SPECIAL_CHARACTERS + "aZ9é"), min_size=1, max_size=20)
 QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-PRINT = ("printf", "%s\\0")
+PRINT_COMMAND = ("printf", "%s\\0")
 
 
 def run_bash(script, folder):
-    """What the script prints, cut at NULs."""
+    """Return what the script prints, split at NULs."""
     process = subprocess.run(
         ["bash"], input=script.encode(), cwd=folder, capture_output=True, timeout=30, check=False
     )
@@ -27,7 +27,7 @@ def run_bash(script, folder):
 
 
 def build_job(**fields):
-    defaults = {"name": "xfbench-1", "argv": PRINT, "folder": Path("/tmp"), "nodes": 1}
+    defaults = {"name": "xfbench-1", "argv": PRINT_COMMAND, "folder": Path("/tmp"), "nodes": 1}
     return slurm.Job(**{**defaults, "per_node": 1, "threads": 1, "minutes": 1, **fields})
 
 
@@ -69,7 +69,7 @@ def test_shell_line_repeats_the_command_exactly(tmp_path, words, value):
 
 @pytest.fixture
 def module_system(tmp_path):
-    """A start-up file for bash that knows no module, and writes down what it is asked for."""
+    """A start-up file for bash that has no module and stores the requested name in a file."""
     init = tmp_path / "init"
     init.write_text('module() { test "$1" != load || { printf "%s" "$2" > asked; return 1; }; }')
     return init

@@ -1,6 +1,6 @@
-"""What each launcher and site would run, compared with what is kept: a change is to be seen.
+"""Compare the commands of each launcher and site with stored files, so that changes are visible.
 
-`python -m tests.launchers.test_rendered` writes the kept files anew, to be read before a commit.
+`python -m tests.launchers.test_rendered` rewrites the stored files. Review them before a commit.
 """
 
 import sys

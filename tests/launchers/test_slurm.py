@@ -1,4 +1,4 @@
-"""The answers of Slurm commands about a job, with stand-in programs."""
+"""Tests of reading the output of Slurm commands, with stand-in programs."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ JOB = "JobId=7 JobName=xfbench-1 JobState=PENDING Reason=Priority Dependency=(nu
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """A function that puts a program on the PATH, which runs these lines of shell."""
+    """A function that puts a program with these shell lines on the PATH."""
 
     def install(name, lines):
         program = tmp_path / name

@@ -1,4 +1,4 @@
-"""Adapters that call another adapter's code: it goes along, and is part of what they are."""
+"""Tests of adapters that reuse another adapter's code."""
 
 import zipfile
 

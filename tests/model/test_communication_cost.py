@@ -1,4 +1,4 @@
-"""What an exchange costs in theory, by figures that can be had by hand."""
+"""Tests of the theoretical cost of a gradient exchange, against values computed by hand."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_invalid_link_is_refused_with_an_example(text):
         ("ring", 4, 1.5, 6),
         ("halving", 2, 1, 2),
         ("halving", 8, 1.75, 6),
-        # Two of six give all they have away first, and are given the result.
+        # Two of six ranks first send all their data to others, and receive the result at the end.
         ("halving", 6, 1.5 + 2, 4 + 2),
         ("server", 3, 6, 2),
     ],
@@ -52,10 +52,10 @@ def test_overlapped_communication_is_exposed_only_in_part():
     buckets = (Bucket(0.9, 0.5), Bucket(0.1, 1.0))
     assert (
         communication_cost.exposed_seconds(buckets, 10.0, [4.0, 0.5]) == 0.5
-    )  # the first is over by then
+    )  # the first has finished
     assert (
         communication_cost.exposed_seconds(buckets, 10.0, [7.0, 0.5]) == 2.5
-    )  # the second waits for it
+    )  # the second waits for the first
     assert communication_cost.exposed_seconds((Bucket(1.0, 0.5),), 10.0, [3.0]) == 0.0
 
 
@@ -68,7 +68,7 @@ def test_lenet_buckets_send_inner_products_first():
     assert [bucket.share for bucket in buckets] == pytest.approx(
         [1 - parameters / 431080, parameters / 431080]
     )
-    # By then the forward pass is done, and the inner products' own backward pass.
+    # Ready after the forward pass and the backward pass of the inner products.
     first, second, products = 20 * 24**2 * 25, 50 * 8**2 * 20 * 25, 500 * 800 + 10 * 500
     total = 2 * first + 3 * (second + products)
     assert buckets[0].ready_share == pytest.approx((first + second + 3 * products) / total)

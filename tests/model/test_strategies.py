@@ -201,26 +201,26 @@ def test_asynchronous_rates_of_ranks_add_up(record):
 
 
 def test_asynchronous_step_time_follows_from_summed_rates():
-    from tests.execution.test_ranks import reply
+    from tests.execution.test_ranks import build_reply
 
-    slow = reply(1, step_seconds=[4.0, 4.0])
-    merged = ranks.merge_replies([reply(0), slow], asynchronous=True)["measurement"]
+    slow = build_reply(1, step_seconds=[4.0, 4.0])
+    merged = ranks.merge_replies([build_reply(0), slow], asynchronous=True)["measurement"]
     # 1/1 + 1/4 steps a second of two ranks is 1.6 s for a step of both; then 1/2 + 1/4.
     assert merged["step_seconds"] == pytest.approx([1.6, 8 / 3])
     assert merged["rank_step_seconds"] == [[1.0, 2.0], [4.0, 4.0]]
     assert merged["wall_seconds"] == 9.0 and merged["images"] == 16
-    together = ranks.merge_replies([reply(0), slow])["measurement"]
+    together = ranks.merge_replies([build_reply(0), slow])["measurement"]
     assert together["step_seconds"] == [2.5, 3.0] and not together["rank_step_seconds"]
 
 
 def test_asynchronous_evaluation_is_the_mean_over_ranks():
-    from tests.execution.test_ranks import reply
+    from tests.execution.test_ranks import build_reply
 
     def learned(loss, accuracy):
         epoch = {"epoch": 1, "seconds": 2.0, "train_loss": 1.0}
         return {"learning": [{**epoch, "test_loss": loss, "test_accuracy": accuracy}]}
 
-    replies = [reply(0) | learned(1.0, 0.5), reply(1) | learned(2.0, 0.7)]
+    replies = [build_reply(0) | learned(1.0, 0.5), build_reply(1) | learned(2.0, 0.7)]
     [epoch] = ranks.merge_replies(replies, asynchronous=True)["learning"]
     assert epoch["test_loss"] == 1.5 and epoch["test_accuracy"] == pytest.approx(0.6)
     [epoch] = ranks.merge_replies(replies)["learning"]

@@ -1,4 +1,4 @@
-"""What a cell has otherwise about its network's solver: another workload, and nothing beside it."""
+"""Tests of solver settings of a cell: each makes another workload."""
 
 import pytest
 
@@ -19,14 +19,14 @@ DIGITS = 1437  # images that are trained on
 SIZES = {"global_batch_size": 512, "batch_size_per_rank": 512}
 
 
-def made(**settings):
+def build_cells(**settings):
     matrix = experiment.matrix(framework=["torch"], workload=["lenet"], **settings)
     return [cell for cell, _ in experiment.cells([matrix])]
 
 
 @pytest.fixture
-def kept(record):
-    """A function that makes a record of a cell with these choices, certified, and its proof."""
+def make_certified(record):
+    """A function that makes a certified record with these choices, and its certificate."""
 
     def make(**choices):
         fields = {"software": SOFTWARE, "machine": describe()}
@@ -45,15 +45,15 @@ def test_default_cell_trains_the_published_network(cell):
 
 
 def test_default_solver_values_do_not_change_the_cell():
-    anyway = {"lars": 0, "learning_rate": 0.01, "rate_scaling": "none", "rate_warmup": 0}
-    assert made(**anyway) == made()
+    defaults = {"lars": 0, "learning_rate": 0.01, "rate_scaling": "none", "rate_warmup": 0}
+    assert build_cells(**defaults) == build_cells()
 
 
 def test_every_combination_of_solver_choices_is_a_cell():
     choices = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 2]}
-    found = made(**choices, learning_rate=[0.01, 0.1])
-    assert len(set(found)) == 16
-    assert {one.solver for one in found} >= {
+    cells = build_cells(**choices, learning_rate=[0.01, 0.1])
+    assert len(set(cells)) == 16
+    assert {chosen_cell.solver for chosen_cell in cells} >= {
         "",
         "LARS 0.5, rate 0.1, rate linear, warm-up 2 epochs",
     }
@@ -66,28 +66,30 @@ def test_lars_and_learning_rate_are_set_in_the_solver(cell):
 
 
 def test_linear_scaling_raises_the_rate_with_the_global_batch(cell):
-    alone = cell(rate_scaling="linear", **SIZES)
-    several = cell(rate_scaling="linear", ranks=8, strategy="ddp", scaling="weak", **_of_rank())
-    assert training.build_workload(alone).solver.base_lr == pytest.approx(0.01 * 512 / 64)
-    assert training.build_workload(several).solver.base_lr == pytest.approx(0.01 * 512 / 64)
+    single_rank = cell(rate_scaling="linear", **SIZES)
+    eight_ranks = cell(
+        rate_scaling="linear", ranks=8, strategy="ddp", scaling="weak", **_eight_rank_sizes()
+    )
+    assert training.build_workload(single_rank).solver.base_lr == pytest.approx(0.01 * 512 / 64)
+    assert training.build_workload(eight_ranks).solver.base_lr == pytest.approx(0.01 * 512 / 64)
 
 
-def _of_rank():
+def _eight_rank_sizes():
     return {"global_batch_size": 512, "batch_size_per_rank": 64}
 
 
 def test_warmup_epochs_become_updates(cell):
-    asked = cell(rate_warmup=3, data="digits", steps=None, epochs=5, **SIZES)
-    assert training.build_workload(asked).solver.warmup == 3 * (DIGITS // 512)
-    assert workload_from_json(training.build_workload(asked).to_json()) == training.build_workload(
-        asked
-    )
+    epoch_cell = cell(rate_warmup=3, data="digits", steps=None, epochs=5, **SIZES)
+    assert training.build_workload(epoch_cell).solver.warmup == 3 * (DIGITS // 512)
+    assert workload_from_json(
+        training.build_workload(epoch_cell).to_json()
+    ) == training.build_workload(epoch_cell)
 
 
 def test_warmup_without_an_epoch_length_is_refused(monkeypatch):
     monkeypatch.setattr(training, "images_per_epoch", lambda *_: None)
     with pytest.raises(UsageError, match="how many images"):
-        made(rate_warmup=2)
+        build_cells(rate_warmup=2)
 
 
 @pytest.mark.parametrize(
@@ -103,20 +105,26 @@ def test_warmup_without_an_epoch_length_is_refused(monkeypatch):
 def test_invalid_solver_value_is_refused_by_name(slip):
     [name] = slip
     with pytest.raises(UsageError, match=name):
-        made(**slip)
+        build_cells(**slip)
 
 
 @pytest.mark.parametrize("choice", [{"lars": 0.5}, {"learning_rate": 0.1}, {"rate_warmup": 1}])
-def test_different_solver_has_its_own_certificate_and_table(kept, choice):
-    (plain, proof), (other, own) = kept(), kept(**choice)
-    assert plain.workload.digest != other.workload.digest
-    assert certified_fields(plain.request) != certified_fields(other.request)
-    forged = other.model_copy(update={"certificate": proof.id})
-    assert "another workload digest" in certificate.coverage_error(proof, forged)
-    tables = leaderboard.tables([plain, other], {proof.id: proof, own.id: own})
-    assert sorted(table.solver for table in tables) == ["", other.request.solver]
+def test_different_solver_has_its_own_certificate_and_table(make_certified, choice):
+    (plain_record, plain_certificate), (other_record, other_certificate) = (
+        make_certified(),
+        make_certified(**choice),
+    )
+    assert plain_record.workload.digest != other_record.workload.digest
+    assert certified_fields(plain_record.request) != certified_fields(other_record.request)
+    forged = other_record.model_copy(update={"certificate": plain_certificate.id})
+    assert "another workload digest" in certificate.coverage_error(plain_certificate, forged)
+    tables = leaderboard.tables(
+        [plain_record, other_record],
+        {plain_certificate.id: plain_certificate, other_certificate.id: other_certificate},
+    )
+    assert sorted(table.solver for table in tables) == ["", other_record.request.solver]
     assert all(len(table.rows) == 1 for table in tables), tables
-    assert any(other.request.solver in table.title for table in tables)
+    assert any(other_record.request.solver in table.title for table in tables)
 
 
 def test_oracle_case_is_shared_by_all_rates_and_warmup_lengths(cell):
@@ -131,7 +139,7 @@ def test_oracle_case_is_shared_by_all_rates_and_warmup_lengths(cell):
     )
 
 
-def test_repeat_command_includes_the_solver_choices(kept):
-    told = " ".join(repeat.build_repeat_command([kept(lars=0.5, rate_warmup=2)[0]]))
-    assert "--lars 0.5" in told and "--rate-warmup 2" in told
-    assert "--lars" not in " ".join(repeat.build_repeat_command([kept()[0]]))
+def test_repeat_command_includes_the_solver_choices(make_certified):
+    command = " ".join(repeat.build_repeat_command([make_certified(lars=0.5, rate_warmup=2)[0]]))
+    assert "--lars 0.5" in command and "--rate-warmup 2" in command
+    assert "--lars" not in " ".join(repeat.build_repeat_command([make_certified()[0]]))

@@ -1,4 +1,4 @@
-"""Bounds of a worker's reply; damaged replies are in tests/faults/test_worker.py."""
+"""Tests of number limits in a worker's reply; tests/faults/test_worker.py has damaged ones."""
 
 import pytest
 
@@ -10,7 +10,7 @@ LARGEST = 2**53 - 1
 
 @pytest.fixture
 def file(tmp_path):
-    """A function that writes a reply with this number in it: its file."""
+    """A function that writes a reply with this number and returns its file."""
 
     def write(number):
         path = tmp_path / "reply.json"

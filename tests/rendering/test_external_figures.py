@@ -1,4 +1,4 @@
-"""Figures from elsewhere below leaderboards: in every format, beside the tables, with no rank."""
+"""Tests of external figures below leaderboards: in every format, without a rank."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ HOSTILE = "=cmd|' /C calc'!A0 --><script>alert(1)</script>\x1b[31m\u202e\n<b>"
 
 
 def import_figure(quantity="throughput", workload="lenet", key="theirs", **about):
-    """A record as an import makes it: one figure, and the file that it is from."""
+    """Return a record as an import makes it: a figure and its source file."""
     figure = Figure(
         quantity=quantity,
         unit="images/s",
@@ -37,28 +37,28 @@ def import_figure(quantity="throughput", workload="lenet", key="theirs", **about
 
 @pytest.fixture
 def two_tables(record):
-    """Tables of two networks."""
+    """Leaderboards of two networks."""
     return leaderboards([record(), record(workload="convnet")], {})
 
 
 @pytest.mark.parametrize("format_name", tables.FORMATS)
 def test_every_format_shows_only_figures_of_its_workloads(format_name, two_tables):
     records = [*published.records(), import_figure(framework="torch")]
-    shown = external_figures.render(format_name, two_tables, "throughput", records)
+    rendered = external_figures.render(format_name, two_tables, "throughput", records)
     for word in ("GPU utilisation", "2.3", "H19", "Jingoo Han", "theirs", "results of another"):
-        assert word in shown
-    # Of networks that have no table, and of none in particular.
+        assert word in rendered
+    # Figures of networks without a table, and of no particular network.
     for word in ("ResNet-50", "3.26", "MKL2017", "Stampede2"):
-        assert word not in shown
+        assert word not in rendered
     assert tables.FORMATS[format_name](two_tables, "throughput")
     assert "GPU utilisation" not in tables.FORMATS[format_name](two_tables, "throughput")
 
 
 def test_figures_follow_the_tables_of_their_workload(two_tables):
-    shown = external_figures.render("text", two_tables, "throughput", published.records())
-    lenet = shown.index("lenet · synthetic")
-    assert shown.index("convnet · synthetic") < lenet < shown.index("GPU utilisation")
-    block = shown[shown.index("lenet elsewhere: not measured here, not ranked") :]
+    rendered = external_figures.render("text", two_tables, "throughput", published.records())
+    lenet = rendered.index("lenet · synthetic")
+    assert rendered.index("convnet · synthetic") < lenet < rendered.index("GPU utilisation")
+    block = rendered[rendered.index("lenet elsewhere: not measured here, not ranked") :]
     assert "rank " not in block.splitlines()[1] and "images/s" not in block.splitlines()[1]
 
 
@@ -84,8 +84,8 @@ def test_csv_has_an_unranked_line_per_figure(two_tables):
             io.StringIO(external_figures.render("csv", two_tables, "throughput", [import_figure()]))
         )
     )
-    measured, imported_line = lines[:-1], lines[-1]
-    assert len(measured) == 2 and not any(line["figure_value"] for line in measured)
+    measured_lines, imported_line = lines[:-1], lines[-1]
+    assert len(measured_lines) == 2 and not any(line["figure_value"] for line in measured_lines)
     assert (
         imported_line["ranked"] == "False"
         and imported_line["rank_low"] == imported_line["rank_high"] == ""
@@ -122,14 +122,14 @@ def test_hostile_text_in_an_imported_figure_is_escaped(format_name, two_tables):
         import_figure(HOSTILE, key=HOSTILE, machine=HOSTILE),
         import_figure(workload=HOSTILE),
     ]
-    shown = external_figures.render(
+    rendered = external_figures.render(
         format_name, two_tables, "throughput", hostile_records, [HOSTILE]
     )
-    assert "calc" in shown and not {"\x1b", "\u202e"} & set(shown)
+    assert "calc" in rendered and not {"\x1b", "\u202e"} & set(rendered)
     if format_name == "html":
-        assert "<script>" not in shown and "<b>" not in shown
+        assert "<script>" not in rendered and "<b>" not in rendered
     if format_name == "csv":
-        fields = [field for line in csv.reader(io.StringIO(shown)) for field in line]
+        fields = [field for line in csv.reader(io.StringIO(rendered)) for field in line]
         assert not any(field.startswith(("=", "+", "@")) for field in fields)
 
 
@@ -162,6 +162,8 @@ def test_figure_description_names_its_conditions():
         == "tensorflow 1.8 · 16 ranks · 1 node · weak scaling"
     )
     assert external_figures.describe_subject(About(study="storage", workload="lenet")) == ""
-    imported = import_figure(machine="a cluster")
-    assert external_figures.describe_figure(imported).about == "a cluster · line 3"
-    assert external_figures.bibliography([imported]) == [("theirs", "results of another tool")]
+    imported_record = import_figure(machine="a cluster")
+    assert external_figures.describe_figure(imported_record).about == "a cluster · line 3"
+    assert external_figures.bibliography([imported_record]) == [
+        ("theirs", "results of another tool")
+    ]

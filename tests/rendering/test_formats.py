@@ -1,6 +1,6 @@
-"""Whatever a record says is text in every format: it runs nothing, hides nothing, breaks nothing.
+"""Tests that texts of records are escaped in every format of a table.
 
-And the same records give the same tables, in whichever order they come.
+The order of records must not change the tables.
 """
 
 import csv
@@ -49,7 +49,7 @@ COLUMNS = list(tables.COLUMNS)
 
 @pytest.fixture
 def hostile_tables(record):
-    """Tables of records in which each such text stands in every field that holds any."""
+    """Tables of records that have each hostile text in every text field."""
     valid_records, failed_records = [], []
     for n, text in enumerate(HOSTILE):
         machine = describe().model_copy(
@@ -92,8 +92,8 @@ def hostile_tables(record):
 
 
 def render_all(hostile_tables, name):
-    """All that is ever printed in a format, table by table."""
-    for columns in ("throughput", "storage"):  # the others have the same texts, and numbers
+    """Yield every kind of table in a format, one table at a time."""
+    for columns in ("throughput", "storage"):  # the others add only numbers
         for table in [
             *hostile_tables,
             *best.reduce_to_best(hostile_tables, ["framework", "machine", "strategy"]),
@@ -105,7 +105,7 @@ def render_all(hostile_tables, name):
 
 
 def control_characters(text):
-    """Characters that a terminal would act on, or that hide something."""
+    """Return the characters that control a terminal or hide text."""
     return [
         character
         for character in text
@@ -131,7 +131,7 @@ def test_text_table_has_a_single_line_per_row(hostile_tables):
 
 
 def test_markdown_contains_only_headings_tables_and_text(hostile_tables):
-    # With raw HTML and links that are only text allowed, as the laxest of readers has them.
+    # The most permissive reader: it allows raw HTML.
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     allowed = {"heading", "paragraph", "table", "thead", "tbody", "tr", "th", "td", "inline"}
     for text in render_all(hostile_tables, "markdown"):
@@ -149,18 +149,18 @@ def test_markdown_contains_only_headings_tables_and_text(hostile_tables):
 
 
 class TagCollector(HTMLParser):
-    """What a browser would see in it."""
+    """A collector of tags, attributes, comments and declarations."""
 
     def __init__(self):
         super().__init__()
-        self.tags, self.others = set(), []
+        self.tags, self.non_tags = set(), []
 
     def handle_starttag(self, tag, attrs):
         self.tags.add(tag)
-        self.others += attrs
+        self.non_tags += attrs
 
     def handle_comment(self, data):
-        self.others.append(data)
+        self.non_tags.append(data)
 
     handle_decl = handle_pi = unknown_decl = handle_comment
 
@@ -170,7 +170,7 @@ def test_html_contains_only_tables_headings_and_text(hostile_tables):
         collector = TagCollector()
         collector.feed(text)
         assert collector.tags <= {"table", "thead", "tbody", "tr", "th", "td", "h3", "p"}
-        assert collector.others == []
+        assert collector.non_tags == []
 
 
 def test_latex_contains_only_allowed_commands(hostile_tables):
@@ -202,7 +202,7 @@ def test_json_is_ascii_and_keeps_the_text(hostile_tables):
 
 @pytest.fixture
 def many_records(record):
-    """Records of four configurations, launches done twice, two not ranked; some of one instant."""
+    """Records of four ranked, two unranked and one failed configuration; each launch twice."""
     records = [
         record(
             steps=(0.1 + 0.001 * launch + repeat / 3000,) * 3,
@@ -236,9 +236,9 @@ def test_record_order_does_not_change_tables(many_records, name):
     def render_tables(records):
         all_rows = all_tables(records, certificates)
         best_tables = best.reduce_to_best(all_rows, ["framework"])
-        shown = [tables.FORMATS[name](best_tables, "throughput")]
-        shown += [tables.FORMATS[name](all_rows, columns) for columns in COLUMNS]
-        return [*shown, slowdown_tables.FORMATS[name](slowdown.slowdowns(all_rows, ["threads"]))]
+        rendered = [tables.FORMATS[name](best_tables, "throughput")]
+        rendered += [tables.FORMATS[name](all_rows, columns) for columns in COLUMNS]
+        return [*rendered, slowdown_tables.FORMATS[name](slowdown.slowdowns(all_rows, ["threads"]))]
 
     first = render_tables(records)
     for seed in range(5):
@@ -248,7 +248,7 @@ def test_record_order_does_not_change_tables(many_records, name):
 
 def test_file_order_does_not_change_tables(many_records, tmp_path):
     records, certificates = many_records
-    shown = set()
+    rendered = set()
     for seed in range(3):
         random.Random(seed).shuffle(records)
         store = Store(tmp_path / str(seed))
@@ -257,12 +257,13 @@ def test_file_order_does_not_change_tables(many_records, tmp_path):
             store.add(stored_record)
         if seed == 2:
             store.pack()
-        with index.open_index(store, print) as opened:
-            shown.add(
+        with index.open_index(store, print) as record_index:
+            rendered.add(
                 tables.to_json(
                     all_tables(
-                        [indexed_record for _, indexed_record in opened.select()], certificates
+                        [indexed_record for _, indexed_record in record_index.select()],
+                        certificates,
                     )
                 )
             )
-    assert len(shown) == 1
+    assert len(rendered) == 1

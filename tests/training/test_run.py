@@ -82,7 +82,7 @@ def test_a_verified_network_has_a_rank(rows, framework, workload):
 
 def test_two_ranks_train_under_mpi(xfbench):
     """Open MPI's mpirun starts them, and DistributedDataParallel joins them."""
-    if reason := slurm.missing():
+    if reason := slurm.missing_reason():
         pytest.skip(f"no Open MPI: {reason}")
     words = ["--framework", "torch", "--workload", "lenet", "--ranks", "2", "--scaling", "weak"]
     sizes = ["--threads", "1", "--batch-size", "8", "--steps", "3", "--launches", "1"]

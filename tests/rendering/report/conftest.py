@@ -1,4 +1,4 @@
-"""Records for the report, measured with the reference and varied, and a real browser."""
+"""Fixtures for tests of the report: measured and varied records, and a real browser."""
 
 import os
 import shutil
@@ -18,28 +18,32 @@ LENGTH = ["--batch-size", "4,8", "--steps", "4", "--warmup", "1", "--launches", 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    """A results folder of four real launches: two cells of the reference, nothing proven."""
-    made = tmp_path_factory.mktemp("report") / "results"
+    """A results folder of four real launches: two cells of the reference, not verified."""
+    results_folder = tmp_path_factory.mktemp("report") / "results"
     command = [sys.executable, "-m", "xfbench", "run", *CELLS, *LENGTH, "--no-verify"]
-    done = subprocess.run(
-        [*command, "--results", made], capture_output=True, text=True, timeout=300, check=False
+    completed = subprocess.run(
+        [*command, "--results", results_folder],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return made
+    assert completed.returncode == 0, completed.stderr
+    return results_folder
 
 
 @pytest.fixture(scope="session")
 def measured(folder):
-    """Its records, those of batch 8 first."""
-    found = Store(folder).records()
-    return sorted(found, key=lambda one: -one.request.global_batch_size)
+    """The records of `folder`, those of batch 8 first."""
+    records = Store(folder).records()
+    return sorted(records, key=lambda record: -record.request.global_batch_size)
 
 
 @pytest.fixture(scope="session")
 def board(measured):
-    """Records and certificates of one leaderboard: five ranked cells, one that is not, one failed.
+    """Records and certificates of a leaderboard: five ranked, one unranked and one failed cell.
 
-    One is the fastest for certain, two cannot be told apart.
+    One cell is certainly the fastest. Two cells have no certain order.
     """
     speeds = {("torch", "onednn", 1): 0.010, ("torch", "onednn", 2): 0.005}
     speeds |= {("caffe", "openblas", 1): 0.030, ("caffe", "openblas", 2): 0.0301}
@@ -55,20 +59,22 @@ def board(measured):
         for (name, kernel, threads), seconds in speeds.items()
         for launch, shift in enumerate(shifts, 1)
     ]
-    found, certificates = certify_records(ranked)
-    unproven = vary_record(measured[0], request={"framework": "mxnet", "threads": 2}, seconds=0.001)
-    gone = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
-    failed = vary_record(measured[0], request={"framework": "tensorflow"}, **gone)
-    return [*found, unproven, failed], certificates
+    certified_records, certificates = certify_records(ranked)
+    unverified = vary_record(
+        measured[0], request={"framework": "mxnet", "threads": 2}, seconds=0.001
+    )
+    crash_fields = {"status": "crashed", "reason": "rank 0 was killed", "measurement": None}
+    failed = vary_record(measured[0], request={"framework": "tensorflow"}, **crash_fields)
+    return [*certified_records, unverified, failed], certificates
 
 
 @pytest.fixture(scope="session")
 def chromium():
-    """Debian's Chromium, driven from here."""
+    """Debian's Chromium, controlled by Playwright."""
     if reason := debian.install_missing(["chromium"], ["chromium", "fonts-dejavu-core"]):
         pytest.skip(reason)
     sync_api = pytest.importorskip("playwright.sync_api")
-    # Root may start it in no sandbox of its own; the pages are ours, and load nothing.
+    # Chromium has no sandbox for root. The pages are our own and load nothing.
     sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
     with sync_api.sync_playwright() as driver:
         browser = driver.chromium.launch(
@@ -78,8 +84,8 @@ def chromium():
         browser.close()
 
 
-class Opened:
-    """A report in a browser, with all that the browser said, asked for and was shown."""
+class BrowserPage:
+    """A report in a browser, with the messages and requests of the browser."""
 
     def __init__(self, browser, file, **context):
         self.context = browser.new_context(
@@ -87,56 +93,56 @@ class Opened:
         )
         self.context.set_default_timeout(10_000)
         self.page = self.context.new_page()
-        self.said, self.requests = [], []
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.said.append("a dialog"), dialog.dismiss()))
+        self.messages, self.requests = [], []
+        self.page.on("console", lambda message: self.messages.append(message.text))
+        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.messages.append("a dialog"), dialog.dismiss()))
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.context.on("page", lambda _: self.said.append("another page"))
+        self.context.on("page", lambda _: self.messages.append("another page"))
         self.url = file.as_uri()
         self.page.goto(self.url)
 
 
 @pytest.fixture
 def open_file(chromium):
-    """A function that opens a file in the browser: the page.
+    """A function that opens a file in the browser and returns the page.
 
-    In the end the browser must have reported nothing, and requested nothing but the file.
+    The fixture fails if the browser reports a message or requests anything but the file.
     """
     pages = []
 
-    def open_one(file, **context):
-        pages.append(Opened(chromium, file, **context))
+    def open_page(file, **context):
+        pages.append(BrowserPage(chromium, file, **context))
         return pages[-1].page
 
-    yield open_one
-    for one in pages:
-        one.context.close()
-        assert one.said == []
-        assert {url.partition("#")[0] for url in one.requests} == {one.url}
+    yield open_page
+    for page_in_browser in pages:
+        page_in_browser.context.close()
+        assert page_in_browser.messages == []
+        assert {url.partition("#")[0] for url in page_in_browser.requests} == {page_in_browser.url}
 
 
 @pytest.fixture
-def opened(open_file, tmp_path):
-    """A function that renders the report of records and opens it: the page."""
+def open_report(open_file, tmp_path):
+    """A function that renders the report of records, opens it and returns the page."""
 
-    def open_report(records, certificates=None, html=page.render_report, **context):
+    def render_and_open(records, certificates=None, html=page.render_report, **context):
         file = tmp_path / f"report-{len(list(tmp_path.iterdir()))}.html"
         file.write_text(html(records, certificates or {}), encoding="utf-8")
         return open_file(file, **context)
 
-    return open_report
+    return render_and_open
 
 
 @pytest.fixture(scope="session")
 def board_file(board, tmp_path_factory):
-    """The report of `board`, rendered once."""
+    """The file of the report of `board`, rendered once."""
     file = tmp_path_factory.mktemp("board") / "report.html"
     file.write_text(page.render_report(*board), encoding="utf-8")
     return file
 
 
 @pytest.fixture
-def opened_board(open_file, board_file):
-    """A function that opens the report of `board`: the page."""
+def open_board(open_file, board_file):
+    """A function that opens the report of `board` and returns the page."""
     return lambda **context: open_file(board_file, **context)

@@ -1,4 +1,4 @@
-"""`xfbench report`: the file that it writes, and what it refuses."""
+"""Tests of `xfbench report`: the file that it writes, and its errors."""
 
 import shutil
 
@@ -14,35 +14,35 @@ def xfbench(tmp_path, monkeypatch, capsys):
 
 
 def test_report_writes_a_self_contained_file(xfbench, folder, tmp_path):
-    done = xfbench("report", "--results", str(folder), "--output", "out/lenet.html")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("out/lenet.html: 4 launches")
+    completed = xfbench("report", "--results", str(folder), "--output", "out/lenet.html")
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.startswith("out/lenet.html: 4 launches")
     text = (tmp_path / "out" / "lenet.html").read_text()
     assert text.startswith("<!doctype html>")
     assert "http:" not in text and "https:" not in text and "url(" not in text
-    again = xfbench("report", "--results", str(folder), "--output", "again.html")
-    assert again.returncode == 0
+    second_run = xfbench("report", "--results", str(folder), "--output", "again.html")
+    assert second_run.returncode == 0
     assert (tmp_path / "again.html").read_text() == text
 
 
 def test_a_report_has_only_the_chosen_launches(xfbench, folder, tmp_path):
-    wanted = ["--where", "workload=lenet,global_batch_size=4"]
-    done = xfbench("report", "--results", str(folder), *wanted)
-    assert done.stdout.startswith("report.html: 2 launches")
+    filters = ["--where", "workload=lenet,global_batch_size=4"]
+    completed = xfbench("report", "--results", str(folder), *filters)
+    assert completed.stdout.startswith("report.html: 2 launches")
     text = (tmp_path / "report.html").read_text()
     assert "--batch-size 4" in text and "--batch-size 8" not in text
 
 
-def test_an_impossible_report_is_one_line(xfbench, folder, tmp_path):
+def test_invalid_arguments_give_one_line_and_no_file(xfbench, folder, tmp_path):
     for arguments, word in (
         (["--results", "nowhere"], "holds no results"),
         (["--results", str(folder), "--where", "torch"], "FIELD=VALUE"),
         (["--results", str(folder), "--where", "framework=torch"], "no record"),
         (["--results", str(folder), "--output", "/dev/null/report.html"], "--output"),
     ):
-        done = xfbench("report", *arguments)
-        assert done.returncode == 2 and word in done.stderr, (arguments, done.stderr)
-        assert len(done.stderr.splitlines()) == 1
+        completed = xfbench("report", *arguments)
+        assert completed.returncode == 2 and word in completed.stderr, (arguments, completed.stderr)
+        assert len(completed.stderr.splitlines()) == 1
     assert not (tmp_path / "report.html").exists()
 
 
@@ -52,6 +52,6 @@ def test_a_damaged_record_is_named_and_left_out(xfbench, folder, tmp_path):
     record.write_text(
         record.read_text().replace('"framework": "reference"', '"framework": "torch"')
     )
-    done = xfbench("report", "--results", "copy")
-    assert done.stdout.startswith("report.html: 3 launches")
-    assert record.name in done.stderr
+    completed = xfbench("report", "--results", "copy")
+    assert completed.stdout.startswith("report.html: 3 launches")
+    assert record.name in completed.stderr

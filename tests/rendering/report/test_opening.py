@@ -1,10 +1,10 @@
-"""The report opens in a real browser, and its first screen answers the reader's question."""
+"""The report opens in a real browser, and its first screen names the fastest setting."""
 
 import re
 
 
-def test_the_first_screen_names_the_fastest_setting(opened_board):
-    summary = opened_board().get_by_role("article")
+def test_the_first_screen_names_the_fastest_setting(open_board):
+    summary = open_board().get_by_role("article")
     for text in (
         "torch with onednn on 2 threads is fastest",
         re.compile("1.[56][0-9]{2}.* images/s"),
@@ -15,5 +15,5 @@ def test_the_first_screen_names_the_fastest_setting(opened_board):
         "--framework torch",
         "--launches",
     ):
-        place = summary.get_by_text(text).first.bounding_box()
-        assert place and place["y"] + place["height"] < 800, text
+        box = summary.get_by_text(text).first.bounding_box()
+        assert box and box["y"] + box["height"] < 800, text

@@ -1,4 +1,4 @@
-"""The report's section on slowdown, in a real browser."""
+"""Tests of the report's section on slowdown, in a real browser."""
 
 import pytest
 
@@ -10,26 +10,26 @@ from xfbench.rendering.report import slowdowns
 
 @pytest.fixture
 def networks(board, measured):
-    """The board, and two of its frameworks on another network of the same size."""
+    """`board`, and two of its frameworks on a second network of the same size."""
     records, certificates = board
-    other = [
+    other_network_records = [
         vary_record(
-            one,
+            record,
             request={"workload": "convnet"},
-            workload=one.workload.model_copy(update={"name": "convnet"}),
-            seconds=0.02 if one.request.framework == "torch" else 0.005,
+            workload=record.workload.model_copy(update={"name": "convnet"}),
+            seconds=0.02 if record.request.framework == "torch" else 0.005,
         )
-        for one in records[:5] + records[10:15]
+        for record in records[:5] + records[10:15]
     ]
-    found, more = certify_records(other)
-    return [*records, *found], {**certificates, **more}
+    certified_records, more_certificates = certify_records(other_network_records)
+    return [*records, *certified_records], {**certificates, **more_certificates}
 
 
 @pytest.mark.deep
-def test_slowdown_table_shows_ratios_settings_and_reasons(opened, networks):
-    shown = opened(*networks)
-    shown.get_by_role("link", name="Slowdown").click()
-    [table] = shown.locator("table.slowdown").all()
+def test_slowdown_table_shows_ratios_settings_and_reasons(open_report, networks):
+    report_page = open_report(*networks)
+    report_page.get_by_role("link", name="Slowdown").click()
+    [table] = report_page.locator("table.slowdown").all()
     rows = {row.locator("th").inner_text(): row for row in table.locator("tbody tr").all()}
     assert list(rows)[:2] == ["caffe", "torch"]
     torch = rows["torch"].locator("td").all_inner_texts()
@@ -38,22 +38,22 @@ def test_slowdown_table_shows_ratios_settings_and_reasons(opened, networks):
     caffe = rows["caffe"].locator("td").all_inner_texts()
     assert caffe[0].startswith("1.00") and caffe[1].startswith("4.")
     assert rows["tensorflow"].locator("td").all_inner_texts()[:2] == ["not measured", "crashed"]
-    assert shown.get_by_text("tensorflow in lenet: crashed: rank 0 was killed").is_visible()
-    assert shown.get_by_text("over convnet, lenet").is_visible()
+    assert report_page.get_by_text("tensorflow in lenet: crashed: rank 0 was killed").is_visible()
+    assert report_page.get_by_text("over convnet, lenet").is_visible()
 
 
 @pytest.mark.deep
-def test_single_framework_has_no_slowdown_section(opened, board):
+def test_single_framework_has_no_slowdown_section(open_report, board):
     records, certificates = board
-    alone = [one for one in records if one.request.framework == "torch"]
-    shown = opened(alone, certificates)
-    assert shown.locator("#slowdown").count() == 0
-    assert shown.get_by_role("link", name="Slowdown").count() == 0
+    framework_records = [record for record in records if record.request.framework == "torch"]
+    report_page = open_report(framework_records, certificates)
+    assert report_page.locator("#slowdown").count() == 0
+    assert report_page.get_by_role("link", name="Slowdown").count() == 0
 
 
 @pytest.mark.deep
-def test_hostile_names_are_harmless_in_the_slowdown_table(opened, measured):
-    made = [
+def test_hostile_names_are_harmless_in_the_slowdown_table(open_report, measured):
+    records = [
         vary_record(
             measured[0],
             request={"framework": text, "launch": launch},
@@ -63,18 +63,23 @@ def test_hostile_names_are_harmless_in_the_slowdown_table(opened, measured):
         for n, text in enumerate(HOSTILE)
         for launch in (1, 2)
     ]
-    shown = opened(*certify_records(made))
-    assert shown.locator("table.slowdown tbody tr").count() == len(HOSTILE)
-    assert shown.evaluate("window.owned") is None
-    assert shown.locator("#slowdown script, #slowdown img, #slowdown svg").count() == 0
+    report_page = open_report(*certify_records(records))
+    assert report_page.locator("table.slowdown tbody tr").count() == len(HOSTILE)
+    assert report_page.evaluate("window.owned") is None
+    assert report_page.locator("#slowdown script, #slowdown img, #slowdown svg").count() == 0
 
 
 def test_slowdown_data_has_a_table_per_machine(board):
     records, certificates = board
-    machines = [
-        vary_record(one, machine=one.machine.model_copy(update={"cpu_model": f"Processor {n:02}"}))
+    machine_records = [
+        vary_record(
+            record, machine=record.machine.model_copy(update={"cpu_model": f"Processor {n:02}"})
+        )
         for n in range(slowdowns.MAX_TABLES + 2)
-        for one in (records[0], records[10])
+        for record in (records[0], records[10])
     ]
-    found, more = certify_records(machines)
-    assert len(slowdowns.build_tables(tables(found, more))) == slowdowns.MAX_TABLES + 2
+    certified_records, machine_certificates = certify_records(machine_records)
+    assert (
+        len(slowdowns.build_tables(tables(certified_records, machine_certificates)))
+        == slowdowns.MAX_TABLES + 2
+    )
