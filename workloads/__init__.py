@@ -8,7 +8,7 @@ interpreter, so it uses only the standard library and NumPy and runs on Python 3
 from __future__ import annotations
 
 if __name__ == "workloads":
-    raise ImportError("this package is called xfbench.workloads: import that name instead")
+    raise ImportError("import this package as xfbench.workloads")
 
 import importlib
 import importlib.util
