@@ -45,7 +45,7 @@ def test_group_refuses_an_unexpected_number_of_ranks(monkeypatch):
     monkeypatch.setenv("XFBENCH_RANK", "0")
     monkeypatch.setenv("XFBENCH_SIZE", "2")
     assert distributed.build_group({"ranks": 2, "strategy": "ddp"}).size == 2
-    with pytest.raises(RuntimeError, match="4 ranks were asked for, and 2 were started"):
+    with pytest.raises(RuntimeError, match="4 ranks were requested, but 2 were started"):
         distributed.build_group({"ranks": 4, "strategy": "ddp"})
 
 

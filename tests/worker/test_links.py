@@ -68,7 +68,7 @@ def test_missing_nvidia_counters_are_explained():
 
 
 def test_infiniband_counters_count_4_byte_words(tmp_path):
-    assert links._read_infiniband(tmp_path)[1] == {"infiniband": "there is no port of it"}
+    assert links._read_infiniband(tmp_path)[1] == {"infiniband": "there is no InfiniBand port"}
     counters = tmp_path / "mlx5_0" / "ports" / "1" / "counters"
     counters.mkdir(parents=True)
     assert "cannot be read" in links._read_infiniband(tmp_path)[1]["infiniband"]

@@ -115,7 +115,7 @@ def test_too_small_or_too_few_images_are_unsupported(open_stored):
     data = open_stored(make_position_images(height=30))
     with pytest.raises(Unsupported, match=r"30×40 pixels, convnet reads 32×32.*--size"):
         data.first(2, 0)
-    with pytest.raises(Unsupported, match="a batch of 7 is more than the 6 images of made"):
+    with pytest.raises(Unsupported, match="a batch of 7 is larger than the 6 images of made"):
         open_stored(make_position_images(height=30), batch_size=7)
 
 
