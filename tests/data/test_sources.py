@@ -175,7 +175,7 @@ def test_truncated_and_oversized_pictures_are_refused_by_name(folders):
         with pytest.raises(Damaged, match=r"n01_0\.JPEG has more than 64,000,000 pixels"):
             pictures.decode_pixels(sources.images(root).splits["train"][0])
     path.write_text("no picture")
-    with pytest.raises(Damaged, match="no whole JPEG or PNG"):
+    with pytest.raises(Damaged, match="not a complete JPEG or PNG"):
         pictures.decode_pixels(sources.images(root).splits["train"][0])
 
 

@@ -442,7 +442,7 @@ def test_tfrecord_defects_are_reported(tmp_path):
     write_tfrecord(tmp_path, b"")
     expect_damaged("tfrecord", tmp_path, "record 0", "image/encoded has 0 values")
     write_tfrecord(tmp_path, b"\x0a\x7f")
-    expect_damaged("tfrecord", tmp_path, "record 0", "longer than what it is in")
+    expect_damaged("tfrecord", tmp_path, "record 0", "longer than the message around it")
 
 
 def test_recordio_defects_are_reported(tmp_path):
@@ -490,7 +490,7 @@ def test_datum_defects_are_reported(tmp_path):
         "no image of 2 × 2 × 3": encode_datum(gray) + encoding.encode_number_field(1, 2),
         "neither JPEG nor PNG": encode_datum(gray) + encoding.encode_number_field(7, 1),
         "no image of 0 × 0 × 0": b"",
-        "longer than what it is in": encode_datum(gray) + b"\x22\x7f",
+        "longer than the message around it": encode_datum(gray) + b"\x22\x7f",
         "a number is cut off": encode_datum(gray) + b"\x28",
         "field 0": b"\0\0",
         "unknown wire type 3": b"\x0b",

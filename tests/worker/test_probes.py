@@ -62,7 +62,7 @@ def test_training_continues_after_a_signal_and_checkpoint(train_with_signal):
 @pytest.mark.parametrize(
     ("trainer_class", "words"),
     [
-        (ForgetfulTrainer, "does not read back equal: conv1/weight"),
+        (ForgetfulTrainer, "the restored checkpoint differs: conv1/weight"),
         (SignalIgnoringTrainer, "never came"),
         (FullDiskTrainer, "RuntimeError: no room"),
     ],
