@@ -119,7 +119,7 @@ FINAL_STATES = {
         "out of memory: the job used more memory than it may on a node; use a smaller batch, or "
         "ask for more with --mem in a site's script_options",
     ),
-    "PREEMPTED": ("failed", "a job of higher priority preempted it"),
+    "PREEMPTED": ("failed", "the job was preempted by one of higher priority"),
     "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --minutes"),
 }
 # Reasons for which a pending job never starts: its request is wrong.

@@ -135,7 +135,7 @@ def test_check_ends_with_status_1_for_another_order(run_inline, small_set):
         ("prepare mnsit --from .", "did you mean mnist?"),
         ("prepare mnist --from .", "MNIST is four IDX files"),
         ("prepare folder --from . --size 0", "--size 0"),
-        ("prepare folder --from nowhere", "nowhere is no folder"),
+        ("prepare folder --from nowhere", "nowhere is not a folder"),
         ("prepare digits --format tfrecords", "did you mean tfrecord?"),
         ("prepare digits --encode jpg", "--encode jpg"),
         ("prepare digits --as a/b", "--as 'a/b'"),

@@ -93,7 +93,7 @@ def test_reset_link_counter_is_omitted_and_reported(earlier):
     meter.before["loopback", "lo"] = earlier
     report = meter.report(1)
     assert "lo" not in [link["name"] for link in report["links"]]
-    assert report["uncounted"]["loopback"] == "the counter of lo began again"
+    assert report["uncounted"]["loopback"] == "the counter of lo restarted"
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
