@@ -177,7 +177,7 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported(run_inline, small_se
     records = {r["request"]["workload"]: r for r in json.loads(outcome.stdout)["records"]}
     assert records["lenet"]["status"] == "ok"
     assert records["convnet"]["status"] == "unsupported"
-    assert "1 channels, convnet reads 3" in records["convnet"]["reason"]
+    assert "1 channels, but convnet reads 3" in records["convnet"]["reason"]
 
 
 @pytest.mark.parametrize(

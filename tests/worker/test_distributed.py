@@ -75,7 +75,7 @@ def test_ranks_exchange_their_addresses(tmp_path):
 def test_wait_for_a_missing_rank_fails_and_names_the_rank(tmp_path, monkeypatch):
     monkeypatch.setattr(distributed, "_MAX_POLLS", 3)
     group = Group(0, 2, "mirrored", str(tmp_path / "meeting"))
-    with pytest.raises(RuntimeError, match="ranks 1 did not come"):
+    with pytest.raises(RuntimeError, match="ranks 1 did not register"):
         distributed.rank_addresses(group)
 
 

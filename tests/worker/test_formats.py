@@ -434,7 +434,7 @@ def test_tfrecord_defects_are_reported(tmp_path):
         write_tfrecord(tmp_path, encode_example(PNG, label, "a"))
         expect_damaged("tfrecord", tmp_path, "record 0", f"label {label}")
     write_tfrecord(tmp_path, encode_example(PNG, 2**31 - 1, "a"), encode_example(PNG, 0, "a"))
-    expect_damaged("tfrecord", tmp_path, "record 1", "key 'a' is another's")
+    expect_damaged("tfrecord", tmp_path, "record 1", "key 'a' occurs twice")
     write_tfrecord(tmp_path, encode_example(PNG, 1, "a b").replace(b"a b", b"a\nb"))
     expect_damaged("tfrecord", tmp_path, "record 0", "line ends")
     write_tfrecord(tmp_path, encode_example(encoding.Picture(b"GIF89a", "GIF", 1, 1), 1, "a"))
@@ -501,7 +501,7 @@ def test_datum_defects_are_reported(tmp_path):
         write_lmdb(folder, [(b"00000000_b", encode_datum(gray)), (b"00000001_a", value)])
         expect_damaged("lmdb", folder, "record 1", words)
     write_lmdb(tmp_path, [(b"00000000_a", encode_datum(gray)), (b"00000001_a", encode_datum(gray))])
-    expect_damaged("lmdb", tmp_path, "record 1", "key 'a' is another's")
+    expect_damaged("lmdb", tmp_path, "record 1", "key 'a' occurs twice")
 
 
 def test_unknown_message_fields_are_skipped(tmp_path):

@@ -63,7 +63,7 @@ def test_missing_nvidia_counters_are_explained():
     assert missing_reasons["nvlink"] == missing_reasons["pcie"] == "no rank used an NVIDIA device"
     counters, missing_reasons = links._read_nvidia("cuda", "libthere-is-none.so.1")
     assert counters == {} and missing_reasons["pcie"].startswith(
-        "libthere-is-none.so.1 finds no device"
+        "libthere-is-none.so.1 is missing or finds no device"
     )
 
 
