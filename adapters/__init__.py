@@ -1,4 +1,4 @@
-"""The frameworks, one folder each: what it is, how to get it, and the translation into it."""
+"""The frameworks, one folder each: its description, its environment, and the adapter code."""
 
 if __name__ == "adapters":
-    raise ImportError("this package is called xfbench.adapters: import that name instead")
+    raise ImportError("import this package as xfbench.adapters")

@@ -84,7 +84,7 @@ def job_script(job: Job) -> str:
     return "\n".join(
         [
             "#!/bin/bash",
-            "# Submitted by xfbench; job.json says what it is to measure.",
+            "# Submitted by xfbench; job.json describes what it measures.",
             *lines,
             shlex.join(job.argv),
             "status=$?",
@@ -102,7 +102,7 @@ def _directive(option: str) -> str:
     """
     if not option.isprintable() or any(character in option for character in "\"'\\#"):
         raise UsageError(
-            f"{option!r} cannot stand in a job script: leave out quotes, backslashes, number "
+            f"{option!r} cannot be written to a job script: leave out quotes, backslashes, number "
             "signs and line ends"
         )
     return f'"{option}"' if " " in option else option
@@ -116,19 +116,19 @@ FINAL_STATES = {
     "NODE_FAIL": ("crashed", "a node of the job failed"),
     "OUT_OF_MEMORY": (
         "failed",
-        "out of memory: it used more memory than its job may of a node; have a smaller batch, or "
+        "out of memory: the job used more memory than it may on a node; use a smaller batch, or "
         "ask for more with --mem in a site's script_options",
     ),
-    "PREEMPTED": ("failed", "the job was preempted by one that goes before it"),
+    "PREEMPTED": ("failed", "the job was preempted by one of higher priority"),
     "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --minutes"),
 }
 # Reasons for which a pending job never starts: its request is wrong.
 PERMANENT_REASONS = {
-    "AccountNotAllowed": "the queue is not for this account: name another with --account",
-    "InvalidAccount": "there is no such account: name another with --account",
-    "InvalidQOS": "its quality of service is not to be had",
-    "PartitionTimeLimit": "jobs in this queue may not take so long: shorten it with --minutes",
-    "QOSNotAllowed": "the queue is not for its quality of service",
+    "AccountNotAllowed": "the queue is not open to this account: name another with --account",
+    "InvalidAccount": "the account does not exist: name another with --account",
+    "InvalidQOS": "its quality of service is not available",
+    "PartitionTimeLimit": "the time limit is too long for this queue: shorten it with --minutes",
+    "QOSNotAllowed": "the queue does not allow its quality of service",
 }
 _OUT_OF_MEMORY = re.compile(
     r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M
@@ -151,9 +151,9 @@ def parse_job_state(listing: str) -> JobState:
 
 
 def reports_out_of_memory(text: str) -> bool:
-    """Return whether the output of a job or its ranks says that Slurm ended them for memory.
+    """Return whether the output of a job or its ranks says that Slurm killed them for memory.
 
-    Without cgroups no job state says so. With cgroups, the state does not say so if ranks died.
+    Without cgroups no job state says so. With cgroups it is missing if only ranks died.
     """
     return bool(_OUT_OF_MEMORY.search(text))
 

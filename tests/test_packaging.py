@@ -269,4 +269,4 @@ def test_an_import_by_folder_name_says_the_right_name(run_installed):
     for name in sorted(set(PACKAGE_FOLDERS.values()) - {"xfbench"}):
         script = f"try:\n import {name}\nexcept ImportError as error:\n print(error)"
         message = run_installed("python", "-c", script, cwd=run_installed.sources)
-        assert message == f"this package is called xfbench.{name}: import that name instead\n"
+        assert message == f"import this package as xfbench.{name}\n"

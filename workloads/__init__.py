@@ -8,7 +8,7 @@ interpreter, so it uses only the standard library and NumPy and runs on Python 3
 from __future__ import annotations
 
 if __name__ == "workloads":
-    raise ImportError("this package is called xfbench.workloads: import that name instead")
+    raise ImportError("import this package as xfbench.workloads")
 
 import importlib
 import importlib.util
@@ -77,7 +77,7 @@ class Workload:
 
 
 def _solver_as_json(solver: Solver) -> dict[str, Any]:
-    """Return the solver as JSON. Without warm-up, the field is left out: old digests stay valid."""
+    """Return the solver as JSON, without warm-up if it is off: old digests stay valid."""
     document = asdict(solver)
     return document if solver.warmup else {k: v for k, v in document.items() if k != "warmup"}
 
@@ -125,11 +125,11 @@ def workloads() -> dict[str, Workload]:
             by_name[workload.name] = workload
     for root in filter(None, os.environ.get("XFBENCH_WORKLOADS", "").split(":")):
         if not Path(root).is_dir():
-            raise WorkloadError(f"XFBENCH_WORKLOADS: {root}: there is no such folder")
+            raise WorkloadError(f"XFBENCH_WORKLOADS: {root}: no such folder")
         for file in sorted(Path(root).glob("*.py")):
             for workload in _load_file(file, file.stat().st_mtime_ns):
                 if workload.name in by_name:
-                    raise WorkloadError(f"{file}: there is a workload {workload.name} already")
+                    raise WorkloadError(f"{file}: workload {workload.name} already exists")
                 by_name[workload.name] = workload
     return by_name
 
@@ -146,7 +146,7 @@ def _load_file(file: Path, _mtime_ns: int) -> tuple[Workload, ...]:
         file_workloads = tuple(getattr(module, "WORKLOADS", ()))
         for workload in file_workloads:
             if not isinstance(workload, Workload):
-                raise TypeError("WORKLOADS has something else than a Workload in it")
+                raise TypeError("WORKLOADS contains an object that is not a Workload")
             workload.network.shapes  # noqa: B018  raises if layers do not fit together
     except Exception as error:
         raise WorkloadError(f"{file}: {type(error).__name__}: {error}") from error

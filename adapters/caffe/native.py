@@ -1,4 +1,4 @@
-"""The number of ranks that Caffe finds by itself, from its start command alone."""
+"""The number of ranks that Caffe determines by itself from its start command."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import caffe
 
 
 def ranks() -> int:
-    """Return the number of ranks that it would join: set by hand, else one."""
+    """Return the number of ranks that it would join: the value set by hand, else one."""
     return int(caffe.solver_count())

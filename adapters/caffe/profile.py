@@ -1,6 +1,6 @@
-"""A profile of Caffe that times each layer by itself, as the tool `caffe time` does.
+"""Profile Caffe by timing each layer separately, as the tool `caffe time` does.
 
-pycaffe has no profiler; a net's layers can be run singly.
+pycaffe has no profiler, but it can run the layers of a net one by one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from xfbench.worker.protocol import Profile
 def profile(net: Any, layers: Dict[str, str], passed: float, clock: Callable[[], float]) -> Profile:
     """Return the time of each layer's forward and backward pass, repeated for every step.
 
-    `layers` says of which of ours each of Caffe's is; those that Caffe adds are of none. What
-    of the seconds that `passed` in whole steps is left, is the update.
+    `layers` maps Caffe's layers to those of the network; layers that Caffe adds are not in it.
+    `passed` is the time of whole steps in seconds. What the layers do not use is the update.
     """
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)
@@ -35,5 +35,5 @@ def profile(net: Any, layers: Dict[str, str], passed: float, clock: Callable[[],
             backward[layers.get(names[number], "")] += clock() - begun
     update = max(0.0, passed - sum(forward.values()) - sum(backward.values()))
     unattributed = forward.pop("", 0.0) + backward.pop("", 0.0)
-    name = f"each layer's passes of Caffe {caffe.__version__}, timed one by one"
+    name = f"each layer's passes of Caffe {caffe.__version__}, timed separately"
     return Profile(name, dict(forward), dict(backward), update, unattributed)

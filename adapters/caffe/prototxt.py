@@ -1,7 +1,7 @@
-"""Networks and solvers as Caffe writes them: `NetParameter` and `SolverParameter` text.
+"""Networks and solvers as Caffe's text formats `NetParameter` and `SolverParameter`.
 
-The adapter trains from this text and `xfbench workload export` prints it, so that what is
-exported is what is measured. Geometry needs no translation: a workload's is Caffe's own.
+The adapter trains from this text and `xfbench workload export` prints it, so that the export
+is what is measured. Geometry needs no translation, because workloads use Caffe's conventions.
 This module imports no framework.
 """
 
@@ -18,14 +18,14 @@ _IN_PLACE = (xl.ReLU, xl.Dropout, xl.BatchNorm)
 
 
 def train_val(workload: Workload, batch_size: int, dropout: str = "random") -> str:
-    """The workload's network for both phases, with fillers, as a file to train from.
+    """Return the workload's network for both phases, with fillers, as a file to train from.
 
-    Reads its input from the blobs "data" (pixels as the network gets them) and "label".
+    It reads the blobs "data" (pixels as the network gets them) and "label".
     """
     stored = data_layer(workload, "LMDB", batch_size)
     return (
         f"# {workload.name}, after {workload.source}.\n"
-        "# To train from a stored data set, put this in place of the layer of type Input:\n"
+        "# To train from a stored data set, replace the layer of type Input by this:\n"
         f"{indent(stored, '# ')}\n"
         f"{net_parameter(workload.network, batch_size, dropout)}"
     )
@@ -39,10 +39,10 @@ def data_layer(
     training: bool = True,
     encoded: bool = False,
 ) -> str:
-    """What gives the blobs "data" and "label" of a network from the LMDB database `source`.
+    """Return the layer that reads the blobs "data" and "label" from the LMDB database `source`.
 
-    In training as the workload has its pixels; else as they are, and nothing but cropped.
-    `encoded` ones are decoded to as many channels as the network reads, whatever they have.
+    In training it prepares pixels as the workload does; otherwise it only crops them.
+    `encoded` images are decoded to the number of channels that the network reads.
     """
     pixels, channels = workload.pixels, workload.network.input_shape[0]
     transform = [f"crop_size: {workload.network.input_shape[1]}"]
@@ -126,11 +126,11 @@ def solver_parameter(solver: Solver, net_path: str) -> str:
 
 
 def blob_names(network: xl.Network, dropout: str = "random") -> dict[str, str]:
-    """The blob that holds "data" and each layer's output.
+    """Return the blob that holds "data" and each layer's output.
 
-    A ReLU, Dropout or BatchNorm writes over its input where nothing else reads that. To go
-    backward, an LRN layer needs its output as it was, and a ReLU its output's signs, which
-    BatchNorm would change.
+    A ReLU, Dropout or BatchNorm overwrites its input if nothing else reads it. The backward
+    pass of an LRN layer needs its unchanged output. That of a ReLU needs the signs of its
+    output, which BatchNorm would change.
     """
     readers: dict[str, list[str]] = {}
     for layer in network.layers:
@@ -157,7 +157,7 @@ def blob_names(network: xl.Network, dropout: str = "random") -> dict[str, str]:
 
 
 def scale_name(batch_norm: str) -> str:
-    """Return the Scale layer with a BatchNorm's gamma and beta: that of "bn2a" is "scale2a"."""
+    """Return the name of the Scale layer for a BatchNorm's gamma and beta ("bn2a": "scale2a")."""
     return f"scale{batch_norm[2:]}" if batch_norm.startswith("bn") else f"{batch_norm}/scale"
 
 

@@ -1,7 +1,7 @@
 """The data loader of Caffe: a Data layer on LMDB, which prepares batches in its own thread.
 
-It takes images in the order of the database, always; places of crops and mirroring are
-drawn by Caffe.
+It always reads images in the order of the database. Caffe draws the positions of crops and
+the mirroring.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class CaffeReader:
         self.encoded = isinstance(first.image, bytes)
 
     def epoch(self, seed: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-        # A net of its own: what is in the solver's cannot be waited for by itself. Its thread
-        # reads on, past the end of the database to its beginning, until the net is gone.
+        # A separate net, because a layer of the solver's net cannot be waited for separately.
+        # Its thread reads past the end of the database, from the start, until the net is freed.
         net = self._net(self.files.batch_size, training=True)
         for _ in range(self.files.image_count // self.files.batch_size):
             net.forward()
-            # Copies, because the layer's thread reuses the memory, which the net frees.
+            # Copies, because the net's memory is reused by the thread and later freed.
             yield np.array(net.blobs["data"].data), np.array(net.blobs["label"].data)
 
     def center_crops(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:

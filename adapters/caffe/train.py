@@ -1,8 +1,8 @@
 """The trainer of Caffe: its own solver on prototxt text, through pycaffe, in float32.
 
-Rules: translate and nothing else. Caffe keeps a batch norm's running averages as decaying
-sums with their divisor; a divisor at its limit, 1 / (1 - momentum), makes the quotient
-the average that ours is.
+This module only translates. Caffe stores a batch norm's running averages as decaying sums
+with a divisor. With the divisor at its limit, 1 / (1 - momentum), the quotient is the
+average that the workload defines.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ LARS = True
 
 Batch = Tuple[np.ndarray, np.ndarray]
 
-# Caffe adds "_iter_<updates>" to it, and ".caffemodel" or ".solverstate"; were there a folder
-# of this name, it would take that for the place.
+# Prefix of snapshots: Caffe appends "_iter_<updates>" and ".caffemodel" or ".solverstate". If a
+# folder had this name, Caffe would write into it.
 _SNAPSHOT = "snapshot"
 _BLOBS = {"weight": 0, "bias": 1, "gamma": 0, "beta": 1, "mean": 0, "variance": 1}
 
@@ -111,7 +111,7 @@ class CaffeTrainer:
     def outputs(self, batch: Batch) -> dict[str, np.ndarray]:
         self._feed(self.net, batch)
         self.net.forward()
-        last = {blob: name for name, blob in self.names.items()}  # others are written over
+        last = {blob: name for name, blob in self.names.items()}  # other outputs are overwritten
         return {
             name: _host(self.net.blobs[blob].data)
             for blob, name in last.items()
@@ -152,7 +152,7 @@ class CaffeTrainer:
 
     def restore(self, folder: Path) -> None:
         [state] = folder.glob("*.solverstate")
-        with _working_directory(folder):  # the state names its weights as they were called there
+        with _working_directory(folder):  # the state refers to its weights by a relative path
             self.solver.restore(state.name)
 
     def profile(
@@ -173,7 +173,7 @@ class CaffeTrainer:
             "kernel": next(
                 (name for part, name in library_kernels.items() if part in blas), "reference"
             ),
-            "kernel_evidence": [f"cblas_sgemm, as libcaffe calls it, is {blas or 'not found'}'s"],
+            "kernel_evidence": [f"BLAS that libcaffe calls for cblas_sgemm: {blas or 'not found'}"],
             "pools": observe.thread_pools("openblas", "libmkl"),
         }
 

@@ -1,8 +1,8 @@
-"""LARS and warm-up (see `xfbench.workloads.solver`) on the gradients, as Caffe has neither.
+"""Apply LARS and warm-up (see `xfbench.workloads.solver`) to gradients, as Caffe has neither.
 
-Between the backward pass and Caffe's own update, on its blobs: decay is added here, where it
-is scaled with the gradient, and Caffe's solver has none. Policy, momentum and multipliers of
-the rate stay Caffe's.
+This runs on Caffe's blobs between the backward pass and Caffe's own update. Decay is added
+here, because it is scaled with the gradient; Caffe's solver has no decay then. Caffe still
+applies the policy, momentum and the multipliers of the rate.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xfbench.workloads.solver import Solver
 
 
 class Scale:
-    """Each learned parameter's gradient, decay added, times what its rate is multiplied by."""
+    """Scale each learned parameter's gradient, with decay added, by the factor of its rate."""
 
     def __init__(self, solver: Solver, learned: dict[str, tuple[Parameter, Any]]) -> None:
         self.solver, self.learned = solver, learned

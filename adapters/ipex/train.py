@@ -1,8 +1,8 @@
-"""The translation into PyTorch with Intel's extension: PyTorch's own, optimised by `ipex.optimize`.
+"""The trainer of Intel's extension: PyTorch's trainer, optimised by `ipex.optimize`.
 
-The extension replaces convolutions, whose weights it keeps in the blocks that oneDNN computes
-on, and the optimiser's step. In float64, of which it packs none, the update alone is its own.
-It computes channels last unless it is told not to.
+The extension replaces convolutions, whose weights it packs in oneDNN's blocked layout, and the
+optimiser's step. In float64 it packs no weights and only replaces the update. It computes with
+channels last unless this is disabled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class IpexTrainer(TorchTrainer):
         packed = {
             id(part.weight): part.ctx for part in self.graph.modules() if hasattr(part, "ctx")
         }
-        # By a parameter's name, what lays it out in blocks and back.
+        # The objects that convert a parameter to and from blocks, by its name.
         self.blocks = {name: packed.get(id(tensor)) for name, tensor in self.tensors.items()}
 
     def _plain(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -51,7 +51,7 @@ class IpexTrainer(TorchTrainer):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def take(self, state: dict[str, Any]) -> None:
-        """In place: after `load_state_dict` convolutions read the memory of their old bias.
+        """Restore in place: after `load_state_dict` convolutions read the old bias's memory.
 
         See docs/findings.md.
         """

@@ -1,4 +1,4 @@
-"""Checkpoints by `jax.numpy.savez`. JAX has no checkpoint format; its arrays are NumPy's."""
+"""Checkpoints by `jax.numpy.savez`; JAX has no checkpoint format and uses NumPy's arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device and precision of JAX, chosen once in a process before it creates anything."""
+"""The device and precision of JAX, chosen once per process before it creates anything."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jax import lax
 from xfbench.worker import rounding
 from xfbench.worker.protocol import Unavailable
 
-# The precision of products by JAX's own name. None is its default, TF32 on a GPU.
+# JAX's names for the precision of products; None is its default, TF32 on a GPU.
 PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
@@ -19,12 +19,12 @@ PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 def choose(device: str, rank: int) -> None:
     """Compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
-    Raises Unavailable where JAX finds none.
+    Raises Unavailable if JAX finds no such device.
     """
     jax.config.update("jax_platforms", device)
     try:
         devices = jax.local_devices()
-    except (RuntimeError, AssertionError) as error:  # the latter, without a word, where none is
+    except (RuntimeError, AssertionError) as error:  # AssertionError has no message
         first_line = str(error).partition("\n")[0]
         message = f"JAX {jax.__version__} finds no NVIDIA device"
         raise Unavailable(f"{message}: {first_line}" if first_line else message) from error

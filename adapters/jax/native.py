@@ -1,4 +1,4 @@
-"""The number of ranks that JAX finds by itself, from its start command alone."""
+"""The number of ranks that JAX determines by itself from its start command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pooling in JAX: windows of rows and columns, channels last.
 
-A window's maximum has its gradient written out: what XLA derives carries the places of all
-elements through another reduction, several times as slow on a CPU.
+The gradient of a window's maximum is implemented here. XLA's derived gradient carries the
+positions of all elements through another reduction, which is several times slower on a CPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A profile of JAX: its profiler's times of the operations that XLA compiled a step to."""
+"""Profile JAX with its profiler, which times the operations that XLA compiled a step to."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The trainer of JAX: one program per step, compiled by XLA, channels last.
 
-Rules: translate and nothing else. Parameters are a dictionary that each step gives anew, in the
-memory of the old one. LRN and batch norm are written out, since JAX has neither; so is mixed
+This module only translates. Parameters are a dictionary that each step returns anew, in the memory
+of the old one. LRN and batch norm are implemented here, because JAX has neither. So is mixed
 precision, whose parameters stay in float32.
 """
 
@@ -34,7 +34,7 @@ Window = Tuple[int, int, int, int]
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
     """Return a trainer for `network`. The only kernel is "xla"."""
     device.choose(options.device, group.rank)
-    if options.precision == "float64":  # for good: what is float32 says so
+    if options.precision == "float64":  # never reset: all float32 arrays have an explicit dtype
         jax.config.update("jax_enable_x64", True)
     return JaxTrainer(network, solver, options, group)
 
@@ -58,7 +58,7 @@ def _pooling(layer: xl.Pooling, x: Any) -> Any:
     pads = tuple((pad, max(end - size, 0)) for end, size in zip(window_ends, sizes))
     if layer.method == "max":
         return pooling.maxima(x, kernel, stride, pads)
-    # Of an average the padding counts, and what lies beyond it does not.
+    # The divisor of an average counts the padding, but not what lies beyond it.
     inside = [
         np.minimum(kernel, size + 2 * pad - np.arange(count) * stride)
         for size, count in zip(sizes, counts)
@@ -77,7 +77,7 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
         sums = pooling.sums(x * x, layer.size, 1, ((half, half), (half, half)))
         squares = sums / layer.size**2
     scale = layer.k + layer.alpha * squares
-    if layer.beta == 0.75:  # two roots take a fraction of a power's time
+    if layer.beta == 0.75:  # two roots are several times faster than a power
         return x * lax.rsqrt(scale * jnp.sqrt(scale))
     return x * scale**-layer.beta
 
@@ -139,7 +139,7 @@ class JaxTrainer:
         short = options.precision in mixed.PRECISIONS
         self.passed = jnp.dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
-        on_cpu = options.device == "cpu"  # where products are as exact as their numbers
+        on_cpu = options.device == "cpu"  # CPU products have the full precision of their operands
         self.products = None if on_cpu else device.PRODUCTS.get(options.precision)
         self.layouts = parameter_layouts(network)
         self.places = scopes.layer_indices(network)
@@ -154,7 +154,7 @@ class JaxTrainer:
         self.last_loss = jnp.zeros((), self.dtype)
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
-        # A copy: JAX would else read this memory, which is not ours, when the step runs.
+        # A copy, because JAX may read the caller's memory later, when the step runs.
         return (
             jnp.array(np.ascontiguousarray(images.transpose(0, 2, 3, 1)), self.dtype, copy=True),
             jnp.array(labels, np.int32, copy=True),
@@ -221,8 +221,8 @@ class JaxTrainer:
         self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.device != "cpu":
-            raise Unsupported("what JAX's profiler tells of a GPU is not read yet")
-        self.step(batch)  # compiled anew where no ranks are joined any more
+            raise Unsupported("profiles of JAX on a GPU are not supported yet")
+        self.step(batch)  # compiled again if the exchange between ranks was disabled
         self.synchronize()
         return profile.profile(
             [layer.name for layer in self.network.layers], steps, self._program().as_text
@@ -258,7 +258,7 @@ class JaxTrainer:
             calls["fusion"] += " fusion(" in line
             calls[target.partition('"')[0]] += bool(separator)
         shown = ", ".join(f"{name} ×{count}" for name, count in sorted(calls.items()) if count)
-        return f"the step that XLA compiled has {shown}"
+        return f"the step that XLA compiled contains {shown}"
 
     def _program(self) -> Any:
         """The latest compiled program of a step, or None before the first step."""

@@ -1,6 +1,6 @@
 """Checkpoints in MXNet's parameter files, one for weights and one for velocities.
 
-Gluon's own way to save an optimiser's states is a pickle, which runs whatever it holds.
+Gluon saves an optimiser's states as a pickle, which can execute code when it is loaded.
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ from xfbench.worker.protocol import Unavailable
 def context(device: str, rank: int) -> Any:
     """Return MXNet's context for `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
-    Raises Unavailable where MXNet finds none.
+    Raises Unavailable if MXNet finds no such device.
     """
     if device == "cpu":
         return mx.cpu()
-    # Asked how many there are, a build without CUDA says none, and one without its driver raises.
+    # The number of GPUs is 0 in a build without CUDA; without a driver, the call raises.
     try:
         count = mx.context.num_gpus()
     except mx.MXNetError:

@@ -1,7 +1,7 @@
 """The update of weights, and the exchange of gradients before or during it.
 
-A parameter server that updates weights loads this module too, in the middle of importing MXNet:
-what is used there is named by its module.
+A parameter server that updates weights loads this module while MXNet is still being imported, so
+code that runs there refers to MXNet's names through their modules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xfbench.workloads.solver import Solver
 
 
 def joined(group: Group) -> Any:
-    """Return the exchange that averages the ranks' gradients, or None without an exchange."""
+    """Return the exchange that averages the ranks' gradients, or None if there is none."""
     joins = {"dist_sync": _Server, "mpi": _AllReduce}
     return joins[group.strategy](group) if group.strategy in joins else None
 
@@ -34,7 +34,7 @@ def _store(strategy: str) -> Any:
 class _Server:
     """The exchange through a parameter server, which averages the ranks' gradients."""
 
-    instance_count = 0  # in this process: keys are for good, and each trainer needs its own
+    instance_count = 0  # in this process: keys cannot be reused, and each trainer needs its own
 
     def __init__(self, group: Group) -> None:
         _Server.instance_count += 1
@@ -72,11 +72,11 @@ class _AllReduce:
 
 
 class SGD(Optimizer):  # type: ignore[misc]
-    """MXNet's SGD with momentum, one parameter at a time, where `mx.optimizer.SGD` takes four.
+    """MXNet's SGD with momentum, one parameter at a time; `mx.optimizer.SGD` takes four at a time.
 
-    Its kernel for one is several times faster. Both take their rates in float32, so in
-    float64 the update is written out. MXNet's own LARS leaves biases out: here decay is added
-    before the kernel, which has none, and all of it multiplied.
+    The kernel for one parameter is several times faster. Both take their rates in float32, so
+    the float64 update is implemented here. MXNet's own LARS excludes biases. Therefore decay is
+    added here before the kernel, which then has no decay, and the sum is multiplied.
     """
 
     def __init__(self, solver: Solver) -> None:
@@ -107,13 +107,13 @@ def _trusted(trust: float, wd: float, weight: Any, grad: Any) -> Any:
 
 
 def _norm(array: Any) -> Any:
-    """Return the Euclidean norm by BLAS. MXNet's adds in order; its fifth digit is wrong."""
+    """Return the Euclidean norm by BLAS; the fifth digit of MXNet's own sequential sum is wrong."""
     flat = array.reshape((-1,))
     return nd.sqrt(nd.dot(flat, flat))
 
 
 class _AtServer(SGD):
-    """The same optimiser on the server, where each rank's push updates its parameter."""
+    """The same optimiser on the server, where each push of a rank updates its parameter."""
 
     def __init__(self, solver: Solver, tensors: dict[int, Any]) -> None:
         super().__init__(solver)
@@ -131,7 +131,7 @@ class _AtServer(SGD):
 class UpdatingServer:
     """The parameter server, which updates its weights with each rank's gradients on arrival."""
 
-    key_count = 0  # keys, in this process: they are for good
+    key_count = 0  # in this process: keys cannot be reused
 
     def __init__(self, group: Group) -> None:
         self.store = _store(group.strategy)
@@ -139,10 +139,10 @@ class UpdatingServer:
         self.tensors: dict[int, Any] = {}
 
     def start(self, tensors: list[Any], solver: Solver) -> None:
-        """Give it the first rank's weights, and how to update them, and do so for the first time.
+        """Send the first rank's weights and the optimiser to the server, and update once.
 
-        All ranks meet here. MXNet's server goes on after an error, which it only prints: raises
-        RuntimeError where nothing was updated.
+        All ranks must call this. MXNet's server prints an error and continues. Raises
+        RuntimeError if the update changed nothing.
         """
         self.tensors = dict(enumerate(tensors, UpdatingServer.key_count))
         UpdatingServer.key_count += len(tensors)
@@ -152,7 +152,7 @@ class UpdatingServer:
         before = [tensor.data().copy() for tensor in tensors]
         self.update()
         if all((old == tensor.data()).min().asscalar() for old, tensor in zip(before, tensors)):
-            raise RuntimeError("the parameter server updates nothing: its output says why")
+            raise RuntimeError("the parameter server does not update: see its output")
 
     def update(self) -> None:
         """Send this rank's gradients to the server and read its current weights."""

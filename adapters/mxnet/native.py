@@ -1,4 +1,4 @@
-"""The number of ranks that MXNet finds by itself, from its start command alone."""
+"""The number of ranks that MXNet determines by itself from its start command."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A profile of MXNet: its profiler's times of each operation.
+"""Profile MXNet with its profiler, which times each operation.
 
-The profiler tells kinds of operations alone. Whose each is, a hook of the block is told; it waits
-until the operation is done, so that both speak of the same ones in the same order.
+The profiler records only the kinds of operations. A hook of the block learns the layers. It waits
+for each operation, so that the hook and the profiler list the same operations in the same order.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import mxnet as mx
 
 from xfbench.worker.protocol import Profile
 
-MARK = "::"  # ends the layer's name in that of an operation
+MARK = "::"  # separates the layer's name from the rest of an operation's name
 _BACKWARD = "_backward"
 _UPDATES = ("sgd", "mom_update", "lars", "sum_sq")
 _MICROSECOND = 1e-6
-_NEAR = 25  # events after the last operation that was found, in which the next one is sought
+_NEAR = 25  # events after the last matched operation in which the next one is searched
 
 Node = Tuple[str, str]
 
@@ -28,7 +28,7 @@ Node = Tuple[str, str]
 def profile(block: Any, first: Callable[[], None], steps: Callable[[], float]) -> Profile:
     """Return the time of `steps` in the layers of `block`, whose operations run one by one.
 
-    `first` is a step before them, in which the block is made to run so.
+    `first` runs one step before them, in which the block is set up for this.
     """
     nodes: List[Node] = []
     block.register_op_hook(lambda name, kind, _: _hear(nodes, name.decode(), kind.decode()))

@@ -29,7 +29,7 @@ class MXNetReader:
 
     def epoch(self, seed: int) -> Iterator[tuple[Any, Any]]:
         pixels = self.files.workload.pixels
-        # ImageRecordIter's channels are red first. A gray image is in the red channel.
+        # ImageRecordIter's channels are red first; a gray image is in the red channel.
         mean = reversed(pixels.mean) if pixels.order == "BGR" else pixels.mean
         batches = self._batches(
             self.files.batch_size,
@@ -42,7 +42,7 @@ class MXNetReader:
             **dict(zip(("mean_r", "mean_g", "mean_b"), mean)),
         )
         for _, batch in zip(range(self.files.image_count // self.files.batch_size), batches):
-            # They are in memory pinned for a GPU, which MXNet treats as another device.
+            # They are in pinned memory, which MXNet treats as another device.
             images, labels = (array.as_in_context(mx.cpu()) for array in batch.data + batch.label)
             if pixels.order == "BGR":
                 images = mx.nd.reverse(images, axis=1)
@@ -65,7 +65,7 @@ class MXNetReader:
             data_shape=self.files.workload.network.input_shape,
             batch_size=batch_size,
             preprocess_threads=self.files.threads,
-            round_batch=False,  # the last batch says of no image that it is none: they are counted
+            round_batch=False,  # the last batch does not mark missing images, so they are counted
             verbose=False,
             **more,
         )

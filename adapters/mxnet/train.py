@@ -1,9 +1,9 @@
 """The trainer of MXNet: one symbol graph, hybridized by Gluon, channels first.
 
-Rules: translate and nothing else. What MXNet computes otherwise is put right here: LRN is
-composed (its own gradient is wrong under oneDNN), BatchNorm's running averages are kept
-beside the graph (MXNet's are of the biased variance), and in float64 the update is written
-out (MXNet's takes its rates in float32).
+This module only translates, with these corrections. LRN is composed, because the gradient of
+MXNet's own is wrong under oneDNN. BatchNorm's running averages are kept outside the graph, because
+MXNet averages the biased variance. The float64 update is implemented here, because MXNet's takes
+its rates in float32.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from xfbench.workloads.solver import Solver
 
 LARS = True
 
-# False runs MXNet's own LRN, to show its defect: it reads its input in the plain layout and
-# the gradient in oneDNN's, when that comes from a convolution, as if both were the same.
+# False runs MXNet's own LRN, to show its defect: it reads its input in the plain layout and the
+# gradient in oneDNN's, if a convolution computed it, as if both layouts were the same.
 COMPOSE_LRN = True
 
 
-_SINGLY = {"forward_bulk_size": 0, "backward_bulk_size": 0}  # operations in one go
+_SINGLY = {"forward_bulk_size": 0, "backward_bulk_size": 0}  # run operations one by one
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> MXNetTrainer:
     """Return a trainer for `network`.
 
-    Kernels: "onednn" or "native", which the environment has switched, or "cudnn" on CUDA.
+    Kernels: "onednn" or "native" as the environment selects, or "cudnn" on CUDA.
 
-    Raises Unsupported for pooling whose windows hang over one side of the image only.
+    Raises Unsupported if pooling windows extend beyond only one side of the image.
     """
     mx.random.seed(options.seed)
     return MXNetTrainer(network, solver, options, group)
 
 
 def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
-    """The weighted loss and the other layers' outputs, over "data", "label", the parameters."""
+    """Return the weighted loss and the layers' outputs, as symbols over inputs and parameters."""
     values = {"data": mx.sym.var("data", dtype=options.precision)}
     label = mx.sym.var("label", dtype="int32")
     losses = []
@@ -51,7 +51,7 @@ def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
         inputs = [values[name] for name in layer.inputs]
         with mx.name.Prefix(f"{layer.name}{profile.MARK}"):
             if isinstance(layer, xl.SoftmaxLoss):
-                # A temperature keeps oneDNN out: the sixth digit of its logarithm is wrong.
+                # A temperature disables oneDNN, whose logarithm is wrong in the sixth digit.
                 likelihood = mx.sym.pick(mx.sym.log_softmax(inputs[0], temperature=1), label)
                 losses.append(mx.sym.mean(likelihood) * -layer.weight)
             elif isinstance(layer, xl.Dropout) and options.dropout == "identity":
@@ -63,7 +63,7 @@ def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
 
 
 def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape, precision: str) -> Any:
-    """One layer over its input symbols; `shape` is the first input's, per image."""
+    """Return one layer over its input symbols; `shape` is the first input's, per image."""
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
         return mx.sym.Convolution(
@@ -92,7 +92,7 @@ def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape, precision: str)
     if isinstance(layer, xl.Dropout):
         return mx.sym.Dropout(x, p=layer.ratio)
     if isinstance(layer, xl.BatchNorm):
-        # Momentum 0 leaves the batch's own mean and variance where the averages would be.
+        # With momentum 0, the averages' arrays hold the batch's own mean and variance.
         return mx.sym.BatchNorm(
             x,
             *_variables(layer, "gamma", "beta", "mean", "variance"),
@@ -104,7 +104,7 @@ def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape, precision: str)
         return mx.sym.concat(*inputs, dim=1)
     if isinstance(layer, xl.Eltwise):
         return sum(inputs[1:], x)
-    raise Unsupported(f"{type(layer).__name__} is not translated into MXNet")
+    raise Unsupported(f"the MXNet adapter does not translate {type(layer).__name__}")
 
 
 def _variables(layer: xl.Layer, *kinds: str) -> list[Any]:
@@ -112,13 +112,16 @@ def _variables(layer: xl.Layer, *kinds: str) -> list[Any]:
 
 
 def _pooling(layer: xl.Pooling, x: Any, shape: xl.Shape) -> Any:
-    """MXNet's "full" rounds up and keeps windows that start in the padding; "valid" has none."""
+    """Return pooling as the workload defines it.
+
+    MXNet's "full" rounds up and keeps windows that start in the padding; "valid" does neither.
+    """
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     counts = layer.output_shape([shape])[1:]
     spans = [size + 2 * pad - kernel for size in shape[1:]]
     exact = all(count == span // stride + 1 for count, span in zip(counts, spans))
     if not exact and any(count != -(-span // stride) + 1 for count, span in zip(counts, spans)):
-        raise Unsupported(f"{layer.name}: MXNet cannot round its height and width differently")
+        raise Unsupported(f"{layer.name}: MXNet cannot round height and width differently")
     windows = {
         "kernel": (kernel, kernel),
         "stride": (stride, stride),
@@ -128,8 +131,8 @@ def _pooling(layer: xl.Pooling, x: Any, shape: xl.Shape) -> Any:
         return mx.sym.Pooling(x, pool_type="max", pad=(pad, pad), **windows)
     if exact or any((count + 2 * pad - kernel) % stride for count in counts):
         return mx.sym.Pooling(x, pool_type="avg", pad=(pad, pad), count_include_pad=True, **windows)
-    # MXNet asks whether oneDNN can do the backward pass with the output's size in place of
-    # the input's, and here gets the wrong answer; it never hands oneDNN a sum.
+    # MXNet checks oneDNN's support of the backward pass with the output's size, not the input's,
+    # which is wrong here. It never uses oneDNN for a sum.
     ones = mx.sym.ones_like(mx.sym.sum(x, axis=(0, 1), keepdims=True))
     border = (0, 0, 0, 0, pad, pad, pad, pad)
     padded = mx.sym.pad(ones, mode="constant", pad_width=border, constant_value=1)
@@ -148,12 +151,12 @@ def _lrn(layer: xl.LRN, x: Any, shape: xl.Shape, precision: str) -> Any:
     else:
         windows = xl.Pooling("", (), "average", layer.size, 1, layer.size // 2)
         scale = layer.k + layer.alpha * _pooling(windows, squares, shape)
-    # A power, whose gradient would be another power: MXNet computes it value by value.
+    # Not a power: its gradient is another power, which MXNet computes value by value.
     return x * mx.sym.exp(-layer.beta * mx.sym.log(scale))
 
 
 def _band(layer: xl.LRN, channels: int, precision: str) -> Any:
-    """Weights of a 1x1 convolution: alpha times the mean over each channel and its neighbours."""
+    """Return 1x1 convolution weights: alpha times the mean over a channel and its neighbours."""
     number = mx.sym.arange(channels, dtype=precision)
     rows, columns = (mx.sym.reshape(number, shape=shape) for shape in ((-1, 1), (1, -1)))
     near = mx.sym.abs(mx.sym.broadcast_sub(rows, columns)) <= layer.size // 2
@@ -162,7 +165,7 @@ def _band(layer: xl.LRN, channels: int, precision: str) -> Any:
 
 
 class _Averages:
-    """The running averages of all BatchNorm layers, as one vector beside the graph.
+    """The running averages of all BatchNorm layers, as one vector outside the graph.
 
     A training step leaves its batch's mean and biased variance in the graph's own arrays.
     """
@@ -182,23 +185,23 @@ class _Averages:
         self.collect()
 
     def collect(self) -> None:
-        """Take over what the graph's arrays hold."""
+        """Set the averages from the graph's arrays."""
         self.values = mx.nd.concat(*(array.data() for array in self.arrays), dim=0)
 
     def expose(self) -> None:
-        """Put the averages into the graph's arrays, for testing and reading."""
+        """Copy the averages to the graph's arrays, for testing and reading."""
         part_ends = np.cumsum(self.sizes)
         for array, size, end in zip(self.arrays, self.sizes, part_ends):
             array.set_data(self.values[end - size : end])
 
     def follow(self, batch_size: int) -> None:
-        """Average in the batch just trained: new = keep * old + (1 - keep) * batch, unbiased."""
+        """Add the last batch to the averages: keep * old + (1 - keep) * batch, unbiased."""
         if batch_size not in self.take:
             count = batch_size * self.pixels
             unbiased = np.where(self.biased, count / np.maximum(count - 1, 1), 1.0)
             self.take[batch_size] = self._spread((1 - self.momenta) * unbiased)
-        # MXNet's engine does not know that a backward pass writes these arrays, and would let
-        # them be read before; what reads gamma's gradient too, it keeps waiting.
+        # MXNet's engine does not know that a backward pass writes these arrays, and may read
+        # them too early. Reading gamma's gradient in the same operation makes it wait.
         arrays = [array.data() for array in self.arrays] + [gamma.grad() for gamma in self.gammas]
         batch = mx.nd.concat(*arrays, dim=0)[: sum(self.sizes)]
         self.values = self.keep * self.values + self.take[batch_size] * batch
@@ -289,7 +292,7 @@ class MXNetTrainer:
 
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
         if self.server and self.iteration:
-            raise Unsupported("MXNet's server, once it updates weights, takes no others")
+            raise Unsupported("MXNet's parameter server cannot replace weights that it updates")
         for name, tensor in self.tensors.items():
             tensor.set_data(mx.nd.array(parameters[name], dtype=self.options.precision))
         if self.averages:
@@ -308,9 +311,9 @@ class MXNetTrainer:
         self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.device != "cpu":
-            raise Unsupported("what MXNet's profiler tells of a GPU is not read yet")
+            raise Unsupported("profiles of MXNet on a GPU are not supported yet")
         usual = self.training
-        # What has fixed memory runs under names that are gone when the profiler reads them.
+        # With static allocation, the operations' names are freed before the profiler reads them.
         self.training = self._block(self.graph, fixed=False)
 
         def first() -> None:
@@ -334,12 +337,12 @@ class MXNetTrainer:
         }
 
     def _detect_kernel(self) -> tuple[str, list[str]]:
-        """Return the kernel and its evidence."""
+        """Return the kernel and the evidence for it."""
         if self.options.device == "cuda":
             enabled = mx.runtime.Features().is_enabled("CUDNN")
             evidence = ["requested, not shown", f"MXNet was built with cuDNN: {enabled}"]
             return "cudnn" if enabled else "native", evidence
-        # What has oneDNN's own layout cannot be exported, and a convolution's output has it.
+        # An array in oneDNN's layout cannot be exported, and a convolution's output is one.
         images, weights = mx.nd.ones((1, 16, 8, 8)), mx.nd.ones((16, 16, 3, 3))
         output = mx.nd.Convolution(images, weights, kernel=(3, 3), num_filter=16, no_bias=True)
         try:
@@ -348,7 +351,7 @@ class MXNetTrainer:
         except mx.MXNetError:
             kernel, evidence = "onednn", ["a float32 convolution's output has oneDNN's layout"]
             if self.options.precision != "float32":
-                evidence += [f"oneDNN has no {self.options.precision}: MXNet's kernels computed"]
+                evidence += [f"oneDNN has no {self.options.precision}: MXNet's kernels ran"]
         return kernel, evidence
 
     def _block(self, outputs: Any, *names: str, fixed: bool = True) -> Any:

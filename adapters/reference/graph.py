@@ -1,8 +1,8 @@
 """A network's forward pass, backward pass and update, over plain dictionaries of arrays.
 
-Each value has a name: a layer's output its layer's, the images "data", a parameter its
-canonical name. What a layer computes is written in `operators`; what is random or
-remembered from step to step belongs to the caller (`train`).
+Each value has a name: an output has its layer's name, the images are "data", a parameter has
+its canonical name. `operators` defines what a layer computes. The caller (`train`) owns what is
+random or kept between steps.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ _EXACT = PRECISIONS["float64"]
 
 @dataclass(frozen=True)
 class Forward:
-    """What a forward pass gave.
+    """The results of a forward pass.
 
-    outputs: "data" and every layer's output by name, a loss layer's unweighted, shape ();
-    loss: the total, each head with its weight; averages: the running means and variances
-    as they are after a training step, by parameter name (empty in test mode); labels,
-    masks and precision: as they were given.
+    outputs: "data" and every layer's output by name; a loss layer's is unweighted, shape ().
+    loss: the weighted total of all heads.
+    averages: the running means and variances after a training step, by parameter name (empty
+    in test mode).
+    labels, masks and precision: the arguments of the pass.
     """
 
     outputs: Arrays
@@ -42,7 +43,7 @@ class Forward:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of the total loss: of every learned parameter, and of the outputs asked for."""
+    """Gradients of the total loss for every learned parameter and the requested outputs."""
 
     parameters: Arrays
     outputs: Arrays
@@ -60,11 +61,11 @@ def forward(
 ) -> Forward:
     """Return every output for `images` (N, C, H, W), in the parameters' dtype, and `labels` (N,).
 
-    In training, batch norm uses the batch's own statistics, and each dropout layer is
-    multiplied by its mask: zeros and 1/(1 - ratio), of its output's shape. One without a
-    mask, and every one in test mode, is the identity. `precision` says what is rounded on
-    the way; as it is, nothing. Nothing that is given is changed.
-    Raises ValueError where a layer's geometry has no meaning.
+    In training, batch norm uses the statistics of the batch, and each dropout layer is
+    multiplied by its mask: zeros and 1/(1 - ratio), in the shape of its output. Dropout is the
+    identity in test mode and without a mask. `precision` defines what is rounded; by default
+    nothing is. The arguments are not changed.
+    Raises ValueError if a layer's geometry is invalid.
     """
     masks = masks if masks is not None and training else {}
     outputs: Arrays = {"data": images}
@@ -107,11 +108,11 @@ def backward(
     done: Forward,
     outputs: Iterable[str] = (),
 ) -> Gradients:
-    """Gradients of the total loss after the training-mode pass `done` with these parameters.
+    """Return the gradients of the total loss after the training-mode pass `done`.
 
-    `outputs` names the layers (or "data") whose output's gradient is wanted too. All others
-    are let go as soon as they have been used, and that of the images is not computed. A
-    value that several layers read gets the sum of what they send back.
+    `outputs` names the layers (or "data") whose output gradient is also returned. All other
+    gradients are freed as soon as they have been used, and that of the images is not computed.
+    The gradient of a value that several layers read is the sum over these layers.
     """
     output_names, precision = set(outputs), done.precision
     flowing = {
@@ -122,7 +123,7 @@ def backward(
     of_outputs: Arrays = {}
     for layer in reversed(network.layers):
         dy = flowing.pop(layer.name, None)
-        if dy is None:  # nothing that reaches a loss reads this layer
+        if dy is None:  # no loss depends on this layer
             dy = np.zeros_like(done.outputs[layer.name])
         if not isinstance(layer, xl.SoftmaxLoss):
             dy = precision.value(dy)
@@ -164,7 +165,7 @@ def update(
 ) -> None:
     """Apply update number `iteration`, counted from 0, to every parameter in `gradients`.
 
-    Changes the arrays in `parameters` and `velocities`, as `workloads.solver` defines it.
+    Changes the arrays in `parameters` and `velocities` as `workloads.solver` defines.
     """
     rate = solver.learning_rate(iteration)
     for name, gradient in gradients.items():
@@ -177,7 +178,7 @@ def update(
 
 
 def _trust(solver: Solver, how: xl.Parameter, weight: np.ndarray, gradient: np.ndarray) -> float:
-    """What LARS multiplies a parameter's rate by."""
+    """Return the factor by which LARS multiplies a parameter's rate."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     if not size or not slope:
         return 1.0
@@ -190,7 +191,7 @@ def _layer_parameters(
     parameters: Mapping[str, np.ndarray],
     precision: Precision,
 ) -> Arrays:
-    """The layer's parameters by kind ("weight", "bias" and so on), as it reads them."""
+    """Return the layer's parameters by kind ("weight", "bias", …), rounded as it reads them."""
     kinds = layer.parameters(network.input_shapes(layer))
     layer_parameters = {kind: parameters[f"{layer.name}/{kind}"] for kind in kinds}
     if isinstance(layer, _PRODUCTS):
@@ -232,7 +233,7 @@ def _output(layer: xl.Layer, inputs: list[np.ndarray], layer_parameters: Arrays)
 
 
 def _parameter_gradients(layer: xl.Layer, x: np.ndarray, dy: np.ndarray) -> Arrays:
-    """By kind; empty for a layer that learns nothing."""
+    """Return the gradients by kind; empty for a layer without parameters."""
     if isinstance(layer, xl.BatchNorm):
         gamma, beta = operators.batch_norm_parameter_gradients(layer, x, dy)
         return {"gamma": gamma, "beta": beta}

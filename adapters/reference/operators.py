@@ -1,9 +1,9 @@
 """Layers without windows as pure functions: inner product, ReLU, LRN, batch norm, loss.
 
-As in `windows`: nothing is kept or changed, a gradient function takes what its forward
-function took, `dy` is the gradient with respect to the output, `dx` to the input, and all
-is computed in the one precision of the arrays that come in. Images are (N, C, H, W), flat
-values (N, C). Which layer reads which is `graph`'s business.
+As in `windows`, nothing is stored or changed, and a gradient function takes the arguments of
+its forward function. `dy` is the gradient with respect to the output, `dx` to the input. All
+arrays have the same precision, in which everything is computed. Images are (N, C, H, W), flat
+values (N, C). `graph` connects the layers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Pair = Tuple[np.ndarray, np.ndarray]
 
 
 def shift_gradient(dy: np.ndarray) -> np.ndarray:
-    """The gradient of what is added to every pixel of a channel, (C,): a bias, a shift.
+    """Return the gradient of a bias or shift, which is added to every pixel of a channel, (C,).
 
-    In float32 one pixel after another is added, which is the least exact order that anybody
-    takes: before a batch norm the sum is zero, and what is left of it is the order's rounding.
+    In float32 pixels are added one after another, the least exact order in use. Before a batch
+    norm the exact sum is zero, and the result is the rounding of this order.
     """
     if dy.dtype != np.float32:
         return channel_sums(dy)
@@ -38,19 +38,19 @@ def channel_sums(x: np.ndarray) -> np.ndarray:
 
 
 def inner_product(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """`x` flattened in C, H, W order, times `weight` (channels, C * H * W), plus `bias`."""
+    """Return `x`, flattened in C, H, W order, times `weight` (channels, C * H * W), plus `bias`."""
     y: np.ndarray = x.reshape(len(x), -1) @ weight.T
     return y if bias is None else y + bias
 
 
 def inner_product_weight_gradient(x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """In the weight's shape, (channels, C * H * W)."""
+    """Return the gradient in the weight's shape, (channels, C * H * W)."""
     gradient: np.ndarray = dy.T @ x.reshape(len(x), -1)
     return gradient
 
 
 def inner_product_input_gradient(x: np.ndarray, weight: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """In the shape of `x`."""
+    """Return the gradient in the shape of `x`."""
     dx: np.ndarray = dy @ weight
     return dx.reshape(x.shape)
 
@@ -67,7 +67,7 @@ def relu_gradient(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
 
 
 def lrn(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
-    """x * s ** -beta, where s = k + alpha / n * (sum of the n neighbours' squares).
+    """Return x * s ** -beta, where s = k + alpha / n * (sum of the n neighbours' squares).
 
     Raises ValueError for an even size.
     """
@@ -75,7 +75,7 @@ def lrn(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
 
 
 def lrn_gradient(layer: xl.LRN, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """dy * s ** -beta - 2 * alpha * beta / n * x * sum(dy * x * s ** (-beta - 1)).
+    """Return dy * s ** -beta - 2 * alpha * beta / n * x * sum(dy * x * s ** (-beta - 1)).
 
     A pixel is a neighbour of its neighbours, so the sum is the forward one.
     """
@@ -96,7 +96,7 @@ def batch_statistics(x: np.ndarray) -> Pair:
 def batch_norm(
     layer: xl.BatchNorm, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, statistics: Pair
 ) -> np.ndarray:
-    """gamma * (x - mean) / sqrt(variance + eps) + beta, `statistics` being mean and variance."""
+    """Return gamma * (x - mean) / sqrt(variance + eps) + beta; `statistics` are these two."""
     normalised, _ = _normalised(layer, x, statistics)
     y: np.ndarray = normalised * _per_channel(gamma, x) + _per_channel(beta, x)
     return y
@@ -111,7 +111,7 @@ def batch_norm_parameter_gradients(layer: xl.BatchNorm, x: np.ndarray, dy: np.nd
 def batch_norm_input_gradient(
     layer: xl.BatchNorm, x: np.ndarray, gamma: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
-    """In training, where the statistics are functions of `x` too."""
+    """Return the gradient in training, where the statistics also depend on `x`."""
     normalised, deviation = _normalised(layer, x, batch_statistics(x))
     count = x.size // x.shape[1]
     mean = _per_channel(channel_sums(dy) / count, x)
@@ -123,7 +123,10 @@ def batch_norm_input_gradient(
 def running_averages(
     layer: xl.BatchNorm, x: np.ndarray, statistics: Pair, mean: np.ndarray, variance: np.ndarray
 ) -> Pair:
-    """The averages after a training step on `x`, of the unbiased variance (one value: as it is)."""
+    """Return the averages after a training step on `x`, of the unbiased variance.
+
+    The variance of a single value is not corrected.
+    """
     count = x.size // x.shape[1]
     batch_mean, biased = statistics
     unbiased = biased * (count / max(count - 1, 1))
@@ -132,16 +135,16 @@ def running_averages(
 
 
 def softmax_loss(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Mean over the batch of -log softmax(x)[label], unweighted, shape ().
+    """Return the mean over the batch of -log softmax(x)[label], unweighted, shape ().
 
-    Not floored. Caffe floors the probability at the smallest normal float32, so its
-    value (not its gradient) never exceeds 87.3 for an image; that is Caffe's to account for.
+    The probability has no lower limit. Caffe's is the smallest normal float32, so its value
+    (but not its gradient) is at most 87.3 per image; the comparison with Caffe allows for it.
     """
     return np.asarray(-_log_softmax(x)[np.arange(len(x)), labels].mean(), x.dtype)
 
 
 def softmax_loss_gradient(x: np.ndarray, labels: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """`dy`, of shape (), is the loss layer's weight in the total."""
+    """Return the input gradient; `dy`, shape (), is the loss layer's weight in the total."""
     dx: np.ndarray = np.exp(_log_softmax(x))
     dx[np.arange(len(x)), labels] -= 1
     dx *= float(dy) / len(x)
@@ -174,12 +177,12 @@ def _lrn_scale(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
 
 
 def _per_channel(values: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """(C,) shaped so that it meets the channels of `x`."""
+    """Return values of shape (C,) in a shape that broadcasts over the channels of `x`."""
     return values.reshape(-1, *(1,) * (x.ndim - 2))
 
 
 def _normalised(layer: xl.BatchNorm, x: np.ndarray, statistics: Pair) -> Pair:
-    """(x - mean) / deviation, and the deviation, sqrt(variance + eps), (C,)."""
+    """Return (x - mean) / deviation, and the deviation sqrt(variance + eps), (C,)."""
     mean, variance = statistics
     deviation = np.sqrt(variance + layer.eps)
     return (x - _per_channel(mean, x)) / _per_channel(deviation, x), deviation

@@ -1,9 +1,9 @@
 """The precisions that frameworks offer: which values are rounded, and to how many bits.
 
-TF32 rounds what convolutions and inner products read, and adds up in float32. Training in
-bfloat16 or float16 keeps parameters and sums in float32, and rounds what those products
-read and every value and gradient that one layer hands to another. In float16 the loss is scaled on
-the way back, since its exponent has no room for gradients as small as they are.
+TF32 rounds the operands of convolutions and inner products, and accumulates in float32.
+Training in bfloat16 or float16 keeps parameters and sums in float32. It rounds the operands
+of these products, and every value and gradient that one layer passes to another. In float16
+the loss is scaled in the backward pass, because small gradients would underflow.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from xfbench.worker.protocol import LOSS_SCALE
 
 @dataclass(frozen=True)
 class Precision:
-    """Arrays are of `dtype`. Significands, in bits with the leading one; None is all of them.
+    """The dtype of arrays, and significands in bits with the leading bit; None means all bits.
 
-    `operands`: of what a product reads; `values`: of what passes between layers. `half`
-    says that the exponent is float16's too, with its overflow and its subnormal numbers;
-    `loss_scale` is what gradients are multiplied by on their way back.
+    `operands` applies to the operands of products, `values` to what passes between layers.
+    `half` means that the exponent is float16's too, with its overflow and subnormal numbers.
+    Gradients are multiplied by `loss_scale` in the backward pass.
     """
 
     dtype: str

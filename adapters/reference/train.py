@@ -1,7 +1,7 @@
 """The trainer of the oracle: NumPy in one process, written for clarity, not speed.
 
-Nothing is translated here: `windows` and `operators` define the layers, `graph` joins
-them, and this module keeps what lasts from step to step.
+It needs no translation: `windows` and `operators` define the layers, `graph` connects
+them, and this module keeps the state between steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
-LARS = True  # see `xfbench.worker.__main__`: other adapters refuse a solver that asks for it
+LARS = True  # see `xfbench.worker.__main__`, which refuses LARS for adapters without this
 
 _CHECKPOINT = "checkpoint.npz"
 
@@ -25,7 +25,7 @@ _CHECKPOINT = "checkpoint.npz"
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> ReferenceTrainer:
     """Return a trainer for `network`. The only kernel is "numpy".
 
-    With the strategy "parts" it does in one process what a group of so many ranks must.
+    The strategy "parts" does in one process what a group of that many ranks must do.
     """
     return ReferenceTrainer(network, solver, options, group.size)
 
@@ -118,7 +118,7 @@ class ReferenceTrainer:
     def _backward(
         self, batch: tuple[np.ndarray, np.ndarray]
     ) -> tuple[float, graph.Arrays, graph.Arrays]:
-        """Loss and gradients, the mean over the parts; running averages, those of the first."""
+        """Return loss and gradients averaged over the parts, and the first part's averages."""
         passes = []
         for images, labels in zip(*(np.split(array, self.parts) for array in batch)):
             done = self._forward((images, labels), training=True)

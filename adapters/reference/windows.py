@@ -1,9 +1,9 @@
 """Convolution and pooling, the layers with windows, as pure functions.
 
-Written to be read. No function keeps or changes anything: a gradient function takes what
-its forward function took, and computes anew what it needs. Images are (N, C, H, W); `dy`
-is the gradient of the loss with respect to the output, `dx` to the input. All arrays come
-in one precision and everything is computed in it. The layers without windows are in
+Written for clarity. No function stores or changes anything: a gradient function takes the
+arguments of its forward function, and recomputes what it needs. Images are (N, C, H, W). `dy`
+is the gradient of the loss with respect to the output, `dx` to the input. All arrays have the
+same precision, in which everything is computed. The layers without windows are in
 `operators`.
 """
 
@@ -21,7 +21,7 @@ Windowed = Union[xl.Convolution, xl.Pooling]
 def convolution(
     layer: xl.Convolution, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None
 ) -> np.ndarray:
-    """Cross-correlation, as one product of matrices per group.
+    """Return the cross-correlation, computed as one matrix product per group.
 
     `weight` is (channels, C / groups, kernel, kernel), `bias` (channels,) or None.
     """
@@ -31,7 +31,7 @@ def convolution(
 
 
 def convolution_weight_gradient(layer: xl.Convolution, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """In the weight's shape."""
+    """Return the gradient in the weight's shape."""
     weight = layer.parameters([x.shape[1:]])["weight"]
     columns = _columns(layer, x).transpose(0, 2, 1)
     gradient: np.ndarray = np.matmul(_rows(layer, dy), columns)
@@ -55,7 +55,7 @@ def convolution_input_gradient(
 def max_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
     """Return the largest pixel of each window. Padding never counts.
 
-    Raises ValueError where a window has no pixel.
+    Raises ValueError if a window has no pixel.
     """
     _refuse_empty(layer, x.shape)
     y = np.full_like(x, -np.inf, shape=(len(x), *layer.output_shape([x.shape[1:]])))
@@ -89,7 +89,7 @@ def window_sums(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
     """Return the mean of each window, with padding counted.
 
-    Raises ValueError where a window has no pixel.
+    Raises ValueError if a window has no pixel.
     """
     _refuse_empty(layer, x.shape)
     y: np.ndarray = window_sums(layer, x) / _window_sizes(layer, x)
@@ -110,23 +110,23 @@ def _is_pointwise(layer: xl.Convolution) -> bool:
 
 
 def _kernels(layer: xl.Convolution, weight: np.ndarray) -> np.ndarray:
-    """The weight as a matrix per group, (groups, channels / groups, C / groups * kernel ** 2)."""
+    """Return a matrix per group, (groups, channels / groups, C / groups * kernel ** 2)."""
     return weight.reshape(layer.groups, len(weight) // layer.groups, -1)
 
 
 def _rows(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
-    """A row for each channel, the images one after another, (groups, C / groups, N * H * W)."""
+    """Return a row per channel, image after image, (groups, C / groups, N * H * W)."""
     return x.swapaxes(0, 1).reshape(layer.groups, x.shape[1] // layer.groups, -1)
 
 
 def _from_rows(rows: np.ndarray, shape: xl.Shape) -> np.ndarray:
-    """The way back to (N, C, H, W): a view, so channels stay outermost in memory."""
+    """Return rows as (N, C, H, W): a view, in which channels stay outermost in memory."""
     images, channels, height, width = shape
     return rows.reshape(channels, images, height, width).swapaxes(0, 1)
 
 
 def _columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
-    """Each window of each image as a column, (groups, C / groups * kernel ** 2, N * windows)."""
+    """Return each window as a column, (groups, C / groups * kernel ** 2, N * windows)."""
     if _is_pointwise(layer):
         return _rows(layer, x)
     images, channels = x.shape[:2]
@@ -138,35 +138,35 @@ def _columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
 
 
 def _extent(layer: Windowed, size: int, windows: int) -> int:
-    """One side of the padded input: at least the pixels, and as far as the last window reaches."""
+    """Return a side of the padded input: all pixels, and as far as the last window reaches."""
     return max(layer.pad + size, (windows - 1) * layer.stride + layer.kernel)
 
 
 def _room(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
-    """Room for `x` and so much padding that every window is complete, filled with `value`."""
+    """Return an array for `x` with padding that completes every window, filled with `value`."""
     _, height, width = layer.output_shape([x.shape[1:]])
     sides = _extent(layer, x.shape[2], height), _extent(layer, x.shape[3], width)
     return np.full_like(x, value, shape=(*x.shape[:2], *sides))
 
 
 def _padded(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
-    """A copy of `x` with padding of `value` around it."""
+    """Return a copy of `x` with padding of `value` around it."""
     padded = _room(layer, x, value)
     _inner(layer, padded, x.shape)[...] = x
     return padded
 
 
 def _inner(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> np.ndarray:
-    """The part of a padded array that is the input, of `shape`: a view."""
+    """Return the part of a padded array that is the input, of `shape`: a view."""
     _, _, height, width = shape
     start = layer.pad
     return padded[:, :, start : start + height, start : start + width]
 
 
 def _places(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> Iterator[np.ndarray]:
-    """For each place in a window, row by row: that pixel of every window.
+    """Yield, for each position in a window, row by row, that pixel of every window.
 
-    Views of shape (N, C, windows down, windows across); `shape` is the input's, unpadded.
+    These are views of shape (N, C, windows down, windows across); `shape` is the unpadded input's.
     """
     _, height, width = layer.output_shape([shape[1:]])
     for row in range(layer.kernel):
@@ -181,11 +181,11 @@ def _refuse_empty(layer: xl.Pooling, shape: xl.Shape) -> None:
     for size in shape[2:]:
         last = (layer.output_size(size) - 1) * layer.stride
         if layer.pad >= layer.kernel or last >= layer.pad + size:
-            raise ValueError(f"{layer.name}: a pooling window lies wholly outside the input")
+            raise ValueError(f"{layer.name}: a pooling window lies completely outside the input")
 
 
 def _window_sizes(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """Pixels of each window, clipped to the padded input, (windows down, windows across)."""
+    """Return the pixels of each window, clipped to the padded input, (down, across)."""
     down, across = (_side_sizes(layer, size) for size in x.shape[2:])
     return np.outer(down, across).astype(x.dtype)
 

@@ -1,4 +1,4 @@
-"""Checkpoints by `tf.train.Checkpoint` of the variables, velocities and step."""
+"""Checkpoints of the variables, velocities and step by `tf.train.Checkpoint`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The device and precision of TensorFlow, chosen once in a process before anything else."""
+"""The device and precision of TensorFlow, chosen once per process before anything else."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from xfbench.worker.protocol import Options, Unavailable
 def choose(device: str, rank: int) -> None:
     """Compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
-    Raises Unavailable where TensorFlow finds none.
+    Raises Unavailable if TensorFlow finds no such device.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if device == "cuda" and not gpus:
         built = "for CUDA" if tf.test.is_built_with_cuda() else "without CUDA"
         message = f"TensorFlow {tf.__version__}, built {built}"
         raise Unavailable(f"{message}, finds no NVIDIA device")
-    # TensorFlow computes on every visible GPU.
+    # TensorFlow uses every visible GPU.
     rank_gpus = [gpus[rank % len(gpus)]] if device == "cuda" else []
     tf.config.set_visible_devices(rank_gpus, "GPU")
 
 
 def multiply(precision: str) -> None:
     """Set a GPU's precision of float32 products to `precision`. The default is TF32."""
-    if precision != "float64":  # which is multiplied as it is
+    if precision != "float64":  # float64 products are always exact
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
 
 

@@ -1,8 +1,8 @@
-"""Parameter servers: variables in other processes, which update them there.
+"""Parameter servers: processes that hold the variables and update them.
 
-TensorFlow's older way of it, replication between graphs: each rank has its own session and graph
-of updates, and the servers' variables are known by name. The newer ParameterServerStrategy has
-one coordinator, whose loop hands out the steps of all; here each rank has a loop of its own.
+This uses TensorFlow's older between-graph replication: each rank has its own session and its own
+graph of updates, and refers to the servers' variables by name. The newer ParameterServerStrategy
+has one coordinator, which hands out the steps of all ranks; here each rank has its own loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def serve(number: int, ranks: int, servers: int, host: str) -> None:
 
 @lru_cache(maxsize=None)
 def _join(job: str, number: int, ranks: int, servers: int, meeting: str, host: str) -> Any:
-    """Return this process's server for the others, created once."""
+    """Return this process's server for the other processes, created once."""
     names = [f"{rank}" for rank in range(ranks)] + [f"ps{server}" for server in range(servers)]
     task_name = names[number + (ranks if job == "ps" else 0)]
     addresses = distributed.exchange_addresses(meeting, task_name, names, host)
@@ -43,12 +43,12 @@ def _join(job: str, number: int, ranks: int, servers: int, meeting: str, host: s
 
 
 class ParameterServer:
-    """Servers' copies of `parameters`, each updated with every rank's gradients as they come.
+    """The servers' copies of `parameters`, updated with each rank's gradients on arrival.
 
-    `shapes` are as they are stored. Parameters are dealt out in turn.
+    `shapes` are the shapes as stored. Parameters are assigned to the servers in turn.
     """
 
-    instance_count = 0  # in this process: names are for good
+    instance_count = 0  # in this process: a name cannot be used again
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class ParameterServer:
         )
 
     def start(self, weights: list[np.ndarray]) -> None:
-        """Initialise the servers with the first rank's weights. The other ranks wait."""
+        """Initialise the servers with the first rank's weights; the other ranks wait."""
         if self.first:
             self.session.run(self.start_all, dict(zip(self.values, weights)))
         while len(self.session.run(self.missing)):
@@ -105,7 +105,7 @@ class ParameterServer:
     def update(self, gradients: list[np.ndarray]) -> list[np.ndarray]:
         """Send this rank's gradients and return the current weights.
 
-        Updates are numbered over all ranks, each given out once, and have their number's rate.
+        Updates are numbered over all ranks; each number is used once and determines the rate.
         """
         fed = dict(zip(self.values, gradients))
         fed[self.rate] = self.solver.learning_rate(int(self.number) - 1)

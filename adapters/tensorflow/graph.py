@@ -1,8 +1,8 @@
 """The layers of a network as TensorFlow operations, channels last.
 
-Padding is a tensor operation, or left to "SAME" where that pads exactly as much. LRN is composed,
-since `tf.nn.lrn` has no float64 and takes a power per element; batch norm is composed in float64
-only, which the fused one lacks.
+Padding is a tensor operation, or left to "SAME" if that pads exactly as much. LRN is composed,
+because `tf.nn.lrn` has no float64 and computes a power per element. Batch norm is composed only
+in float64, which the fused operation lacks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ AverageUpdates = List[Tuple[Any, Any]]
 
 
 def _padded(x: Any, kernel: int, stride: int, pads: Pads, fill: float = 0.0) -> tuple[Any, str]:
-    """`x` and the padding argument that together pad height and width by `pads`.
+    """Return `x` and the padding argument that together pad height and width by `pads`.
 
-    Explicit padding as an argument keeps oneDNN from running, and XLA has none in pooling.
+    Explicit padding as an argument disables oneDNN, and XLA does not support it in pooling.
     """
     if not any(map(any, pads)):
         return x, "VALID"
@@ -56,7 +56,7 @@ def _pooling(layer: xl.Pooling, x: Any) -> Any:
     mean = tf.nn.avg_pool2d(x, kernel, stride, padding)
     if padding == "SAME" or not any(map(any, pads)):
         return mean
-    # The zeros beyond the padding were counted, so divide by the clipped window.
+    # The average counted the zeros beyond the padding, so divide by the clipped window.
     starts = [np.arange(count) * stride for count in mean.shape[1:3]]
     inside = [np.minimum(kernel, size - start) for start, size in zip(starts, sizes)]
     share = kernel * kernel / np.outer(*inside)
@@ -74,7 +74,7 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
         padded = tf.pad(x * x, [(0, 0), (half, half), (half, half), (0, 0)])
         squares = tf.nn.avg_pool2d(padded, size, 1, "VALID")
     scale = layer.k + layer.alpha * squares
-    if layer.beta == 0.75:  # two roots take a fraction of a power's time
+    if layer.beta == 0.75:  # two roots are several times faster than a power
         return x * tf.math.rsqrt(scale * tf.sqrt(scale))
     return x * tf.pow(scale, -layer.beta)
 

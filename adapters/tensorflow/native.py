@@ -1,10 +1,10 @@
-"""The number of ranks that TensorFlow finds by itself, from its start command alone."""
+"""The number of ranks that TensorFlow determines by itself from its start command."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-# The Slurm resolver assigns GPUs and refuses more ranks than GPUs. Nothing here uses them.
+# The Slurm resolver assigns GPUs and refuses more ranks than GPUs. No GPU is used here.
 _GPUS = {"gpus_per_node": 64, "gpus_per_task": 1, "auto_set_gpu": False}
 
 

@@ -1,6 +1,6 @@
-"""A profile of TensorFlow: its profiler's times of each operation.
+"""Profile TensorFlow with its profiler, which times each operation.
 
-Its executor names an operation by its scope and its kind, XLA by what it has made of several.
+Its executor names an operation by scope and kind; XLA names it by the fused operation.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
 
 
 def _layer_of_scope(network: xl.Network, scope: str, kind: str) -> str:
-    """Return the scope of the operation's work. A fusion with a ReLU has the ReLU's name."""
+    """Return the scope that the operation works for; a fusion with a ReLU has the ReLU's name."""
     place = scopes.layer_index(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):
         return scope

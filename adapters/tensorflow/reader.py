@@ -1,7 +1,7 @@
 """The data loader of TensorFlow: tf.data on TFRecord files of `tf.train.Example`s.
 
-JPEG is decoded with the accurate method: the default one gives other pixels than everybody's
-(docs/data.md). Order and places of crops are drawn by TensorFlow.
+JPEG is decoded with the accurate method, because the default gives other pixels than all other
+decoders (docs/data.md). TensorFlow draws the order and the positions of crops.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from xfbench.worker.protocol import Options, TrainingFiles
 
-_SHUFFLED_TOGETHER = 10_000  # records that an order is drawn from, at most
+_SHUFFLED_TOGETHER = 10_000  # size of the shuffle buffer in records
 _AHEAD = 2
 _CHECKED_TOGETHER = 16
 _FEATURES = {
@@ -55,7 +55,7 @@ class TensorFlowReader:
     def _decoded(self, record: Any) -> tuple[Any, Any]:
         example = tf.io.parse_single_example(record, _FEATURES)
         channels = self.files.workload.network.input_shape[0]
-        image = tf.io.decode_jpeg(  # which decodes PNG too
+        image = tf.io.decode_jpeg(  # also decodes PNG
             example["image/encoded"], channels, dct_method="INTEGER_ACCURATE"
         )
         return image, example["image/class/label"]

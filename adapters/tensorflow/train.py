@@ -1,6 +1,6 @@
 """The trainer of TensorFlow: one compiled function per step, channels last.
 
-Rules: translate and nothing else; layers are `graph.py`'s. Mixed precision is written out here, and
+This module only translates; `graph.py` has the layers. Mixed precision is implemented here, and
 its parameters stay in float32.
 """
 
@@ -35,13 +35,13 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     tf.random.set_seed(options.seed)
     if group.size > 1 and options.kernel == "xla":
-        raise Unsupported("XLA does not compile what joins several ranks here")
+        raise Unsupported("XLA cannot compile the exchange between ranks here")
     return TensorFlowTrainer(network, solver, options, group)
 
 
 @lru_cache(maxsize=None)
 def _meet(group: Group) -> Any:
-    """Return the strategy that joins the ranks, created once in a process."""
+    """Return the strategy that connects the ranks, created once in a process."""
     cluster = tf.train.ClusterSpec({"worker": distributed.rank_addresses(group)})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=group.rank, rpc_layer="grpc"
@@ -53,7 +53,7 @@ class TensorFlowTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
     channels_last = True
-    thread_safe_load = True  # it copies
+    thread_safe_load = True  # it copies its input
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
@@ -147,8 +147,8 @@ class TensorFlowTrainer:
         self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.device != "cpu":
-            raise Unsupported("what TensorFlow's profiler tells of a GPU is not read yet")
-        self.step(batch)  # traced anew where no ranks are joined any more
+            raise Unsupported("profiles of TensorFlow on a GPU are not supported yet")
+        self.step(batch)  # traced again if the exchange between ranks was disabled
         self.synchronize()
         xla = self.options.kernel == "xla"
         return profile.profile(self.network, steps, (lambda: self._program(batch)) if xla else None)
@@ -158,15 +158,15 @@ class TensorFlowTrainer:
         if self.iteration == 0:
             kernel, evidence = self.options.kernel, "no step has run yet"
         elif not self.operations:
-            kernel, evidence = "xla", "no operation of the step was run by TensorFlow's executor"
+            kernel, evidence = "xla", "TensorFlow's executor ran no operation of the step"
         elif rewritten:
             shown = ", ".join(f"{op} ×{n}" for op, n in rewritten.items())
-            kernel, evidence = "onednn", f"the step that ran had {shown}"
+            kernel, evidence = "onednn", f"operations of the executed step: {shown}"
         elif self.on_gpu:
             shown = ", ".join(f"{op} ×{n}" for op, n in sorted(self.on_gpu.items()))
-            kernel, evidence = "cudnn", f"the step that ran had on a GPU {shown}"
+            kernel, evidence = "cudnn", f"operations of the executed step on a GPU: {shown}"
         else:
-            kernel, evidence = "eigen", "the step that ran had no operation of oneDNN's"
+            kernel, evidence = "eigen", "the executed step contains no oneDNN operation"
         return {
             "framework_version": tf.__version__,
             "layout": "NHWC",
@@ -190,7 +190,7 @@ class TensorFlowTrainer:
 
     def _collectives(self) -> list[str]:
         shown = {op: n for op, n in sorted(self.operations.items()) if op.startswith("Collective")}
-        return [f"the step that ran had {op} ×{n}" for op, n in shown.items()]
+        return [f"the executed step contains {op} ×{n}" for op, n in shown.items()]
 
     def _compile(self) -> None:
         xla = self.options.kernel == "xla"
@@ -201,7 +201,7 @@ class TensorFlowTrainer:
         self._differentiate = compiled(self._in_replica_context(self._backward))
 
     def _in_replica_context(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """`function` in the strategy's replica context, where ranks may reduce; alone, as it is."""
+        """Run `function` in the strategy's replica context, so that ranks may reduce, if any."""
         if not self.strategy:
             return function
         return lambda *args: self.strategy.run(function, args)
@@ -269,7 +269,7 @@ class TensorFlowTrainer:
         return loss, gradients
 
     def _means(self, *gradients: np.ndarray) -> list[np.ndarray]:
-        """Average over all ranks by MPI. The arguments are TensorFlow's memory."""
+        """Average over all ranks by MPI; the arguments share TensorFlow's memory."""
         arrays = [np.array(gradient) for gradient in gradients]
         self.joined.join(arrays)
         return arrays

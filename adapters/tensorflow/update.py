@@ -1,7 +1,7 @@
-"""How TensorFlow updates a parameter, here and at parameter servers: its own momentum operation.
+"""TensorFlow's own momentum operation, as ranks and parameter servers apply it.
 
-It keeps the rate inside the velocity, as `xfbench.workloads.solver` has it. LARS it has not:
-that is a factor of the rate, of the norms that TensorFlow computes.
+Its velocity includes the rate, as in `xfbench.workloads.solver`. TensorFlow has no LARS: its
+factor of the rate is computed here from norms that TensorFlow computes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xfbench.workloads.solver import Solver
 def apply(
     solver: Solver, parameter: Parameter, weight: Any, velocity: Any, rate: Any, gradient: Any
 ) -> Any:
-    """One update of `weight` and `velocity`, variables; the operation, where there is a graph."""
+    """Update the variables `weight` and `velocity`; in a graph, return the operation."""
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult
     if solver.lars:

@@ -1,8 +1,8 @@
 """Training compiled by TorchInductor, and the evidence of it.
 
-What it compiles it keeps, as PyTorch does it, in a folder of the user's own below the system's
-folder for temporary files; where others could have written to that, in one of this process alone.
-What compiles is loaded when it is asked for: it takes seconds.
+The compiler's cache stays where PyTorch puts it: a folder of the user below the system's folder
+for temporary files. If others could write to that folder, a folder of this process is used.
+The compiler is imported only when it is used, because that takes seconds.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ _cache_folders: list[Any] = []  # folders, removed when the process ends
 def compile_training(graph: nn.Module) -> Any:
     """Return `graph` with its forward and backward pass compiled at the first call."""
     _secure_cache_folder()
-    # Earlier compilations would count towards the recompilation limit of the same code.
+    # Earlier compilations would count towards this code's recompilation limit.
     torch._dynamo.reset()
-    is_single = not isinstance(
-        graph, nn.parallel.DistributedDataParallel
-    )  # which is cut in buckets
+    # TorchDynamo splits the graph at DDP's buckets.
+    is_single = not isinstance(graph, nn.parallel.DistributedDataParallel)
     return torch.compile(graph, fullgraph=is_single, dynamic=False)
 
 
@@ -50,9 +49,7 @@ def evidence(differentiated: str) -> list[str]:
 def _secure_cache_folder() -> None:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    folder_stat = Path(
-        cache_dir()
-    ).lstat()  # of a link, whose folder may become another, it is the link's
+    folder_stat = Path(cache_dir()).lstat()  # a link counts itself, because its target may change
     if folder_stat.st_uid != os.getuid() or folder_stat.st_mode & 0o022:
         _cache_folders.append(tempfile.TemporaryDirectory(prefix="torchinductor-"))
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = _cache_folders[-1].name

@@ -24,7 +24,7 @@ def meet(group: Group, device: str) -> None:
         rank=group.rank,
         world_size=group.size,
     )
-    # Its threads may still hold tensors, which must not outlive the interpreter.
+    # Its threads may hold tensors, which must be freed before the interpreter ends.
     atexit.register(distributed.destroy_process_group)
 
 
@@ -33,7 +33,7 @@ def parallel(graph: nn.Module, group: Group) -> nn.Module:
     size = group.options["bucket_size"]
     parallel = nn.parallel.DistributedDataParallel(
         graph,
-        # Every rank keeps the running averages of its own part, as the other frameworks do.
+        # Every rank keeps the running averages of its own part, as in the other frameworks.
         forward_sync_buffers=False,
         bucket_cap_mb=None if size == "auto" else size / 2**20,
     )

@@ -14,9 +14,9 @@ from xfbench.workloads import layers as xl
 
 
 class _LRN(nn.Module):  # type: ignore[misc]
-    """Means of squares across channels are a 1x1 convolution by a band of ones.
+    """LRN whose means of squares across channels are a 1x1 convolution with a band of ones.
 
-    PyTorch's own takes an average pooling of five dimensions, several times as slow.
+    PyTorch's own LRN uses a five-dimensional average pooling, which is several times slower.
     """
 
     def __init__(self, layer: xl.LRN, channels: int) -> None:
@@ -32,10 +32,10 @@ class _LRN(nn.Module):  # type: ignore[misc]
             mean = functional.avg_pool2d(x * x, layer.size, stride=1, padding=layer.size // 2)
         elif x.dtype == self.band.dtype:
             mean = functional.conv2d(x * x, self.band) / layer.size
-        else:  # of less precision: what is added up is not rounded so
+        else:  # lower precision: the sums must not be rounded to it
             return functional.local_response_norm(x, layer.size, layer.alpha, layer.beta, layer.k)
         scale = layer.k + layer.alpha * mean
-        if layer.beta == 0.75:  # two roots take a fraction of a power's time
+        if layer.beta == 0.75:  # two roots are several times faster than a power
             return x * (scale * scale.sqrt()).rsqrt()
         return x * scale**-layer.beta
 
@@ -43,14 +43,14 @@ class _LRN(nn.Module):  # type: ignore[misc]
 class Graph(nn.Module):  # type: ignore[misc]
     """A module that runs the layers and returns the weighted loss and the main head's scores.
 
-    A value is freed after its last reader, because kept memory has to be paged in.
+    A value is freed after its last reader, because memory that is kept must be paged in.
     If `outputs` is given, it receives the output of every layer.
     """
 
     def __init__(self, network: xl.Network, dropout: bool) -> None:
         super().__init__()
         self.network = network
-        self.scope: Any = nullcontext  # what a layer runs in: a profiler's range
+        self.scope: Any = nullcontext  # the context in which a layer runs, such as a profiler range
         last = {name: layer.name for layer in network.layers for name in layer.inputs}
         self.done_after: dict[str, list[str]] = {layer.name: [] for layer in network.layers}
         for name, reader in last.items():
@@ -102,8 +102,8 @@ def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module
     if isinstance(layer, xl.Pooling) and layer.method == "max":
         return nn.MaxPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
     if isinstance(layer, xl.Pooling):
-        # Without padding it is the same, but that the gradient compiled by TorchInductor divides
-        # by a whole window where there is but a part of one, if padding is counted.
+        # Without padding the result is the same. But if padding is counted, the gradient compiled
+        # by TorchInductor divides by the whole window even where a window is clipped.
         counted = layer.pad > 0
         return nn.AvgPool2d(
             layer.kernel, layer.stride, layer.pad, ceil_mode=True, count_include_pad=counted
@@ -116,4 +116,4 @@ def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module
         return nn.Dropout(layer.ratio) if dropout else nn.Identity()
     if isinstance(layer, xl.BatchNorm):
         return nn.BatchNorm2d(inputs[0][0], eps=layer.eps, momentum=1 - layer.momentum)
-    return nn.Identity()  # Concat, Eltwise and SoftmaxLoss are done by the graph
+    return nn.Identity()  # the graph computes Concat, Eltwise and SoftmaxLoss

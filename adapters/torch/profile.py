@@ -1,7 +1,7 @@
-"""A profile of PyTorch by torch.profiler, with a range for each layer.
+"""Profile PyTorch with torch.profiler, with a range for each layer.
 
-Autograd gives an operation of the forward pass and its gradient the same number: by that it is
-known of which layer a gradient is.
+Autograd gives a forward operation and its gradient the same number, which identifies the layer
+of a gradient.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The data loader of PyTorch: a Dataset of samples and the processes of DataLoader.
 
-As torchvision's ImageFolder with its transforms, which decode with Pillow too. Order and
-It works as torchvision's ImageFolder and transforms, which also decode with Pillow. PyTorch
+It works like torchvision's ImageFolder and transforms, which also decode with Pillow. PyTorch
+draws the order and the positions of crops.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TorchReader:
 
 
 class _Images(data.Dataset):  # type: ignore[misc]
-    """Images: in training as the network reads them, else center crops (uint8, red first)."""
+    """Images as the network reads them in training, else center crops (uint8, red first)."""
 
     def __init__(self, files: TrainingFiles, training: bool) -> None:
         self.files, self.training = files, training
@@ -83,7 +83,7 @@ class _Images(data.Dataset):  # type: ignore[misc]
 
     @cached_property
     def samples(self) -> Any:
-        """The samples, opened in the reading process: forks must not share an LMDB."""
+        """The samples, opened in the reading process, because forks must not share an LMDB."""
         if self.files.format == "lmdb":
             return _Datums(self.files.folder / "train.lmdb")
         return prepared.open_prepared(self.files.folder).splits["train"]

@@ -1,8 +1,8 @@
 """The trainer of PyTorch: modules, eager or compiled, with PyTorch's optimiser.
 
-Rules: translate and nothing else. PyTorch keeps the learning rate outside the momentum
-buffer, so when the rate changes the buffer is rescaled to stay what Caffe's would be.
-bfloat16 and float16 are its autocast, the latter with its scaler: parameters stay in float32.
+This module only translates. PyTorch keeps the learning rate outside the momentum buffer, so the
+buffer is rescaled when the rate changes, to match Caffe's. bfloat16 and float16 use autocast,
+float16 also the gradient scaler; parameters stay in float32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARS = True
 _ONEDNN = ("onednn", "channels_last", "inductor")
 _LAST = ("channels_last", "inductor")
 _CUDNN = ("cudnn", "channels_last", "inductor")
-_CAME_LAST = "between layers channels come last in memory"
+_CAME_LAST = "values between layers are channels last in memory"
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {
     "weight": "weight",
@@ -43,8 +43,8 @@ _PARAMETERS = {
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
     """Return a trainer for `network`.
 
-    Kernels: "onednn" (CPU) and "cudnn" (CUDA); with channels last, "channels_last"; "inductor",
-    training compiled, with channels last and the same libraries; or "native", without them.
+    Kernels: "onednn" (CPU) or "cudnn" (CUDA); "channels_last", the same with channels last;
+    "inductor", compiled training with channels last; or "native", without these libraries.
     """
     return TorchTrainer(network, solver, options, group)
 
@@ -161,14 +161,14 @@ class TorchTrainer:
         checkpoint.restore(self, folder)
 
     def take(self, state: dict[str, Any]) -> None:
-        """Go on with what the graph's `state_dict` was."""
+        """Restore the graph from a `state_dict`."""
         self.graph.load_state_dict(state)
 
     def profile(
         self, batch: Any, steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.kernel == "inductor":
-            raise Unsupported("TorchInductor makes one kernel of several layers")
+            raise Unsupported("profiles of inductor are not possible: it fuses layers")
         return profile.profile(self.graph, self.options.device, steps)
 
     def runtime_info(self) -> dict[str, Any]:
@@ -188,18 +188,18 @@ class TorchTrainer:
         return compiled.compile_training(graph) if self.options.kernel == "inductor" else graph
 
     def _prepare(self) -> None:
-        """Nothing: what builds on this trainer changes its graph and optimiser here."""
+        """Do nothing; a derived trainer changes its graph and optimiser here."""
 
     def _plain(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """A parameter, or what belongs to it, as it is laid out without `_prepare`."""
+        """Return a parameter, or a tensor like it, in the layout without `_prepare`."""
         return tensor
 
     def _packed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """The inverse of `_plain`."""
+        """Return a tensor in the layout after `_prepare`, the inverse of `_plain`."""
         return tensor
 
     def _joined(self) -> list[str]:
-        """What DDP says of itself."""
+        """Return what DDP logs about itself."""
         if not self.parallel:
             return []
         logging_data = self.parallel._get_ddp_logging_data()
@@ -230,7 +230,7 @@ class TorchTrainer:
         return _host(torch.nn.functional.conv2d(images, kernels)[:, :, 0, 0])
 
     def _detect_kernel(self) -> tuple[str, list[str]]:
-        """The kernel, and how it is known: by what oneDNN and MKL say they run in a step."""
+        """Return the kernel, and the evidence from oneDNN's and MKL's logs of a step."""
         kernel, evidence = self._libraries()
         if not compiled.is_compiled(self.differentiated):
             return kernel, evidence
@@ -255,7 +255,7 @@ class TorchTrainer:
         if ran is not None:
             evidence += [f"{library} ran {name} ×{n}" for (library, name), n in sorted(ran.items())]
         computed = [name for library, name in ran or () if library == "oneDNN"]
-        # Of other precisions oneDNN computes what this processor has instructions for, if any.
+        # In other precisions oneDNN runs only if the processor has instructions for them.
         if ran is None or self.options.precision != "float32" or not self.convolutions:
             return flagged, ["requested, not shown", *evidence]
         if not set(computed) - {"reorder"}:
@@ -265,7 +265,7 @@ class TorchTrainer:
         return "onednn", evidence
 
     def _ran(self) -> Counter[tuple[str, str]]:
-        """What oneDNN and MKL say that they run in a step, by library and name."""
+        """Return the number of calls in a step that oneDNN and MKL log, by library and name."""
         verbose = torch.backends.mkldnn.verbose(1), torch.backends.mkl.verbose(1)
         with observe.captured_stdout() as lines, verbose[0], verbose[1]:
             self._backward(self.batch)
@@ -279,7 +279,7 @@ class TorchTrainer:
         return ran
 
     def _images_last(self) -> bool:
-        """Whether channels come last between layers; where nothing can tell, as it was asked."""
+        """Return whether values between layers are channels last; if unknown, as requested."""
         self.graph.eval()
         outputs: dict[str, Any] = {}
         with torch.no_grad():
@@ -299,7 +299,7 @@ class TorchTrainer:
         self.scaler.scale(loss).backward()
         if self.joined:
             gradients = [self.tensors[name].grad for name in self.learned]
-            # A convolution's may be laid out as its weight is, with channels last.
+            # A convolution's gradient may have the layout of its weight, channels last.
             on_host = [gradient.cpu().contiguous() for gradient in gradients]
             self.joined.join([gradient.numpy() for gradient in on_host])
             for gradient, mean in zip(gradients, on_host):
@@ -339,7 +339,7 @@ class TorchTrainer:
 
 
 def _choose(options: Options) -> None:
-    """What PyTorch has for the whole process."""
+    """Set the options that PyTorch has per process."""
     if options.device == "cuda" and not torch.cuda.is_available():
         built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
         raise Unavailable(f"PyTorch {torch.__version__}, built {built}, finds no NVIDIA device")
@@ -347,16 +347,16 @@ def _choose(options: Options) -> None:
     torch.manual_seed(options.seed)
     torch.backends.mkldnn.enabled = options.kernel in _ONEDNN
     torch.backends.cudnn.enabled = options.kernel in _CUDNN
-    # As other frameworks do it unasked: for each shape cuDNN's fastest algorithm, by trying them.
+    # Let cuDNN try its algorithms for each shape, as other frameworks do by default.
     torch.backends.cudnn.benchmark = True
-    # By default cuDNN computes in TF32 what is asked for in float32.
+    # By default cuDNN computes float32 in TF32.
     torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
 
 
 def _host(tensor: Any) -> np.ndarray:
     tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:  # which NumPy has not
+    if tensor.dtype == torch.bfloat16:  # NumPy has no bfloat16
         tensor = tensor.float()
     array: np.ndarray = tensor.numpy().copy()
     return array

@@ -1,8 +1,8 @@
-"""What is done to gradients before PyTorch's SGD: LARS, which it has not, and float16's scale.
+"""Changes to gradients before PyTorch's SGD: LARS, which PyTorch lacks, and float16's scale.
 
-LARS (see `xfbench.workloads.solver`) adds decay here, where it is scaled with the gradient, and SGD
-has none. The rate stays a number of its parameter groups, so that the momentum buffer is as
-without LARS.
+LARS (see `xfbench.workloads.solver`) adds decay here, where it is scaled with the gradient; SGD
+has no decay then. The rate stays a number of the parameter groups, so that the momentum buffer
+is the same as without LARS.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _NEVER = 2**30  # steps
 
 
 def scaler(options: Options) -> torch.amp.GradScaler:
-    """PyTorch's own, which leaves an update out where a gradient is not finite, and halves itself.
+    """Return PyTorch's gradient scaler, which skips an update with a gradient that is not finite.
 
-    It starts from LOSS_SCALE and does not grow; of other precisions than float16 it does nothing.
+    It starts from LOSS_SCALE, is halved on a skip and does not grow. It does nothing in other
+    precisions than float16.
     """
     return torch.amp.GradScaler(
         options.device, LOSS_SCALE, growth_interval=_NEVER, enabled=options.precision == "float16"
@@ -29,7 +30,7 @@ def scaler(options: Options) -> torch.amp.GradScaler:
 
 
 class Scale:
-    """Each learned parameter's gradient, decay added, times what LARS multiplies its rate by."""
+    """Scale each learned parameter's gradient, with decay added, by LARS's factor of its rate."""
 
     def __init__(self, network: Network, solver: Solver, tensors: dict[str, Any]) -> None:
         learned = {name: how for name, how in network.parameters.items() if how.learned}

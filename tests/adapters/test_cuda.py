@@ -85,7 +85,7 @@ def test_settings_without_gpu_support_are_unsupported():
     [request] = build_requests(
         "tensorflow", strategy=["parameter_server"], ranks=[2], scaling="weak"
     )
-    assert "compute on CPUs alone" in capabilities.refusal_reason(request)
+    assert "run only on CPUs" in capabilities.refusal_reason(request)
     for framework in ("jax", "tensorflow", "torch"):
         [on_gpu] = build_requests(framework, precision=["tf32"])
         assert capabilities.refusal_reason(on_gpu) is None

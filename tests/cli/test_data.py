@@ -135,7 +135,7 @@ def test_check_ends_with_status_1_for_another_order(run_inline, small_set):
         ("prepare mnsit --from .", "did you mean mnist?"),
         ("prepare mnist --from .", "MNIST is four IDX files"),
         ("prepare folder --from . --size 0", "--size 0"),
-        ("prepare folder --from nowhere", "nowhere is no folder"),
+        ("prepare folder --from nowhere", "nowhere is not a folder"),
         ("prepare digits --format tfrecords", "did you mean tfrecord?"),
         ("prepare digits --encode jpg", "--encode jpg"),
         ("prepare digits --as a/b", "--as 'a/b'"),
@@ -177,7 +177,7 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported(run_inline, small_se
     records = {r["request"]["workload"]: r for r in json.loads(outcome.stdout)["records"]}
     assert records["lenet"]["status"] == "ok"
     assert records["convnet"]["status"] == "unsupported"
-    assert "1 channels, convnet reads 3" in records["convnet"]["reason"]
+    assert "1 channels, but convnet reads 3" in records["convnet"]["reason"]
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_ddp_has_the_buckets_that_predict_expects(measure, options, limits, hook
 def test_tensorflow_joins_gradients_up_to_the_bucket_size(measure):
     record, _, _ = measure("--framework tensorflow --no-verify --strategy-options bucket_size=10kB")
     [exchange_text] = record["observed"]["exchange"]
-    assert exchange_text == "the step that ran had CollectiveReduceV2 ×4"
+    assert exchange_text == "the executed step contains CollectiveReduceV2 ×4"
 
 
 def test_the_framework_list_has_strategies_and_their_options(run_inline):

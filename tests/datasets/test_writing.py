@@ -275,19 +275,22 @@ def test_changed_or_truncated_samples_are_reported(mnist, tmp_path):
     assert check.defect == "train image 7, 00000007, is not what the list says"
     assert not checking.document([check])["equal"]
     pixels.write_bytes(content[:-1])
-    with pytest.raises(Damaged, match="39199 bytes, not the 39200"):
+    with pytest.raises(Damaged, match="39199 bytes, not 39200"):
         checking.check([target])
 
 
 @pytest.mark.parametrize(
     "change, message_pattern",
     [
-        (lambda m: m["splits"]["train"].update(samples=49), "not what the manifest says"),
-        (lambda m: m["splits"]["train"].update(stream_digest="sha256:0"), "not what the manifest"),
+        (lambda m: m["splits"]["train"].update(samples=49), "differs from the manifest"),
+        (
+            lambda m: m["splits"]["train"].update(stream_digest="sha256:0"),
+            "differs from the manifest",
+        ),
         (lambda m: m.update(classes=["0", "1"]), "2 classes"),
-        (lambda m: m.update(format="pickle"), "no manifest of ours"),
-        (lambda m: m["splits"].pop("train"), "no manifest of ours"),
-        (lambda m: m.update(shape=[1, 28, 27]), "bytes, not the"),
+        (lambda m: m.update(format="pickle"), "not a manifest of xfbench"),
+        (lambda m: m["splits"].pop("train"), "not a manifest of xfbench"),
+        (lambda m: m.update(shape=[1, 28, 27]), "bytes, not "),
     ],
 )
 def test_a_manifest_that_does_not_match_is_refused(mnist, tmp_path, change, message_pattern):
@@ -329,7 +332,7 @@ def test_foreign_set_gets_its_classes_and_checksum_check(folders, tmp_path):
     content[-20] ^= 1  # within the last record's data
     path.write_bytes(content)
     source = sources.open_existing(foreign_set)
-    with pytest.raises(Damaged, match="record 20: its data have another checksum"):
+    with pytest.raises(Damaged, match="record 20: the checksum of its data is wrong"):
         make_set(source, tmp_path / "never", "raw")
 
 

@@ -20,4 +20,4 @@ ANSWER = {
 def test_verdict_text_shows_the_largest_share_of_the_tolerance(excess, nearest):
     checks = [{**CHECK, "excess": one} for one in excess]
     shown = verdicts.format_text({**ANSWER, "checks": checks})
-    assert f"{10 * len(checks)} quantities, none beyond {nearest} of what it may differ" in shown
+    assert f"{10 * len(checks)} quantities, at most {nearest} of their tolerance" in shown

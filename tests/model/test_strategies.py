@@ -111,7 +111,7 @@ def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
 
 def test_nccl_backend_is_refused_on_a_cpu():
     [cell] = cells(strategy_options={"backend": "nccl"})
-    assert capabilities.refusal_reason(cell.request(1)) == "NCCL joins GPUs alone"
+    assert capabilities.refusal_reason(cell.request(1)) == "NCCL supports only GPUs"
 
 
 def test_worker_receives_every_strategy_option():

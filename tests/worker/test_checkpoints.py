@@ -302,7 +302,7 @@ def test_too_small_disk_fails_before_a_checkpoint_is_written(train, mount_small_
             return {"conv1/weight": np.resize(self.value, 10**6)}
 
     disk, trainer = mount_small_disk(1024), LargeTrainer()
-    words = f"takes 8.0 MB at least, and {disk} has room for 1.0 MB"
+    words = f"takes at least 8.0 MB, and {disk} has room for 1.0 MB"
     with pytest.raises(checkpoint.DiskFull, match=words):
         train(trainer, folder=disk / "checkpoint", checkpoints=1)
     assert "a" not in trainer.log
@@ -318,7 +318,7 @@ def test_a_launch_without_room_for_a_checkpoint_is_failed(launch, mount_small_di
         """
     record, folder = launch(large, adapter=SAVES, checkpoints=1, checkpoint_dir=disk)
     assert record.status == "failed"
-    assert record.reason.startswith("DiskFull: a checkpoint takes 8.0 MB at least")
+    assert record.reason.startswith("DiskFull: a checkpoint takes at least 8.0 MB")
     assert f"{disk} has room for 1.0 MB" in record.reason
     assert "save" not in (folder / "stdout").read_text()
 

@@ -45,7 +45,7 @@ def test_group_refuses_an_unexpected_number_of_ranks(monkeypatch):
     monkeypatch.setenv("XFBENCH_RANK", "0")
     monkeypatch.setenv("XFBENCH_SIZE", "2")
     assert distributed.build_group({"ranks": 2, "strategy": "ddp"}).size == 2
-    with pytest.raises(RuntimeError, match="4 ranks were asked for, and 2 were started"):
+    with pytest.raises(RuntimeError, match="4 ranks were requested, but 2 were started"):
         distributed.build_group({"ranks": 4, "strategy": "ddp"})
 
 
@@ -75,7 +75,7 @@ def test_ranks_exchange_their_addresses(tmp_path):
 def test_wait_for_a_missing_rank_fails_and_names_the_rank(tmp_path, monkeypatch):
     monkeypatch.setattr(distributed, "_MAX_POLLS", 3)
     group = Group(0, 2, "mirrored", str(tmp_path / "meeting"))
-    with pytest.raises(RuntimeError, match="ranks 1 did not come"):
+    with pytest.raises(RuntimeError, match="ranks 1 did not register"):
         distributed.rank_addresses(group)
 
 

@@ -153,7 +153,7 @@ def test_tfrecord_shards_are_read_in_order_and_must_be_complete(tmp_path):
         shard_path.rename(tmp_path / f"train-{shard:05d}-of-00003.tfrecord")
     assert is_same("tfrecord", read_samples("tfrecord", tmp_path), samples)
     write_samples("tfrecord", tmp_path, samples[:1])
-    with pytest.raises(Damaged, match="which are meant"):
+    with pytest.raises(Damaged, match="remove one of them"):
         read_samples("tfrecord", tmp_path)
     (tmp_path / "train.tfrecord").unlink()
     (tmp_path / "train-00001-of-00003.tfrecord").unlink()
@@ -380,7 +380,7 @@ def test_file_truncated_during_reading_is_an_error(kind, tmp_path):
     file = write_samples(kind, tmp_path, [Sample("a", 0, np.zeros((3, 90, 90), np.uint8))])
     samples = read_samples(kind, tmp_path)
     os.truncate(file, 100)
-    with pytest.raises(Damaged, match="has been cut"):
+    with pytest.raises(Damaged, match="was truncated to"):
         samples[0]
 
 
@@ -434,7 +434,7 @@ def test_tfrecord_defects_are_reported(tmp_path):
         write_tfrecord(tmp_path, encode_example(PNG, label, "a"))
         expect_damaged("tfrecord", tmp_path, "record 0", f"label {label}")
     write_tfrecord(tmp_path, encode_example(PNG, 2**31 - 1, "a"), encode_example(PNG, 0, "a"))
-    expect_damaged("tfrecord", tmp_path, "record 1", "key 'a' is another's")
+    expect_damaged("tfrecord", tmp_path, "record 1", "key 'a' occurs twice")
     write_tfrecord(tmp_path, encode_example(PNG, 1, "a b").replace(b"a b", b"a\nb"))
     expect_damaged("tfrecord", tmp_path, "record 0", "line ends")
     write_tfrecord(tmp_path, encode_example(encoding.Picture(b"GIF89a", "GIF", 1, 1), 1, "a"))
@@ -442,7 +442,7 @@ def test_tfrecord_defects_are_reported(tmp_path):
     write_tfrecord(tmp_path, b"")
     expect_damaged("tfrecord", tmp_path, "record 0", "image/encoded has 0 values")
     write_tfrecord(tmp_path, b"\x0a\x7f")
-    expect_damaged("tfrecord", tmp_path, "record 0", "longer than what it is in")
+    expect_damaged("tfrecord", tmp_path, "record 0", "longer than the message around it")
 
 
 def test_recordio_defects_are_reported(tmp_path):
@@ -490,7 +490,7 @@ def test_datum_defects_are_reported(tmp_path):
         "no image of 2 × 2 × 3": encode_datum(gray) + encoding.encode_number_field(1, 2),
         "neither JPEG nor PNG": encode_datum(gray) + encoding.encode_number_field(7, 1),
         "no image of 0 × 0 × 0": b"",
-        "longer than what it is in": encode_datum(gray) + b"\x22\x7f",
+        "longer than the message around it": encode_datum(gray) + b"\x22\x7f",
         "a number is cut off": encode_datum(gray) + b"\x28",
         "field 0": b"\0\0",
         "unknown wire type 3": b"\x0b",
@@ -501,7 +501,7 @@ def test_datum_defects_are_reported(tmp_path):
         write_lmdb(folder, [(b"00000000_b", encode_datum(gray)), (b"00000001_a", value)])
         expect_damaged("lmdb", folder, "record 1", words)
     write_lmdb(tmp_path, [(b"00000000_a", encode_datum(gray)), (b"00000001_a", encode_datum(gray))])
-    expect_damaged("lmdb", tmp_path, "record 1", "key 'a' is another's")
+    expect_damaged("lmdb", tmp_path, "record 1", "key 'a' occurs twice")
 
 
 def test_unknown_message_fields_are_skipped(tmp_path):
@@ -532,10 +532,10 @@ def test_lmdb_meta_page_defects_are_reported(tmp_path):
     older, newer = find_meta_pages(file)
     cases = [
         (newer + 4, struct.pack("<I", 2), "version 2"),
-        (newer + 24, struct.pack("<I", 4000), "4000 bytes, which LMDB never has"),
+        (newer + 24, struct.pack("<I", 4000), "4000 bytes, a size that LMDB does not use"),
         (newer + 24 + 48 + 4, b"\x04", "several values"),
-        (newer + 24 + 48 + 32, struct.pack("<Q", 299), "counts 299"),
-        (newer + 24 + 48 + 40, struct.pack("<Q", 10**9), "there are pages 2 to"),
+        (newer + 24 + 48 + 32, struct.pack("<Q", 299), "its count is 299"),
+        (newer + 24 + 48 + 40, struct.pack("<Q", 10**9), "there are only pages 2 to"),
         (newer + 24 + 96, struct.pack("<Q", 10**6), "truncated"),
     ]
     for offset, content, words in cases:
@@ -566,12 +566,12 @@ def test_lmdb_page_defects_are_reported(tmp_path):
     complete_content = file.read_bytes()
     _, _, leaf, (first_node, second_node) = find_first_nodes(file)
     cases = [
-        (leaf * 4096, b"\x77", "it says that it is page 119"),
-        (leaf * 4096 + 10, b"\x01", "it says that"),
+        (leaf * 4096, b"\x77", "its header says page 119"),
+        (leaf * 4096 + 10, b"\x01", "its header says"),
         (leaf * 4096 + 12, b"\xff\xff", "list of nodes ends at byte 65535"),
-        (leaf * 4096 + 16, b"\0\0", "a node lies at byte 0"),
-        (first_node, struct.pack("<H", 5000), "a record leads out of its page"),
-        (first_node + 6, struct.pack("<H", 5000), "a key leads out of its page"),
+        (leaf * 4096 + 16, b"\0\0", "a node is at byte 0"),
+        (first_node, struct.pack("<H", 5000), "a record extends beyond its page"),
+        (first_node + 6, struct.pack("<H", 5000), "a key extends beyond its page"),
         (first_node + 4, b"\x04", "a record has several values"),
         (second_node + 8, b"/", "does not come after"),
     ]
@@ -585,7 +585,7 @@ def test_lmdb_value_outside_the_file_is_refused(tmp_path):
     file = write_samples("lmdb", tmp_path, [Sample("far", 0, np.zeros((3, 50, 50), np.uint8))])
     offset = file.read_bytes().index(b"00000000_far") + len(b"00000000_far")
     overwrite_bytes(file, offset, struct.pack("<Q", 10**6))
-    expect_damaged("lmdb", tmp_path, "at page 1000000 lead out of the file")
+    expect_damaged("lmdb", tmp_path, "at page 1000000 extend beyond the file")
 
 
 def test_cyclic_lmdb_tree_is_refused(tmp_path):
@@ -617,7 +617,7 @@ def test_link_out_of_the_data_set_is_refused(kind, tmp_path):
     link = tmp_path / "here" / FILES[kind]
     link.parent.mkdir(parents=True)
     link.symlink_to(file)
-    with pytest.raises(Damaged, match="leads out"):
+    with pytest.raises(Damaged, match="points outside"):
         read_samples(kind, tmp_path / "here")
 
 

@@ -63,12 +63,12 @@ def test_missing_nvidia_counters_are_explained():
     assert missing_reasons["nvlink"] == missing_reasons["pcie"] == "no rank used an NVIDIA device"
     counters, missing_reasons = links._read_nvidia("cuda", "libthere-is-none.so.1")
     assert counters == {} and missing_reasons["pcie"].startswith(
-        "libthere-is-none.so.1 finds no device"
+        "libthere-is-none.so.1 is missing or finds no device"
     )
 
 
 def test_infiniband_counters_count_4_byte_words(tmp_path):
-    assert links._read_infiniband(tmp_path)[1] == {"infiniband": "there is no port of it"}
+    assert links._read_infiniband(tmp_path)[1] == {"infiniband": "there is no InfiniBand port"}
     counters = tmp_path / "mlx5_0" / "ports" / "1" / "counters"
     counters.mkdir(parents=True)
     assert "cannot be read" in links._read_infiniband(tmp_path)[1]["infiniband"]
@@ -93,7 +93,7 @@ def test_reset_link_counter_is_omitted_and_reported(earlier):
     meter.before["loopback", "lo"] = earlier
     report = meter.report(1)
     assert "lo" not in [link["name"] for link in report["links"]]
-    assert report["uncounted"]["loopback"] == "the counter of lo began again"
+    assert report["uncounted"]["loopback"] == "the counter of lo restarted"
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")

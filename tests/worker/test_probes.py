@@ -54,7 +54,7 @@ def train_with_signal(tmp_path, monkeypatch):
 def test_training_continues_after_a_signal_and_checkpoint(train_with_signal):
     watched, answer = train_with_signal(FakeTrainer())
     assert answer["supported"] == "yes", answer
-    assert "in step 3" in answer["evidence"] and "2 steps more" in answer["evidence"]
+    assert "in step 3" in answer["evidence"] and "2 more steps" in answer["evidence"]
     assert list(watched.parameters()["conv1/weight"][:3]) == [5.0, 6.0, 7.0]
     assert watched.steps == 5
 
@@ -62,8 +62,8 @@ def test_training_continues_after_a_signal_and_checkpoint(train_with_signal):
 @pytest.mark.parametrize(
     ("trainer_class", "words"),
     [
-        (ForgetfulTrainer, "does not read back equal: conv1/weight"),
-        (SignalIgnoringTrainer, "never came"),
+        (ForgetfulTrainer, "the restored checkpoint differs: conv1/weight"),
+        (SignalIgnoringTrainer, "did not arrive"),
         (FullDiskTrainer, "RuntimeError: no room"),
     ],
 )

@@ -62,13 +62,13 @@ def test_user_workload_is_added_to_the_built_in_workloads(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("original_text", "replacement", "words"),
     [
-        ('"smallnet"', '"lenet"', "there is a workload lenet already"),
+        ('"smallnet"', '"lenet"', "workload lenet already exists"),
         ("Pooling,", "Poling,", "smallnet.py: ImportError: cannot import name 'Poling'"),
         ('("pool1",)', '("pol1",)', "smallnet.py: KeyError: 'pol1'"),
         (
             "WORKLOADS = (",
             "WORKLOADS = (1,",
-            "smallnet.py: TypeError: WORKLOADS has something else",
+            "smallnet.py: TypeError: WORKLOADS contains an object",
         ),
         ('"""', "", "smallnet.py: SyntaxError"),
     ],
@@ -92,6 +92,4 @@ def test_missing_workload_folder_gives_a_one_line_error(tmp_path):
         check=False,
     )
     assert process.returncode == 2
-    assert process.stderr == (
-        f"xfbench: XFBENCH_WORKLOADS: {tmp_path}/nowhere: there is no such folder\n"
-    )
+    assert process.stderr == (f"xfbench: XFBENCH_WORKLOADS: {tmp_path}/nowhere: no such folder\n")

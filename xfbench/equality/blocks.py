@@ -1,9 +1,9 @@
-"""Cuts a network into small ones: a few layers with the very shapes, a probe behind them.
+"""Split a network into small blocks of layers with their real shapes and a probe behind them.
 
-A network can be cut where one value alone is still to be read. What lies between two
-cuts is a piece; pieces are joined into groups that begin with a layer that has weights,
-and two neighbouring groups are a block, so that each layer's gradient passes through
-another one. The probe, an inner product that hardly moves and a loss, makes the block a
+A network can be cut where exactly one value is still to be read. The layers between two
+cuts are a piece. Pieces are joined into groups that begin with a layer that has weights.
+Two neighbouring groups are a block, so that each layer's gradient passes through another
+layer. The probe is an inner product that hardly moves, and a loss. It makes the block a
 network that any adapter can train.
 """
 
@@ -19,14 +19,14 @@ from xfbench.workloads import Pixels
 from xfbench.workloads import layers as xl
 
 PROBE_CLASSES = 8
-_PROBE_LR_MULT = 1e-6  # not zero, which Caffe takes for leave to compute no gradient
-# What a block reads that is given no activations: noise between -1 and 1 in each channel.
+_PROBE_LR_MULT = 1e-6  # not zero: Caffe computes no gradient at a multiplier of 0
+# Input of a block that gets no activations: noise between -1 and 1 in each channel.
 NOISE = Pixels("", (127.5,), 1 / 127.5)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A network over the value called `reads` in the whole; `layers` are its layers' names."""
+    """A network that reads the value `reads` of the whole network; `layers` are layer names."""
 
     network: xl.Network
     reads: str
@@ -34,7 +34,7 @@ class Block:
 
 
 def cut_into_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
-    """The blocks in order; of those that are equal but for names, the first."""
+    """Return the distinct blocks in order; blocks that differ only in names count once."""
     sizes = estimate_mean_squares(network, pixels)
     groups = _group_pieces(network)
     pairs = [a + b for a, b in itertools.pairwise(groups)] or groups
@@ -46,9 +46,10 @@ def cut_into_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
 
 
 def isolate_layer(network: xl.Network, name: str) -> Block:
-    """One layer alone, behind stems that let its own gradient be seen; it reads noise.
+    """Return a block of one layer that reads noise, behind stems that expose its own gradient.
 
-    A convolution that reads it stays behind it: gradients may come from one in another layout.
+    A convolution that reads the layer is included, because the memory layout of the gradients
+    depends on it.
     """
     layer = next(layer for layer in network.layers if layer.name == name)
     shapes = network.input_shapes(layer)
@@ -58,7 +59,7 @@ def isolate_layer(network: xl.Network, name: str) -> Block:
     stems: list[xl.Layer] = []
     for number, shape in enumerate(shapes):
         stem = f"stem{number}"
-        filler = xl.Filler("gaussian", input_size * sqrt(3.0 / channels))  # of noise within ±1
+        filler = xl.Filler("gaussian", input_size * sqrt(3.0 / channels))  # for noise within ±1
         if height_width and prod(height_width) > 1:
             stems.append(xl.Convolution(stem, ("data",), shape[0], 1, weight_filler=filler))
         else:
@@ -83,7 +84,7 @@ def isolate_layer(network: xl.Network, name: str) -> Block:
 
 
 def _with_unit_weights(layer: xl.Layer, shapes: list[xl.Shape]) -> xl.Layer:
-    """With weights at which values keep their size."""
+    """Return the layer with weights that keep the size of values."""
     if not isinstance(layer, WeightedLayer):
         return layer
     shape = layer.parameters(shapes)["weight"].shape
@@ -101,7 +102,7 @@ def _group_pieces(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
 
 
 def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
-    """Runs of layers between places where a single value is still to be read."""
+    """Yield the runs of layers between places where a single value is still to be read."""
     piece: list[xl.Layer] = []
     for number, layer in enumerate(network.layers):
         piece.append(layer)
@@ -111,7 +112,7 @@ def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
 
 
 def _live_values(network: xl.Network, position: int) -> set[str]:
-    """Values made before `position` and read at or after it."""
+    """Return the values that are computed before `position` and read at or after it."""
     produced = {"data", *(layer.name for layer in network.layers[:position])}
     return {name for layer in network.layers[position:] for name in layer.inputs} & produced
 
@@ -140,10 +141,10 @@ def _build_block(
 
 
 def _add_probe(network: xl.Network, name: str, size: float) -> xl.Network:
-    """`network` with an inner product and a loss over its value `name`, unless that is a loss.
+    """Add an inner product and a loss over the value `name`, unless the network ends in a loss.
 
-    `size` is the value's mean square; the probe's scores have one of about one, so that
-    the loss is far from both its ends.
+    `size` is the value's mean square. The mean square of the probe's scores is about one, so
+    that the loss is far from both of its extremes.
     """
     if isinstance(network.layers[-1], xl.SoftmaxLoss):
         return network
@@ -160,7 +161,7 @@ def _add_probe(network: xl.Network, name: str, size: float) -> xl.Network:
 
 
 def _structure_without_names(network: xl.Network) -> object:
-    """What is left when names are left out: equal for blocks that are equal."""
+    """Return the structure of the network without names, for comparing blocks."""
     numbers = {"data": -1, **{layer.name: n for n, layer in enumerate(network.layers)}}
     layers = tuple(
         replace(layer, name="", inputs=tuple(str(numbers[name]) for name in layer.inputs))

@@ -1,9 +1,11 @@
-"""Which small trainings are compared: the whole network and its blocks, at two sets of weights.
+"""The small trainings that are compared: the whole network and its blocks, at two sets of weights.
 
-Four kinds complement one another. The whole network in float64 shows its structure and
-hides nothing; its blocks in float32, given the oracle's activations, show the kernels that are
-timed without a deep network's noise; the whole in float32 shows what users train; and each is
-run at the workload's own weights and at weights scaled so that every layer matters.
+- The whole network in float64 shows its structure, unobscured by rounding.
+- Its blocks in float32, fed the oracle's activations, show the kernels that are timed,
+  without the noise of a deep network.
+- The whole network in float32 shows what users train.
+
+Each runs at the workload's own weights and at weights scaled so that every layer matters.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
 WARMUP = 4  # updates
-DRAWS = 3  # of rounding, for every case; later ones are of SAFETY times as much
+DRAWS = 3  # of rounding, for every case; later draws move values SAFETY times as far
 WEIGHTS = ("own", "scaled")
-# One unit in the last place of each precision, in those of float32.
+# One unit in the last place of each precision, in units of float32.
 _ULPS = {"float64": 1, "float32": 1, "tf32": 2**13, "float16": 2**13, "bfloat16": 2**16}
-# In the first update no tensor moves by more, relative to its norm; else a few updates would
-# leave the region in which rounding stays small, and nothing could be said.
+# Limit on how far the first update moves a tensor, relative to its norm. With larger moves
+# rounding grows over the updates until no verdict is possible.
 LARGEST_MOVE = 0.02
-# A rate that changes on the way shows how a framework keeps its velocity.
+# A changing learning rate shows how a framework stores its velocity.
 _POLICIES: dict[str, dict[str, Any]] = {
     "own": {"policy": "step", "gamma": 0.5, "stepsize": 2},
     "scaled": {"policy": "inv", "gamma": 0.1, "power": 0.75},
@@ -42,10 +44,10 @@ _POLICIES: dict[str, dict[str, Any]] = {
 class Case:
     """One training. `name` is unique within a workload; `reads` names the activation it is fed.
 
-    `rate` is the learning rate the oracle found for it, None before: the workload's, or so
-    much less that no tensor moves by more than `largest_move` at once. `ranks` share its batch,
-    each with the statistics of its own part. `activations` are the
-    layers whose outputs its blocks read; `origin` is the digest of the workload it is cut from.
+    `learning_rate` is the rate that the oracle determined, None before that. It is the
+    workload's rate, or lower, so that no update moves a tensor by more than `largest_move`.
+    `ranks` share the batch; each has the statistics of its own part. `activations` are the
+    layers whose outputs the blocks read; `origin` is the digest of the workload it is cut from.
     """
 
     name: str
@@ -62,10 +64,11 @@ class Case:
     activations: tuple[str, ...] = ()
 
     def document(self, precision: str, nudge: int = 0) -> dict[str, Any]:
-        """What the worker is told; its name there is `key`.
+        """Return the case as it is sent to the worker, under the name `key`.
 
-        `nudge` moves images and weights, each number by another draw: by a unit in the last
-        place of the precision at most, and from the draw numbered DRAWS on by SAFETY units.
+        `nudge` is the number of a draw that moves each image value and weight at random. They
+        move by at most one unit in the last place of the precision; from draw DRAWS on, by
+        SAFETY units.
         """
         workload = self.workload
         if self.learning_rate is not None:
@@ -90,15 +93,15 @@ class Case:
         }
 
     def key(self, precision: str, nudge: int = 0) -> str:
-        """The name of this case at a precision; `nudge` numbers the draw of rounding."""
+        """Return the name of this case at a precision and a draw of rounding."""
         return f"{self.name}:{precision}:{nudge}"
 
 
 def verification_workload(request: Request) -> Workload:
-    """What is to be proven of a request: its workload, with the rate and warm-up that cases have.
+    """Return the workload of a request, with the learning rate and warm-up that cases use.
 
-    They lower the rate as far as they need to, and their few updates see a short warm-up whole:
-    one answer of the oracle is for every rate that is asked for.
+    Cases lower the rate as far as they need to, and their few updates include a short warm-up
+    completely. Thus one answer of the oracle serves every requested rate.
     """
     trained_workload, published_solver = (
         training.build_workload(request),
@@ -110,12 +113,12 @@ def verification_workload(request: Request) -> Workload:
 
 
 def batch_size(workload: Workload) -> int:
-    """Images in a case: few, since an error in one of them is an error."""
+    """Return the images in a case: few, since an error in one image is an error."""
     return 2 if workload.network.input_shape[1] > 64 else 4
 
 
 def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[Case]:
-    """The whole network at its own weights and at scaled ones; a batch for each of the ranks."""
+    """Return the whole network at its own and at scaled weights, with a batch for each rank."""
     reads = tuple(
         sorted(
             {block.reads for block in cut_into_blocks(workload.network, workload.pixels)} - {"data"}
@@ -142,7 +145,7 @@ def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[C
 
 
 def block_cases(workload: Workload, seed: int) -> list[Case]:
-    """Every distinct block at both sets of weights, fed with the oracle's activations there."""
+    """Return every distinct block at both sets of weights, fed with the oracle's activations."""
     all_cases = []
     for weights in WEIGHTS:
         for number, block in enumerate(
@@ -156,7 +159,7 @@ def block_cases(workload: Workload, seed: int) -> list[Case]:
 
 
 def layer_case(workload: Workload, layer: str, weights: str, seed: int) -> Case:
-    """One layer alone, to find out whether it is the one that goes wrong."""
+    """Return a case of one layer alone, to find out whether that layer is wrong."""
     block = isolate_layer(_network_with_weights(workload, weights), layer)
     return _build_block_case(workload, f"layer/{layer}", block.network, weights, seed, "")
 
@@ -165,7 +168,7 @@ def _build_block_case(
     workload: Workload, name: str, network: xl.Network, weights: str, seed: int, reads: str
 ) -> Case:
     pixels = workload.pixels
-    if network.input_shape[0] != len(pixels.mean):  # activations, or noise in their place
+    if network.input_shape[0] != len(pixels.mean):  # reads activations or noise
         pixels = replace(NOISE, mean=NOISE.mean * network.input_shape[0])
     solver = _solver_with_policy(workload.solver, "block")
     return Case(

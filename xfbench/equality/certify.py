@@ -1,4 +1,4 @@
-"""Finds the certificate of a cell, or makes it: what `verify` and `run` do before measuring."""
+"""Find the certificate of a cell or create it, for `verify` and for `run` before it measures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SEED = 0
 def build_subject(
     request: Request, environment: Environment, machine_facts: Machine | None = None
 ) -> Subject:
-    """What a certificate for this request would be bound to now, here or on another machine."""
+    """Return what a certificate for this request is bound to now, here or on another machine."""
     return Subject.from_request(
         request,
         facts.workload_facts(training.build_workload(request)).digest,
@@ -39,7 +39,7 @@ def build_subject(
 
 
 def find_cached(subject: Subject) -> Certificate | None:
-    """The certificate in the cache, if there is one for exactly this."""
+    """Return the cached certificate for exactly this subject, or None."""
     try:
         cached = certificate.read(_cache_path(subject))
     except CertificateError:
@@ -48,7 +48,7 @@ def find_cached(subject: Subject) -> Certificate | None:
 
 
 def single_rank_request(request: Request) -> Request:
-    """The same on one rank, which has to be right before several can be."""
+    """Return the request on one rank, which must be verified before several can be."""
     single_rank = {"ranks": 1, "nodes": 1, "strategy": "none", "strategy_options": ()}
     return request.model_copy(
         update={**single_rank, "global_batch_size": request.batch_size_per_rank}
@@ -62,9 +62,9 @@ def verify_cell(
     seed: int,
     machine_facts: Machine | None = None,
 ) -> Verdict:
-    """The verdict on a cell. Several ranks can only be right where a single one is.
+    """Return the verdict on a cell. With several ranks, verify a single rank first.
 
-    Its certificate is looked for, and made where it is missing. Raises CheckError.
+    The certificate of the single rank is created if it is missing. Raises CheckError.
     """
     if request.ranks > 1 and not (
         capabilities.refusal_reason(request) or unverifiable_reason(request)
@@ -91,7 +91,7 @@ def verify_cell(
 def store_verdict(
     verdict: Verdict, environment: Environment, seed: int, machine_facts: Machine | None = None
 ) -> Certificate | None:
-    """Keep the verdict as a certificate in the cache; None for what is unsupported."""
+    """Store the verdict as a certificate in the cache; return None if it is unsupported."""
     if verdict.verdict == "unsupported":
         return None
     subject = build_subject(verdict.request, environment, machine_facts)
@@ -109,7 +109,7 @@ def store_verdict(
 
 
 def describe_difference(verdict: Verdict) -> str | None:
-    """What a verdict of "different" is about, in a line."""
+    """Return a line that describes a verdict of "different"."""
     if verdict.verdict != "different":
         return None
     place = f"first at {verdict.place.layer}" if verdict.place else "at no single layer"
@@ -130,8 +130,8 @@ def certify_requests(
 ) -> None:
     """Give the session a certificate for each kind of cell, and copy it to the results folder.
 
-    `say_progress` hears what is being done. A cell that differs, or cannot be verified, gets
-    none, and `say` hears why.
+    `say_progress` gets the progress messages. A cell that differs or cannot be verified gets no
+    certificate, and `say` gets the reason.
     """
     verifier = Verifier(say_progress)
     session.store.prepare()
@@ -160,7 +160,7 @@ def certify_requests(
 
 
 def attach_cached(request: Request, session: LaunchContext) -> None:
-    """Give the session the cell's certificate if the cache has one; nothing is verified."""
+    """Give the session the cell's certificate if it is cached; verify nothing."""
     environment = session.environments.get(request.framework)
     if environment is None:
         return
@@ -174,8 +174,8 @@ def attach_cached(request: Request, session: LaunchContext) -> None:
 def _copy_to_session(subject: Subject, request: Request, session: LaunchContext) -> None:
     """Copy the cached certificate byte for byte.
 
-    One that another version made is not what this version would write, and its id is that of
-    what was written.
+    This version may serialize a certificate of another version differently, and its id is the
+    digest of the original bytes.
     """
     content = _cache_path(subject).read_bytes()
     certificate_id = Certificate.read(content).id

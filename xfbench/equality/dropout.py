@@ -1,7 +1,7 @@
-"""Checks the dropout that is timed: a framework's own, whose masks nobody else can draw.
+"""Check the dropout that is timed: the framework's own, whose masks only it can draw.
 
-A wide layer of known values, dropout, and a probe: the probe's gradients give back what
-dropout let through, and the wide layer's what it let through backward.
+The network is a wide layer of known values, dropout, and a probe. The gradients of the probe
+show what dropout let through forward, those of the wide layer what it let through backward.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from xfbench.workloads.solver import Solver
 _UNITS = 4000
 _CLASSES = 4
 _REPEATS = 2
-_RELATIVE_TOLERANCE = 1e-4  # float32, through one division
-_MAX_STANDARD_DEVIATIONS = 6.0  # of the binomial: one false alarm in five hundred million
+_RELATIVE_TOLERANCE = 1e-4  # of float32, after one division
+_MAX_STANDARD_DEVIATIONS = 6.0  # of the binomial: one false alarm in 500 million
 
 
 def layers_by_ratio(network: xl.Network) -> dict[float, str]:
-    """Each dropout ratio in the network, and the first layer that has it."""
+    """Return the first layer with each dropout ratio in the network."""
     layers: dict[float, str] = {}
     for layer in network.layers:
         if isinstance(layer, xl.Dropout):
@@ -36,7 +36,7 @@ def layers_by_ratio(network: xl.Network) -> dict[float, str]:
 
 
 def build_document(ratio: float, seed: int) -> dict[str, Any]:
-    """The case, as a worker is told: gradients alone, twice over, with random masks."""
+    """Return the case for the worker: only gradients, computed twice, with random masks."""
     return {
         **_build_case(ratio, seed).document("float32"),
         "options": {"precision": "float32", "dropout": "random", "seed": seed},
@@ -48,12 +48,12 @@ def build_document(ratio: float, seed: int) -> dict[str, Any]:
 
 
 def case_name(ratio: float) -> str:
-    """The case's name."""
+    """Return the name of the case."""
     return _build_case(ratio, 0).key("float32")
 
 
 def find_defect(ratio: float, seed: int, arrays: Mapping[str, np.ndarray]) -> str | None:
-    """What is wrong with the framework's dropout, in one line; None where nothing is."""
+    """Return what is wrong with the framework's dropout, in one line; None if it is right."""
     workload = _build_workload(ratio)
     weights = {
         key: value.astype(np.float64)
@@ -72,7 +72,7 @@ def find_defect(ratio: float, seed: int, arrays: Mapping[str, np.ndarray]) -> st
             passed_values[mask], values[mask] / (1 - ratio), rtol=_RELATIVE_TOLERANCE, atol=0
         ):
             factor = float(np.median(passed_values[mask] / values[mask]))
-            return f"what dropout keeps is multiplied by {factor:.4g}, not by {1 / (1 - ratio):.4g}"
+            return f"dropout multiplies kept values by {factor:.4g}, not by {1 / (1 - ratio):.4g}"
         standard_deviation = sqrt(ratio * (1 - ratio) / _UNITS)
         dropped_share = 1 - float(mask.mean())
         if abs(dropped_share - ratio) > _MAX_STANDARD_DEVIATIONS * standard_deviation:

@@ -1,4 +1,4 @@
-"""Runs cases in a framework's interpreter, through the same door as any launch."""
+"""Run cases in a framework's interpreter, with the same launch code as a measurement."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from xfbench.workloads import Workload
 
 Arrays = dict[str, np.ndarray]
 
-# What a file of arrays may be, beside what a reply may be.
+# Errors of reading a file of arrays, in addition to those of a reply.
 _ARRAY_ERRORS = (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class CheckError(XfbenchError):
-    """A framework was given cases and gave nothing back; the message says why."""
+    """A framework returned no results for its cases; the message says why."""
 
 
 @dataclass(frozen=True)
 class CaseResults:
-    """Per case name its arrays by quantity; the cases not done, with reasons."""
+    """The arrays by case name and quantity, and the reasons for the cases that were not done."""
 
     arrays: dict[str, Arrays]
     unsupported: dict[str, str]
@@ -51,10 +51,10 @@ def run_cases(
     inputs: Path | None = None,
     time_limit: float = TIME_LIMIT,
 ) -> CaseResults:
-    """Run the cases in one worker. Raises CheckError if it gives no results."""
+    """Run the cases in one worker. Raises CheckError if it returns no results."""
     if not documents:
         return CaseResults({}, {})
-    checks_folder = paths.cache() / "checks"  # ranks may be on other nodes
+    checks_folder = paths.cache() / "checks"  # shared: ranks may be on other nodes
     checks_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=checks_folder) as scratch:
         folder = Path(scratch)
@@ -70,7 +70,7 @@ def build_job(
     inputs: Path | None,
     folder: Path,
 ) -> dict[str, Any]:
-    """The job that runs the cases in `folder`, into which their `inputs` are copied."""
+    """Return the job that runs the cases in `folder`, and copy the file `inputs` there."""
     if inputs is not None:
         shutil.copyfile(inputs, folder / "inputs.npz")
     return job.build_document(
@@ -86,7 +86,7 @@ def build_job(
 def read_results(
     documents: Sequence[dict[str, Any]], request: Request, reply: dict[str, Any], folder: Path
 ) -> CaseResults:
-    """What the cases gave, by the ranks' reply and files. Raises CheckError if they gave none."""
+    """Return the results from the reply and files of the ranks. Raises CheckError on failure."""
     if reply["status"] != "ok":
         raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
     arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
@@ -98,7 +98,7 @@ def read_results(
         kernel = observed["kernel"] if observed else request.kernel
         evidence = "; ".join(observed["kernel_evidence"]) if observed else ""
     except (*WRONG, *_ARRAY_ERRORS) as error:
-        raise CheckError(f"{request.label()}: what it found cannot be read: {error}") from error
+        raise CheckError(f"{request.label()}: cannot read its results: {error}") from error
     if kernel != request.kernel:
         raise CheckError(
             f"{request.label()}: kernel {kernel} ran, not {request.kernel}: {evidence}"
@@ -110,8 +110,10 @@ def read_results(
 
 
 def _merge_ranks(folder: Path, ranks: int) -> Arrays:
-    """What the ranks found, as one: losses are the mean of theirs, and of weights that should be
-    the same everywhere, the one counts that is least like the first rank's.
+    """Merge the results of the ranks.
+
+    Losses are averaged. Weights should be the same on all ranks, so those that differ most from
+    the first rank's are returned.
     """
     files = [path_for_rank(folder / "found.npz", rank) for rank in range(ranks)]
     parts: list[Arrays] = []
@@ -124,6 +126,6 @@ def _merge_ranks(folder: Path, ranks: int) -> Arrays:
 def _merge_arrays(key: str, rank_arrays: Sequence[np.ndarray]) -> np.ndarray:
     if key.endswith(":losses"):
         return np.asarray(np.mean(rank_arrays, axis=0))
-    if key.endswith(("/mean", "/variance", "_loss", "_scores")):  # of each rank's own averages
+    if key.endswith(("/mean", "/variance", "_loss", "_scores")):  # averages of each rank alone
         return rank_arrays[0]
     return max(rank_arrays, key=lambda array: float(np.linalg.norm(array - rank_arrays[0])))

@@ -1,7 +1,7 @@
-"""Compares what a framework gave with what the oracle expects: tolerances, and what is outside.
+"""Compare what a framework computed with what the oracle expects.
 
-A tolerance is what rounding does to that very number, times SAFETY, the one factor for all
-frameworks, layers and precisions. Nothing is judged by taste or loosened for anybody.
+The tolerance of each number is what rounding does to it, times SAFETY. This factor is the
+same for all frameworks, layers and precisions; there are no exceptions.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from xfbench.equality.cases import Case
 from xfbench.equality.oracle import Expected
 from xfbench.model.certificate import SAFETY
 
-# Rounding of the result itself, in units of float32: draws may by chance hit the truth.
+# Rounding of the result itself, in units of float32: a draw may by chance hit the truth.
 _RESULT_ULPS = 32.0
 _EPSILON_FLOAT32, _EPSILON_FLOAT64 = 2.0**-23, 2.0**-52
-# Layers that are there so that others can be seen: whether they move far enough is no matter.
+# Layers that only make others visible: whether they move by the right amount does not matter.
 _ADDED_LAYERS = ("probe/", "stem")
 _FLOAT64_TOLERANCE = (
-    1e-8  # relative, in float64: far above its rounding, far below any other network
+    1e-8  # relative, in float64: far above its rounding, far below any other network's error
 )
-# Caffe takes a probability below the smallest normal float32 for that one, so that a loss per
-# image is at most 87.3; larger ones are compared through the scores alone.
+# Caffe clamps probabilities at the smallest normal float32, so a loss per image is at most
+# 87.3; larger losses are compared through the scores only.
 CAFFE_LARGEST_LOSS = 87.3
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """One quantity of one case: its distance from the truth and what is allowed, absolute norms."""
+    """The distance of one quantity of one case from the truth, and the allowed distance (norms)."""
 
     case: Case
     precision: str
@@ -45,9 +45,9 @@ class Deviation:
 
     @property
     def excess(self) -> float:
-        """How many times what is allowed; infinite for what is missing or not finite.
+        """Return the error as a multiple of what is allowed.
 
-        Of what has to be 0, and is, nothing.
+        It is infinite for a quantity that is missing or not finite, and 0 if the error is 0.
         """
         if self.error == 0.0:
             return 0.0
@@ -56,33 +56,33 @@ class Deviation:
 
     @property
     def relative_error(self) -> float:
-        """Relative to the truth's norm; absolute where that is nothing but rounding."""
+        """The error relative to the truth's norm; absolute if that norm is mere rounding."""
         return self.error / self.size if self.size > self.allowed else self.error
 
     @property
     def tolerance(self) -> float:
-        """What is allowed, in the terms of `relative_error`."""
+        """The allowed error, relative or absolute like `relative_error`."""
         return self.allowed / self.size if self.size > self.allowed else self.allowed
 
     @property
     def kind(self) -> str:
-        """gradient, output, step, losses, test_loss or test_scores."""
+        """One of gradient, output, step, losses, test_loss and test_scores."""
         kind = self.quantity.partition("/")[0].rstrip("0123456789")
         return kind.removeprefix("trained_")
 
     @property
     def name(self) -> str:
-        """The parameter or layer it is of; empty for losses."""
+        """The parameter or layer of the quantity; empty for losses."""
         return self.quantity.partition("/")[2]
 
     @property
     def layer(self) -> str:
-        """The layer it belongs to; empty for losses."""
+        """The layer of the quantity; empty for losses."""
         return self.name.rpartition("/")[0] if self.kind in ("gradient", "step") else self.name
 
     @property
     def step(self) -> int | None:
-        """After which update; None for what is seen at the initial weights."""
+        """The number of the update; None for quantities at the initial weights."""
         digits = self.quantity.partition("/")[0].removeprefix("step")
         return int(digits) if digits.isdecimal() else None
 
@@ -90,7 +90,7 @@ class Deviation:
 def compare(
     expected: Expected, precision: str, arrays: Mapping[str, np.ndarray]
 ) -> list[Deviation]:
-    """Every quantity of the case; one that should be there and is not is infinitely far."""
+    """Return the deviation of every quantity of the case; a missing one has an infinite error."""
     deviations = []
     for quantity, truth in expected.truth.items():
         if quantity == "rate" or (quantity.startswith("output/") and quantity not in arrays):
@@ -101,7 +101,7 @@ def compare(
             continue
         error = float("inf")
         if quantity in arrays and arrays[quantity].shape == truth.shape:
-            with np.errstate(over="ignore", invalid="ignore"):  # then it is infinite, or NaN
+            with np.errstate(over="ignore", invalid="ignore"):  # the error is infinite or NaN
                 error = float(np.linalg.norm(arrays[quantity] - truth))
         size = float(np.linalg.norm(truth))
         allowed = allowed_distance(precision, expected.max_rounding(quantity), size)
@@ -110,10 +110,10 @@ def compare(
 
 
 def allowed_distance(precision: str, rounding: float, size: float) -> float:
-    """The largest distance from the truth that rounding explains.
+    """Return the largest distance from the truth that rounding explains.
 
-    `rounding` is what the precision was seen to do, `size` the truth's norm. Of float64 it is
-    what float32 was seen to do, and float64 does the same with 2^-29 of the size.
+    `rounding` is the measured rounding and `size` the truth's norm. float64 uses the rounding
+    of float32, which is 2^29 times as large.
     """
     if precision == "float64":
         return SAFETY * rounding * (_EPSILON_FLOAT64 / _EPSILON_FLOAT32) + _FLOAT64_TOLERANCE * size

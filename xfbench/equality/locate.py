@@ -1,4 +1,4 @@
-"""Where a network goes wrong first, and why that may be: read off what is outside its tolerance."""
+"""Find the first place where a network is wrong, and a likely cause, from its violations."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from xfbench.workloads import Workload
 from xfbench.workloads import layers as xl
 
 SOLVER = "solver"
-# Runs each of these layers alone, at own or scaled weights; those that go wrong.
+# Runs each of these layers alone, at own or scaled weights; returns those that are wrong.
 CheckLayers = Callable[[Sequence[str], str], set[str]]
 
 
 @dataclass(frozen=True)
 class Place:
-    """The layer (or "data", "solver", "ranks"), and what it does wrong, as far as one can see."""
+    """The layer (or "data", "solver", "ranks") that is wrong, and the cause if it is known."""
 
     layer: str
     cause: str | None
@@ -25,7 +25,7 @@ class Place:
 def find_place(
     workload: Workload, violations: Sequence[Deviation], check_layers: CheckLayers
 ) -> Place | None:
-    """The first place that explains `violations`; None where nothing in the network does."""
+    """Return the first place that explains `violations`; None if no place in the network does."""
     order = {"data": 0, **{la.name: n + 1 for n, la in enumerate(workload.network.layers)}}
     in_network = [d for d in violations if d.layer in order]
     outputs = [d for d in in_network if d.kind == "output"]
@@ -54,19 +54,19 @@ def find_place(
 
 
 def _locate_backward(workload: Workload, last: Deviation, check_layers: CheckLayers) -> Place:
-    """The gradient is wrong up to `last.layer`: it, or what lies behind it, sends it back wrong."""
+    """Return the layer whose backward pass is wrong: `last.layer` or a layer behind it."""
     network = workload.network
     by_name = {layer.name: layer for layer in network.layers}
     candidates = [last.layer]
-    for name in candidates:  # grows while it is read
+    for name in candidates:  # grows during the loop
         if name != last.layer and by_name[name].parameters(network.input_shapes(by_name[name])):
-            continue  # the gradients of this one are right
+            continue  # the gradients of this layer are right
         candidates += [
             layer.name
             for layer in network.layers
             if name in layer.inputs and layer.name not in candidates
         ]
-    # What comes last in the network is judged first: nothing behind it is in doubt.
+    # The last failing layer is the cause: all layers behind it are right.
     failing = check_layers(candidates, last.case.weights)
     layer = next((name for name in reversed(candidates) if name in failing), last.layer)
     return Place(layer, _backward_cause(by_name[layer], last))
@@ -79,36 +79,38 @@ def _locate_update(workload: Workload, steps: Sequence[Deviation]) -> Place:
     first_step = min(d.step or 0 for d in steps)
     if averages and not [d for d in learned if d.step == first_step]:
         kinds = {d.name.rpartition("/")[2] for d in averages if d.step == first_step}
-        cause = "the running averages are kept in another way"
+        cause = "the running averages are computed in another way"
         if kinds == {"variance"}:
-            cause = "the running variance is another one (ours is unbiased)"
+            cause = "the running variance is not the unbiased one"
         names = [layer.name for layer in workload.network.layers]
         return Place(min((d.layer for d in averages), key=names.index), cause)
     first_violations = [d for d in learned if d.step == first_step]
     layers = list(dict.fromkeys(d.layer for d in first_violations))
     biases = all(d.name.endswith(("/bias", "/beta")) for d in first_violations)
     if first_step > 1:
-        cause = "the first update is right: the velocity is kept or reset in another way, which "
-        cause += "shows once the learning rate changes, or gradients of earlier steps are used"
+        cause = "the first update is right: the velocity is stored or reset in another way, which "
+        cause += "shows when the learning rate changes, or gradients of earlier steps are used"
     elif biases:
-        cause = "only biases move wrongly: their multipliers of learning rate or weight decay"
+        cause = (
+            "only biases move wrongly: check their multipliers of learning rate and weight decay"
+        )
     else:
-        cause = "the first update is wrong though the gradients are right: weight decay, "
-        cause += "its multipliers or the learning rate"
+        cause = "the first update is wrong though the gradients are right: check weight decay, "
+        cause += "its multipliers and the learning rate"
     return Place(layers[0] if len(layers) == 1 else SOLVER, cause)
 
 
 def _forward_cause(workload: Workload, first: Deviation) -> str | None:
     if first.layer == "data":
-        return "the input is another one: channel order (BGR), mean or scale"
+        return "the input differs: channel order (BGR), mean or scale"
     layer = next(la for la in workload.network.layers if la.name == first.layer)
     shapes = workload.network.input_shapes(layer)
     if isinstance(layer, xl.Pooling):
-        return "pooling method, padding, its counting, or the rounding of the output's size"
+        return "pooling method, padding, whether padding is counted, or rounding of the output size"
     if isinstance(layer, xl.LRN):
         return "LRN's alpha (divided by the size or not), k, size or region"
     if isinstance(layer, xl.BatchNorm):
-        return "batch norm's eps, or gamma held fixed"
+        return "batch norm's eps, or gamma is fixed"
     if isinstance(layer, xl.Convolution):
         return "the convolution's groups, stride or padding"
     if isinstance(layer, xl.InnerProduct) and len(shapes[0]) == 3:
@@ -119,8 +121,8 @@ def _forward_cause(workload: Workload, first: Deviation) -> str | None:
 def _backward_cause(layer: xl.Layer, last: Deviation) -> str | None:
     if isinstance(layer, xl.SoftmaxLoss):
         return (
-            "the loss is weighted or normalised otherwise (a mean over the batch, times its weight)"
+            "the loss is weighted or normalised differently (not the batch mean times its weight)"
         )
     if isinstance(layer, xl.BatchNorm) and last.name.endswith("/gamma"):
-        return "gamma is held fixed"
+        return "gamma is fixed"
     return "its output is right and its gradient is not: a defect of this kernel (docs/findings.md)"

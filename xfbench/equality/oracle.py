@@ -1,11 +1,11 @@
-"""What every number of a case should be, and what rounding alone may do to it.
+"""The oracle: what every number of a case should be, and what rounding alone may do to it.
 
-The truth is the `reference` adapter in float64. What rounding does is measured: the same
-adapter in the precision that is judged, once as it is and then with images and weights moved
-by at most one unit in the last place, each such draw as likely as any other; further draws
-move them by SAFETY units, since what tips over within the tolerance may tip. float64 is
-judged by what float32 does, in its own units. All are kept in the cache by digest of the
-case, of the adapter and of the kind of machine.
+The truth is the `reference` adapter in float64. Rounding is measured with the same adapter in
+the precision that is judged: first as it is, then with random draws. A draw moves images and
+weights by at most one unit in the last place, uniformly. Further draws move them by SAFETY
+units, because a unit that tips over within the tolerance is allowed to. float64 is judged by
+the rounding of float32, in units of float64. Results are cached by digest of the case, of the
+adapter and of the kind of machine.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from xfbench.model import adapter
 
 Arrays = dict[str, np.ndarray]
 
-# What an answer depends on, beside the adapter and the workloads.
+# What a result depends on, in addition to the adapter and the workloads.
 _WORKER_FILES = ("check.py", "input.py", "sketch.py")
-_MAX_WORKERS = 4  # each has a network's weights three times over in float64
-# The rate is lowered where rounding grows with the updates and, with the safety factor, ends
-# above one percent.
+_MAX_WORKERS = 4  # each holds a network's weights three times in float64
+# The learning rate is lowered if rounding grows over the updates and, with the safety factor,
+# ends above one percent.
 _MOVE_DIVISORS = (1, 8)
 _MAX_FINAL_ROUNDING = 1e-3
 _MAX_GROWTH = 3.0
-MAX_DRAWS = 40  # for what the first do not explain: units that tip over tip in few draws
+MAX_DRAWS = 40  # for deviations that the first draws do not explain: few draws tip a unit over
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A case's truth, sketches by quantity; and per draw how far `precision` is from them.
+    """The truth of a case as sketches by quantity, and per draw the distance of `precision`.
 
-    What is to be judged in float64 has draws of float32.
+    Cases that are judged in float64 have draws of float32.
     """
 
     case: Case
@@ -53,12 +53,12 @@ class Expected:
     precision: str = "float32"
 
     def max_rounding(self, quantity: str) -> float:
-        """What rounding does: the largest distance in any draw, absolute."""
+        """Return the rounding of a quantity: the largest distance in any draw, absolute."""
         return max(draw[quantity] for draw in self.draws)
 
 
 class Oracle:
-    """Runs the reference where the cache has no answer; `say` hears what is being computed."""
+    """Run the reference for results that are not cached; `say` gets the progress messages."""
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self.say = say
@@ -70,7 +70,7 @@ class Oracle:
 
     @cached_property
     def folder(self) -> Path:
-        """Where answers are kept: of this very code, on this kind of machine."""
+        """The folder of cached results for this version of the code and this kind of machine."""
         package = Path(__file__).parent.parent / "worker"
         code = {name: (package / name).read_bytes() for name in _WORKER_FILES}
         code |= digests.files_below(self.adapter.folder)
@@ -87,9 +87,9 @@ class Oracle:
         draws: int = DRAWS,
         precision: str = "float32",
     ) -> list[Expected]:
-        """Truth and draws of each case, in order; the cases come back with their rates set."""
+        """Return truth and draws of each case, in order; the cases have their rates set."""
         draw_precision = "float32" if precision == "float64" else precision
-        with locks.exclusive(self._lock_path(cases), "computes what these networks must give"):
+        with locks.exclusive(self._lock_path(cases), "computes the expected values"):
             self._settle_learning_rates(
                 [c for c in cases if not self._truth_path(c).is_file()], activations
             )
@@ -128,7 +128,7 @@ class Oracle:
             ]
 
     def activations(self, whole_networks: Iterable[Expected]) -> Path:
-        """One file with the activations of whole networks, keys "<weights>/<layer>"."""
+        """Write the activations of whole networks to a file, with keys "<weights>/<layer>"."""
         expected_networks = list(whole_networks)
         name = digests.of_json([self._case_key(expected.case) for expected in expected_networks])
         target = self.folder / f"{name[7:39]}-activations.npz"
@@ -141,7 +141,7 @@ class Oracle:
         return target
 
     def _settle_learning_rates(self, cases: list[Case], activations: Path | None) -> None:
-        """Find each case's truth, at the rate of those tried at which rounding hides least."""
+        """Find each case's truth, at the tried rate at which rounding hides least."""
         best: dict[str, tuple[float, Arrays, dict[str, float]]] = {}
         for divisor in _MOVE_DIVISORS:
             limited_cases = [replace(case, largest_move=LARGEST_MOVE / divisor) for case in cases]
@@ -175,7 +175,7 @@ class Oracle:
     def _run_reference(
         self, runs: Sequence[tuple[Case, str, int]], activations: Path | None
     ) -> list[Arrays]:
-        """The reference's answers, in order: large cases one by one, small ones together."""
+        """Return the reference's results in order; large cases run alone, small ones in batches."""
         workers = min(machine.usable_cores(), _MAX_WORKERS)
         large = [[run] for run in runs if run[0].is_whole_network]
         small = [run for run in runs if not run[0].is_whole_network]
@@ -205,7 +205,7 @@ class Oracle:
         ).arrays
 
     def _lock_path(self, cases: Sequence[Case]) -> Path:
-        """One for each network: what another process computes of it need not be computed twice."""
+        """Return one lock file for each network, so that two processes do not compute it twice."""
         networks = {case.origin for case in cases}
         return self.folder / f"{digests.of_json(sorted(networks))[7:19]}.lock"
 
@@ -242,7 +242,7 @@ def _distances(truth: Arrays, arrays: Arrays) -> dict[str, float]:
 
 
 def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
-    """Whether some weight's rounding grows over the updates and ends above one percent."""
+    """Return whether some weight's rounding grows over the updates and ends above 1 %."""
     early = _relative_distances(STEPS[0], truth, distances)
     late = _relative_distances(STEPS[-1], truth, distances)
     return any(
@@ -252,7 +252,7 @@ def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
 
 
 def _median_rounding(truth: Arrays, distances: dict[str, float]) -> float:
-    """What rounding makes of the weights' moves: the median over weights and steps, relative."""
+    """Return the rounding of the weights' moves: the relative median over weights and steps."""
     return float(
         np.median([x for step in STEPS for x in _relative_distances(step, truth, distances)])
     )

@@ -1,7 +1,7 @@
-"""Plants known discrepancies in real adapters and sees whether `verify` catches each one.
+"""Plant known discrepancies in real adapters and check that `verify` catches each one.
 
-A check that never said "different" has proven nothing. Each plant is a small change to the
-source of an adapter (`plants.toml`), which then trains in its real framework.
+A check that has never reported "different" proves nothing. Each mutation is a small change
+to the source of an adapter (`plants.toml`), which then trains in its real framework.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ADAPTERS = "XFBENCH_ADAPTERS"
 
 
 class Mutation(BaseModel):
-    """One discrepancy: in `file` of the adapter, `find` (once) becomes `replace`.
+    """A discrepancy: in `file` of the adapter, the only occurrence of `find` becomes `replace`.
 
-    `solver` is what a matrix has about it otherwise than published.
+    `solver` contains the solver settings that differ from the published ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,18 +46,18 @@ class Mutation(BaseModel):
     replace: str
 
     def mutated_source(self) -> str:
-        """The changed file. Raises UsageError if what is to be changed is not there once."""
+        """Return the changed file. Raises UsageError unless `find` occurs exactly once."""
         text = (adapter.load(self.framework).folder / self.file).read_text(encoding="utf-8")
         if text.count(self.find) != 1:
             raise errors.UsageError(
-                f"plant {self.name!r}: {self.framework}/{self.file} has {text.count(self.find)} "
-                f"times what it changes: mend plants.toml"
+                f"mutation {self.name!r}: its search text occurs {text.count(self.find)} times in "
+                f"{self.framework}/{self.file}, not once: update plants.toml"
             )
         return text.replace(self.find, self.replace)
 
 
 def load_mutations() -> list[Mutation]:
-    """All of them."""
+    """Return all mutations."""
     file = paths.package_folder("xfbench.equality") / "plants.toml"
     return [
         Mutation(**mutation)
@@ -66,19 +66,22 @@ def load_mutations() -> list[Mutation]:
 
 
 def select_mutations(names: Sequence[str] | None) -> list[Mutation]:
-    """Those whose name contains one of the words, all if there is none. Raises UsageError."""
+    """Return the mutations whose name contains one of the words; all if `names` is None.
+
+    Raises UsageError if there is none.
+    """
     matches = [
         p for p in load_mutations() if names is None or any(word in p.name for word in names)
     ]
     if not matches:
-        raise errors.UsageError(f"no plant is called {', '.join(names or ())}")
+        raise errors.UsageError(f"no mutation is called {', '.join(names or ())}")
     return matches
 
 
 def run_self_test(
     mutations: Sequence[Mutation], seeds: int, say: Callable[[str], None], time_limit: float
 ) -> dict[str, Any]:
-    """Verify with each plant, and each right adapter with `seeds` seeds; as `--json` prints it."""
+    """Verify each mutation, and correct adapters with `seeds` seeds; return the JSON document."""
     verifier = Verifier(say, time_limit)
     outcomes = []
     for mutation in mutations:
@@ -133,7 +136,7 @@ def _verify(verifier: Verifier, mutation: Mutation, seed: int) -> Verdict:
 
 @contextmanager
 def applied(mutation: Mutation) -> Iterator[None]:
-    """While inside, the framework's adapter is a copy with the discrepancy in it."""
+    """Replace the framework's adapter by a copy with the mutation inside the `with` block."""
     previous_folders = os.environ.get(_ADAPTERS)
     with tempfile.TemporaryDirectory(prefix="xfbench-plant-") as root:
         source = mutation.mutated_source()

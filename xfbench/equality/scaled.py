@@ -1,10 +1,10 @@
-"""The same network at weights that make every layer matter.
+"""The same network with initial weights at which every layer matters.
 
-At its published weights a layer may hardly act: ConvNet's LRN, fed by weights of 1e-4, is
-the identity to seven digits, and no check would see it gone. Here the weights' deviations
-are chosen so that values keep their size through the network, but are large where an LRN
-reads them, and so small before a batch norm that its eps is half of what it divides by.
-Estimates of the size suffice, so this is arithmetic on layers, not a run.
+At its published weights a layer may hardly act. For example, ConvNet's LRN reads the output
+of weights of 1e-4 and is the identity to seven digits; no check would notice its absence.
+The deviations chosen here keep the size of values through the network. Values are large where
+an LRN reads them, and so small before a batch norm that eps is half of its divisor. Estimates
+of the sizes suffice, so they are computed from the layers without a run.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from math import prod, sqrt
 from xfbench.workloads import Pixels
 from xfbench.workloads import layers as xl
 
-# What pooling does to the mean square of rectified values, roughly: the largest of some
-# neighbours that resemble one another, or their mean.
+# Approximate factors of pooling on the mean square of rectified values: the largest of some
+# similar neighbours, or their mean.
 _MAX_POOLING, _AVERAGE_POOLING = 2.0, 0.6
-LRN_SHARE = 0.02  # how much of an LRN's scale its neighbours make, beside k: enough to see
+LRN_SHARE = 0.02  # the neighbours' share of an LRN's scale, beside k: enough to be visible
 _BATCH_NORM = {
     "gamma_filler": xl.Filler("constant", 1.25),
     "beta_filler": xl.Filler("constant", 0.25),
@@ -28,7 +28,7 @@ WeightedLayer = xl.Convolution | xl.InnerProduct
 
 
 def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
-    """`network` with other initial values: the same layers, shapes and parameter names."""
+    """Return the network with other initial values, but the same layers, shapes and names."""
     sizes = {"data": _pixels_mean_square(pixels)}
     layers: list[xl.Layer] = []
     for layer in network.layers:
@@ -47,7 +47,7 @@ def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
 
 
 def estimate_mean_squares(network: xl.Network, pixels: Pixels) -> dict[str, float]:
-    """About how large "data" and every layer's output are, at the initial weights."""
+    """Return the approximate mean square of "data" and every layer's output, initially."""
     sizes = {"data": _pixels_mean_square(pixels)}
     for layer in network.layers:
         sizes[layer.name] = _output_mean_square(network, layer, sizes)
@@ -55,15 +55,16 @@ def estimate_mean_squares(network: xl.Network, pixels: Pixels) -> dict[str, floa
 
 
 def _pixels_mean_square(pixels: Pixels) -> float:
-    """Of uniform noise over 0 to 255 after the workload's own mean and scale."""
+    """Return the mean square of uniform noise from 0 to 255, after the mean and scale."""
     mean = sum(pixels.mean) / len(pixels.mean)
     return (256**2 / 12 + (127.5 - mean) ** 2) * pixels.scale**2
 
 
 def _target_mean_square(network: xl.Network, name: str) -> float:
-    """One, but where an LRN reads the values so much that its neighbours' squares count.
+    """Return the mean square that a layer's output should have: one in most places.
 
-    And so little before a batch norm that its eps does.
+    It is so large before an LRN that the neighbours' squares count, and so small before a batch
+    norm that eps counts.
     """
     factor = 1.0
     while True:
@@ -83,7 +84,7 @@ def _fan_in(network: xl.Network, layer: WeightedLayer) -> int:
 
 
 def _output_mean_square(network: xl.Network, layer: xl.Layer, sizes: Mapping[str, float]) -> float:
-    """The mean square of a layer's output, given those of its inputs."""
+    """Return the mean square of a layer's output, given those of its inputs."""
     size = sizes[layer.inputs[0]]
     if isinstance(layer, WeightedLayer):
         fan_in = _fan_in(network, layer)
@@ -107,5 +108,5 @@ def _output_mean_square(network: xl.Network, layer: xl.Layer, sizes: Mapping[str
 
 
 def _filler_mean_square(filler: xl.Filler, fan_in: int) -> float:
-    """The mean square of the values it draws."""
+    """Return the mean square of the values that the filler draws."""
     return {"xavier": 1 / fan_in, "msra": 2 / fan_in}.get(filler.type, filler.value**2)

@@ -1,7 +1,7 @@
-"""Verdicts for people and for machines: which cells are verified, and how the answers look.
+"""Select the cells to verify, and format verdicts for people and for machines.
 
-An answer is the object that `verify --json` prints, whether it was found now or stands in a
-certificate that is there already.
+An answer is the object that `verify --json` prints, for a new verdict or for one in an
+existing certificate.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def build_requests(
     pythons: Mapping[str, Path],
     **settings: Any,
 ) -> list[Request]:
-    """What is to be verified, network by network; "all" stands for all there are.
+    """Return the requests to verify, network by network; "all" stands for every name.
 
-    Raises UsageError on a wrong name.
+    Raises UsageError if a name is wrong.
     """
     workload_names = list(workloads())
     cells = [
@@ -72,7 +72,7 @@ def _expand_kernels(
 
 
 def request_title(request: Request) -> str:
-    """What is verified, in a line."""
+    """Return what is verified, in a line."""
     parts = [request.framework, request.workload, request.kernel]
     strategy_parts = [f"{request.ranks} ranks {request.strategy_text}"] if request.ranks > 1 else []
     solver_parts = filter(None, [request.solver])
@@ -87,10 +87,10 @@ def verify_requests(
     time_limit: float,
     say: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
-    """The answer to each request, as soon as it is known.
+    """Yield the answer to each request as soon as it is known.
 
-    A certificate that is there is one, unless it says "different": then it is found out anew
-    where and by how much.
+    An existing certificate is an answer unless it says "different". Such a cell is verified
+    again, to find out where it differs and by how much.
     """
     verifier = Verifier(say, time_limit)
     for request in requests:
@@ -128,7 +128,7 @@ def verify_requests(
 
 
 def format_text(answer: Mapping[str, Any]) -> str:
-    """One answer for a terminal."""
+    """Format one answer for a terminal."""
     name = f"{answer['framework']} {answer['framework_version'] or ''}".strip()
     field_names = ("workload", "solver", "kernel", "device", "precision")
     parts = [name, *(answer[k] for k in field_names if answer[k])]
@@ -143,7 +143,7 @@ def format_text(answer: Mapping[str, Any]) -> str:
             step = f", step {worst['step']}" if worst["step"] else ""
             error = worst["relative_error"]
             error_words = (
-                "not there or not finite" if error is None else f"relative error {error:.1e}"
+                "missing or not finite" if error is None else f"relative error {error:.1e}"
             )
             lines.append(
                 f"  worst tensor         {quantity}, {error_words} "
@@ -157,16 +157,14 @@ def format_text(answer: Mapping[str, Any]) -> str:
         lines.append(f"  {answer['reason']}")
     if answer["verdict"] == "equal" and answer["checks"]:
         quantities = sum(check["quantities"] for check in answer["checks"])
-        # Certificates of an earlier version have null for some that are equal, and no error.
+        # Certificates of an earlier version may have null here for "equal", without an error.
         nearest = max(check["excess"] or 0.0 for check in answer["checks"])
-        lines.append(
-            f"  {quantities} quantities, none beyond {nearest:.0%} of what it may differ by"
-        )
+        lines.append(f"  {quantities} quantities, at most {nearest:.0%} of their tolerance")
     return "\n".join(lines)
 
 
 def format_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
-    """A table for the docs: one line per kind of check."""
+    """Format answers as a table for the docs, with a line per kind of check."""
     lines = []
     for answer in answers:
         network = " · ".join(filter(None, (answer["workload"], answer["solver"])))
@@ -193,7 +191,7 @@ def format_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_self_test(result: Mapping[str, Any]) -> str:
-    """The outcome of the planted discrepancies, for a terminal."""
+    """Format the outcome of the planted mutations for a terminal."""
     lines = [
         [
             mutation["name"],
@@ -223,7 +221,7 @@ def _answer_from_verdict(
 
 
 def _answer_from_certificate(request: Request, certificate: Certificate) -> dict[str, Any]:
-    """The answer that stands in a certificate of "equal"."""
+    """Return the answer from a certificate of "equal"."""
     answer = Verdict(request, certificate.verdict, checks=certificate.checks).document(
         certificate.id
     )

@@ -1,7 +1,7 @@
-"""Proves that a framework trains the same network: runs the cases, judges, says where it differs.
+"""Verify that a framework trains the same network: run the cases, judge them, locate differences.
 
-What is proven holds for one framework, workload, kernel, device and precision, at any
-batch size, number of threads and input.
+The verdict holds for one framework, workload, kernel, device and precision, at any batch
+size, number of threads and input.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from xfbench.model.certificate import Check
 from xfbench.model.request import Request
 from xfbench.model.strategy import ASYNCHRONOUS
 
-# An error so large, before any update, that no draw of rounding could explain it.
+# An error before any update that is too large for any draw of rounding.
 _BEYOND_DOUBT = 1000.0
-_RANKS_CAUSE = "gradients of the ranks are not joined to their mean over all images"
+_RANKS_CAUSE = "the ranks' gradients are not reduced to their mean over all images"
 _AFTER_UPDATES = ("step", "losses", "trained_test_loss")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of it. `worst` is the deviation farthest beyond its tolerance, or nearest to it."""
+    """The outcome; `worst` is the deviation with the largest excess, within tolerance or not."""
 
     request: Request
     verdict: Literal["equal", "different", "unsupported"]
@@ -42,7 +42,7 @@ class Verdict:
     violations: tuple[Deviation, ...] = field(default=(), repr=False)
 
     def document(self, certificate: str | None) -> dict[str, Any]:
-        """As `verify --json` prints it."""
+        """Return the object that `verify --json` prints."""
         request, worst = self.request, self.worst
         return {
             "framework": request.framework,
@@ -74,7 +74,7 @@ class Verdict:
 
 
 def unverifiable_reason(request: Request) -> str | None:
-    """Why no certificate can be had for what the framework can do; None where one can."""
+    """Return why a supported request cannot be verified; None if it can."""
     strategy = adapter.load(request.framework).strategy(request.strategy)
     return ASYNCHRONOUS if strategy.asynchronous else None
 
@@ -84,7 +84,7 @@ RunCases = Callable[..., jobs.CaseResults]
 
 @dataclass
 class Verifier:
-    """Verifies one cell after another; `say` hears what is being done, `run` runs cases."""
+    """Verify cells one by one; `say` gets the progress messages and `run` runs the cases."""
 
     say: Callable[[str], None] = lambda _: None
     time_limit: float = reference.TIME_LIMIT
@@ -94,7 +94,7 @@ class Verifier:
         self.oracle = Oracle(self.say)
 
     def verify(self, request: Request, environment: Environment, seed: int = 0) -> Verdict:
-        """The verdict on one cell. Raises CheckError where the framework gives no results."""
+        """Return the verdict on one cell. Raises CheckError if the framework gives no results."""
         refusal = capabilities.refusal_reason(request) or unverifiable_reason(request)
         if refusal:
             return Verdict(request, "unsupported", refusal)
@@ -131,7 +131,7 @@ class Verifier:
         worst = max(deviations, key=lambda deviation: deviation.excess)
         place, reason = None, None
         if violations:
-            # Where float64 shows it, nothing that may be rounding is to lead astray.
+            # A violation in float64 cannot be rounding, so it locates the place better.
             certain = [deviation for deviation in violations if deviation.precision == "float64"]
             place = locate.find_place(
                 workload,
@@ -155,9 +155,9 @@ class Verifier:
         )
 
     def _verify_ranks(self, request: Request, environment: Environment, seed: int) -> Verdict:
-        """The law of data parallelism: after every update the weights are those of one process.
+        """Verify data parallelism: after every update, the weights equal those of one process.
 
-        The network itself is one rank's certificate to prove.
+        The network itself is verified on one rank.
         """
         workload = cases.verification_workload(request)
         network_cases = cases.whole_network_cases(workload, seed, request.ranks)
@@ -213,7 +213,7 @@ class Verifier:
         weights: str,
         seed: int,
     ) -> set[str]:
-        """Which of these layers go wrong when each runs alone."""
+        """Return which of these layers are wrong when each runs alone."""
         workload = cases.verification_workload(request)
         layer_cases = {name: cases.layer_case(workload, name, weights, seed) for name in names}
         expected = self.oracle.expected(list(layer_cases.values()), precision=request.precision)
@@ -235,10 +235,9 @@ def judge_cases(
     arrays: Mapping[str, jobs.Arrays],
     activations: Path | None = None,
 ) -> list[Deviation]:
-    """Every quantity of the cases, each at its precision, compared with what was found.
+    """Compare every quantity of the cases, each at its precision, with the results.
 
-    What is outside by no more than rounding may explain is judged again with more draws of
-    what rounding does, as far as needed.
+    Violations that rounding may explain are judged again with more draws, as many as needed.
     """
     by_case = {
         expected.case.key(precision): judge.compare(
@@ -257,7 +256,7 @@ def judge_cases(
 
 
 def _may_be_rounding(deviations: Iterable[Deviation]) -> bool:
-    """Whether something is outside, none of it in float64 and all by little: may be rounding."""
+    """Return whether there are violations, none of them in float64 and all of them small."""
     violations = [deviation for deviation in deviations if not deviation.is_within_tolerance]
     return bool(violations) and all(
         d.precision != "float64"
@@ -277,7 +276,7 @@ def _summarize_checks(deviations: Sequence[Deviation]) -> tuple[Check, ...]:
 
 
 def _summarize_check(kind: str, group: Sequence[Deviation]) -> Check:
-    # Where the truth is nothing but rounding, a relative tolerance says nothing.
+    # If the truth is mere rounding, a relative tolerance says nothing.
     tolerances = sorted(d.tolerance for d in group if d.size > d.allowed) or [0.0]
     return Check(
         kind=kind,

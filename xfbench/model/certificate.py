@@ -1,8 +1,8 @@
-"""Certificates: what was proven equal, bound to the digests of all that it depends on.
+"""Certificates: what was verified as equal, bound to the digests of everything it depends on.
 
 A certificate covers every launch with the same workload, adapter, environment, kernel,
-device kind and precision on the same kind of machine, and none else. Its name is the digest
-of its content, so that an edited one is recognised.
+device kind and precision on the same kind of machine, and no other. Its name is the digest
+of its content, so that an edited certificate is detected.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from xfbench.model.request import Request, StrategyOptions
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
 
 CertifiedFields = tuple[Any, ...]
-# How much more than measured rounding is allowed: the one factor for everything.
+# Tolerance as a multiple of measured rounding: the only factor, used for everything.
 SAFETY = 10
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
 
 
 class CertificateError(XfbenchError):
-    """A file is no certificate, or was changed after it was made."""
+    """A file is not a certificate, or was edited."""
 
 
 class _FrozenModel(BaseModel):
@@ -37,7 +37,7 @@ class _FrozenModel(BaseModel):
 
 
 class Subject(_FrozenModel):
-    """What a certificate is about: as soon as one of these differs, it says nothing."""
+    """What a certificate is about; if one of these differs, the certificate does not apply."""
 
     framework: str
     workload: str
@@ -80,16 +80,16 @@ class Subject(_FrozenModel):
 
     @property
     def key(self) -> str:
-        """A file name: equal subjects, equal keys, also from before there were options."""
+        """Return a file name; equal subjects have equal keys, also those without options."""
         omitted_fields = set() if self.strategy_options else {"strategy_options"}
         return digests.of_json(self.model_dump(mode="json", exclude=omitted_fields))[7:39]
 
 
 class Check(_FrozenModel):
-    """One kind of check: how many quantities, the loosest tolerance, the largest error.
+    """One kind of check: the number of quantities, their tolerances, the largest error.
 
-    `tolerance` is the median over quantities, relative; `loosest` the largest; `excess` the
-    largest error as a multiple of what it may be, None where that has no bound.
+    `tolerance` is the relative median over the quantities and `loosest` the largest. `excess`
+    is the largest error as a multiple of its tolerance, or None if it is infinite.
     """
 
     kind: str
@@ -100,7 +100,7 @@ class Check(_FrozenModel):
 
 
 class Certificate(SealedDocument):
-    """What was found about a subject. Only one whose verdict is "equal" lets it be ranked."""
+    """The verdict on a subject. A cell is ranked only if the verdict is "equal"."""
 
     schema_: Literal["xfbench.certificate/1"] = Field(default=SCHEMA, alias="schema")
     subject: Subject
@@ -113,12 +113,12 @@ class Certificate(SealedDocument):
     xfbench_version: str = __version__
 
     def write(self, target: Path) -> None:
-        """Keep it in a file, whole or not at all."""
+        """Write the certificate to a file atomically."""
         atomic_files.write(target, self.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
 
 
 def read(path: Path) -> Certificate:
-    """The certificate in a file. Raises CertificateError if it is none or was edited."""
+    """Read a certificate from a file. Raises CertificateError if it is invalid or was edited."""
     try:
         return Certificate.read(safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True))
     except EditedError as error:
@@ -128,7 +128,7 @@ def read(path: Path) -> Certificate:
 
 
 def read_folder(results: Path) -> dict[str, Certificate | str]:
-    """Every certificate of a results folder by the id in its name, or what is wrong with it."""
+    """Return the certificates in a results folder by the id in their names, or their errors."""
     certificates: dict[str, Certificate | str] = {}
     for path in sorted((results / "certificates").glob("*.json")):
         try:
@@ -139,7 +139,7 @@ def read_folder(results: Path) -> dict[str, Certificate | str]:
 
 
 def coverage_error(certificate: Certificate, record: Record) -> str | None:
-    """Why the certificate does not cover the record, in one line; None if it does."""
+    """Return why the certificate does not cover the record, in one line; None if it does."""
     request, facts, software, machine = (
         record.request,
         record.workload,
@@ -149,11 +149,11 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
     if reason := unmeasured_source(record):
         return reason
     if certificate.verdict != "equal":
-        return "the certificate says: different"
+        return "the verdict of the certificate is: different"
     if certificate.id != record.certificate:
         return "the certificate is not the one that the record names"
     if request is None or facts is None or software is None or machine is None:
-        return "the record does not say what ran"
+        return "the record does not contain what ran"
     subject = Subject.from_request(
         request,
         facts.digest,
@@ -174,7 +174,7 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
 
 def _abbreviate(value: Any) -> str:
     text = str(value)
-    if isinstance(value, tuple):  # of names, or of options with their values
+    if isinstance(value, tuple):  # names, or options with their values
         words = [
             option if isinstance(option, str) else f"{option[0]}={option[1]}" for option in value
         ]
@@ -183,7 +183,7 @@ def _abbreviate(value: Any) -> str:
 
 
 def certified_fields(request: Request) -> CertifiedFields:
-    """What of a request decides which certificate covers it: threads, batch and data do not."""
+    """Return the fields that decide which certificate covers a request (not batch or data)."""
     return (
         request.framework,
         request.workload,

@@ -89,7 +89,7 @@ def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]
     from xfbench.workloads import workload_from_json
 
     if job["action"] == "inspect":
-        # Before: setuptools, which some import, brings packages along in a folder of its own.
+        # First: setuptools, which some frameworks import, adds its own bundled packages.
         packages = observe.installed_packages()
         module = importlib.import_module(job["module"])
         return {
@@ -112,7 +112,7 @@ def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]
         seed=request["seed"],
     )
     workload = workload_from_json(job["workload"])
-    # Before the framework, of which it then has nothing; of several ranks all would wait for one.
+    # Before the framework, to inherit nothing of it. Several ranks would all wait for one probe.
     alone = job["action"] == "train" and group.size == 1 and options.device == "cpu"
     cores = handover.CoreLatencyProbe() if alone else None
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
@@ -158,7 +158,7 @@ def _native_ranks(framework: str) -> Any:
     except ModuleNotFoundError as error:
         if not str(error.name).endswith(".native"):
             raise
-        raise Unsupported(f"the adapter {framework} has no native.py to ask") from error
+        raise Unsupported(f"adapter {framework} has no native.py") from error
 
 
 def _reader_opener(request: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Sequence
 
 _CPUS = Path("/sys/devices/system/cpu")
-Core = Sequence[int]  # the logical CPUs of one
+Core = Sequence[int]  # the logical CPUs of one core
 
 
 def list_cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:

@@ -13,7 +13,7 @@ from xfbench.worker.system_files import read_system_file
 
 _ROOT = Path("/sys/fs/cgroup")
 _PROCESS_GROUPS = Path("/proc/self/cgroup")
-_UNLIMITED = 2**60  # version 1 has a number for none, a little less than 2**63
+_UNLIMITED = 2**60  # version 1 reports "no limit" as a number just below 2**63
 
 
 def cpu_limit() -> float | None:
@@ -72,7 +72,7 @@ def _limiting_folders(controller: str) -> Iterator[Path]:
             continue
         top = _ROOT / controllers if controllers else _ROOT
         folder = top / path.lstrip("/")
-        if ".." in folder.parts or not folder.is_dir():  # named from outside of a container
+        if ".." in folder.parts or not folder.is_dir():  # a path outside of the container
             folder = top
         yield folder
         while folder != top:

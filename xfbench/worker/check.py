@@ -20,8 +20,8 @@ from xfbench.workloads.initial import initial_parameters
 
 Arrays = Dict[str, np.ndarray]
 
-_IMAGES_AT_ONCE = 16  # images that are evaluated at once for the canary
-_SUSPICIOUS_LOSS = 20.0  # below, hardly an image has so much that Caffe's floor matters
+_IMAGES_AT_ONCE = 16  # images that are evaluated together for the canary
+_SUSPICIOUS_LOSS = 20.0  # with less, hardly any image reaches the loss at which Caffe's floor acts
 
 
 def run_cases(
@@ -32,16 +32,18 @@ def run_cases(
     inputs: Path | None,
     output: Path,
 ) -> dict[str, Any]:
-    """Run `cases` into `output` (.npz, keys "<case>:<quantity>"); what could not be done.
+    """Run `cases` into `output` (.npz, keys "<case>:<quantity>").
 
-    Sketches: output/<layer> and output/data (training mode, where the trainer gives them),
-    gradient/<parameter> (of the first batch, without decay), step<k>/<parameter> (how far it
-    has moved after k updates), test_scores. Numbers: losses (of each update), test_loss and
-    trained_test_loss, rate (the learning rate that was used). One of several ranks trains on
-    its part of the batch, gives no outputs, and losses of its own. On request, whole:
-    activation/<layer>, and full<n>/<parameter>, gradients computed `full` times over.
-    A case that the framework cannot do is in `unsupported` with the reason; `observed` is what
-    the first trainer in the launch's own precision says of the kernel that ran.
+    Sketches: output/<layer> and output/data (in training mode, if the trainer provides them),
+    gradient/<parameter> (of the first batch, without decay), step<k>/<parameter> (its move
+    after k updates), test_scores. Numbers: losses (of each update), test_loss and
+    trained_test_loss, rate (the learning rate used). Complete, on request: activation/<layer>,
+    and full<n>/<parameter>, gradients that are computed `full` times.
+    With several ranks, each trains on its part of the batch, and returns its own losses and
+    no outputs.
+
+    Returns `unsupported`, the reason for each case that the framework cannot do, and
+    `observed`, the runtime facts of the first trainer with the launch's precision.
     """
     arrays: Arrays = {}
     unsupported: dict[str, str] = {}
@@ -106,7 +108,7 @@ class _Case:
         """Return the quantities that are measured at the initial weights."""
         arrays: Arrays = {}
         self._start()
-        # Of several ranks each has seen its part alone, and says nothing of the whole batch.
+        # With several ranks, each has seen only its part and cannot judge the whole batch.
         if self.group.size == 1 and self.case["outputs"] and hasattr(self.trainer, "outputs"):
             values = self.trainer.outputs(self.batch)
             arrays.update({f"output/{name}": sketch(value) for name, value in values.items()})
@@ -126,7 +128,7 @@ class _Case:
 
     def _trained(self) -> Arrays:
         arrays: Arrays = {}
-        if self.case["largest_move"]:  # the solver has changed
+        if self.case["largest_move"]:  # the learning rate was limited
             self._start()
         losses = []
         for step in range(1, max(self.case["steps"]) + 1):
@@ -159,9 +161,10 @@ def expected_canary(
     build: Callable[..., Trainer],
     folder: str | None = None,
 ) -> dict[str, Any]:
-    """What a launch's canary must be: in float64, as `options` rounds, and floored as Caffe does.
+    """Return the canary that a launch should have, computed in float64.
 
-    In test mode no image has to do with another, so that a few are evaluated at a time.
+    It is rounded as `options` says and floored as in Caffe. In test mode images do not depend on
+    each other, so a few are evaluated at a time.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = open_data_set(request["data"], workload, batch_size, seed, folder)
@@ -192,11 +195,11 @@ def expected_canary(
 
 
 def _limited_rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
-    """The workload's base rate, or less: the first update is to be a small one; two digits.
+    """Return the base rate, or less so that the first update is small; two significant digits.
 
-    No tensor moves by more than `largest`, relative to its norm (what a bias starts from,
-    often zero, is no measure of its moves), and the loss falls by about five times as much
-    at most: else units tip over on the way, and rounding decides which.
+    No tensor moves by more than `largest`, relative to its norm. Biases are excluded, because
+    their initial values are often zero. The loss falls by at most about five times as much.
+    Otherwise units tip over during training, and rounding decides which.
     """
     network = workload.network
     rate, slope = workload.solver.base_lr, 0.0

@@ -24,11 +24,11 @@ Digests = Dict[str, str]
 
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 _MEGABYTE = 10**6
-_MARGIN = 2**20  # bytes beside the numbers: names, headers, blocks that are not full
+_MARGIN = 2**20  # bytes in addition to the numbers: names, headers, partly filled blocks
 
 
 class DiskFull(Exception):
-    """There is no room for a checkpoint. The message says where and how much it needs."""
+    """There is no room for a checkpoint. The message says where, and how much it needs."""
 
 
 @contextlib.contextmanager
@@ -38,7 +38,7 @@ def temporary_folder(folder: Path, needed: int) -> Iterator[Path]:
     Raises DiskFull beforehand if there is too little room, because Caffe ends the process when a
     write fails. Also raises it if the work in the folder fails and little room is left.
     """
-    shutil.rmtree(str(folder), ignore_errors=True)  # of a launch that was killed
+    shutil.rmtree(str(folder), ignore_errors=True)  # left by a launch that was killed
     room = shutil.disk_usage(str(folder.parent)).free
     if room < needed + _MARGIN:
         raise DiskFull(_disk_full_message(folder, needed, room))
@@ -63,7 +63,7 @@ def temporary_folder(folder: Path, needed: int) -> Iterator[Path]:
 def _disk_full_message(folder: Path, needed: int, room: int) -> str:
     location = folder.parent if folder.is_absolute() else "the run's folder"
     return (
-        f"a checkpoint takes {needed / _MEGABYTE:.1f} MB at least, and {location} has room "
+        f"a checkpoint takes at least {needed / _MEGABYTE:.1f} MB, and {location} has room "
         f"for {room / _MEGABYTE:.1f} MB: name another folder with --checkpoint-dir"
     )
 

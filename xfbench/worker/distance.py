@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-FAR_RATIO = 1.5  # times the nearest: measurements of two near cores differ by less, mostly
-_RARE_SHARE = 0.1  # of all times: two cores that are, for once, the two threads of one, say
+FAR_RATIO = 1.5  # times the nearest: most measurements of near cores differ by less
+_RARE_SHARE = 0.1  # of all times, which may come from two threads of the same core
 
 
 def nearest_seconds(handovers: Sequence[float]) -> float | None:

@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # it needs NumPy, and an interpreter without it is to be told so
+if TYPE_CHECKING:  # it needs NumPy, and a missing NumPy must be reported first
     from xfbench.worker.protocol import Group
 
 _PAUSE_SECONDS, _MAX_POLLS = 0.01, 12000
 _LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915  # netdevice(7)
-# Under mpirun inside a batch job Slurm's variables are those of the batch step: MPI's come first.
+# Under mpirun in a batch job, Slurm's variables are those of the batch step, so MPI's come first.
 _RANK_VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
@@ -56,7 +56,7 @@ def host_address(remote: bool) -> str:
             raise RuntimeError(f"network interface {chosen}: {error.strerror}") from error
     candidates = [_address_of_name(socket.gethostname())]
     for _, name in socket.if_nameindex():
-        with contextlib.suppress(OSError):  # it has none
+        with contextlib.suppress(OSError):  # the interface has no address
             candidates.append(_address_of_interface(name))
     return next(
         (candidate for candidate in candidates if not candidate.startswith("127.")), _LOOPBACK
@@ -106,7 +106,7 @@ def exchange_addresses(meeting: str, name: str, names: list[str], host: str) -> 
             return [path.read_text() for path in paths]
         time.sleep(_PAUSE_SECONDS)
     missing = [rank_name for rank_name, path in zip(names, paths) if not path.exists()]
-    raise RuntimeError(f"ranks {', '.join(missing)} did not come to the meeting in two minutes")
+    raise RuntimeError(f"ranks {', '.join(missing)} did not register within two minutes")
 
 
 def build_group(
@@ -120,7 +120,7 @@ def build_group(
 
     rank, size = rank_and_size()
     if size != request["ranks"]:
-        raise RuntimeError(f"{request['ranks']} ranks were asked for, and {size} were started")
+        raise RuntimeError(f"{request['ranks']} ranks were requested, but {size} were started")
     meeting = str(Path("meeting").absolute())
     return Group(rank, size, request["strategy"], meeting, remote, options or {})
 

@@ -7,7 +7,7 @@ from typing import Dict, Optional, Tuple
 
 from xfbench.worker import nvml
 
-# Joules so far by counter, and where that counter starts again at 0 (None: nowhere).
+# Joules so far by counter, and the value at which the counter wraps to 0 (None: never).
 Reading = Dict[str, Tuple[float, Optional[float]]]
 
 _POWERCAP = Path("/sys/class/powercap")
@@ -40,7 +40,7 @@ def joules_used(before: Reading, after: Reading) -> float | None:
 def _read_rapl(folder: Path = _POWERCAP) -> Reading:
     counters: Reading = {}
     for package in sorted(folder.glob("intel-rapl:[0-9]*")):
-        if package.name.count(":") > 1:  # a part of a package, which counts it already
+        if package.name.count(":") > 1:  # a part of a package, which includes it already
             continue
         try:
             used, span = (

@@ -19,13 +19,13 @@ from xfbench.worker.input import DataSet, OnDisk, Split
 from xfbench.worker.protocol import Group, Reader, Trainer, TrainingFiles
 from xfbench.workloads import Workload
 
-_MAX_COMPARED = 500  # images that a launch reads once more through a framework's own reader
+_MAX_COMPARED = 500  # images that a launch reads again through a framework's own reader
 
 Epoch = Callable[[int], Iterator[Any]]
 
 
 class Feed:
-    """An endless series of epochs. `epoch` returns the batches of the epoch with a number, from 0.
+    """An endless series of epochs. `epoch(number)` returns the batches of an epoch, from 0.
 
     `threads` holds the kernel's ids of the threads that were started to prepare input.
     """
@@ -45,7 +45,7 @@ class Feed:
         try:
             return next(self.current)
         except StopIteration:
-            raise ValueError("the reader gave no whole batch of the training images") from None
+            raise ValueError("the reader returned no whole batch of training images") from None
         finally:
             self.threads |= set(observe.thread_ticks()) - before
 
@@ -113,7 +113,7 @@ def _prefetch(
     order: Iterator[Tuple[np.ndarray, np.ndarray | None]],
     threads: int,
 ) -> Iterator[Any]:
-    """Yield batches in order. Each thread prepares one while earlier batches are trained on."""
+    """Yield batches in order. Threads prepare batches while earlier ones are trained on."""
     if not threads:
         yield from (prepared(chosen, draws) for chosen, draws in order)
         return

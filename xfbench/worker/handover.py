@@ -1,7 +1,7 @@
 """Measure the latency between two cores while a launch trains.
 
-A helper process measures it. It starts before the framework, so its start does not disturb the
-framework, and it inherits none of its threads or memory. It sleeps until it is asked.
+A helper process measures it. It starts before the framework, so that it does not disturb the
+framework and inherits none of its threads or memory. It sleeps until it is asked.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class CoreLatencyProbe:
     """A helper process that measures latency between the first and last CPU of this process."""
 
     def __init__(self) -> None:
-        source = pkgutil.get_data("xfbench.worker", "pingpong.py")  # of the archive
+        source = pkgutil.get_data("xfbench.worker", "pingpong.py")  # from the archive
         assert source
         self._process: subprocess.Popen[str] | None = None
-        with contextlib.suppress(OSError):  # no process may be started, or there is no memory
+        with contextlib.suppress(OSError):  # too many processes, or too little memory
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", source.decode()],
                 stdin=subprocess.PIPE,
@@ -47,6 +47,6 @@ class CoreLatencyProbe:
             return None
 
     def end(self) -> None:
-        """End the process. From then on its time and memory count as a child's."""
+        """End the process. Then its time and memory count as those of a child."""
         if self._process:
             self._process.communicate()

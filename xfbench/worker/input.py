@@ -22,7 +22,7 @@ from xfbench.workloads import Workload
 
 Arrays = Tuple[np.ndarray, np.ndarray]
 
-# The digits have no split of their own that mixes their writers; this one is fixed for good.
+# The digits have no published split that mixes their writers; this one never changes.
 DIGITS = {"train": 1437, "test": 360}
 
 
@@ -34,11 +34,11 @@ class Split(Protocol):
     def batch(
         self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
     ) -> Arrays:
-        """These images, float32 (N, C, H, W), and labels, int64 (N,).
+        """Return these images, float32 (N, C, H, W), and labels, int64 (N,).
 
-        `draws`, (N, 3) of numbers from 0 up to 1, say where each is cropped and whether it is
-        mirrored, where the workload has that; without them the middle, as it is. With
-        `channels_last` they may lie in memory as (N, H, W, C), seen through a transposed view.
+        `draws`, (N, 3) with values in [0, 1), define the crop position and the mirroring of each
+        image, if the workload uses them. Without `draws`, images are cropped at the center. With
+        `channels_last`, memory may be (N, H, W, C), seen through a transposed view.
         """
 
 
@@ -87,16 +87,16 @@ class OnDisk:
         return images, labels
 
     def crop(self, index: int, draw: np.ndarray | None = None) -> Tuple[np.ndarray, int]:
-        """One image, uint8 (C, H, W) of the network's size, red before blue, and its label.
+        """Return an image, uint8 (C, H, W) in the network's size, red first, and its label.
 
-        `draw` as one of `Split.batch`'s. Raises Unsupported for an image that is too small.
+        `draw` is a row of `draws` in `Split.batch`. Raises Unsupported if the image is too small.
         """
         channels, height, width = self.workload.network.input_shape
         sample = self.samples[index]
         image = pictures.decode_pixels(sample, channels)
         if image.shape[1] < height or image.shape[2] < width:
             raise Unsupported(
-                f"{sample.key} has {image.shape[1]}×{image.shape[2]} pixels, "
+                f"{sample.key} has {image.shape[1]}×{image.shape[2]} pixels, but "
                 f"{self.workload.name} reads {height}×{width}: prepare the set with --size"
             )
         spare_rows, spare_columns = image.shape[1] - height, image.shape[2] - width
@@ -126,14 +126,14 @@ class DataSet:
         return next(self.epoch(batch_size, seed))
 
     def epoch(self, batch_size: int, seed: int, part: slice = slice(None)) -> Iterator[Arrays]:
-        """The training images once, in an order fixed by `seed`: `part` of each whole batch."""
+        """Yield the training images once, in an order set by `seed`: `part` of each batch."""
         for chosen, draws in self.order(batch_size, seed, part):
             yield self.train.batch(chosen, draws)
 
     def order(
         self, batch_size: int, seed: int, part: slice
     ) -> Iterator[Tuple[np.ndarray, np.ndarray | None]]:
-        """Of each batch of `epoch`, which images it has, and their draws (see `Split.batch`)."""
+        """Yield the images of each batch of `epoch`, and their draws (see `Split.batch`)."""
         count = len(self.train)
         if self.is_single_batch:
             order, draws = np.arange(count), None
@@ -156,19 +156,19 @@ def mismatch_reason(
     channels, height, width = network.input_shape
     if name == "digits" and not manifest and (channels != 1 or network.classes < 10):
         return (
-            f"the digits are one-channel images of 10 classes; {workload.name} reads "
+            f"the digits are one-channel images of 10 classes, but {workload.name} reads "
             f"{channels} channels and has {network.classes} classes"
         )
     if not manifest:
         return None
     if manifest["classes"] > network.classes:
-        return f"{name} has {manifest['classes']} classes, {workload.name} {network.classes}"
+        return f"{name} has {manifest['classes']} classes, but {workload.name} {network.classes}"
     if manifest["channels"] != channels:
-        return f"{name} has {manifest['channels']} channels, {workload.name} reads {channels}"
+        return f"{name} has {manifest['channels']} channels, but {workload.name} reads {channels}"
     if manifest["shape"] and (manifest["shape"][1] < height or manifest["shape"][2] < width):
         here = f"{manifest['shape'][1]}×{manifest['shape'][2]}"
         return (
-            f"images of {here} are less than the {height}×{width} that {workload.name} reads: "
+            f"images of {here} are smaller than the {height}×{width} that {workload.name} reads: "
             f"prepare {name} with --size"
         )
     return None
@@ -185,10 +185,10 @@ def images_per_epoch(name: str, workload: Workload) -> int | None:
 def open_data_set(
     name: str, workload: Workload, batch_size: int, seed: int, folder: str | None = None
 ) -> DataSet:
-    """The named data set in the shape of the workload's input; in `folder`, a prepared one.
+    """Open the named data set in the workload's input shape; a prepared one is in `folder`.
 
-    Raises Unsupported where the data do not fit the network, or are too few for one batch, and
-    Damaged where the files are not what they should be.
+    Raises Unsupported if the data do not fit the network or a batch, and Damaged if a file is
+    damaged.
     """
     if folder:
         data = _open_prepared(Path(folder), workload)
@@ -204,7 +204,7 @@ def open_data_set(
         data = _digits_data_set(workload)
     if len(data.train) < batch_size:
         raise Unsupported(
-            f"a batch of {batch_size} is more than the {len(data.train)} images of {name}"
+            f"a batch of {batch_size} is larger than the {len(data.train)} images of {name}"
         )
     return data
 
@@ -236,7 +236,7 @@ def _digits_data_set(workload: Workload) -> DataSet:
 
 
 def load_digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
-    """The digits enlarged to (height, width): pixels float64 (N, 1, H, W) from 0 to 255, labels."""
+    """Return the digits enlarged to (height, width): float64 (N, 1, H, W), 0 to 255, and labels."""
     stored = pkgutil.get_data("xfbench.workloads", "digits.npz")
     if stored is None:
         raise FileNotFoundError("digits.npz is not part of this worker")
@@ -245,7 +245,7 @@ def load_digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
         labels = arrays["labels"].astype(np.int64)
     rows = _interpolation_matrix(small.shape[1], size[0])
     columns = _interpolation_matrix(small.shape[2], size[1])
-    # einsum without BLAS: the same bytes in every interpreter, whatever its NumPy links to.
+    # einsum without BLAS gives the same bytes in every interpreter, with any build of NumPy.
     enlarged = np.einsum("ij,njk,lk->nil", rows, small, columns, optimize=False)[:, np.newaxis]
     order = np.random.RandomState(0).permutation(len(labels))
     train, test = order[: DIGITS["train"]], order[DIGITS["train"] :]
@@ -255,7 +255,10 @@ def load_digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
 
 
 def _interpolation_matrix(source: int, target: int) -> np.ndarray:
-    """The (target, source) matrix of linear interpolation between pixel centres, edges repeated."""
+    """Return the (target, source) matrix of linear interpolation between pixel centres.
+
+    Edges are repeated.
+    """
     centre = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
     low = np.minimum(centre.astype(int), source - 2)
     weights = np.zeros((target, source), np.float64)
@@ -267,7 +270,7 @@ def _interpolation_matrix(source: int, target: int) -> np.ndarray:
 def _to_network_input(
     pixels: np.ndarray, workload: Workload, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Pixels (…, C, H, W) as the network reads them, float32; in `out`, if it is given."""
+    """Convert pixels (…, C, H, W) to network input, float32, in `out` if given."""
     mean = np.asarray(workload.pixels.mean, np.float32).reshape(-1, 1, 1)
     centred: np.ndarray = np.subtract(pixels, mean, out=out, dtype=np.float32)
     centred *= np.float32(workload.pixels.scale)

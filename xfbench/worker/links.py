@@ -11,11 +11,11 @@ from typing import Any, Dict, List, Tuple
 
 from xfbench.worker import nvml
 
-# By kind and name: bytes sent and received so far.
+# Bytes sent and received so far, by kind and name of the link.
 Reading = Dict[Tuple[str, str], Tuple[int, int]]
 
 _NET, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
-# NVML's fields, out of the device and into it; NVLink's counters are in KiB, of all its links.
+# NVML's fields for bytes out of and into the device; NVLink's are in KiB and cover all its links.
 _FIELDS = {"nvlink": (138, 139, 1024), "pcie": (197, 198, 1)}
 _ALL_LINKS = 2**32 - 1
 _WORD_BYTES = 4  # InfiniBand counts words
@@ -69,7 +69,7 @@ class Meter:
             begun = self.before.get((kind, name), (0, 0))
             sent, received = after[0] - begun[0], after[1] - begun[1]
             if sent < 0 or received < 0:
-                self.uncounted[kind] = f"the counter of {name} began again"
+                self.uncounted[kind] = f"the counter of {name} restarted"
                 continue
             link_rows.append(
                 {
@@ -116,7 +116,7 @@ def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str
         except (OSError, ValueError):
             return {}, {"infiniband": "the counters of its ports cannot be read"}
         port_counters["infiniband", f"{port.parent.parent.name}:{port.name}"] = sent, received
-    return port_counters, {} if port_counters else {"infiniband": "there is no port of it"}
+    return port_counters, {} if port_counters else {"infiniband": "there is no InfiniBand port"}
 
 
 def _read_nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
@@ -126,7 +126,7 @@ def _read_nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dic
     library_handle = nvml.library(library)
     devices = nvml.handles(library_handle) if library_handle else []
     if not devices:
-        return {}, dict.fromkeys(_FIELDS, f"{library} finds no device, or is not there")
+        return {}, dict.fromkeys(_FIELDS, f"{library} is missing or finds no device")
     counters: Reading = {}
     without: Dict[str, str] = {}
     for number, handle in enumerate(devices):

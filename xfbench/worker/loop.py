@@ -27,11 +27,11 @@ from xfbench.workloads.initial import initial_parameters
 
 Build = Callable[..., Trainer]
 OpenReader = Callable[[TrainingFiles, Options], Reader]
-# The warm-up may grow until a launch has taken so many times the timed steps it was asked for.
+# Limit of the warm-up: a launch may take this many times the requested timed steps in total.
 _MAX_WARMUP_FACTOR = 3
-_MAX_COMPUTE_STEPS = 20  # steps that each rank does alone after the timed ones
-_LATENCY_INTERVAL_SECONDS = 1.0  # seconds between two looks at the cores, or more
-_MIN_CPU_SECONDS = 0.2  # seconds: in less, CPU time that is counted in ticks says nothing
+_MAX_COMPUTE_STEPS = 20  # steps that each rank does without exchange, after the timed ones
+_LATENCY_INTERVAL_SECONDS = 1.0  # minimal time between two latency measurements
+_MIN_CPU_SECONDS = 0.2  # below this, CPU time counted in ticks is too inaccurate
 
 
 def train(
@@ -89,7 +89,7 @@ def train(
     else:
         warm, learning = _train_steps(series, request, group, saved), []
     wall_seconds = perf_counter() - began
-    usage, phases = series.usage(warm)  # before anything else works, the trainer's probes too
+    usage, phases = series.usage(warm)  # before other work, including the trainer's probes
     series.measure_latency()
     used, gpu = (
         energy.read_counters(options.device, group.rank),
@@ -132,7 +132,7 @@ def train(
             "gpus": [gpu] if gpu else [],
         },
     }
-    if request.get("profile"):  # after all else: a profiler is loaded, and slows down
+    if request.get("profile"):  # last, because the loaded profiler slows everything down
         profiler, of_step = profile.profile_steps(trainer, series.batch, perf_counter)
         reply["observed"]["profiler"] = profiler
         reply["measurement"]["phases"] = {**phases, **of_step}
@@ -257,7 +257,7 @@ class _CheckpointSchedule:
         self.bytes, self.file_system, self.wall_seconds = 0, "", 0.0
 
     def take_if_due(self, place: int, places: int) -> None:
-        """Take a checkpoint if one is due after this place of `places`; they are spread evenly."""
+        """Take a checkpoint if one is due after this one of `places`; they are spread evenly."""
         due = place * self.count // places > (place - 1) * self.count // places
         if due and place <= places:
             self.wall_seconds += self.series.run_untimed(self._take_checkpoint)
@@ -301,7 +301,7 @@ class _CheckpointSchedule:
                 checkpoint.file_system_type(folder),
             )
             checkpoint.evict_from_cache(folder)
-            trainer.assign(zeros)  # what is there afterwards was read back
+            trainer.assign(zeros)  # what the trainer has afterwards was read back
             begun = perf_counter()
             trainer.restore(folder)
             trainer.synchronize()

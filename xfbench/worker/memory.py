@@ -11,14 +11,14 @@ import re
 import resource
 
 PREFIX = "out of memory"
-# Allocators of the frameworks, of what they are built on, and of devices.
+# Messages of the allocators of frameworks, of their libraries, and of devices.
 _MESSAGE = re.compile(
     r"out of memory|bad_alloc|(can't|cannot|could not|unable to|failed to) allocate|(?-i:\bOOM\b)"
     r"|resource_?exhausted|_ALLOC_FAILED|host allocation of size \d+ failed"
     r"|memory allocation (still )?failed|MemoryError",
     re.I,
 )
-# What may have other causes, where no limit was set: oneDNN names none, threads need a stack.
+# Messages that may have other causes if no limit is set: oneDNN gives none, threads need a stack.
 _MESSAGE_UNDER_A_LIMIT = re.compile(
     r"could not create a (primitive|memory)|thread creation failed|pthread_create"
     r"|resource temporarily unavailable|can't start new thread",

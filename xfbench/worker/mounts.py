@@ -16,19 +16,19 @@ from typing import Any, Dict, List, Tuple
 from xfbench.worker.system_files import read_system_file
 
 _SYS = Path("/sys/dev/block")
-_MAX_LAYERS = 4  # layers of file systems that are followed
+_MAX_LAYERS = 4  # layers of file systems to follow
 
-# File systems that keep files in this host's memory, or fetch them from other hosts.
+# File systems in this host's memory, or from other hosts.
 MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 NETWORK = (
     *("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "gpfs", "beegfs", "beegfs_nodev", "afs"),
     *("orangefs", "pvfs2", "panfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.beegfs"),
 )
 _COMPRESSING = ("squashfs", "erofs", "zfs")
-_HOST = ("virtiofs", "9p")  # of a virtual machine
+_HOST = ("virtiofs", "9p")  # from the host of a virtual machine
 
-# These options say how a mount works and cannot say whose it is: a value is a number or one of the
-# known words. All others are left out.
+# Options that describe how a mount works and cannot name its owner: a value is a number or one of
+# these words. All others are left out.
 _PUBLIC_OPTION = re.compile(
     r"""
     ( ro | rw | nosuid | nodev | noexec | (no|rel|strict|nodir|lazy)a?time | (a|dir)?sync
@@ -51,10 +51,10 @@ _PUBLIC_OPTION = re.compile(
 
 @dataclass(frozen=True)
 class Mount:
-    """A line of /proc/self/mountinfo (proc(5)), its octal escapes undone.
+    """A line of /proc/self/mountinfo (proc(5)), with its octal escapes decoded.
 
-    `device` is "major:minor" of the file system, `root` the folder of it that is seen at
-    `point`. `source` and `options` may name hosts and places: they go nowhere.
+    `device` is "major:minor" of the file system. `root` is its folder that is mounted at `point`.
+    `source` and `options` may name hosts and places, so they are never recorded.
     """
 
     number: int
@@ -71,7 +71,7 @@ class Mount:
 
     @property
     def compresses(self) -> bool:
-        """Whether a file may take fewer bytes on the device than its size."""
+        """Return whether a file may take fewer bytes on the device than its size."""
         chosen = any(option.startswith("compress") for option in self.options)
         return chosen or self.file_system in _COMPRESSING
 
@@ -138,7 +138,7 @@ def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
     if mount and deepest:
         for layer in _lower_folders(mount, device_ids, folder):
             layer_mount = mount_of(layer)
-            # Not by its facts: the space that is free changes from one look to the next.
+            # Do not compare the facts, because the free space changes at any time.
             same = (layer_mount.device, *layer_mount.public_options()) if layer_mount else None
             if same not in below:
                 below[same] = _collect_facts(layer, deepest - 1)

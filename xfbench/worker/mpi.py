@@ -12,7 +12,7 @@ import numpy as np
 
 from xfbench.worker.protocol import Group, Unsupported
 
-_MIN_SINGLE_BYTES = 2**20  # bytes: of less, a message's latency costs more than to copy it twice
+_MIN_SINGLE_BYTES = 2**20  # smaller arrays are packed: copying twice costs less than a message
 
 
 class AllReduce:
@@ -25,15 +25,15 @@ class AllReduce:
         try:
             import mpi4py
 
-            mpi4py.rc.thread_level = "serialized"  # a framework may call from a thread of its own
+            mpi4py.rc.thread_level = "serialized"  # a framework may call from its own thread
             from mpi4py import MPI
         except ImportError as error:
             raise Unsupported(f"strategy mpi needs mpi4py: {error}") from error
         self.mpi, self.ranks = MPI, MPI.COMM_WORLD
         if (self.ranks.rank, self.ranks.size) != (group.rank, group.size):
             raise RuntimeError(
-                f"MPI calls this rank {self.ranks.rank} of {self.ranks.size}, and the launcher "
-                f"{group.rank} of {group.size}: ranks were started by another MPI's start command"
+                f"MPI calls this rank {self.ranks.rank} of {self.ranks.size}, but the launcher "
+                f"{group.rank} of {group.size}: another MPI's start command started the ranks"
             )
         self.buffer = np.empty(0)
 

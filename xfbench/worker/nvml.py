@@ -17,9 +17,9 @@ LIBRARY = "libnvidia-ml.so.1"
 _SM_CLOCK, _GPU_SENSOR = 1, 0
 _MAX_NAME_BYTES = 96
 _MAX_PROCESSES = 256
-# How busy a device is is told of a sixth of a second to a second, by its kind.
+# Each utilization sample covers between a sixth of a second and a second, by device type.
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 3
-# What holds clocks down, by NVML's bits (nvmlClocksEventReasons). That it is idle is no such thing.
+# Reasons for low clocks, by NVML's bits (nvmlClocksEventReasons). Being idle does not count.
 _REASONS = {
     0x002: "application clocks",
     0x004: "power cap",
@@ -30,7 +30,7 @@ _REASONS = {
     0x080: "power brake",
     0x100: "display clocks",
 }
-# For how long something held clocks down, by NVML's numbers (nvmlPerfPolicyType_t).
+# Counters of the time for which clocks were held down, by NVML's numbers (nvmlPerfPolicyType_t).
 _POLICIES = {"power": 0, "thermal": 1, "sync boost": 2, "board limit": 3, "reliability": 5}
 
 
@@ -59,7 +59,7 @@ class _ProcessV1(ctypes.Structure):
 
 
 class _Process(ctypes.Structure):
-    """nvml.h's nvmlProcessInfo_v2_t, which v3 is too."""
+    """nvml.h's nvmlProcessInfo_v2_t, which v3 uses too."""
 
     _fields_ = [
         *_ProcessV1._fields_,
@@ -68,7 +68,7 @@ class _Process(ctypes.Structure):
     ]
 
 
-# What asks for them, by its version, and what it fills in; the latest first.
+# The functions that list processes, and the struct that each fills in; the latest version first.
 _PROCESSES = {"_v3": _Process, "_v2": _Process, "": _ProcessV1}
 
 
@@ -145,13 +145,13 @@ def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
         return _query(getattr(nvml, function, None), handle, answer, *which)
 
     def number(function: str, unit: float, *which: int) -> float | None:
-        """None where it is 0, which is what a virtual GPU says of what it does not know."""
+        """Return the value, or None if it is 0: a virtual GPU reports 0 for unknown values."""
         answer = query(function, ctypes.c_uint(), *which)
         return answer.value * unit if answer and answer.value else None
 
     memory = query("nvmlDeviceGetMemoryInfo", _Memory())
     utilization = query("nvmlDeviceGetUtilizationRates", _Utilization())
-    # The older of its two names, which later drivers have as well.
+    # The older of its two names, which later drivers also provide.
     reasons = query("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
     held = {
         cause: query("nvmlDeviceGetViolationStatus", _Violation(), policy)
@@ -212,9 +212,9 @@ def _other_processes(nvml: Any, handle: Any, processes: Path = Path("/proc")) ->
         try:
             is_same_launch = os.readlink(processes / str(process.pid) / "cwd") == here
             named = (processes / str(process.pid) / "comm").read_text().strip()
-        except PermissionError:  # another user's
+        except PermissionError:  # another user's process
             is_same_launch, named = False, "a process"
-        except OSError:  # none of this namespace, or gone
+        except OSError:  # a process of another namespace, or one that has ended
             continue
         if not is_same_launch:
             names.append(named)
@@ -228,14 +228,14 @@ def _handle_by_index(nvml: Any, number: int) -> Any:
 
 
 def _handle_by_uuid(nvml: Any, identity: str) -> Any:
-    """By what stands in CUDA_VISIBLE_DEVICES, a whole UUID with its prefix GPU or MIG."""
+    """Return the device of an entry in CUDA_VISIBLE_DEVICES: a UUID with its prefix GPU or MIG."""
     handle = ctypes.c_void_p()
     failed = nvml.nvmlDeviceGetHandleByUUID(identity.encode(), ctypes.byref(handle))
     return None if failed else handle
 
 
 def _query(function: Any, handle: Any, answer: Any, *which: int) -> Any:
-    """The answer, filled in; None where the library, or the device, has no such thing."""
+    """Call `function` to fill in `answer`; return None if the library or device lacks it."""
     if function is None or function(handle, *which, ctypes.byref(answer)):
         return None
     return answer

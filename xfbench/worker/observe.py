@@ -82,7 +82,7 @@ def affinity() -> list[int]:
     """Return the CPUs that any thread of this process may run on."""
     allowed: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # the thread has ended since
+        with contextlib.suppress(OSError):  # the thread has ended
             allowed |= os.sched_getaffinity(int(task.name))
     return sorted(allowed)
 

@@ -6,9 +6,8 @@ Use `Readings` around the epochs of a training loop. For an epoch that reads not
     ... one epoch ...
     epoch = page_cache.account(before)
 
-A cold epoch must read the bytes of the set from the device within 2 %. Whether the system
-counts reads is first tried on one of the files. If it does not, `held` is None and `reason` says
-why.
+A cold epoch must read the bytes of the set from the device within 2 %. A trial read of a file
+first shows whether the system counts reads. If it does not, `held` is None and `reason` says why.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from xfbench.worker.pages import Counters, Residency
 from xfbench.worker.protocol import Group
 
 MODES = ("cold", "warm", "as-is")
-TOLERANCE = 0.02  # of the set's bytes
-_TRIAL_BYTES = 2**20  # bytes of one file
+TOLERANCE = 0.02  # relative to the set's bytes
+_TRIAL_BYTES = 2**20  # bytes of a file for the trial read
 
 
 @dataclass(frozen=True)
@@ -90,12 +89,12 @@ class Readings:
 def prepare(
     files: Sequence[Path], mode: str, share: float = 1.0, *, tried: bool = False
 ) -> EpochStart:
-    """Bring the page cache to `mode`: "cold", "warm", or "as-is", which leaves it alone.
+    """Bring the page cache to `mode`: "cold", "warm", or "as-is", which changes nothing.
 
-    Call it right before an epoch. If a node has several ranks, one calls it first; the others call
-    it with `tried`, since the first has tried whether reads are counted; then all call
-    `evict_again`. `share` is the part of the files' bytes that this epoch reads. Raises ValueError
-    for another mode and OSError for a file that may not be read.
+    Call it right before an epoch. If a node has several ranks, one calls it first. The others then
+    call it with `tried`, to skip the trial read; then all call `evict_again`. `share` is the part
+    of the files' bytes that this epoch reads. Raises ValueError for another mode and OSError for
+    an unreadable file.
     """
     if mode not in MODES:
         raise ValueError(f"the page cache can be {', '.join(MODES)}, not {mode!r}")
@@ -116,14 +115,14 @@ def evict_again(before: EpochStart) -> EpochStart:
 
 
 def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
-    """What was read since `prepare`, as a record's `reading` has it: one epoch of one rank.
+    """Return what one epoch of one rank has read since `prepare`, as a record's `reading`.
 
     `device_bytes`: bytes that this process and its children read from storage; None if they
     cannot be counted. `held`: whether a cold epoch read the set's bytes, or a warm one none,
-    within 2 % of them; None if nothing was promised, or if it could not be checked (`reason`).
-    Other files that the process reads, such as libraries, are counted too, so more than the
-    set's bytes cannot be checked. Several ranks (`alone` is False) find in memory what one of
-    them has read, so their sums are judged instead (`merge_readings`).
+    within 2 % of them; None if the mode requires nothing or the check failed (`reason`). Other
+    files that the process reads, such as libraries, are counted too, so an excess cannot be
+    checked. If several ranks share a node (`alone` is False), one finds in memory what another
+    has read, so their sums are judged instead (`merge_readings`).
     """
     read = pages.read_counters(before.files).since(before.counters)
     device_bytes, reason = _checked_device_bytes(before, read.process)
@@ -139,16 +138,13 @@ def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
     }
     left_bytes = before.resident.resident_bytes or 0
     if before.mode == "cold" and left_bytes > TOLERANCE * before.resident.bytes:
-        why = (
-            f"{left_bytes} bytes could not be evicted: "
-            "another process has them mapped, or wrote them"
-        )
+        why = f"{left_bytes} bytes could not be evicted: another process has mapped or written them"
         return {**reading, "reason": why, "held": False}
     if not alone:
         return {**reading, "held": None}
     verdict = is_cache_state_held(before.mode, before.bytes, device_bytes, before.share)
     if verdict is False and 0 < (device_bytes or 0) < before.bytes and _is_compressed(before.files):
-        return {**reading, "reason": "the file system compresses what it stores", "held": None}
+        return {**reading, "reason": "the file system compresses its files", "held": None}
     if verdict is None and device_bytes is not None and before.mode != "as-is":
         return {
             **reading,
@@ -172,24 +168,25 @@ def merge_readings(parts: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 def _surplus_message(mode: str, size: int, device_bytes: int) -> str:
     more = device_bytes - (size if mode == "cold" else 0)
-    return f"{more} bytes more came from the device: a library's, say, are counted with the set's"
+    return f"{more} more bytes came from the device: reads of libraries, for example, count too"
 
 
 def is_cache_state_held(
     mode: str, bytes: int, device_bytes: int | None, share: float = 1.0
 ) -> bool | None:
-    """Whether so many bytes from the device are what the mode promises; of ranks: their sums.
+    """Return whether the bytes from the device, summed over ranks, are what the mode requires.
 
-    Cold, the `share` of the bytes at least, and all at most: what lies between images that are
-    read comes with them. None where nobody knows, nothing was promised, or more came than the
-    set's bytes, or, if warm, some though not all of them: it need not be the set's.
+    A cold epoch reads at least the `share` of the bytes, and at most all of them: bytes between
+    the images are read with them. The result is None if the count or the requirement is missing,
+    or if more than the set's bytes came. It is also None if a warm epoch read some bytes but not
+    all of them, because they may belong to other files.
     """
     if mode == "as-is" or device_bytes is None:
         return None
     slack = TOLERANCE * bytes
-    if device_bytes > bytes + slack:  # more than the set has: what else was read, at least
+    if device_bytes > bytes + slack:  # includes other files
         return None
-    if mode == "warm":  # what lies between may be some of the set, or what else was read
+    if mode == "warm":  # a count in between may be a part of the set, or other files
         return True if device_bytes <= slack else False if device_bytes >= bytes - slack else None
     return device_bytes >= share * bytes - slack
 
@@ -202,21 +199,21 @@ def _is_compressed(files: Sequence[Path]) -> bool:
 
 
 def _checked_device_bytes(before: EpochStart, counted: int | None) -> tuple[int | None, str | None]:
-    """Return the counted bytes from storage, or the reason why the count means nothing."""
+    """Return the counted bytes from storage, or the reason why the count is meaningless."""
     if before.uncounted:
         return None, before.uncounted
     if counted is None:
         return None, "the system does not count what a process reads from storage"
     there = before.resident.resident_bytes
     if before.mode == "as-is" and not counted and there != before.resident.bytes:
-        return None, before.resident.reason or "nothing was counted, though not all was in memory"
+        return None, before.resident.reason or "no read was counted, but not all was in memory"
     return counted, None
 
 
 def _uncounted_reason(files: Sequence[Path]) -> str:
-    """Why the process's counter does not see reads of these files; "" where it does: tried.
+    """Return why the process's counter does not see reads of these files; "" if it does.
 
-    The largest file is taken out of memory, and its beginning read.
+    As a trial, the largest file is evicted and its beginning read.
     """
     largest = max(files, key=lambda path: path.stat().st_size, default=None)
     if largest is None or not largest.stat().st_size:
@@ -235,6 +232,6 @@ def _uncounted_reason(files: Sequence[Path]) -> str:
     stored = min(count, pages.stored_bytes([largest]))
     if counted < (1 if _is_compressed([largest]) else (1 - TOLERANCE) * stored):
         return (
-            residency.reason or f"of {count} bytes not in memory, {counted} were counted when read"
+            residency.reason or f"of {count} bytes that were not in memory, {counted} were counted"
         )
     return ""

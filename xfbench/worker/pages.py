@@ -20,10 +20,10 @@ from xfbench.worker import mounts, observe
 from xfbench.worker.system_files import read_system_file
 
 PAGE = mmap.PAGESIZE
-_WINDOW = 2**30  # bytes of a file that are looked at in one go
-_BLOCK = 2**20  # bytes read at once to warm
+_WINDOW = 2**30  # bytes of a file that are mapped at a time
+_BLOCK = 2**20  # bytes per read when warming
 _TRIES = 3
-_SECTOR = 512  # bytes, whatever the device's own are (Documentation/block/stat.rst)
+_SECTOR = 512  # bytes, for every device (Documentation/block/stat.rst)
 _CAP_FOWNER = 1 << 3
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _DONTNEED = 4  # MADV_DONTNEED
@@ -40,10 +40,10 @@ class Residency:
 
 @dataclass(frozen=True)
 class Counters:
-    """Bytes read from storage so far; None where the system does not count them.
+    """Bytes read from storage so far; None if the system does not count them.
 
     `process`: by this process and those it started; `device`: from the block devices
-    below the files, whoever read them.
+    below the files, by any process.
     """
 
     process: int | None
@@ -95,7 +95,7 @@ def evict(files: Iterable[Path]) -> Residency:
     files = list(files)
     for path in files:
         with _open_descriptor(path) as descriptor, contextlib.suppress(OSError):
-            os.fsync(descriptor)  # clean pages alone can be dropped
+            os.fsync(descriptor)  # only clean pages can be dropped
     remaining = Residency(None, 0)
     for _ in range(_TRIES):
         _drop_mapped_pages(files)
@@ -105,7 +105,7 @@ def evict(files: Iterable[Path]) -> Residency:
         remaining = residency(files)
         if not remaining.resident_bytes:
             return remaining
-    with contextlib.suppress(OSError):  # root's alone, and disturbs everybody: the last resort
+    with contextlib.suppress(OSError):  # needs root and affects all processes: the last resort
         _DROP_CACHES.write_text("1")
         remaining = residency(files)
     return remaining
@@ -147,7 +147,7 @@ def read_counters(files: Iterable[Path] = ()) -> Counters:
 
 
 def _processes_read_bytes() -> int | None:
-    """read_bytes (proc(5)) of this process, of those it waited for, and of its descendants."""
+    """Return read_bytes (proc(5)) of this process, its ended children and its descendants."""
     own_bytes = _process_read_bytes(os.getpid())
     if own_bytes is None:
         return None
@@ -184,7 +184,7 @@ def _mincore_refusal(path: Path, status: os.stat_result) -> str:
     """
     if status.st_uid == os.geteuid() or os.access(path, os.W_OK) or _has_fowner_capability():
         return ""
-    return "the kernel tells only who owns a file or may write it what of it is in memory"
+    return "the kernel reports residency only to a file's owner and to users who may write it"
 
 
 def _has_fowner_capability() -> bool:

@@ -1,4 +1,4 @@
-"""From a JPEG or PNG file to pixels, by Pillow: the one decoder that all formats of ours share."""
+"""Decode JPEG and PNG files with Pillow: the only decoder, shared by all of xfbench's formats."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from xfbench.worker.formats import Damaged
 from xfbench.worker.protocol import Unsupported
 from xfbench.worker.samples import Sample
 
-MAX_PIXELS = 64_000_000  # of one image; more is taken for a decompression bomb
+MAX_PIXELS = 64_000_000  # per image; a larger one is treated as a decompression bomb
 MODES = {1: "L", 3: "RGB"}
 _FORMATS = ("JPEG", "PNG")
 
 
 def decode_pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
-    """The sample's pixels, uint8 (C, H, W), decoded where it is a file.
+    """Return the sample's pixels, uint8 (C, H, W), decoded if it is a file.
 
-    With `channels` 1 or 3, gray or RGB whatever it was. Raises Damaged for what is no whole JPEG or
-    PNG file, or has more than MOST_PIXELS; Unsupported where there is no Pillow.
+    With `channels` 1 or 3, the image is converted to gray or RGB. Raises Damaged if the file is
+    not a complete JPEG or PNG file or has more than MAX_PIXELS. Raises Unsupported without Pillow.
     """
     if isinstance(sample.image, np.ndarray) and channels in (None, len(sample.image)):
         return sample.image
@@ -44,17 +44,18 @@ def open_image(sample: Sample):  # type: ignore[no-untyped-def]
     except Image.DecompressionBombError as error:
         raise Damaged(f"{sample.key} has more than {MAX_PIXELS:,} pixels: {error}") from error
     except (OSError, ValueError, SyntaxError) as error:
-        raise Damaged(f"{sample.key}: no whole JPEG or PNG file: {error}") from error
-    if picture.mode.startswith("I"):  # 16 bits, of which Pillow's conversions would cut the upper
+        raise Damaged(f"{sample.key}: not a complete JPEG or PNG file: {error}") from error
+    if picture.mode.startswith("I"):  # 16 bits, whose upper half Pillow's conversions would clip
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     return picture
 
 
 @functools.lru_cache(maxsize=None)
 def _import_pillow():  # type: ignore[no-untyped-def]
-    """Pillow's Image. Its warning of large sizes is silent: MOST_PIXELS is less than they are.
+    """Return Pillow's Image module, with its warning of large images disabled.
 
-    Filters of warnings are the whole process's: to set them for each image is not for threads.
+    The warning is not needed, because MAX_PIXELS is below its limit. It is disabled once, because
+    warning filters belong to the whole process and are not thread-safe.
     """
     try:
         from PIL import Image

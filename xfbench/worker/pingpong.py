@@ -1,7 +1,7 @@
-"""A word's way from one CPU to another and back, in seconds: a line for each line that is asked.
+"""Print the round-trip time of a message between two CPUs, in seconds, for each line of input.
 
-Between the first and the last CPU that it may use. It needs no package, so that it starts in some
-milliseconds; see `handover.py`. Where there is but one CPU it ends at once.
+The CPUs are the first and the last that the process may use. No package is needed, so that it
+starts in a few milliseconds; see `handover.py`. With only one CPU it ends immediately.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import signal
 import sys
 import time
 
-_REPEATS, _ROUNDS = 20, 500  # the nearest try counts, since nothing makes two CPUs nearer
-_LIMIT = 1.0  # seconds; hundreds of times what it takes
+_REPEATS, _ROUNDS = 20, 500  # the minimum counts, because noise only adds time
+_LIMIT = 1.0  # seconds; hundreds of times what a measurement takes
 
 
 def main() -> None:
-    """Answer as long as somebody asks."""
+    """Answer each line of input until it ends."""
     cpus = sorted(os.sched_getaffinity(0))
     for _ in sys.stdin if len(cpus) > 1 else ():
         print(core_latency_seconds(cpus[0], cpus[-1]), flush=True)
 
 
 def core_latency_seconds(first: int, last: int) -> float:
-    """The least of several tries, each the mean of many ways there and back."""
+    """Return the smallest of several tries, each the mean of many round trips."""
     word = mmap.mmap(-1, mmap.PAGESIZE)
     child = os.fork()
-    signal.setitimer(signal.ITIMER_REAL, _LIMIT)  # ends whoever waits for one that is gone
+    signal.setitimer(signal.ITIMER_REAL, _LIMIT)  # ends a process whose partner is gone
     os.sched_setaffinity(0, {first if child else last})
     if not child:
         for _ in range(_REPEATS * _ROUNDS):

@@ -50,7 +50,7 @@ def prefer_node(node: int) -> str | None:
     """Prefer a node's memory in this thread and threads it starts. Return an error or None."""
     number = _SYSTEM_CALL.get(platform.machine())
     if number is None:
-        return "set_mempolicy is not known for " + platform.machine()
+        return "set_mempolicy has no known number for " + platform.machine()
     libc = ctypes.CDLL(None, use_errno=True)
     mask = (ctypes.c_ulong * 16)()
     bits = 8 * ctypes.sizeof(ctypes.c_ulong)

@@ -1,8 +1,8 @@
-"""A prepared data set: a folder with `manifest.json`, the samples' list, and files of one format.
+"""Read a prepared data set: `manifest.json`, a list of samples, and files of one format.
 
-`SPLIT.samples` has a line per sample, in order: key, label, digest and shape, with tabs between;
-then the EXIF orientation of a JPEG file that asks to be shown mirrored or turned.
-What stands there was written by `xfbench data`; here it is read, in any framework's interpreter.
+`SPLIT.samples` has a line per sample, in order: key, label, digest and shape, separated by tabs.
+The EXIF orientation follows if a JPEG file must be shown mirrored or turned. `xfbench data`
+writes these files; this module reads them in any framework's interpreter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_MANIFEST_BYTES = 2**28  # bytes of a manifest
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set's manifest, and its splits; only splits that have samples are there."""
+    """The manifest of a data set and its splits; only splits with samples are present."""
 
     manifest: Dict[str, Any]
     listed: Dict[str, SampleList]
@@ -42,8 +42,8 @@ def open_prepared(folder: Path) -> Prepared:
     for split, split_samples in splits.items():
         if len(split_samples) != len(listed[split].keys):
             raise Damaged(
-                f"{folder}: {len(split_samples)} {split} samples, "
-                f"the manifest says {len(listed[split].keys)}"
+                f"{folder}: {len(split_samples)} {split} samples, but "
+                f"{len(listed[split].keys)} in the manifest"
             )
     return Prepared(manifest, listed, splits)
 
@@ -80,7 +80,7 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
         if set(manifest["splits"]) - set(SPLITS) or "train" not in manifest["splits"]:
             raise ValueError(f"its splits are {', '.join(manifest['splits'])}")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise Damaged(f"{path} is no manifest of ours: {error}") from error
+        raise Damaged(f"{path} is not a manifest of xfbench: {error}") from error
     manifest_values: Dict[str, Any] = manifest
     return manifest_values
 
@@ -101,7 +101,7 @@ def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
     except (ValueError, LookupError, TypeError) as error:
         raise Damaged(f"{path}: {error}") from error
     if not is_complete:
-        raise Damaged(f"{path} is not what the manifest says: prepare the set again")
+        raise Damaged(f"{path} differs from the manifest: prepare the set again")
     if labels and not 0 <= min(labels) <= max(labels) < len(classes):
         raise Damaged(f"{path}: labels from {min(labels)} to {max(labels)}, {len(classes)} classes")
     return SampleList(keys, labels, digests, shape, classes)

@@ -1,8 +1,8 @@
-"""Tries what a framework takes from an HPC system, while it trains in its own interpreter.
+"""Find out which features of an HPC system a framework uses, while it trains.
 
-An attempt stands between the training loop and the trainer. What came of it is an answer, "yes",
-"no" or "not here" (there is nothing here to try it with), with a line of evidence: nothing of it
-is known beforehand. What several ranks saw is put together by the driver.
+A probe sits between the training loop and the trainer. Its answer is "yes", "no" or "not here"
+(nothing to try it with), with a line of evidence from the trial. The driver combines the answers
+of several ranks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Tuple
 from xfbench.worker import checkpoint, observe, placement
 
 Answer = Dict[str, str]
-# A step takes longer than that, so that the signal comes in it.
+# A step takes longer than this delay, so that the signal arrives during it.
 _SIGNAL_AFTER, _SIGNALLED_STEP = 0.001, 3
 _TIMEOUT_SECONDS = 30  # seconds
 _LAUNCHER_VARIABLES = (
@@ -38,14 +38,14 @@ def build_answer(feature: str, supported: str, evidence: str) -> Answer:
 
 
 class ProbeRun:
-    """What is tried in one launch: `build` is the adapter's, with everything else around it."""
+    """The probes of one launch; `build` is the adapter's, surrounded by the measurements."""
 
     def __init__(self, build: Callable[..., Any], kind: str) -> None:
         self._build, self.kind = build, kind
         self.trainer: Any = None
 
     def build(self, network: Any, solver: Any, options: Any, group: Any) -> Any:
-        """The adapter's trainer, watched; memory is looked at before there is one."""
+        """Return the adapter's trainer, watched; memory is measured before it is built."""
         if self.kind == "process":
             self.target, self.refused = _prefer_distant_node()
             self.pages = placement.pages_by_node()
@@ -56,7 +56,7 @@ class ProbeRun:
         return self.trainer
 
     def report(self, assigned_cpus: list[int] | None) -> Dict[str, Any]:
-        """The reply's: what was answered here, and what the driver needs of each rank."""
+        """Return the answers of this process, and what the driver needs of each rank."""
         parameters, updates = self.trainer.parameter_digest()
         return {
             "support": self._answers(assigned_cpus),
@@ -92,7 +92,7 @@ class ProbeRun:
 
 
 def probe_native_ranks(ranks: Callable[[], int]) -> Dict[str, Any]:
-    """How many ranks the framework finds, in the words of a place; it may wait for them in vain."""
+    """Return the number of ranks that the framework finds, with a limit on its waiting time."""
     place: Dict[str, Any] = {"found": None, "said": f"no answer in {_TIMEOUT_SECONDS} s"}
 
     def ask() -> None:
@@ -102,7 +102,7 @@ def probe_native_ranks(ranks: Callable[[], int]) -> Dict[str, Any]:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             place["said"] = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
 
-    signal.alarm(2 * _TIMEOUT_SECONDS)  # for what lets no other thread run
+    signal.alarm(2 * _TIMEOUT_SECONDS)  # for a call that lets no other thread run
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(_TIMEOUT_SECONDS)
@@ -111,10 +111,10 @@ def probe_native_ranks(ranks: Callable[[], int]) -> Dict[str, Any]:
 
 
 class WatchedTrainer:
-    """A trainer that counts its steps; if `signalled`, asked to end in one of them.
+    """A trainer that counts its steps; if `signalled`, it gets SIGTERM in one of them.
 
-    It then saves a checkpoint as soon as the step is done, forgets everything, reads it
-    back, and training goes on.
+    After that step it saves a checkpoint, zeroes all parameters, restores the checkpoint, and
+    continues to train.
     """
 
     def __init__(self, trainer: Any, signalled: bool) -> None:
@@ -126,7 +126,7 @@ class WatchedTrainer:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._trainer, name)
-        if name == "disable_sync":  # from then on ranks are no more alike
+        if name == "disable_sync":  # afterwards the ranks' parameters diverge
             self._final_digest = self.parameter_digest()
         return attribute
 
@@ -157,13 +157,13 @@ class WatchedTrainer:
         return float(self._trainer.synchronize())
 
     def outcome(self) -> Answer:
-        """Whether it could be stopped by a signal and go on."""
-        caught = f"SIGTERM came in step {_SIGNALLED_STEP}"
+        """Return whether training could be interrupted by a signal and continue."""
+        caught = f"SIGTERM arrived in step {_SIGNALLED_STEP}"
         if self._saved is None:
             return build_answer(
-                "signal", "no", f"SIGTERM was sent in step {self.steps}, and never came"
+                "signal", "no", f"SIGTERM was sent in step {self.steps}, but did not arrive"
             )
-        went = f", and {self.steps - _SIGNALLED_STEP} steps more were trained"
+        went = f", and {self.steps - _SIGNALLED_STEP} more steps were trained"
         supported, words = self._saved
         return build_answer(
             "signal", supported, f"{caught}: {words}{went if supported == 'yes' else ''}"
@@ -194,12 +194,12 @@ class WatchedTrainer:
         after = checkpoint.parameter_digests(self._trainer.parameters())
         if after != before:
             lost = sorted(name for name in before if after.get(name) != before[name])
-            return "no", f"what was saved does not read back equal: {lost[0]}"
-        return "yes", f"{size / _MEGABYTE:.1f} MB were saved after it and read back bit for bit"
+            return "no", f"the restored checkpoint differs: {lost[0]}"
+        return "yes", f"{size / _MEGABYTE:.1f} MB were saved afterwards and restored bit for bit"
 
 
 def _prefer_distant_node() -> Tuple[int, str | None]:
-    """Have memory come from where it would not: of memory alone, else the last node."""
+    """Prefer memory of a node without processors, else of the last node."""
     there = placement.numa_nodes("has_memory") or {0}
     target = max(there - placement.numa_nodes("has_cpu") or there)
     return target, placement.prefer_node(target)
@@ -212,9 +212,9 @@ def _infiniband_devices() -> List[str]:
 
 def _affinity_answer(assigned_cpus: list[int] | None, allowed_cpus: List[int]) -> Answer:
     if assigned_cpus is None:
-        return build_answer("affinity", "not here", "too few processors to give it some of its own")
+        return build_answer("affinity", "not here", "too few processors to assign to this rank")
     words = (
-        f"given CPUs {_format_cpus(assigned_cpus)}; after training its threads may run on "
+        f"assigned CPUs {_format_cpus(assigned_cpus)}; after training its threads may run on "
         f"{_format_cpus(allowed_cpus)}"
     )
     return build_answer(
@@ -225,7 +225,7 @@ def _affinity_answer(assigned_cpus: list[int] | None, allowed_cpus: List[int]) -
 def _transparent_pages_answer(before: int | None, after: int | None) -> Answer:
     mode = placement.huge_page_mode()
     if before is None or after is None or mode in ("", "never"):
-        why = f"transparent huge pages are {mode!r}" if mode else "the system has none"
+        why = f"transparent huge pages are {mode!r}" if mode else "the system has no such pages"
         return build_answer("transparent_huge_pages", "not here", why)
     chosen = os.environ.get("GLIBC_TUNABLES", "no tunables")
     words = (
@@ -237,30 +237,30 @@ def _transparent_pages_answer(before: int | None, after: int | None) -> Answer:
 
 def _huge_pages_answer(before: int | None, after: int | None) -> Answer:
     if before is None or after is None:
-        return build_answer("huge_pages", "not here", "the system does not say who has them")
+        return build_answer("huge_pages", "not here", "the system does not report their users")
     words = f"{(after - before) / _MEGABYTE:.1f} MB more of the reserved pages after training"
     return build_answer("huge_pages", "yes" if after > before else "no", words)
 
 
 def _placement_answers(target: int, refused: str | None, grown: Dict[int, int]) -> List[Answer]:
-    """What of the memory that training took lies where it was to."""
+    """Return the answers on whether memory that training took is on the preferred node."""
     there = placement.numa_nodes("has_memory")
     alone = there - placement.numa_nodes("has_cpu")
     everywhere = max(1, sum(max(0, count) for count in grown.values()))
     share = max(0, grown.get(target, 0)) / everywhere
     words = (
-        f"{share:.0%} of {everywhere * placement.PAGE_BYTES / _MEGABYTE:.0f} MB that came after "
-        f"set_mempolicy (preferred: node {target}) lie there"
+        f"{share:.0%} of {everywhere * placement.PAGE_BYTES / _MEGABYTE:.0f} MB allocated after "
+        f"set_mempolicy (preferred: node {target}) are there"
     )
     supported = "yes" if share > 0.9 else "no"
     if refused or not grown:
-        supported, words = "not here", refused or "the system does not say where memory lies"
+        supported, words = "not here", refused or "the system does not report where memory is"
     numa = build_answer("numa", supported, words)
     if len(there) < 2 and not refused:
-        numa = build_answer("numa", "not here", f"there is one NUMA node alone; {words}")
+        numa = build_answer("numa", "not here", f"there is only one NUMA node; {words}")
     high = build_answer("high_bandwidth", supported, words)
     if not alone:
-        why = "no NUMA node has memory and no processors, as MCDRAM and HBM in flat mode do"
+        why = "no NUMA node has memory without processors, as MCDRAM and HBM in flat mode do"
         high = build_answer("high_bandwidth", "not here", why)
     return [numa, high]
 

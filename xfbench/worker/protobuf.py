@@ -1,7 +1,7 @@
-"""Protocol-buffer messages taken apart, as far as TensorFlow's Example and Caffe's Datum need it.
+"""Parse protocol-buffer messages, as far as TensorFlow's Example and Caffe's Datum need it.
 
-The encoding is Google's, "Encoding" in the protocol-buffers documentation. No length in a
-message is trusted; fields that nobody asks for are passed over.
+The encoding is Google's ("Encoding" in the protocol-buffers documentation). Lengths in a message
+are checked, and unknown fields are skipped.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _FIXED = {FIXED64: 8, FIXED32: 4}
 
 
 class Malformed(ValueError):
-    """These bytes are no such message; the message says at which byte and why."""
+    """The bytes are not a valid message; the error says at which byte and why."""
 
 
 def fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
-    """Every field between the two ends: number, wire type, and its value, as two numbers.
+    """Yield the number, wire type and value of every field in the span, the value as two numbers.
 
-    A varint's are its value, unsigned, and 0; of all else, where its bytes begin and end.
+    For a varint they are its unsigned value and 0; otherwise the start and end of its bytes.
     """
     place, end = span
     while place < end:
@@ -39,7 +39,7 @@ def fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
         else:
             raise Malformed(f"field {number} has the unknown wire type {wire}")
         if length > end - place:
-            raise Malformed(f"field {number} is longer than what it is in")
+            raise Malformed(f"field {number} is longer than the message around it")
         yield number, wire, place, place + length
         place += length
 

@@ -1,7 +1,7 @@
-"""How fast a medium gives its bytes: one thread, one read after another, from no memory.
+"""Measure how fast a medium delivers bytes: one thread, one read at a time, nothing in memory.
 
-The study's `dd` is "sequential"; the others are what shuffled samples ask for. This is the
-third place that reads a clock: around plain reads, and nothing else.
+"sequential" is the published `dd`; the other patterns resemble reads of shuffled samples. This
+is the third module that reads a clock, only around plain reads.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 from xfbench.worker import pages
 
 SIZE = 256 * 2**20  # bytes that a sequential round reads
-ROUNDS = 6  # so many that the least and the most are a 95 % interval of the median
-SECONDS = 2.0  # that a round takes at most
-_MAX_FREE_SHARE = 0.5  # of the free space, at most, is written
+ROUNDS = 6  # minimum and maximum of six are a 95 % interval of the median
+SECONDS = 2.0  # limit of a round
+_MAX_FREE_SHARE = 0.5  # of the free space, for the file that is written
 _WRITE_BYTES = 8 * 2**20
 _MAX_READS = 2**20
 
@@ -45,10 +45,10 @@ PATTERNS = (
 
 @dataclass(frozen=True)
 class Round:
-    """So many bytes in so many reads took so long.
+    """The bytes, reads and seconds of a round.
 
-    `resident_bytes` of the files were in memory before, and `device_bytes` counted as read from
-    storage meanwhile. None, of either: unknown.
+    `resident_bytes` of the files were in memory before. `device_bytes` were counted as read from
+    storage during the round. None means unknown.
     """
 
     seconds: float
@@ -59,16 +59,16 @@ class Round:
 
 
 class NotEnoughData(Exception):
-    """There is too little to read, or no room to write it. The message says which."""
+    """There is too little to read, or no room to write it; the message says which."""
 
 
 @contextlib.contextmanager
 def temporary_file(folder: Path, size: int = SIZE) -> Iterator[Path]:
-    """A file of `size` random bytes in `folder`, gone when the block ends, however it ends.
+    """Provide a file of `size` random bytes in `folder`, which is removed in any case.
 
-    It has no name there: what is given leads to it as long as this process has it open. Less is
-    written where half of the free space is less. Raises TooLittle where that is none, OSError
-    where nothing may be written.
+    It has no name in the folder: the path leads to it while this process has it open. At most half
+    of the free space is used. Raises NotEnoughData if that is too little, OSError if nothing may
+    be written.
     """
     space = os.statvfs(folder)
     size = (
@@ -89,9 +89,9 @@ def temporary_file(folder: Path, size: int = SIZE) -> Iterator[Path]:
 
 
 def draw_files(files: Sequence[Path], size: int = SIZE) -> List[Path]:
-    """Files of a data set, drawn by a fixed seed, until they have `size` bytes together.
+    """Draw files of a data set with a fixed seed, until they have `size` bytes together.
 
-    Raises TooLittle where they have none.
+    Raises NotEnoughData if they are empty.
     """
     chosen: List[Path] = []
     remaining_bytes = size
@@ -112,11 +112,11 @@ def measure(
     seconds: float = SECONDS,
     patterns: Sequence[Pattern] = PATTERNS,
 ) -> List[Dict[str, Any]]:
-    """Rounds of each pattern, one pattern after the other in each round; JSON values.
+    """Measure rounds of all patterns, alternating between the patterns; return JSON values.
 
-    Before each the files are evicted, and what is left of them in memory is kept with it. A
-    round ends after `size` bytes or `seconds`; none reads a block twice. Each entry: pattern,
-    block_bytes, random, reason (why it is not known what was in memory), rounds.
+    Before each round the files are evicted, and what stays in memory is recorded. A round ends
+    after `size` bytes or `seconds`; it reads no block twice. Each entry has pattern, block_bytes,
+    random, reason (why residency is unknown) and rounds.
     """
     rounds_by_pattern: List[List[Round]] = [[] for _ in patterns]
     sizes = [path.stat().st_size for path in files]
@@ -139,14 +139,14 @@ def measure(
     ]
 
 
-# Of one round: which file, where, how many bytes.
+# The reads of a round: file, offset, bytes.
 _Reads = List[Tuple[int, int, int]]
 
 
 def _plan_reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int) -> _Reads:
-    """What is read, in order: blocks of files of these sizes that come to `size` bytes at most."""
+    """Return the reads in order: blocks of files with these sizes, at most `size` bytes."""
     block, sizes = pattern.block_bytes, np.asarray(of_files, np.int64)
-    until = np.cumsum(-(-sizes // block))  # blocks of the files up to here
+    until = np.cumsum(-(-sizes // block))  # cumulative number of blocks
     count = int(min(until[-1], max(1, size // block), _MAX_READS))
     if pattern.random:
         random = np.random.RandomState(seed)
@@ -167,7 +167,7 @@ def _run_round(
     seconds: float,
     resident_bytes: int | None,
 ) -> Round:
-    """One round; opening a file counts where it is another than the last one's."""
+    """Read one round; opening a file counts if it differs from the previous one."""
     buffer = memoryview(bytearray(pattern.block_bytes))
     advice = os.POSIX_FADV_RANDOM if pattern.random else os.POSIX_FADV_NORMAL
     counters = pages.read_counters(files)

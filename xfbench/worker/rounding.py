@@ -1,7 +1,7 @@
-"""How exactly something multiplies: seen in a product, whatever was asked for or set.
+"""Measure the precision of a product, independent of what was requested.
 
-TF32 and bfloat16 look like float32 from outside, and are switched on by a library's defaults or by
-a variable of the environment (NVIDIA_TF32_OVERRIDE, ONEDNN_DEFAULT_FPMATH_MODE).
+TF32 and bfloat16 look like float32 from outside. They are switched on by a library's defaults or
+by environment variables (NVIDIA_TF32_OVERRIDE, ONEDNN_DEFAULT_FPMATH_MODE).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Callable
 
 import numpy as np
 
-SIZE = 256  # of the matrices: as large as what tensor cores compute
-_PIXELS = 8  # of an image's side
-# Bits behind the point that operands keep.
+SIZE = 256  # of the matrices: large enough for tensor cores
+_PIXELS = 8  # per side of an image
+# Fraction bits that operands keep.
 _FRACTION_BITS = {"float32": 23, "tf32": 10, "bfloat16": 7}
 
 
 def operand_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
-    """How many bits behind the point `product`, of two (SIZE, SIZE) of float32, leaves an operand.
+    """Return the fraction bits that `product`, of two (SIZE, SIZE) in float32, keeps of operands.
 
     Every sum has one term that is not 0, so that nothing else rounds.
     """
@@ -36,7 +36,7 @@ def measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def matrix_as_images(matrix: np.ndarray) -> np.ndarray:
-    """Images whose pixels all are a row of `matrix`, channels last: a product as a convolution."""
+    """Return images whose pixels are rows of `matrix`, channels last: a product as convolution."""
     pixels = np.broadcast_to(matrix[:, None, None], (len(matrix), _PIXELS, _PIXELS, SIZE))
     return np.ascontiguousarray(pixels)
 

@@ -1,7 +1,7 @@
-"""A labelled image, wherever it is kept, and the digest that says which one it is.
+"""A labelled image in any format, and the digest that identifies it.
 
 The pixels of a sample are the same bytes in every format: uint8, (channels, height, width),
-red before blue. What a network makes of them is `input.py`'s business.
+red before blue. `input.py` converts them to network input.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Sample:
 
 
 def sample_digest(pixels: np.ndarray, label: int) -> str:
-    """sha256, hexadecimal, of an image's decoded pixels (C, H, W), its shape and its label."""
+    """Return the sha256 (hexadecimal) of an image's decoded pixels (C, H, W), shape and label."""
     head = f"{label}:{'x'.join(map(str, pixels.shape))}:"
     return hashlib.sha256(head.encode() + np.ascontiguousarray(pixels).tobytes()).hexdigest()
 
 
 def stream_digest(digests: Iterable[str]) -> str:
-    """ "sha256:" and the digest of samples one after another: equal streams, equal digests."""
+    """Return "sha256:" and the digest of samples in sequence; equal streams have equal digests."""
     return (
         "sha256:"
         + hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()

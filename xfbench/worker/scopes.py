@@ -15,7 +15,7 @@ from xfbench.workloads.layers import Network
 
 _UPDATE = re.compile(r"xfbench\.update\.(\d+)")
 _LAYER = re.compile(r"xfbench\.layer\.(\d+)")
-_GRADIENT = ("gradient_tape/", "transpose(")  # of TensorFlow, of JAX
+_GRADIENT = ("gradient_tape/", "transpose(")  # of TensorFlow and of JAX
 _COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.-]+) = ")
 _NAMED = re.compile(r'op_name="([^"]*)"')
@@ -79,7 +79,7 @@ def instruction_scopes(text: str) -> Dict[str, str]:
     has the scope of its reader. If the reader is an update, it has the layer's gradient scope.
     """
     scopes: Dict[str, str] = {}
-    inside: Dict[str, str] = {}  # by computation, its last instruction's that has any
+    inside: Dict[str, str] = {}  # by computation: the scope of its last instruction with a scope
     unknown: List[Tuple[str, str]] = []
     reads: Dict[str, List[str]] = {}
     for computation, name, line in _iterate_instructions(text):
@@ -100,7 +100,7 @@ def instruction_scopes(text: str) -> Dict[str, str]:
 
 
 def _scope_of_operand(scope: str) -> str:
-    """The scope of what is made for an operation of this one."""
+    """Return the scope of an instruction that produces an operand for this scope."""
     match = _UPDATE.search(scope)
     return f"{_GRADIENT[1]}{layer_scope(int(match[1]))})" if match else scope
 
@@ -110,7 +110,7 @@ def _is_network_scope(scope: str) -> bool:
 
 
 def _iterate_instructions(text: str) -> Iterator[Tuple[str, str, str]]:
-    """Each with its computation and its name, in order."""
+    """Yield the computation, name and text of each instruction, in order."""
     computation = ""
     for line in text.splitlines():
         match = _INSTRUCTION.match(line)

@@ -1,22 +1,22 @@
-"""Short summaries of large tensors that keep distances: signed folding.
+"""Short summaries of large tensors that preserve distances: signed folding.
 
-A tensor's elements get fixed random signs and are added up in `WIDTH` places, one after
-another. The summary is linear, so that of a difference is the difference of the
-summaries; the expectation of its squared norm is the squared norm itself, with a relative
-deviation of sqrt(2 / WIDTH), 6 % (Alon, Matias and Szegedy 1996). One wrong element shows
-in full. So the 61 million weights of AlexNet are compared without being written to disk.
+The elements of a tensor get fixed random signs and are added to `WIDTH` places in turn. The
+summary is linear, so the summary of a difference is the difference of the summaries. The expected
+value of its squared norm is the tensor's squared norm, with a relative deviation of
+sqrt(2 / WIDTH), 6 % (Alon, Matias and Szegedy 1996). A single wrong element is fully visible. This
+way AlexNet's 61 million weights are compared without being written to disk.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-WIDTH = 509  # a prime, so that rows and channels do not fall on one another
+WIDTH = 509  # a prime, so that rows and channels do not fall on the same places
 _CHUNK = WIDTH * 4096
 
 
 def sketch(tensor: np.ndarray) -> np.ndarray:
-    """The summary, float64, (WIDTH,); a tensor of at most WIDTH elements is kept as it is."""
+    """Return the summary, float64 (WIDTH,); a tensor of at most WIDTH elements stays unchanged."""
     flat = np.asarray(tensor).ravel()
     if flat.size <= WIDTH:
         return flat.astype(np.float64)

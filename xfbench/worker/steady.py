@@ -10,11 +10,11 @@ from typing import Sequence
 
 import numpy as np
 
-# A change is one that chance makes once in a hundred series, and that matters.
+# A change counts if chance makes it only once in a hundred series, and if it is large enough.
 _SIGNIFICANCE = 0.01
 _MIN_SHIFT = 0.05  # relative difference of the medians before and after
-_MIN_VALUES = 10  # in fewer values no change can be made out
-_BLOCKS = 20  # neighbouring steps resemble one another; medians of so many blocks hardly do
+_MIN_VALUES = 10  # with fewer values no change can be detected
+_BLOCKS = 20  # medians of this many blocks, because neighbouring steps are correlated
 
 
 def steady_from(seconds: Sequence[float]) -> int:

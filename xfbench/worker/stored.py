@@ -1,7 +1,7 @@
-"""A file of a data set that is not trusted: bytes are read where they are, or it is Damaged.
+"""Read an untrusted file of a data set: every read returns the bytes or raises Damaged.
 
-Nothing is mapped, so that a file that others shorten while it is read is an error and no signal;
-and processes that share one after a fork do not move each other's place in it.
+Nothing is mapped, so that a file that is truncated while it is read causes an error, not a
+signal. Processes that share a file after a fork do not move each other's position.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _IMAGE_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
 class DataFile:
-    """An open file; `size` in bytes as it was opened. Raises Damaged where it cannot be."""
+    """An open file, with its `size` in bytes when opened. Raises Damaged if opening fails."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class DataFile:
             part = os.pread(self._descriptor, remaining, offset)
             if not part:
                 raise self.damaged(
-                    description, f"the file has been cut to {offset} bytes meanwhile"
+                    description, f"the file was truncated to {offset} bytes in the meantime"
                 )
             parts.append(part)
             offset, remaining = offset + len(part), remaining - len(part)
@@ -59,11 +59,11 @@ class KeyChecker:
         self._met: Dict[str, int] | None = {} if listed is None else None
 
     def check(self, key: str, index: int) -> str | None:
-        """What is wrong with the key of the sample of that index, if anything is."""
+        """Return what is wrong with the key of the sample at this index, or None."""
         if not key or any(mark in key for mark in "\n\r\t"):
             return f"its key {key!r} is empty or has line ends or tabs"
         if self._met is not None and self._met.setdefault(key, index) != index:
-            return f"its key {key!r} is another's too"
+            return f"its key {key!r} occurs twice"
         return None
 
 

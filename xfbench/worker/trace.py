@@ -25,11 +25,11 @@ def trace(
     output: Path,
     keep: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Trace `request["steps"]` updates into `output`; the reply's `observed`.
+    """Trace `request["steps"]` updates into `output`; return the runtime facts.
 
     Arrays: input/data (N, C, H, W), input/label (N,), initial/<parameter>,
-    gradient/<parameter> (of the first step), loss (steps,), final/<parameter>. With `keep`, only
-    those whose first word is in it.
+    gradient/<parameter> (of the first step), loss (steps,), final/<parameter>. `keep` limits
+    them to those whose first word is in it.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = open_data_set(request["data"], workload, batch_size, seed)

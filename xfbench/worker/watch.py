@@ -1,8 +1,8 @@
 """The parent process of a rank that a launcher started: reports its end, and ends it.
 
-The rank runs as a child process. The parent answers the driver's signs of life. It ends the rank
-if the driver is gone, for example because another rank failed or its node is lost. Launchers may
-not notice that for minutes. The parent only waits for events, so it takes no CPU time.
+The rank runs as a child process. The parent answers the driver's heartbeats. It ends the rank if
+the driver is gone, for example because another rank failed or its node is lost. Launchers may not
+notice that for minutes. The parent only waits for events, so it takes no CPU time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Callable
 from xfbench.worker import distributed
 
 ADDRESS = "XFBENCH_WATCH"  # "host:port:token" of the driver
-# The driver speaks every second; so long without a word, and it or the network has gone.
+# The driver sends every second; after this many seconds of silence, it or the network is gone.
 SILENCE_SECONDS = 8.0
 _CONNECT_SECONDS = 60.0
 _PARENT_DEATH_SIGNAL = 1  # prctl(2)
@@ -46,7 +46,7 @@ def run_watched(rank: int, work: Callable[[], int]) -> int:
         driver.close()
         _become_rank(rank, parent)
         return work()
-    with suppress(OSError):  # the child may have done so, or have ended
+    with suppress(OSError):  # the child may have done so already, or have ended
         os.setpgid(child, child)
     status = _wait_for_child(child, driver, woken)
     with suppress(OSError):

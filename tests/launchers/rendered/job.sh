@@ -1,5 +1,5 @@
 #!/bin/bash
-# Submitted by xfbench; job.json says what it is to measure.
+# Submitted by xfbench; job.json describes what it measures.
 #SBATCH --job-name=xfbench-0123456789ab
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=2

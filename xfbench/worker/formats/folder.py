@@ -1,7 +1,7 @@
 """Folder: one JPEG or PNG file per image, `SPLIT/CLASS/NAME`, as `ImageFolder` readers expect.
 
-Keys are the paths below the split. Labels number the classes by their names' order, unless the
-manifest says which is which.
+Keys are the paths below the split. Labels number the classes in the order of their names, unless
+the manifest assigns them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sam
 def list_classes(folder: Path) -> List[str]:
     """Return the names of the class folders. Raises Damaged if there are none."""
     if not folder.is_dir():
-        raise Damaged(f"{folder} is no folder")
+        raise Damaged(f"{folder} is not a folder")
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     if not names:
-        raise Damaged(f"{folder} has no folders in it: one for each class is needed")
+        raise Damaged(f"{folder} contains no folders: each class needs one")
     return names
 
 
@@ -39,7 +39,7 @@ def list_images(folder: Path) -> List[str]:
     there = folder.iterdir() if folder.is_dir() else []
     names = sorted(path.name for path in there if path.suffix.lower() in SUFFIXES)
     if not names:
-        raise Damaged(f"{folder} has no images: a class needs some ({', '.join(SUFFIXES)})")
+        raise Damaged(f"{folder} contains no images: each class needs some ({', '.join(SUFFIXES)})")
     return names
 
 
@@ -55,6 +55,6 @@ class _Files(Sequence[Sample]):
         key = self.keys[index]
         name = key.split("/")[0]
         if name not in self.label_of:
-            raise Damaged(f"{self.folder / self.split / key}: {name} is none of the classes")
+            raise Damaged(f"{self.folder / self.split / key}: {name} is not one of the classes")
         content = read_image_file(self.folder, f"{self.split}/{key}")
         return Sample(key, self.label_of[name], content)

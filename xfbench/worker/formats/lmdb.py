@@ -1,8 +1,8 @@
 """LMDB: Caffe's database of `Datum`s, `SPLIT.lmdb/data.mdb`, keys `%08d_<name>`.
 
 The file is a B+ tree of pages (struct MDB_page, MDB_node and MDB_meta in LMDB's mdb.c, data
-version 1). It is walked when the split is opened, and every place in it compared with the
-file's size. A Datum's pixels are blue before red; those of a Sample are not.
+version 1). It is traversed when the split is opened, and every position in it is checked against
+the file's size. A Datum's pixels are blue first; those of a Sample are red first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 KEY_FIELD = 1001
-"""The Datum field that has a key too long for a key of LMDB's; Caffe passes over it."""
+"""The Datum field for a key that is too long for LMDB; Caffe ignores it."""
 _PAGE = struct.Struct(
     "<QHHHH"
 )  # number, -, flags, lower, upper; overflow: the last two are a count
@@ -48,13 +48,13 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 
 def records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
-    """Every record: its node's first byte, its key, its value's first byte and length.
+    """Yield every record: its node's first byte, its key, its value's first byte and length.
 
-    Raises Damaged where a page is not what leads to it says, or leads out of the file.
+    Raises Damaged if a page differs from what its parent says, or is outside of the file.
     """
     meta = _newest_meta(file)
     if meta.flags & _DUPLICATES:
-        raise Damaged(f"{file.path} has several values for one key: Caffe's databases do not")
+        raise Damaged(f"{file.path} has several values per key, unlike Caffe's databases")
     record_count, pages_left = 0, meta.last
     waiting = [] if meta.root == _NONE else [(meta.root, meta.depth)]
     while waiting:
@@ -77,18 +77,18 @@ def records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
             if flags & _BIG:
                 start = _overflow_start(file, meta, page[key_end : key_end + 8], size, page_name)
             elif key_end + size > len(page):
-                raise file.damaged(page_name, "a record leads out of its page")
+                raise file.damaged(page_name, "a record extends beyond its page")
             yield number * meta.page_size + place, key, start, size
             record_count += 1
     if record_count != meta.entries:
         raise Damaged(
-            f"{file.path} has {record_count} records in its tree, and counts {meta.entries}"
+            f"{file.path} has {record_count} records in its tree, but its count is {meta.entries}"
         )
 
 
 @dataclass(frozen=True)
 class _Meta:
-    """What a database says of itself; `last` is its last page's number."""
+    """The header of a database; `last` is the number of its last page."""
 
     page_size: int
     flags: int
@@ -100,7 +100,7 @@ class _Meta:
 
 
 def _newest_meta(file: DataFile) -> _Meta:
-    """The newer of the two pages that say what the database is, where both are valid."""
+    """Return the newer of the two meta pages, of those that are valid."""
     if file.size < _META_LENGTH:
         raise Damaged(f"{file.path} has {file.size} bytes: too short for an LMDB database")
     first = _read_meta(file, 0)
@@ -108,24 +108,24 @@ def _newest_meta(file: DataFile) -> _Meta:
     second = _read_meta(file, size)
     valid = [meta for meta in (first, second) if meta and meta.page_size == size]
     if not valid:
-        raise Damaged(f"{file.path} is no LMDB database: it has no valid meta page")
+        raise Damaged(f"{file.path} is not an LMDB database: it has no valid meta page")
     newest = max(valid, key=lambda meta: meta.transaction)
     needed = (newest.last + 1) * size
     if file.size < needed:
         raise Damaged(
-            f"{file.path} is truncated: {file.size} bytes of the {needed} that its last page, "
-            f"{newest.last}, ends at"
+            f"{file.path} is truncated: it has {file.size} bytes of the {needed} up to the end of "
+            f"its last page, {newest.last}"
         )
     return newest
 
 
 def _find_second_meta(file: DataFile) -> int:
-    """Where the second meta page begins, in a file whose first is not valid."""
+    """Return the offset of the second meta page in a file whose first is invalid."""
     for size in _PAGE_SIZES:
         meta = _read_meta(file, size)
         if meta and meta.page_size == size:
             return size
-    raise Damaged(f"{file.path} is no LMDB database: it has no valid meta page")
+    raise Damaged(f"{file.path} is not an LMDB database: it has no valid meta page")
 
 
 def _read_meta(file: DataFile, place: int) -> _Meta | None:
@@ -137,12 +137,12 @@ def _read_meta(file: DataFile, place: int) -> _Meta | None:
     if not flags & _META or magic != MAGIC:
         return None
     if version != VERSION:
-        raise Damaged(f"{file.path} is of version {version} of LMDB's format, not {VERSION}")
+        raise Damaged(f"{file.path} has version {version} of LMDB's format, not {VERSION}")
     trees = _PAGE.size + _META_HEAD.size
     size = _TREE.unpack_from(content, trees)[0]
     _, flags, depth, _, _, _, entries, root = _TREE.unpack_from(content, trees + _TREE.size)
     if size not in _PAGE_SIZES:
-        raise Damaged(f"{file.path} has pages of {size} bytes, which LMDB never has")
+        raise Damaged(f"{file.path} has pages of {size} bytes, a size that LMDB does not use")
     last, transaction = struct.unpack_from("<QQ", content, trees + 2 * _TREE.size)
     return _Meta(size, flags, depth, entries, root, last, transaction)
 
@@ -183,40 +183,38 @@ class _Datums(Sequence[Sample]):
 
 
 def _read_page(file: DataFile, meta: _Meta, number: int, kind: int) -> bytes:
-    """A page of the tree, seen to be the one it should be."""
+    """Return a page of the tree, after checking its number and kind."""
     if number > meta.last or number < 2:
-        raise file.damaged(f"page {number}", f"there are pages 2 to {meta.last} alone")
+        raise file.damaged(f"page {number}", f"there are only pages 2 to {meta.last}")
     page = file.read(number * meta.page_size, meta.page_size, f"page {number}")
     page_number, _, flags, _, _ = _PAGE.unpack_from(page)
     if page_number != number or flags & (_BRANCH | _LEAF | _OVERFLOW | _META) != kind:
-        raise file.damaged(
-            f"page {number}", f"it says that it is page {page_number}, of kind {flags}"
-        )
+        raise file.damaged(f"page {number}", f"its header says page {page_number} of kind {flags}")
     return page
 
 
 def _iterate_nodes(
     page: bytes, file: DataFile, place_name: str
 ) -> Iterator[Tuple[int, int, int, int, int]]:
-    """The nodes of a page: first byte, then the four parts of their heads."""
+    """Yield the nodes of a page: the first byte, then the four parts of the header."""
     _, _, _, lower, _ = _PAGE.unpack_from(page)
     if not _PAGE.size <= lower <= len(page):
         raise file.damaged(place_name, f"its list of nodes ends at byte {lower}")
     for (place,) in struct.iter_unpack("<H", page[_PAGE.size : lower & ~1]):
         if place < lower or place + _NODE.size > len(page):
-            raise file.damaged(place_name, f"a node lies at byte {place}")
+            raise file.damaged(place_name, f"a node is at byte {place}")
         head = _NODE.unpack_from(page, place)
         if place + _NODE.size + head[3] > len(page):
-            raise file.damaged(place_name, "a key leads out of its page")
+            raise file.damaged(place_name, "a key extends beyond its page")
         yield (place, *head)
 
 
 def _overflow_start(file: DataFile, meta: _Meta, content: bytes, size: int, place_name: str) -> int:
-    """Where a value begins that has pages of its own, after their head; all are in the file."""
+    """Return the offset of a value that has its own pages, which are all in the file."""
     number = int.from_bytes(content, "little")
     pages = -(-(_PAGE.size + size) // meta.page_size)
     if len(content) < 8 or number < 2 or number + pages - 1 > meta.last:
-        raise file.damaged(place_name, f"{size} bytes at page {number} lead out of the file")
+        raise file.damaged(place_name, f"{size} bytes at page {number} extend beyond the file")
     return number * meta.page_size + _PAGE.size
 
 

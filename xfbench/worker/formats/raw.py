@@ -1,6 +1,6 @@
-"""Raw: the decoded pixels of all images one after another, `SPLIT.pixels`, all of one shape.
+"""Raw: the decoded pixels of all images in sequence, `SPLIT.pixels`, all of one shape.
 
-Nothing is decoded, so this is the fastest there is, and the largest.
+Nothing is decoded, so this is the fastest and the largest format.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from xfbench.worker.stored import DataFile
 
 
 def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]:
-    """The samples of a split. Raises Damaged also where the file is not as long as it must be."""
+    """Return the samples of a split. Raises Damaged also if the file's length is wrong."""
     if listed is None or listed.shape is None:
-        raise Damaged(f"{folder}: raw pixels without a manifest that says their shape are nothing")
+        raise Damaged(f"{folder}: raw pixels need a manifest that gives their shape")
     file = DataFile(resolve_file(folder, f"{split}.pixels"))
     shape = (len(listed.keys), *listed.shape)
     if file.size != prod(shape):
         shape_text = " × ".join(map(str, shape))
-        raise Damaged(f"{file.path} has {file.size} bytes, not the {prod(shape)} of {shape_text}")
+        raise Damaged(f"{file.path} has {file.size} bytes, not {prod(shape)} for {shape_text}")
     return _Pixels(file, listed, listed.shape)
 
 
 class _Pixels(Sequence[Sample]):
-    # Read and not mapped: what is mapped cannot be taken out of memory, nor be cut off safely.
+    # Read, not mapped: mapped pages cannot be evicted, and truncating a mapped file is unsafe.
     def __init__(self, file: DataFile, listed: SampleList, shape: Tuple[int, int, int]) -> None:
         self.file, self.listed, self.shape = file, listed, shape
 

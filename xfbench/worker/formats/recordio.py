@@ -1,8 +1,8 @@
-"""RecordIO: MXNet's records, `SPLIT.rec`, and where each begins, `SPLIT.idx` (number, tab, byte).
+"""RecordIO: MXNet's records, `SPLIT.rec`, and their offsets, `SPLIT.idx` (number, tab, byte).
 
-A record is a magic number, its length and whether it is whole (uint32 both), the data, zeros to
-a multiple of 4. One that held the magic number itself is in parts, cut there. The data are an
-IRHeader (flag, label as float32, two numbers) and a picture file. The order is the index's.
+A record is a magic number, its length and kind (uint32 together), the data, and zeros up to a
+multiple of 4. A record that contains the magic number is split there into parts. The data are an
+IRHeader (flag, label as float32, two numbers) and an image file. The index defines the order.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _IR_HEADER = struct.Struct("<IfQQ")
 
 
 def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
-    """The samples of a split, in the order of its index.
+    """Return the samples of a split, in the order of its index.
 
-    Their keys are the listed ones, else the index's numbers, with eight digits.
+    Their keys are the listed ones, otherwise the index's numbers with eight digits.
     """
     file = DataFile(resolve_file(folder, f"{split}.rec"))
     samples_found = _Records(file, resolve_file(folder, f"{split}.idx"), listed)
@@ -34,9 +34,9 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 
 def records(file: DataFile) -> Iterator[Tuple[int, int]]:
-    """Where each whole record begins and ends, in bytes, its parts taken together.
+    """Yield the start and end of each complete record in bytes, with all of its parts.
 
-    Raises Damaged at the first one that is not whole.
+    Raises Damaged at the first incomplete record.
     """
     place, number = 0, 0
     while place < file.size:
@@ -57,12 +57,12 @@ def records(file: DataFile) -> Iterator[Tuple[int, int]]:
 
 
 def _parse_part_head(head: bytes, file: DataFile, record_name: str) -> Tuple[int, int]:
-    """Of a record's part, which it is, and its length in bytes."""
+    """Return the kind of a record's part, and its length in bytes."""
     if head[:4] != MAGIC:
         raise file.damaged(record_name, f"it begins with {head[:4].hex(' ')}, not the magic number")
     word = int.from_bytes(head[4:8], "little")
     if word >> 29 > LAST:
-        raise file.damaged(record_name, f"it is of the unknown kind {word >> 29}")
+        raise file.damaged(record_name, f"it has the unknown kind {word >> 29}")
     return word >> 29, word & MAX_PART_BYTES
 
 
@@ -98,7 +98,7 @@ class _Records(Sequence[Sample]):
         elif flag:
             raise self.file.damaged(record_name, f"it has {flag} labels, not one")
         if not label.is_integer():
-            raise self.file.damaged(record_name, f"label {label} is no whole number")
+            raise self.file.damaged(record_name, f"label {label} is not an integer")
         image = data[first:]
         defect = check_label(int(label)) or check_image(image)
         if defect:
@@ -116,7 +116,7 @@ class _Records(Sequence[Sample]):
 
 
 def _read_index(path: Path) -> Dict[int, int]:
-    """The records' first bytes, by number, in the order they are written in."""
+    """Return the records' offsets by number, in the order of the file."""
     starts: Dict[int, int] = {}
     lines = path.read_bytes().split(b"\n")
     for line, text in enumerate(lines, 1):
@@ -125,8 +125,8 @@ def _read_index(path: Path) -> Dict[int, int]:
         number, tab, start = text.partition(b"\t")
         right = tab and number.isdigit() and start.strip().isdigit() and len(number) < 19
         if not right:
-            raise Damaged(f"{path}, line {line}: {text[:40]!r} is not a number, a tab, a byte")
+            raise Damaged(f"{path}, line {line}: {text[:40]!r} is not a number, a tab and a byte")
         if int(number) in starts:
-            raise Damaged(f"{path}, line {line}: record {int(number)} is there twice")
+            raise Damaged(f"{path}, line {line}: record {int(number)} occurs twice")
         starts[int(number)] = int(start)
     return starts

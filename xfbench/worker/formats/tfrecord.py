@@ -1,9 +1,9 @@
 """TFRecord: TensorFlow's records of `tf.train.Example`, `SPLIT.tfrecord` or numbered shards of it.
 
-A record is its length (uint64), the length's masked CRC-32C, the data, and the data's. Read of
-an Example: `image/encoded`, `image/class/label`, and `image/key` or `image/filename`, where
-one is there, as the key. Records are found when the split is opened; images are read later,
-and their checksum is verified the first time.
+A record is its length (uint64), the length's masked CRC-32C, the data, and the data's checksum.
+An Example's `image/encoded` and `image/class/label` are read, and its key from `image/key` or
+`image/filename` if one is present. Records are located when the split is opened. Images are read
+later, and their checksum is verified the first time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BYTES_LIST, _INT64_LIST = 1, 3
 
 
 def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
-    """The samples of a split, shard after shard."""
+    """Return the samples of a split, shard by shard."""
     files = [DataFile(resolve_file(folder, name)) for name in _shard_names(folder, split)]
     records_found = _Records(files, listed)
     check_count(folder, len(records_found), listed)
@@ -35,9 +35,9 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 
 def records(file: DataFile) -> Iterator[Tuple[int, int]]:
-    """Where the data of each whole record begin and end, in bytes.
+    """Yield the start and end of each complete record's data, in bytes.
 
-    Raises Damaged at the first one that is not whole, or whose length is not what was written.
+    Raises Damaged at the first incomplete record, or if a length has a wrong checksum.
     """
     place, number = 0, 0
     while place < file.size:
@@ -45,18 +45,16 @@ def records(file: DataFile) -> Iterator[Tuple[int, int]]:
         header = file.read(place, HEADER, record_name)
         length, crc = struct.unpack("<QI", header)
         if masked_crc32c(header[:8]) != crc:
-            raise file.damaged(record_name, f"its length, {length}, has another checksum")
+            raise file.damaged(record_name, f"the checksum of its length, {length}, is wrong")
         if length + HEADER + FOOTER > file.size - place:
-            raise file.damaged(
-                record_name, f"it is truncated: {length} bytes of data are not there"
-            )
+            raise file.damaged(record_name, f"it is truncated: {length} bytes of data are missing")
         start, end = place + HEADER, place + HEADER + length
         yield start, end
         place, number = end + FOOTER, number + 1
 
 
 def _shard_names(folder: Path, split: str) -> List[str]:
-    """The files of a split, in order. Raises Damaged where one of its shards is missing."""
+    """Return the files of a split, in order. Raises Damaged if a shard is missing."""
     single_name = f"{split}.tfrecord"
     matches = [(re.fullmatch(re.escape(split) + _SHARD, path.name)) for path in folder.glob("*")]
     shards = sorted((int(m[1]), int(m[2]), m[0]) for m in matches if m)
@@ -64,9 +62,9 @@ def _shard_names(folder: Path, split: str) -> List[str]:
         return [single_name]
     count = shards[0][1]
     if [(number, of) for number, of, _ in shards] != [(n, count) for n in range(count)]:
-        raise Damaged(f"{folder}: not one each of {split}-00000-of-{count:05d} and its like")
+        raise Damaged(f"{folder}: the shards {split}-00000-of-{count:05d} and on are incomplete")
     if (folder / single_name).exists():
-        raise Damaged(f"{folder} has {single_name} and shards of {split} too: which are meant?")
+        raise Damaged(f"{folder} has both {single_name} and shards of {split}: remove one of them")
     return [name for _, _, name in shards]
 
 
@@ -80,7 +78,7 @@ class _Records(Sequence[Sample]):
             for start, end in records(file):
                 self.places.append(start)
                 self.lengths.append(end - start)
-        self.right = bytearray(len(self.places))  # whose data were seen to have their checksum
+        self.right = bytearray(len(self.places))  # records whose data checksum was verified
 
     def __len__(self) -> int:
         return len(self.places)
@@ -95,7 +93,7 @@ class _Records(Sequence[Sample]):
         if not self.right[index] and masked_crc32c(data) != int.from_bytes(
             content[length:], "little"
         ):
-            raise file.damaged(record_name, "its data have another checksum")
+            raise file.damaged(record_name, "the checksum of its data is wrong")
         self.right[index] = True
         try:
             sample = _parse_example(data, index)
@@ -122,7 +120,7 @@ def _parse_example(data: bytes, index: int) -> Sample:
 
 
 def _feature_spans(data: bytes) -> Dict[str, Span]:
-    """Where each feature of an Example lies, by name."""
+    """Return the span of each feature of an Example, by name."""
     spans = {}
     for features in _nested_messages(data, (0, len(data)), 1):
         for entry in _nested_messages(data, features, 1):
@@ -143,7 +141,7 @@ def _nested_messages(data: bytes, span: Span, field_number: int) -> Iterator[Spa
 
 
 def _single_value(data: bytes, spans: Dict[str, Span], name: str, kind: int) -> Tuple[int, int]:
-    """The only value of a feature: where its bytes are, or the number and 0."""
+    """Return the only value of a feature: the span of its bytes, or the number and 0."""
     values: List[Tuple[int, int]] = []
     for items in _nested_messages(data, spans.get(name, (0, 0)), kind):
         for number, wire, start, end in fields(data, items):
@@ -161,4 +159,4 @@ def _decode_text(content: bytes) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise Malformed(f"{content[:40]!r} is no text") from error
+        raise Malformed(f"{content[:40]!r} is not text") from error
