@@ -20,7 +20,9 @@ def carried(tmp_path_factory):
     fake_framework.write(root / "adapters" / "odd")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
-        bundle.write_carried_run(build_plan("odd", launches=1, batch_size=[4]), root / "away", print)
+        bundle.write_carried_run(
+            build_plan("odd", launches=1, batch_size=[4]), root / "away", print
+        )
         run_bundle(root / "away", f"odd={sys.executable}")
         yield root / "away"
 
