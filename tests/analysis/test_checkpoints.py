@@ -105,7 +105,7 @@ def test_parameter_server_strategies_support_no_checkpoints(cell, framework, str
     kernel = adapter.load(framework).default_kernel
     request = cell(framework=framework, kernel=kernel, **rank_settings, **batch_settings).request(1)
     assert capabilities.refusal_reason(request) == (
-        f"under {strategy} velocities are the servers', which save no checkpoints"
+        f"{strategy} keeps the momentum on its servers, and they save no checkpoints"
     )
 
 
