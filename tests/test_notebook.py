@@ -117,7 +117,7 @@ def test_a_comparison_is_of_the_chosen_records(results):
         ({"batch_size": [0]}, "batch_size.0"),
         ({"steps": 0}, "steps"),
         ({"steps": 2, "epochs": 2, "workload": "lenet"}, "exactly one"),
-        ({"launches": 0}, "at least one"),
+        ({"launches": 0}, "at least 1"),
         ({"launches": 3, "until_precision": 0.01}, "exclude each other"),
         ({"until_precision": 2.0}, "until_precision"),
         ({"python": {"torch": "/nonexistent"}}, "there is no such file"),

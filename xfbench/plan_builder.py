@@ -96,7 +96,7 @@ def _build_matrices(settings: Mapping[str, Any]) -> list[Matrix]:
 def _check_checkpoint_folder(
     folder: Path, count: int | None, cells: Sequence[tuple[Cell, Protocol]], carried: bool
 ) -> None:
-    """Raise UsageError if checkpoints cannot go to `folder`; it may be missing for runs elsewhere."""
+    """Raise UsageError if `folder` cannot take checkpoints; runs elsewhere do not need it here."""
     if not count:
         raise errors.UsageError(f"--checkpoint-dir {folder} needs --checkpoints N")
     elsewhere = carried or any(cell.launcher == "slurm" for cell, _ in cells)

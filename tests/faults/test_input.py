@@ -72,7 +72,7 @@ def test_named_pipe_as_an_input_file_is_refused(reader, file):
     ("settings", "words"),
     [
         ({"launches": 10**7}, "10,000,000 launches are too many: at most 1,000,000"),
-        ({"ranks": [10**6], "scaling": "weak"}, "1,000,000 ranks on this machine alone"),
+        ({"ranks": [10**6], "scaling": "weak"}, "1,000,000 ranks are too many"),
         ({"seed": list(range(200_000))}, "200,000 cells are too many: at most 100,000"),
     ],
 )
