@@ -49,7 +49,7 @@ def test_strategy_options_are_part_of_the_cell(options, chosen):
     ("options", "words"),
     [
         ({"bucketsize": "1MB"}, "unknown strategy option 'bucketsize': did you mean bucket_size"),
-        ({"servers": "2"}, "there are: backend, bucket_size, overlap"),
+        ({"servers": "2"}, "choose from backend, bucket_size, overlap"),
         ({"overlap": "of"}, "unknown overlap 'of': did you mean off"),
         ({"bucket_size": "1XB"}, "bucket_size=1XB: give a size in bytes"),
         ({"bucket_size": "0"}, "bucket_size=0: give a size in bytes"),

@@ -62,7 +62,7 @@ def test_invalid_file_content_is_reported_in_one_line(reader, content, file):
 @pytest.mark.parametrize("reader", ["site", "adapter"])
 def test_named_pipe_as_an_input_file_is_refused(reader, file):
     os.mkfifo(file)
-    assert "no plain file" in told(reader, file)
+    assert "not a plain file" in told(reader, file)
     file.unlink()
     file.mkdir()
     told(reader, file)
