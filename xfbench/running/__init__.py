@@ -1,6 +1,6 @@
-"""How a launch is run: from a cell to ranks in a framework's interpreter, and to its record.
+"""Runs launches: from a cell to ranks in a framework's interpreter, and to a record.
 
-`launch.py` does one launch, `job.py` writes what a worker reads, `starting.py`, `ranks.py`
-and `watch.py` start ranks and end them, `reply.py` reads what they say, `record_builder.py`
-makes the record of it. `queued.py` has it done by Slurm, `carry.py` where there is nothing of ours.
+`launch.py` runs one launch. `job.py` writes what a worker reads. `starting.py` starts the ranks,
+`watch.py` watches them, `reply.py` reads their replies, `ranks.py` merges them, and
+`record_builder.py` builds the record. `queued.py` submits to Slurm; `carry.py` writes bundles.
 """
