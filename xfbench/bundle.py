@@ -1,9 +1,8 @@
-"""Runs for machines with no network and nothing of ours: written here, run there, read here.
+"""Bundles: runs for machines without a network or xfbench, written and read here.
 
-A folder holds every launch, and the cases that prove cells equal, each with the worker and a script
-of its own; there it needs a shell, and Pythons that have NumPy and the frameworks. What comes back
-becomes records and certificates as if it had been run here, but that nobody looked at what
-else the machine did, or what it can do at most.
+The folder has all launches and the verification cases, each with the worker and a script. The other
+machine needs a shell, and Pythons with NumPy and the frameworks. The returned folder becomes
+records and certificates as from a run here, but without the machine's other activity and its peak.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from xfbench.store.results_folder import Store
 
 _PLAN = "plan.json"
 _SEED = 0
-# Stand for the interpreter until the script is written, and for what is not known here.
+# Placeholders for the interpreter, until the script is written, and for its unknown prefix.
 _PYTHON, _PREFIX = "@PYTHON@", Path("@PREFIX@")
 _INSPECT = ("worker.pyz", "request.json", "reply.json")
 _RUN = """#!/bin/sh
-# Runs what xfbench was to measure here: sh run.sh [FRAMEWORK=PYTHON ...]
-# Each Python needs NumPy and the framework. What is done is not done again.
+# Runs the launches of this bundle: sh run.sh [FRAMEWORK=PYTHON ...]
+# Each Python needs NumPy and the framework. Finished launches are skipped.
 cd "$(dirname "$0")" || exit 1
 for pair in "$@"; do
     name=${pair%%=*}
@@ -67,11 +66,11 @@ date -u +%Y-%m-%dT%H:%M:%S.000Z > started
 {body}
 echo "$status" > status.partial && mv status.partial status
 """
-# The first rank's files have no number, as everywhere.
+# The first rank's files have no number.
 _RANK = """suffix={n}; [ "$suffix" = 0 ] && suffix= || suffix=.$suffix
 ( $limit {line} > "stdout$suffix" 2> "stderr$suffix" & echo $! > pid.{n}
   wait $!; echo $? > exit.{n} ) &"""
-# One rank that fails ends the others, which might wait for it.
+# If one rank fails, the others are ended, because they may wait for it.
 _WAIT = """status=
 while [ -z "$status" ]; do
     status=0
@@ -86,24 +85,24 @@ for n in {everything}; do
     [ -s "exit.$n" ] || kill "$(cat "pid.$n")" 2> /dev/null
 done
 wait"""
-_README = """A run of xfbench to be carried to another machine. There:
+_README = """A run of xfbench for another machine. Copy this folder there and run:
 
     sh run.sh {example}=/path/to/python
 
-Each Python needs NumPy and its framework{mpi}. Then bring the folder back, and:
+Each Python needs NumPy and its framework{mpi}. Then copy the folder back and run:
 
     xfbench results import DIR
 """
 
 
 class _CasesWrittenError(Exception):
-    """The cases were written down; there is no verdict yet."""
+    """The cases were written; there is no verdict yet."""
 
 
 def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
-    """Write the plan's launches, and what proves its cells, to `folder`.
+    """Write the plan's launches and its verification cases to `folder`.
 
-    Raises UsageError where the folder is taken, or something cannot be carried.
+    Raises UsageError if the folder is not empty or something cannot be carried.
     """
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty: name another folder with --carry")
@@ -119,9 +118,9 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
             f"{data_set_name}: a prepared data set is not carried: use digits or synthetic"
         )
     if allocator := next((request.allocator for request in requests if request.allocator), None):
-        raise UsageError(f"{allocator} is not carried: leave --allocator away")
+        raise UsageError(f"{allocator} is not carried: leave --allocator out")
     if not requests:
-        raise UsageError("nothing can be carried: no framework can do any of these cells")
+        raise UsageError("nothing can be carried: no framework supports any of these cells")
     for name in ("inspect", "interpreters", "launches", "checks"):
         (folder / name).mkdir(parents=True)
     frameworks = list(dict.fromkeys(request.framework for request in requests))
@@ -149,7 +148,7 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
 
 
 def _requests_to_verify(requests: Sequence[Request]) -> list[Request]:
-    """One request of each kind of cell, and the single rank that several need first."""
+    """Return one request per kind of cell, each multi-rank request after its single-rank one."""
     kinds: dict[CertifiedFields, Request] = {}
     for request in requests:
         if unverifiable_reason(request):
@@ -185,7 +184,7 @@ def _write_cases(
 
 
 def _placeholder_environment(framework: str) -> Environment:
-    """An interpreter that is not known yet."""
+    """Return an environment whose interpreter is not known yet."""
     return Environment(framework, "python", Path(_PYTHON), _PREFIX, "", "", {}, "")
 
 
@@ -217,7 +216,7 @@ def _write_job(document: dict[str, Any], request: Request, folder: Path, limit: 
 
 
 def _to_shell_line(command: processes.Command) -> str:
-    """The command for the shell that runs there; what it has of an environment stays."""
+    """Return the command for the other machine's shell, which keeps its own environment."""
     variables = [f"{name}={value}" for name, value in sorted(command.environment.items())]
     carried_variables = [
         word for word in variables if not word.startswith(("PATH=", "HOME=", "TMPDIR="))
@@ -233,13 +232,13 @@ def _write_script(folder: Path, framework: str, body: str) -> None:
 
 @dataclass
 class _CarriedRun:
-    """A folder that has come back."""
+    """A bundle's folder after the run."""
 
     folder: Path
     plan: Plan
 
     def environment(self, framework: str) -> tuple[Environment, Machine] | None:
-        """What the framework ran in, and where; None where it could not be loaded."""
+        """Return the framework's environment and machine; None if it could not be loaded."""
         inspection_folder = self.folder / "inspect" / framework
         try:
             answer = worker_reply.read(
@@ -252,7 +251,7 @@ class _CarriedRun:
         return (framework_environment, machine_facts) if answer["status"] == "ok" else None
 
     def reason(self, framework: str) -> str:
-        """Why there is no environment."""
+        """Return why there is no environment."""
         inspection_folder = self.folder / "inspect" / framework
         if not (inspection_folder / "status").exists():
             return "it was not run there: run.sh had not come so far"
@@ -268,7 +267,7 @@ class _CarriedRun:
     def results(
         self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
     ) -> jobs.CaseResults:
-        """The arrays of the cases that were carried; of others, none."""
+        """Return the arrays of the carried cases; other cases have none."""
         case_folder = self.folder / "checks" / _certificate_key(request)
         status = _read_outcome(case_folder)
         if status is None:
@@ -288,14 +287,14 @@ class _CarriedRun:
 
 
 def is_carried_run(folder: Path) -> bool:
-    """Whether the folder is a carried run."""
+    """Return whether the folder is a bundle."""
     return (folder / _PLAN).is_file()
 
 
 def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
-    """Make records, and certificates, of what was run in `folder`; those of the launches done.
+    """Build certificates and records of the finished launches in `folder`; yield the records.
 
-    Reading it twice gives the same records. Raises UsageError where it is no such folder.
+    Reading it twice gives the same records. Raises UsageError if the folder is not a bundle.
     """
     if not is_carried_run(folder):
         raise UsageError(f"{folder} is no carried run: it has no {_PLAN}")
@@ -372,7 +371,7 @@ def _verify(
 
 
 def _job_digest(folder: Path) -> str:
-    """The digest of the job in `folder`; that of none where there is none."""
+    """Return the digest of the job in `folder`; empty if there is no job."""
     try:
         return digests.of_bytes(safe_read.read_bytes(folder / "request.json", worker_reply.LONGEST))
     except (OSError, ValueError):
@@ -380,7 +379,7 @@ def _job_digest(folder: Path) -> str:
 
 
 def _read_outcome(folder: Path) -> processes.Outcome | None:
-    """How the launch in `folder` ended; None where it was not run."""
+    """Return how the launch in `folder` ended; None if it was not run."""
     try:
         status, rank = (
             int(safe_read.read_tail(folder / name, 9) or 0) for name in ("status", "failed")
@@ -389,6 +388,6 @@ def _read_outcome(folder: Path) -> processes.Outcome | None:
         return None
     if not (folder / "status").exists():
         return None
-    if status == 124:  # timeout(1)'s
+    if status == 124:  # the status of timeout(1)
         return processes.Outcome(0, timed_out=True)
     return processes.Outcome(128 - status if status > 128 else status, rank=rank)

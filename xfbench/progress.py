@@ -1,4 +1,4 @@
-"""What a person sees while launches run: a bar on a terminal, plain lines elsewhere.
+"""Progress of launches: a bar on a terminal, plain lines elsewhere.
 
 Everything goes to standard error, so that standard output stays one document.
 """

@@ -1,7 +1,7 @@
-"""Does the launches of an experiment, one after another, and keeps a record of each.
+"""Runs the launches of an experiment one after another and stores a record of each.
 
-Launches of different cells are interleaved in a seeded random order, so that the machine's drift
-falls on all alike.
+Launches of different cells are interleaved in a seeded random order, so that drift of the machine
+affects all cells alike.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def run_requests(
     protocols: Mapping[Cell, Protocol] | None = None,
     done: Iterable[Record] = (),
 ) -> Iterator[Record]:
-    """Launch each request and yield its record, stored.
+    """Launch each request, store its record and yield it.
 
-    An impossible cell is not tried again, and one that has the precision its protocol asks for
-    gets no further launch; the launches `done` before count.
+    A cell gets no further launch if it is unsupported or unavailable, or if its protocol's
+    precision is reached. The earlier launches in `done` count.
     """
     context.store.prepare()
     finished: set[Cell] = set()

@@ -70,9 +70,9 @@ def test_record_without_checkpoint_fields_is_read(record):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"steps": 3, "checkpoints": 4}, "only 3 waits in the timed steps"),
-        ({"steps": 20, "window": 10, "checkpoints": 3}, "only 2 waits in the timed steps"),
-        ({"epochs": 2, "checkpoints": 3}, "only 2 epochs"),
+        ({"steps": 3, "checkpoints": 4}, "more than the 3 timed windows"),
+        ({"steps": 20, "window": 10, "checkpoints": 3}, "more than the 2 timed windows"),
+        ({"epochs": 2, "checkpoints": 3}, "more than the 2 epochs"),
         ({"steps": 3, "checkpoints": -1}, "greater than or equal to 0"),
     ],
 )
@@ -106,7 +106,7 @@ def test_parameter_server_strategies_support_no_checkpoints(cell, framework, str
     kernel = adapter.load(framework).default_kernel
     request = cell(framework=framework, kernel=kernel, **rank_settings, **batch_settings).request(1)
     assert capabilities.refusal_reason(request) == (
-        f"under {strategy} velocities are the servers', which save no checkpoints"
+        f"{strategy} keeps the momentum on its servers, and they save no checkpoints"
     )
 
 

@@ -12,7 +12,7 @@ def test_unknown_name_error_suggests_or_lists_names():
         "did you mean caffe?"
     )
     assert str(errors.unknown_name_error("module", "zlib", ["gcc", "caffe"])).endswith(
-        "unknown module 'zlib': there are: caffe, gcc"
+        "unknown module 'zlib': choose from caffe, gcc"
     )
     assert str(errors.unknown_name_error("module", "zlib", [])).endswith("there are none")
 

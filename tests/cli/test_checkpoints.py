@@ -28,7 +28,7 @@ def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, run_inline, tmp_
     ("arguments", "words"),
     [
         ("--checkpoints 0", "--checkpoints"),
-        ("--checkpoints 5", "only 4 waits in the timed steps"),
+        ("--checkpoints 5", "more than the 4 timed windows"),
         ("--checkpoint-dir .", "--checkpoints"),
         ("--checkpoints 2 --checkpoint-dir nowhere", "there is no such folder"),
     ],

@@ -184,9 +184,9 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported(run_inline, small_se
     ("options", "words"),
     [
         ("--data digitz", "did you mean digits"),
-        ("--data digits --input native", "for prepared data sets"),
-        ("--data mnist-raw --input native --input-threads 0", "one or more input threads"),
-        ("--data mnist-raw --input native --ranks 2 --scaling weak", "native is for one rank"),
+        ("--data digits --input native", "needs a prepared data set"),
+        ("--data mnist-raw --input native --input-threads 0", "at least one input thread"),
+        ("--data mnist-raw --input native --ranks 2 --scaling weak", "native needs one rank"),
         ("--data mnist-raw --input theirs", "'ours' or 'native'"),
         ("--page-cache cold --steps 2", "prepared data set"),
     ],

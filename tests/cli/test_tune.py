@@ -171,7 +171,7 @@ def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
         ("tune --framework torch --workload lenet --over treads=1", "did you mean threads"),
         ("tune --framework torch --workload lenet --budget 9 --minutes 9", "exclude each other"),
         ("tune --framework mxnet --workload lenet --precision bfloat16", "no precision bfloat16"),
-        ("run --tuned --carry away", "--carry for another one"),
+        ("run --tuned --carry away", "--carry is for another"),
     ],
 )
 def test_invalid_arguments_give_one_line_and_exit_2(xfbench, arguments, words):

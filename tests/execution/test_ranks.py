@@ -222,7 +222,7 @@ def test_single_rank_is_pinned_when_other_cells_share_a_node():
     ("settings", "words"),
     [
         ({"ranks": [2]}, "--scaling strong"),
-        ({"ranks": [3], "scaling": "strong"}, "not to be shared evenly by 3 ranks"),
+        ({"ranks": [3], "scaling": "strong"}, "cannot be divided evenly among 3 ranks"),
         ({"ranks": [0], "scaling": "weak"}, "one or more"),
     ],
 )

@@ -141,7 +141,7 @@ def test_study_data_from_a_shared_folder_are_refused(open_folder, planted):
     (place / "manifest.json").write_text("{}")
     if planted == "anybody's":
         place.parent.chmod(0o777)
-        with pytest.raises(UsageError, match="written by anybody"):
+        with pytest.raises(UsageError, match="is writable by all users"):
             media._make_data_set(place, "digits", "raw")
         return
     if os.geteuid() != 0:
@@ -156,7 +156,7 @@ def test_study_data_from_a_shared_folder_are_refused(open_folder, planted):
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert "is somebody else's" in done.stderr.splitlines()[-1]
+    assert "belongs to another user" in done.stderr.splitlines()[-1]
 
 
 def test_malicious_arrays_are_refused_and_execute_nothing(cell, tmp_path):

@@ -63,7 +63,7 @@ def test_invalid_file_content_is_reported_in_one_line(reader, content, file):
 @pytest.mark.parametrize("reader", ["site", "adapter"])
 def test_named_pipe_as_an_input_file_is_refused(reader, file):
     os.mkfifo(file)
-    assert "no plain file" in told(reader, file)
+    assert "not a plain file" in told(reader, file)
     file.unlink()
     file.mkdir()
     told(reader, file)
@@ -73,7 +73,7 @@ def test_named_pipe_as_an_input_file_is_refused(reader, file):
     ("settings", "words"),
     [
         ({"launches": 10**7}, "10,000,000 launches are too many: at most 1,000,000"),
-        ({"ranks": [10**6], "scaling": "weak"}, "1,000,000 ranks on this machine alone"),
+        ({"ranks": [10**6], "scaling": "weak"}, "1,000,000 ranks are too many"),
         ({"seed": list(range(200_000))}, "200,000 cells are too many: at most 100,000"),
     ],
 )

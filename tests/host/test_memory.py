@@ -114,7 +114,7 @@ def test_memory_limit_changes_only_its_own_cell(cell):
     assert limited_cell.memory_limit == 2 * 10**9
     assert limited_cell.request(1).cell_fields()["memory_limit"] == 2 * 10**9
     assert "memory_limit" not in cell().request(1).cell_fields()
-    with pytest.raises(UsageError, match=r"memory_limit: .*as in 1MB"):
+    with pytest.raises(UsageError, match=r"memory_limit: .*for example 1MB"):
         matrix(**settings, memory_limit="much")
 
 

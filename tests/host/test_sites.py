@@ -96,7 +96,7 @@ def test_site_modules_are_the_environment():
 
 
 def test_render_only_site_is_not_started():
-    with pytest.raises(UsageError, match="rendered, not started"):
+    with pytest.raises(UsageError, match="cannot start them"):
         cells(site="summitdev")
 
 
@@ -105,7 +105,7 @@ def test_render_only_site_is_not_started():
     [
         ({"nodes": [2]}, "spread evenly"),
         ({"ranks": [3], "nodes": [2], "scaling": "weak"}, "spread evenly"),
-        ({"ranks": [2], "nodes": [2], "scaling": "weak"}, "launcher local has one node"),
+        ({"ranks": [2], "nodes": [2], "scaling": "weak"}, "launcher local runs on one node"),
         ({"launcher": "slrum"}, "did you mean slurm"),
     ],
 )

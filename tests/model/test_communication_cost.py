@@ -16,7 +16,7 @@ def test_link_is_parsed_from_bits_or_bytes(text):
 
 @pytest.mark.parametrize("text", ["100Gbit", "1us,100Gbit", "0Gbit,1us", "1.2.3Gbit,1us", ""])
 def test_invalid_link_is_refused_with_an_example(text):
-    with pytest.raises(UsageError, match="such as 100Gbit,1us"):
+    with pytest.raises(UsageError, match="for example 100Gbit,1us"):
         Link.parse(text)
 
 

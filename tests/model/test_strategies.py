@@ -50,10 +50,10 @@ def test_strategy_options_are_part_of_the_cell(options, chosen):
     ("options", "words"),
     [
         ({"bucketsize": "1MB"}, "unknown strategy option 'bucketsize': did you mean bucket_size"),
-        ({"servers": "2"}, "there are: backend, bucket_size, overlap"),
+        ({"servers": "2"}, "choose from backend, bucket_size, overlap"),
         ({"overlap": "of"}, "unknown overlap 'of': did you mean off"),
-        ({"bucket_size": "1XB"}, "bucket_size=1XB: a size in bytes"),
-        ({"bucket_size": "0"}, "bucket_size=0: a size in bytes"),
+        ({"bucket_size": "1XB"}, "bucket_size=1XB: give a size in bytes"),
+        ({"bucket_size": "0"}, "bucket_size=0: give a size in bytes"),
     ],
 )
 def test_wrong_strategy_option_is_refused_with_a_hint(options, words):
@@ -68,7 +68,7 @@ def test_server_count_must_be_a_positive_integer(count):
 
 
 def test_strategy_without_options_refuses_an_option():
-    with pytest.raises(UsageError, match="nothing to choose"):
+    with pytest.raises(UsageError, match="have no options"):
         cells(framework=["caffe"], strategy_options={"servers": 2})
 
 
@@ -89,7 +89,8 @@ def test_single_rank_drops_options_and_two_ranks_check_them():
 
 
 @pytest.mark.parametrize(
-    ("strategy", "told"), [("dist_async", "no rank waits"), ("dist_sync", None)]
+    ("strategy", "told"),
+    [("dist_async", "needs ranks that wait for each other"), ("dist_sync", None)],
 )
 def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
     data_set = PreparedSet(

@@ -71,7 +71,7 @@ def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeyp
         ('over = "threads"', 'ovr = "threads"', "did you mean over"),
         ("[[analysis]]", "[[analyses]]", "did you mean analysis"),
         ('size = "smoke"', 'framwork = ["torch"]', "did you mean framework"),
-        ('name = "mine"', 'name = "other"', "it is 'other', and the file's 'mine'"),
+        ('name = "mine"', 'name = "other"', "'other' must equal the file's name, 'mine'"),
         ('name = "mine"', 'name = "../mine"', "name"),
         (
             'over = "threads"',

@@ -88,7 +88,7 @@ def test_first_batch_size_is_the_default():
         ({"over": {"threads": ["two"]}}, "--over threads: 'two' is not a whole number"),
         ({"over": {"affinity": ["core"]}}, "affinity"),
         ({"over": {"batch_size": ["8"]}}, "--batch-size"),
-        ({"over": {"ranks": ["3"]}}, "not to be shared evenly by 3 ranks"),
+        ({"over": {"ranks": ["3"]}}, "cannot be divided evenly among 3 ranks"),
         ({"device": "gpu"}, "unknown device"),
     ],
 )

@@ -186,7 +186,7 @@ def test_plan_uses_the_tuned_values(saved, tmp_path):
 
     assert planned() == {(1, "cores", 1), (1, "cores", 2)}
     assert planned(threads=[2], affinity=None) == {(2, "cores", 1), (2, "cores", 2)}
-    with pytest.raises(UsageError, match="--carry for another one"):
+    with pytest.raises(UsageError, match="--carry is for another"):
         plan_builder.build_plan(
             asked_for, pythons={}, adjust=build_adjustment(tmp_path), carried=True
         )

@@ -1,1 +1,1 @@
-"""What every package may use: errors, files, locks, digests, processes and text for terminals."""
+"""Utilities for all packages: errors, files, locks, digests, processes and terminal text."""

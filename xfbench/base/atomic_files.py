@@ -1,7 +1,7 @@
-"""Writes a file whole or not at all: a temporary one beside it, fsync, rename.
+"""Writes files atomically: a temporary file in the same folder, fsync, rename.
 
-It has the mode that the user's umask gives a new file, set before it has a name that anybody knows:
-in a shared folder nothing is done to what somebody else has put there.
+The mode follows the user's umask. It is set on the open file before the rename, so that in a shared
+folder no file of another user changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import IO, Any
 
 
 def write(target: Path, content: bytes | Callable[[IO[bytes]], Any]) -> None:
-    """Write bytes, or let a function write, into `target`; its folder is made where missing."""
+    """Write `target` from bytes or with a function; create its folder if it is missing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
     try:
@@ -34,6 +34,6 @@ def write(target: Path, content: bytes | Callable[[IO[bytes]], Any]) -> None:
 
 
 def umask() -> int:
-    """The process's, read without setting it: other threads make files meanwhile."""
+    """Return the process's umask without setting it, because other threads may create files."""
     match = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text("ascii"), re.M)
     return int(match[1], 8) if match else 0o022

@@ -1,4 +1,4 @@
-"""Digests: of JSON values (RFC 8785 canonical form), of bytes and of a folder's files."""
+"""Digests of JSON values (RFC 8785 canonical form), of bytes and of files."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 import orjson
 import rfc8785
 
-# Where orjson writes a number otherwise than the canonical form: 2.0 and 5.5e-5.
+# Numbers that orjson writes differently from the canonical form: 2.0 and 5.5e-5.
 _ZERO_FRACTION = re.compile(rb"\.0(?=[,\]}])")
 _SMALL_NUMBER = re.compile(rb"(-?)(\d)(?:\.(\d+))?e-([56])(?=[,\]}])")
 
 
 def of_bytes(content: bytes) -> str:
-    """ "sha256:" and the hexadecimal digest of `content`."""
+    """Return "sha256:" and the hexadecimal digest of `content`."""
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
 def of_json(value: Any) -> str:
-    """The digest of a JSON value's canonical form: equal values, equal digests."""
+    """Return the digest of a JSON value's canonical form; equal values have equal digests."""
     return of_bytes(rfc8785.dumps(value))
 
 
 def canonical_form_if(value: Any, expected: str) -> bytes | None:
-    """The canonical form of a JSON value if `expected` is its digest, and sooner than by `of_json`.
+    """Return the canonical form of a JSON value if `expected` is its digest, else None.
 
-    A text that is not quite the canonical form has another digest, and is then written with
-    care; one that has the digest cannot be anything else.
+    This is faster than `of_json`: it tries the fast form first. If that form has the expected
+    digest, it is the canonical form; otherwise the exact form is written.
     """
     fast_form = fast_canonical_form(value)
     if fast_form is not None and of_bytes(fast_form) == expected:
@@ -39,16 +39,16 @@ def canonical_form_if(value: Any, expected: str) -> bytes | None:
 
 
 def fast_canonical_form(value: Any) -> bytes | None:
-    """Nearly always the canonical form of what was read from JSON; None where it takes more care.
+    """Return what is nearly always the canonical form of a JSON value; None if it is not possible.
 
-    Strings stand in it as they are, so that two values have one text only if they are equal.
+    Strings are kept unchanged, so that only equal values give the same text.
     """
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
         return None
     if b'\\"' in text:
-        return None  # so that every quotation mark begins a string, or ends one
+        return None  # below, every quotation mark must begin or end a string
     parts = text.split(b'"')
     outside_strings = _ZERO_FRACTION.sub(b"", b'"'.join(parts[::2]))
     if b"e-" in outside_strings:
@@ -63,12 +63,12 @@ def _expand_exponent(match: re.Match[bytes]) -> bytes:
 
 
 def of_files(files: dict[str, bytes]) -> str:
-    """The digest of named contents, whatever their order."""
+    """Return the digest of named contents; their order does not matter."""
     return of_json({name: of_bytes(content) for name, content in files.items()})
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    """Relative POSIX path to content of every file below `folder`, byte code left out."""
+    """Return the content of every file below `folder` by relative POSIX path, without byte code."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))

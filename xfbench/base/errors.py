@@ -1,4 +1,4 @@
-"""What can go wrong, in words for a person: what is wrong, where, and what to do."""
+"""Errors with a message for the user: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import difflib
 import errno
 from collections.abc import Iterable
 
-# What a disk, its quota or the system's limits say: it is theirs, and no defect of ours.
+# Errors of the disk, its quota or the system's limits, not defects of xfbench.
 _SYSTEM_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
 
 
 class XfbenchError(Exception):
-    """An error that is told in one or two lines, without a traceback."""
+    """An error that is shown in one or two lines, without a traceback."""
 
     exit_status = 1
 
@@ -23,11 +23,11 @@ class UsageError(XfbenchError):
 
 
 class UnavailableError(XfbenchError):
-    """A framework cannot be had here; the message says why and what to do instead."""
+    """A framework is unavailable here; the message says why and what to do instead."""
 
 
 def system_error_message(error: OSError) -> str | None:
-    """An error of the disk or the system's limits in words; None for any other."""
+    """Return the message for an error of the disk or the system's limits; None for any other."""
     if error.errno not in _SYSTEM_ERRNOS:
         return None
     return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
@@ -37,6 +37,6 @@ def unknown_name_error(kind: str, name: str, choices: Iterable[str]) -> UsageErr
     """Return the error for a name that is not one of `choices`, with the nearest one suggested."""
     candidates = sorted(choices)
     close_matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
-    listing = f"there are: {', '.join(candidates)}" if candidates else "there are none"
+    listing = f"choose from {', '.join(candidates)}" if candidates else "there are none"
     hint = f"did you mean {close_matches[0]}?" if close_matches else listing
     return UsageError(f"unknown {kind} {name!r}: {hint}")

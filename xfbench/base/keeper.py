@@ -1,9 +1,9 @@
-"""Ends what a driver has started when the driver itself is gone, though it were by SIGKILL.
+"""The keeper: kills the commands of a driver that has died, even of SIGKILL.
 
-A process of its own, which the driver starts and tells marks: "+MARK" before commands begin that
-carry it in their environment, "-MARK" when nothing of them is left. Where its input ends before
-that, it kills whatever has the mark. It waits for its input alone, and takes nothing from training.
-A driver that is still there ends its commands itself (`command.py`).
+The keeper is a separate process that the driver starts. The driver writes "+MARK" to it before it
+starts commands with that mark in their environment, and "-MARK" when they have all ended. If its
+input ends first, the keeper kills all processes with the mark. It only waits for input, so it takes
+no time from training. A living driver ends its commands itself (`processes.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MAX_PASSES, _PAUSE_S = 200, 0.02
 
 
 def kill_marked(marks: Collection[str]) -> None:
-    """Kill every process that has one of these marks, until there is none, or for some seconds.
+    """Kill all processes with one of these marks, until none is left or some seconds have passed.
 
-    What it starts meanwhile has the mark too, and is found by the next look.
+    Processes that they start meanwhile inherit the mark, and the next pass kills them.
     """
     assignments = {f"{MARK}={mark}".encode() for mark in marks}
     for _ in range(_MAX_PASSES if assignments else 0):
@@ -43,7 +43,7 @@ def _other_pids() -> Iterator[int]:
 
 
 def _read_environment(pid: int) -> set[bytes]:
-    """What a process was started with; of one that has ended, or is somebody else's, nothing."""
+    """Return the initial environment of a process; empty if it has ended or is another user's."""
     try:
         return set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except OSError:
@@ -51,7 +51,7 @@ def _read_environment(pid: int) -> set[bytes]:
 
 
 def watch_marks(lines: Iterable[bytes]) -> None:
-    """Hear of marks until nobody can tell of any more, and end what is left then."""
+    """Read marks until the input ends, then kill the processes that still have one."""
     marks: set[str] = set()
     for line in lines:
         sign, mark = line[:1], line[1:].strip().decode(errors="replace")

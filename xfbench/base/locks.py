@@ -1,6 +1,6 @@
-"""One process at a time at what several may want: who comes second waits, and not for ever.
+"""Locks between processes, with a time limit for waiting.
 
-A lock is a file that nobody deletes. The system lets go of it when its holder ends, however.
+A lock is a file that is never deleted. The system releases it when its holder ends for any reason.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from xfbench.base.errors import UnavailableError
 from xfbench.base.terminal_text import say
 
-TIMEOUT_S = 7200.0  # seconds: nothing that is done under a lock takes as long
+TIMEOUT_S = 7200.0  # longer than any activity under a lock
 
 
 @contextlib.contextmanager
@@ -23,8 +23,8 @@ def exclusive(
 ) -> Iterator[None]:
     """Hold the lock `path` while the block runs.
 
-    `activity` says what the holder does ("makes this environment"). `report` receives it in a
-    message if the lock is taken. Raises UnavailableError if the lock is not free in `timeout_s`.
+    `activity` says what the holder does ("makes this environment"). If the lock is taken, `report`
+    receives a message with it. Raises UnavailableError if the lock is not free in `timeout_s`.
     """
     lock = FileLock(path)
     try:
@@ -36,7 +36,7 @@ def exclusive(
         except Timeout:
             raise UnavailableError(
                 f"another process that {activity} has not ended in {timeout_s / 60:.0f} minutes: "
-                f"see to it (fuser {path} says which) and try again"
+                f"end it (fuser {path} shows its pid) and try again"
             ) from None
     try:
         yield

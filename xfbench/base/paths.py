@@ -1,4 +1,4 @@
-"""Where things are kept: the cache, the results, the folders of our packages."""
+"""Paths of the cache, the results, prepared data and packages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from xfbench.base.errors import UsageError
 
 
 def cache() -> Path:
-    """Environments, worker archives: `XFBENCH_HOME`, else the user's cache folder.
+    """Return the cache folder: `XFBENCH_HOME`, else the user's cache folder.
 
-    Raises UsageError where others may put something into it: what is in it is run.
+    Raises UsageError if other users can write to it, because xfbench runs programs from it.
     """
     override = os.environ.get("XFBENCH_HOME")
     folder = (
@@ -38,24 +38,24 @@ def require_private(folder: Path, advice: str) -> None:
     except OSError:
         return
     if os.geteuid() != 0 and owners - {0, os.geteuid()}:
-        raise UsageError(f"{folder} is somebody else's: {advice}")
+        raise UsageError(f"{folder} belongs to another user: {advice}")
     if mode & stat.S_IWOTH:
-        raise UsageError(f"{folder} can be written by anybody: chmod o-w it, or {advice}")
+        raise UsageError(f"{folder} is writable by all users: chmod o-w it, or {advice}")
 
 
 def results(folder: Path | None = None) -> Path:
-    """The results folder: the one named, else `XFBENCH_RESULTS`, else `./results`."""
+    """Return the results folder: `folder`, else `XFBENCH_RESULTS`, else `./results`."""
     return (folder or Path(os.environ.get("XFBENCH_RESULTS") or "results")).absolute()
 
 
 def data() -> Path:
-    """Prepared data sets: `XFBENCH_DATA`, else beside the environments in the cache."""
+    """Return the folder of prepared data sets: `XFBENCH_DATA`, else `data` in the cache."""
     override = os.environ.get("XFBENCH_DATA")
     return Path(override).expanduser().absolute() if override else cache() / "data"
 
 
 def package_folder(name: str) -> Path:
-    """The folder of an importable package, wherever the installation put it."""
+    """Return the folder of an importable package."""
     file = importlib.import_module(name).__file__
     if file is None:
         raise FileNotFoundError(f"the package {name} has no folder")

@@ -1,7 +1,7 @@
-"""Names of hosts and users in what is to be given to others: taken out of it, or found in it.
+"""Removes names of hosts and users from text for others, or finds them in it.
 
-Who has another tool's file knows from it who is named there, and can take the names out. Of our own
-records only hashes of host names are known: a word that has such a hash is the name.
+The file of another tool lists the names, so they can be removed. xfbench's records have only hashes
+of host names: a word with such a hash is the name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ _MAX_HOST_NAME = 253  # characters of a host's name
 
 
 def make_redactor(names: Iterable[str]) -> Callable[[str], str]:
-    """What puts an ellipsis for each of these names in a text, and for users in home folders."""
+    """Return a function that replaces these names with an ellipsis.
+
+    It also replaces users in paths of home folders, email addresses and passwords in URLs.
+    """
     variants = {variant for name in names for variant in (name, name.partition(".")[0])}
     searchable = [variant for variant in variants if 1 < len(variant) <= _MAX_HOST_NAME]
     alternatives = "|".join(
@@ -37,9 +40,9 @@ def make_redactor(names: Iterable[str]) -> Callable[[str], str]:
 
 
 def find_private_name(text: str, hosts: Collection[str]) -> str | None:
-    """Who is named in a text, in words; None where nobody is seen to be.
+    """Describe the first host or user named in a text; None if there is none.
 
-    `hosts` are the hashes that machines have of their host's name.
+    `hosts` are the hashes of host names (`host_hash`).
     """
     if match := _HOME_USER.search(text):
         return f"the home folder of {match[1]}"
@@ -54,5 +57,5 @@ def find_private_name(text: str, hosts: Collection[str]) -> str | None:
 
 
 def host_hash(name: str) -> str:
-    """As a record's `machine.hostname_hash` has it."""
+    """Return the hash of a host name, as in a record's `machine.hostname_hash`."""
     return hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -1,9 +1,8 @@
-"""The one place that starts processes: commands as values, their output, and their end.
+"""Starts and ends all processes of xfbench.
 
-A command is an argument list, never a shell line. When `run` returns, nothing that the
-command started is left running, whatever it did: every process carries a mark in its
-environment and is found by it, also when it has left its process group. Where this process is
-killed meanwhile, `keeper.py` does the same.
+A command is an argument list, never a shell line. When `run` returns, no process that the command
+started is left. Every process has a mark in its environment, so that it is found even after it left
+its process group. If this process is killed, `keeper.py` ends the marked processes.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ from pathlib import Path
 from xfbench.base import keeper
 from xfbench.base.errors import XfbenchError
 
-MAX_OUTPUT_BYTES = 2**30  # bytes of a command's standard output, or error, until it is ended
+MAX_OUTPUT_BYTES = 2**30  # of a command's standard output or error; a command with more is ended
 _GRACE_S = 2.0
-_CHECK_INTERVAL_S = 5.0  # between two looks at how much was written
+_CHECK_INTERVAL_S = 5.0  # between two checks of the output's size
 _ALARM_KEY = -1
 _thread_state = threading.local()
 
 
 class CommandError(XfbenchError):
-    """A command that was to succeed did not; the message ends with its last words."""
+    """A command failed; the message ends with the end of its output."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -45,7 +44,7 @@ class CommandError(XfbenchError):
 
 @dataclass(frozen=True)
 class Command:
-    """What is started: arguments, the whole environment, and the folder it runs in."""
+    """A command: arguments, the whole environment, and the working folder."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
@@ -55,16 +54,16 @@ class Command:
         return replace(self, environment={**self.environment, **variables})
 
     def to_shell_line(self) -> str:
-        """The same command as a line for a POSIX shell, every word quoted."""
+        """Return the command as a line for a POSIX shell, with every word quoted."""
         variables = [f"{key}={value}" for key, value in sorted(self.environment.items())]
         return shlex.join(["env", "-i", *variables, *self.argv])
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How commands ended: exit status (negative: the signal), or the time limit.
+    """How commands ended: exit status (negative for a signal), or the time limit.
 
-    `rank` is the number of the one that failed first; `words` say how, where a status does not.
+    `rank` is the number of the command that failed first. `message` replaces the default text.
     """
 
     status: int
@@ -76,7 +75,7 @@ class Outcome:
         if self.message:
             return self.message
         if self.timed_out:
-            return "its time limit ended it"
+            return "it exceeded its time limit"
         if self.status < 0:
             return f"it was ended by {_signal_name(-self.status)}"
         return f"it ended with exit status {self.status}"
@@ -85,7 +84,7 @@ class Outcome:
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # the real-time ones between the first and the last have none
+    except ValueError:  # most real-time signals have no name
         return f"signal {number}"
 
 
@@ -100,11 +99,11 @@ def run(
 ) -> Outcome:
     """Run `commands` at once, each with its output in two files, for at most `time_limit` seconds.
 
-    The last files receive the output of `helpers`, which end with the commands. If a command
+    The last files receive the output of `helpers`, which are ended with the commands. If a command
     fails, the others are ended and the outcome is that of the first failure. A command that writes
-    more than `MAX_OUTPUT_BYTES` fails. All commands end when `alarm` becomes readable (whoever
-    raised it knows why), or when the block of `command_threads` fails. An interrupt ends them and
-    is passed on. Raises CommandError if a command cannot be started.
+    more than `MAX_OUTPUT_BYTES` fails. All commands are ended if `alarm` becomes readable, or if
+    the block of `command_threads` fails. An interrupt ends them and is raised again. Raises
+    CommandError if a command cannot be started.
     """
     alarms = [
         alarm_socket
@@ -127,7 +126,7 @@ def run(
 
 @contextlib.contextmanager
 def _registered_mark() -> Iterator[str]:
-    """A mark for commands to carry, by which they are found should this process be killed."""
+    """Register a new mark with the keeper while the block runs."""
     mark = secrets.token_hex(8)
     _keeper_process.send("+", mark)
     try:
@@ -137,7 +136,7 @@ def _registered_mark() -> Iterator[str]:
 
 
 class _KeeperProcess:
-    """The keeper as this process sees him: there from the first mark on, again should he end."""
+    """The keeper's process: started with the first mark, restarted if it ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -152,7 +151,7 @@ class _KeeperProcess:
                 self._process = self._start()
                 lines = [f"+{known_mark}\n" for known_mark in self._marks]
             assert self._process.stdin is not None
-            with contextlib.suppress(OSError):  # he has just ended
+            with contextlib.suppress(OSError):  # it has just ended
                 self._process.stdin.write("".join(lines).encode())
                 self._process.stdin.flush()
 
@@ -180,9 +179,9 @@ atexit.register(_keeper_process.close)
 
 @contextlib.contextmanager
 def command_threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that may `run` commands; an error or an interrupt in the block ends them all.
+    """Return threads that may `run` commands; an error or interrupt in the block ends the commands.
 
-    An interrupt is heard by the main thread alone, which would wait for the others.
+    Only the main thread receives an interrupt, and without this it would wait for the others.
     """
     alarm, trigger = socket.socketpair()
     pool = ThreadPoolExecutor(count, initializer=_set_thread_alarm, initargs=(alarm,))
@@ -224,7 +223,7 @@ def _wait_for_failure(
     deadline: float,
     alarms: Sequence[socket.socket],
 ) -> Outcome:
-    """Wait for the first `count`, or for one that fails, and hardly wake up in between."""
+    """Wait until the first `count` processes have ended or any process fails."""
     remaining = count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
         for number, process in enumerate(running):
@@ -251,7 +250,7 @@ def _wait_for_failure(
 
 
 def _find_excess_output(output_files: Sequence[tuple[Path, Path]]) -> Outcome | None:
-    """The outcome where a command has written more than it may."""
+    """Return the outcome if a command wrote more than `MAX_OUTPUT_BYTES`, else None."""
     for number, files in enumerate(output_files):
         for file in files:
             with contextlib.suppress(OSError):
@@ -270,10 +269,10 @@ def output(
     new_session: bool = False,
     stdin_text: str = "",
 ) -> str:
-    """Standard output of a command that must succeed within `timeout` seconds.
+    """Return the standard output of a command that must succeed within `timeout` seconds.
 
     `stdin_text` is its standard input. With `new_session` it does not receive the terminal's
-    interrupt. Raises CommandError if it fails; then nothing that it started is left running.
+    interrupt. Raises CommandError if it fails; then no process that it started is left.
     """
     base_environment = os.environ if environment is None else environment
     with _registered_mark() as mark:
@@ -302,7 +301,7 @@ def output(
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """End the command and its process group: asked first, then made to."""
+    """End the command with SIGTERM, then SIGKILL, and its process group with SIGKILL."""
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
         try:

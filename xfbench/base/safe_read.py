@@ -1,7 +1,7 @@
-"""Reads files that somebody else has written, a worker above all: they may be anything.
+"""Reads files that other programs wrote, mostly workers, without trusting them.
 
-Only plain files are opened, never a pipe or a device, nor, in a run's folder, a link; as much is
-read as the caller asks for; and what is kept of an endless output is its beginning and its end.
+Only plain files are opened: no pipe, no device and, in a run's folder, no link. The caller limits
+the size. Of a very long output, only the beginning and the end are kept.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MAX_KEPT_BYTES = 16 * 2**20  # bytes of an output, once the launch is over
+MAX_KEPT_BYTES = 16 * 2**20  # of an output after the launch
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotPlainError(OSError):
-    """There is something else than a file under a name."""
+    """The path is not a plain file."""
 
 
 def read_bytes(path: Path, max_bytes: int, *, follow_link: bool = False) -> bytes:
     """Return the content of a plain file; with `follow_link`, also of one behind a link.
 
-    Raises OSError, and ValueError if it is longer than `max_bytes`.
+    Raises OSError, or ValueError if the file is longer than `max_bytes`.
     """
     with _open_plain(
         path, os.O_RDONLY if follow_link else os.O_RDONLY | os.O_NOFOLLOW
@@ -36,7 +36,7 @@ def read_bytes(path: Path, max_bytes: int, *, follow_link: bool = False) -> byte
             chunks.append(chunk)
             max_bytes -= len(chunk)
             if max_bytes < 0:
-                raise ValueError("it grows while it is read")
+                raise ValueError("it grew while it was read")
         return b"".join(chunks)
 
 
@@ -52,7 +52,7 @@ def read_tail(path: Path, max_bytes: int) -> str:
 
 
 def remove_middle(path: Path) -> None:
-    """Of a longer output keep the beginning and the end, and say between them what is left out."""
+    """Replace the middle of an output longer than `MAX_KEPT_BYTES` by a notice."""
     half = MAX_KEPT_BYTES // 2
     try:
         with _open_plain(path, os.O_RDWR | os.O_NOFOLLOW) as (descriptor, size):
@@ -62,18 +62,18 @@ def remove_middle(path: Path) -> None:
             notice = f"\n… {size - 2 * half:,} bytes left out …\n".encode()
             os.pwrite(descriptor, notice + tail, half)
             os.ftruncate(descriptor, half + len(notice) + len(tail))
-    except OSError:  # its worker took it away, or the disk is full
+    except OSError:  # the worker removed it, or the disk is full
         return
 
 
 @contextmanager
 def _open_plain(path: Path, flags: int) -> Iterator[tuple[int, int]]:
-    """A plain file's descriptor and size. Raises OSError."""
+    """Open a plain file and yield its descriptor and size. Raises OSError."""
     descriptor = os.open(path, flags | _FLAGS)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise NotPlainError(f"{path.name} is no plain file")
+            raise NotPlainError(f"{path.name} is not a plain file")
         yield descriptor, status.st_size
     finally:
         os.close(descriptor)

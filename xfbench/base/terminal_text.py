@@ -1,8 +1,8 @@
-"""What a record says, made fit to be looked at: text that does nothing and hides nothing.
+"""Makes text from records and other programs safe to show.
 
-Escaping for HTML is the template's business. Here is what escaping leaves: characters that
-cannot be seen, that turn the reading direction, or that no document may have, and length. What
-is told on standard error goes through `say`, others' words being in it.
+It escapes invisible characters, characters that change the reading direction, and characters that
+are invalid in documents, and it limits the length. Templates do the escaping for HTML. Messages on
+standard error go through `say` because they can contain text from other programs.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import unicodedata
 
 FIELD_LENGTH, MAX_LENGTH = 240, 1200
 
-# Format (bidirectional controls, joiners), control, surrogate, private, unassigned characters,
-# and separators of lines and paragraphs: none of them is anything to look at.
+# Format (bidirectional controls, joiners), control, surrogate, private and unassigned characters,
+# and separators of lines and paragraphs.
 _INVISIBLE = ("Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp")
 _PRINTABLE_ASCII = re.compile(r"[ -~]*")
 _MAX_MARKS = 3
@@ -41,12 +41,12 @@ def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:
 
 
 def make_lines_legible(text: str, max_length: int = MAX_LENGTH) -> str:
-    """Each line of a text made legible: for a terminal, where others' words are told."""
+    """Return the text with each line made legible."""
     return "\n".join(make_legible(line, max_length) for line in text.split("\n"))
 
 
 def say(line: str, max_length: int = MAX_LENGTH) -> None:
-    """Tell on standard error what is done, or wrong: words and file names of others are in it."""
+    """Print progress or a problem on standard error, made legible."""
     print(make_lines_legible(line, max_length), file=sys.stderr)
 
 
@@ -57,5 +57,5 @@ def wrap_field(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
 
 
 def _escape_character(character: str) -> str:
-    """As Python writes it."""
+    """Return the character as an escape sequence of Python."""
     return character.encode("unicode_escape").decode("ascii")

@@ -1,4 +1,4 @@
-"""Reads the TOML files that a person writes: experiments, sites, adapters. They may be anything."""
+"""Reads TOML files that users write: experiments, sites, adapters. Their content is not trusted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from xfbench.base import safe_read
 from xfbench.base.errors import UsageError
 
-MAX_BYTES = 2**20  # bytes: what a person writes is shorter
+MAX_BYTES = 2**20  # more than a person writes
 
 
 def read(file: Path) -> tuple[str, dict[str, Any]]:
-    """A file's text and what it says. Raises UsageError, with the line where there is one."""
+    """Return a file's text and content. Raises UsageError, with the line if it is known."""
     try:
         text = safe_read.read_bytes(file, MAX_BYTES, follow_link=True).decode()
         return text, tomllib.loads(text)
@@ -21,5 +21,5 @@ def read(file: Path) -> tuple[str, dict[str, Any]]:
         raise UsageError(f"{file}: {error.strerror or error}") from error
     except RecursionError as error:
         raise UsageError(f"{file}: it is nested too deeply") from error
-    except ValueError as error:  # no TOML, no UTF-8, a number of thousands of digits, too long
+    except ValueError as error:  # invalid TOML or UTF-8, a huge number, or too long
         raise UsageError(f"{file}: {error}") from error

@@ -1,1 +1,1 @@
-"""Frameworks' environments: made from locks, found again, and checked before they are used."""
+"""Environments of the frameworks: created from locks, cached, and checked before use."""

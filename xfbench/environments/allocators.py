@@ -1,7 +1,7 @@
-"""Allocators of memory instead of the C library's, loaded before it, as frameworks' users do.
+"""Memory allocators that are preloaded instead of the C library's.
 
-A framework that gives memory back after every layer has to have it paged in again. Debian's
-builds, the same on every machine, are unpacked into the cache once.
+A framework that frees memory after every layer must page it in again. The builds are Debian's, the
+same on every machine; they are unpacked into the cache once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xfbench.base.terminal_text import say
 from xfbench.environments import debian
 
 SYSTEM = "system"
-"""What stands for the C library's own."""
+"""The name of the C library's allocator."""
 
 _LOCK = Path(__file__).with_name("allocators.lock")
 _SUITE = "bullseye"  # its builds need glibc 2.29, of 2019
@@ -25,14 +25,14 @@ _SUITE = "bullseye"  # its builds need glibc 2.29, of 2019
 
 @dataclass(frozen=True)
 class _Build:
-    """A library below the prefix, and what has to be set for it."""
+    """A library below the prefix, and the variables it needs."""
 
     library: str
     variables: dict[str, str] = field(default_factory=dict)
 
 
 _BUILDS = {
-    # What a framework frees it needs again in the next step: none of it goes back to the system.
+    # Frameworks reuse freed memory in the next step, so none goes back to the system.
     "jemalloc": _Build(
         "libjemalloc.so.2",
         {"MALLOC_CONF": "oversize_threshold:1,dirty_decay_ms:-1,muzzy_decay_ms:-1"},
@@ -43,7 +43,7 @@ NAMES = (SYSTEM, *_BUILDS)
 
 
 def ensure(name: str, tell: Callable[[str], None] = say) -> Path:
-    """The library, fetched if it is missing. Raises UnavailableError, with what to do."""
+    """Return the library's path; fetch it if it is missing. Raises UnavailableError."""
     library = _library(name)
     if library.is_file():
         return library
@@ -64,14 +64,14 @@ def ensure(name: str, tell: Callable[[str], None] = say) -> Path:
 
 
 def is_there(name: str) -> bool:
-    """Whether `ensure` would find it in the cache."""
+    """Return whether the library is in the cache."""
     return _library(name).is_file()
 
 
 def variables(name: str | None, before: str = "") -> dict[str, str]:
-    """What a process needs to have it; `before` is what was to be preloaded already.
+    """Return the variables that load an allocator; `before` is an existing LD_PRELOAD.
 
-    None, the C library's own, needs nothing. Raises UnavailableError.
+    None is the C library's and needs no variables. Raises UnavailableError.
     """
     if name is None:
         return {}

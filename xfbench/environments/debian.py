@@ -1,9 +1,9 @@
 """Unpacks packages of a Debian release into a private prefix, without root.
 
-The machine's own package state is neither read nor changed: `apt-get` runs with lists,
-cache, status and sources of its own, and `dpkg` only unpacks. The mirror is the one that
-the machine's apt uses, with the suite replaced. Which packages is the lock's business,
-what runs in the prefix the caller's; a prefix left half made is the caller's to remove.
+The machine's package state is neither read nor changed: `apt-get` runs with its own lists,
+cache, status and sources, and `dpkg` only unpacks. The mirror is the one that the machine's
+apt uses, with the suite replaced. The lock names the packages. After an error, the caller
+removes the incomplete prefix.
 
 `python -m xfbench.environments.debian SUITE PACKAGE...` prints a lock.
 """
@@ -31,7 +31,7 @@ Apt = Callable[..., str]
 _ARCHITECTURE = "amd64"
 _MIRROR_VARIABLE = "XFBENCH_DEBIAN_MIRROR"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-# The host's C library and packaging tools serve; a second C library would not start.
+# The host's C library and packaging tools are used; a second C library would not start.
 _LEFT_OUT = frozenset({"libc6", "libc-bin", "dpkg", "apt", "base-files"})
 _SUITES = re.compile(
     r"(old)*stable|testing|unstable|sid|buster|bullseye|bookworm|trixie|forky|duke"
@@ -49,10 +49,10 @@ class Package:
 
 
 def create(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> None:
-    """Download the packages pinned in `lock`, verify them, unpack them below `prefix`.
+    """Download the packages pinned in `lock`, verify them, and unpack them below `prefix`.
 
-    `say` is told of progress ("downloading 37/150"). Raises UnavailableError, in one line
-    that says what to do, where that is impossible here or a package is not the pinned one.
+    `say` receives progress lines ("downloading 37/150"). Raises UnavailableError with a
+    one-line message if this is impossible here or a package differs from the pinned one.
     """
     packages = read_lock(lock)
     archives = prefix / ".archives"
@@ -75,9 +75,10 @@ def create(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> 
 
 
 def lock(packages: Sequence[str], suite: str) -> str:
-    """The text of a lock: `packages` and all they need today, but what a host has anyway.
+    """Return the text of a lock: `packages` and their present dependencies.
 
-    Raises UnavailableError where no mirror can be asked or a package is unknown.
+    Packages that every host has are left out. Raises UnavailableError if no mirror answers or
+    a package is unknown.
     """
     with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
         apt = _private_apt(suite, Path(folder))
@@ -95,7 +96,7 @@ def lock(packages: Sequence[str], suite: str) -> str:
 
 
 def read_lock(lock: Path) -> list[Package]:
-    """The packages of a lock. Raises UnavailableError for a line that is none."""
+    """Return the packages of a lock. Raises UnavailableError for an invalid line."""
     packages = []
     for number, line in enumerate(lock.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
@@ -116,10 +117,10 @@ def unpack(archive: Path, prefix: Path) -> None:
 
 
 def mirrors(folder: Path = Path("/etc/apt")) -> list[str]:
-    """Addresses of Debian's main archive that apt is set up with.
+    """Return the addresses of Debian's main archive in apt's settings.
 
-    `XFBENCH_DEBIAN_MIRROR`, where it is set, stands for all of them. Reads both formats of
-    sources.list(5); entries for security and of third parties are passed over.
+    `XFBENCH_DEBIAN_MIRROR`, if set, replaces them. Both formats of sources.list(5) are read;
+    entries for security updates and of third parties are skipped.
     """
     if chosen := os.environ.get(_MIRROR_VARIABLE):
         return [chosen]
@@ -164,7 +165,7 @@ def _is_debian(suites: Sequence[str], components: Sequence[str], options: str) -
 
 
 def _private_apt(suite: str, folder: Path) -> Apt:
-    """`apt-get` on the first mirror that has `suite`, with all its state in `folder`."""
+    """Return `apt-get` for the first mirror that has `suite`, with all its state in `folder`."""
     for program in ("apt-get", "dpkg"):
         if shutil.which(program) is None:
             raise UnavailableError(
@@ -208,8 +209,8 @@ def _configured(suite: str, mirror: str, folder: Path) -> Apt:
         f"deb [arch={_ARCHITECTURE} lang=none target=Packages{signed}] {mirror} {suite} main\n",
         encoding="utf-8",
     )
-    # Read after the machine's own settings, whose proxies and certificates are needed here
-    # and whose hooks would act on the machine.
+    # Read after the machine's settings: their proxies and certificates are needed, but their
+    # hooks would act on the machine.
     (folder / "apt.conf").write_text(
         f"""#clear APT::Update;
 #clear APT::Architectures;
@@ -243,7 +244,7 @@ Dir::Cache "{folder}/cache";
 
 
 def _take_privileges(prefix: Path) -> None:
-    """Nothing below `prefix` may change its user or group when it is run."""
+    """Remove the setuid and setgid bits of all files below `prefix`."""
     for file in prefix.rglob("*"):
         mode = file.lstat().st_mode
         if stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):

@@ -1,9 +1,9 @@
-"""The interpreters frameworks run in: made once, kept in the cache, shared by all runs.
+"""Environments of the frameworks: created once, kept in the cache, shared by all runs.
 
 A managed environment is a virtual environment with exactly the packages of the adapter's
-lock; a debian one is a private prefix of unpacked packages; "own" is xfbench's own
-interpreter; "python" one that the user names; "modules" what a site's modules lead to. One
-process makes an environment while others wait; only one that is whole is used.
+lock. A debian one is a private prefix of unpacked packages. "own" is xfbench's own
+interpreter, "python" one that the user names, "modules" the one that a site's modules provide.
+One process creates an environment while others wait; only complete ones are used.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xfbench.worker import observe
 
 _COMPLETE = "environment.json"
 _LOCK = "requirements.lock"
-# What a worker may inherit. Threads and kernels come from the request alone.
+# Variables that a worker may inherit. Only the request determines threads and kernels.
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES")
 
 Say = Callable[[str], None]
@@ -38,9 +38,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter that has a framework; `version` is the framework's, `digest` its contents'.
+    """An interpreter with a framework; `version` is the framework's, `digest` the contents'.
 
-    `loaded` are the variables that modules have set for it.
+    `loaded` are the variables that modules set for it.
     """
 
     framework: str
@@ -54,14 +54,14 @@ class Environment:
     loaded: dict[str, str] = field(default_factory=dict)
 
     def variables(self, adapter: Adapter, kernel: str, threads: int) -> dict[str, str]:
-        """The worker's whole environment: an allow-list, then the adapter's own settings."""
+        """Return all variables of the worker: an allow-list, then the adapter's settings."""
         inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
         chosen = {
             **adapter.environment.variables,
             **adapter.variables,
             **adapter.kernels[kernel].variables,
         }
-        if self.kind in ("python", "modules"):  # the prefix's own variables belong to the prefix
+        if self.kind in ("python", "modules"):  # the environment's variables are for its prefix
             chosen = {**adapter.variables, **adapter.kernels[kernel].variables}
         return {
             **inherited,
@@ -76,7 +76,7 @@ class Environment:
 
 
 def kind(adapter: Adapter, python: Path | None = None, site: str | None = None) -> str:
-    """Which kind of environment a run would use there."""
+    """Return the kind of environment that a run would use."""
     if python:
         return "python"
     return "modules" if _modules(adapter, site) else adapter.environment.kind
@@ -89,7 +89,7 @@ def _modules(adapter: Adapter, site: str | None) -> tuple[str, ...]:
 def find(
     adapter: Adapter, python: Path | None = None, site: str | None = None
 ) -> Environment | None:
-    """The environment if it is there already; nothing is made, nothing is started."""
+    """Return the environment if it exists; create nothing in the cache."""
     if kind(adapter, python, site) in ("own", "python", "modules"):
         return ensure(adapter, python, site=site)
     return _read(_folder(adapter) / _COMPLETE)
@@ -101,9 +101,10 @@ def ensure(
     say: Say = lambda _: None,
     site: str | None = None,
 ) -> Environment:
-    """The environment, made if it is missing; where the site has modules for it, what they give.
+    """Return the environment; create it if it is missing.
 
-    Raises UnavailableError, with what to do, if it cannot be had here.
+    If the site has modules for the framework, they provide it. Raises UnavailableError if the
+    environment is unavailable here.
     """
     if python:
         return _inspected(adapter, "python", python, python.parent.parent)
@@ -134,7 +135,7 @@ def ensure(
 
 
 def remove(adapter: Adapter) -> bool:
-    """Delete the framework's environments, old ones too; whether there was one."""
+    """Delete the framework's environments, old ones too; return whether there was one."""
     folders = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
     for folder in folders:
         with locks.exclusive(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment"):
@@ -143,7 +144,7 @@ def remove(adapter: Adapter) -> bool:
 
 
 def existing() -> list[dict[str, Any]]:
-    """The environments in the cache, as JSON values, each with its size in bytes."""
+    """Return the environments in the cache as JSON values, each with its size in bytes."""
     documents = []
     for complete in sorted(_root().glob(f"*/{_COMPLETE}")):
         files = (path.lstat() for path in complete.parent.rglob("*") if not path.is_dir())
@@ -155,7 +156,7 @@ def existing() -> list[dict[str, Any]]:
 
 
 def plan(adapter: Adapter) -> str:
-    """What `ensure` would do, in a line."""
+    """Describe in one line what `ensure` would do."""
     if adapter.environment.kind == "own":
         return f"runs in {sys.executable}, nothing to make"
     folder = _folder(adapter)
@@ -193,7 +194,7 @@ def _document(environment: Environment) -> dict[str, Any]:
 
 
 def _read(complete: Path) -> Environment | None:
-    """A whole environment whose interpreter is still there; None where there is none."""
+    """Read a complete environment whose interpreter exists; None if there is none."""
     try:
         document = json.loads(complete.read_text(encoding="utf-8"))
         places = {key: Path(document[key]) for key in ("interpreter", "prefix")}
@@ -204,7 +205,7 @@ def _read(complete: Path) -> Environment | None:
 
 
 def _unchanged(environment: Environment) -> Environment:
-    """The same; raises UnavailableError where it has other packages than it was made with."""
+    """Return the environment. Raises UnavailableError if its packages have changed."""
     folders = [str(path) for path in environment.prefix.glob("lib/python3*/site-packages")]
     if environment.kind != "managed" or not folders:
         return environment
@@ -239,7 +240,7 @@ def _inspected(
     prefix: Path,
     loaded: dict[str, str] | None = None,
 ) -> Environment:
-    """Import the framework there, once, and see what it is. Raises UnavailableError."""
+    """Import the framework once and describe its environment. Raises UnavailableError."""
     draft = Environment(adapter.name, kind, interpreter, prefix, "", "", {}, "", loaded or {})
     with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
         folder = Path(scratch)
@@ -263,9 +264,9 @@ def _inspected(
 
 
 def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
-    """`draft` with what its interpreter's answer to `inspect` says of it.
+    """Complete `draft` with the interpreter's answer to `inspect`.
 
-    Raises KeyError where that is no such answer.
+    Raises KeyError if the answer is invalid.
     """
     inspected_fields = {name: answer[name] for name in ("version", "python", "packages")}
     if not isinstance(inspected_fields["packages"], dict):
@@ -276,6 +277,6 @@ def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
 
 
 def _line(text: str) -> str:
-    """As one line of some length: its beginning, and its end, where installers say why."""
+    """Shorten a text to one line: its beginning and its end, where installers give the reason."""
     words = " ".join(text.split())
     return words if len(words) <= 400 else f"{words[:150]} … {words[-240:]}"

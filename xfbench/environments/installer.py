@@ -1,6 +1,6 @@
-"""Managed environments: uv builds a virtual environment with exactly a lock's packages.
+"""Managed environments: uv builds a virtual environment with exactly the packages of a lock.
 
-uv reads none of pip's settings, so those that say where packages come from are passed on.
+uv does not read pip's settings, so the settings for package sources are passed on.
 On a host without an NVIDIA driver the locks allow CPU builds only.
 """
 
@@ -17,7 +17,7 @@ from xfbench.base import processes
 from xfbench.base.errors import UnavailableError
 from xfbench.model.adapter import Adapter
 
-# pip's name of a setting, and uv's variable for the same thing.
+# pip's name of each setting, and the variable that sets it for uv or TLS.
 _PASSED_ON = {
     "find-links": "UV_FIND_LINKS",
     "index-url": "UV_DEFAULT_INDEX",
@@ -27,7 +27,7 @@ _PASSED_ON = {
 
 
 def unpack(lock: Path, python: str, folder: Path, say: Callable[[str], None]) -> None:
-    """Put the files of the wheels that `lock` pins, for that Python, below `folder`.
+    """Unpack the wheels that `lock` pins for that Python below `folder`.
 
     Raises CommandError.
     """
@@ -77,13 +77,13 @@ def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None
 def _variables() -> dict[str, str]:
     variables = {**os.environ, **_pip_settings()}
     variables.pop("VIRTUAL_ENV", None)
-    # pip looks at every index; uv stops at the first that knows a name, unless told. The
-    # lock's hashes make it safe: only the very files that were locked are ever taken.
+    # By default uv stops at the first index that has a name; pip searches all. This is safe:
+    # the lock's hashes accept only the locked files.
     return {**variables, "UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 
 def _pip_settings() -> Mapping[str, str]:
-    """What pip was told about indexes, links and certificates, under uv's names."""
+    """Return pip's settings for indexes, links and certificates, by uv's variables."""
     try:
         listing = processes.output([sys.executable, "-m", "pip", "config", "list"], timeout=60)
     except processes.CommandError:  # an environment without pip

@@ -1,6 +1,6 @@
-"""Which frameworks could be used here: installed, available, or unavailable and why.
+"""The state of each framework here: installed, available, or unavailable with a reason.
 
-Nothing is installed or downloaded to find out.
+Nothing is installed or downloaded to determine it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from xfbench.model import adapter
 class Framework:
     """One framework's state: "installed", "available" or "unavailable" (with the reason).
 
-    Of its strategies, which are `asynchronous`, and per strategy what may be chosen about it.
-    `checkpoint`: the format of its checkpoints; None where it saves none.
+    `asynchronous` names its asynchronous strategies; `strategy_options` has the options of each
+    strategy. `checkpoint` is the format of its checkpoints, None if it saves none.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Framework:
 
 
 def frameworks() -> list[Framework]:
-    """Every adapter, by name."""
+    """Return the state of every adapter's framework, by name."""
     return [_look(adapter.load(name)) for name in adapter.list_names()]
 
 
@@ -76,7 +76,7 @@ def _look(described: adapter.Adapter) -> Framework:
 
 
 def _obstacle(described: adapter.Adapter) -> str | None:
-    """What would keep an environment from being made, as far as this can be seen from here."""
+    """Return what would prevent creating an environment; None if nothing is known."""
     source = described.environment
     instead = f"name an interpreter that has it with --python {described.name}=PATH"
     if source.kind == "debian":

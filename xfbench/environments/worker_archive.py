@@ -1,4 +1,4 @@
-"""Packs what runs in a framework's interpreter into one zip file, `worker.pyz`.
+"""Packs the worker's code for a framework's interpreter into one zip file, `worker.pyz`.
 
 Built once per digest and kept in the cache; its digest, on every record, says exactly
 which code measured. The archive's bytes depend on the files' contents alone.
@@ -21,12 +21,12 @@ sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
 
 
 def worker_digest(framework: str) -> str:
-    """The digest of all code and data that the worker for `framework` consists of."""
+    """Return the digest of all code and data of the worker for `framework`."""
     return digests.of_files(_contents(framework))
 
 
 def worker_archive(framework: str) -> Path:
-    """The cached archive for `framework`, built when missing. Raises UsageError if unknown."""
+    """Return the cached archive for `framework`; build it if missing. Raises UsageError."""
     contents = _contents(framework)
     target = paths.cache() / "workers" / f"{digests.of_files(contents)[7:23]}.pyz"
     if not target.exists():

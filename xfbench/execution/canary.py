@@ -1,7 +1,7 @@
-"""The canary: before a launch is timed, is its network's loss what it must be?
+"""The canary: a check of the network's loss before a launch is timed.
 
-The expected value is the reference's: test mode, the first batch, the initial weights. It
-is computed once per workload, data, batch size and seed, and kept in the cache.
+The oracle computes the expected loss in test mode, for the first batch and the initial weights. It
+does so once per workload, data, batch size and seed, and the result is cached.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from xfbench.model.certificate import SAFETY
 from xfbench.model.request import PreparedSet
 from xfbench.workloads import workloads
 
-_MIN_TOLERANCE = 1e-5  # relative: float32 is not more exact, and float64 is judged as it is
+_MIN_TOLERANCE = 1e-5  # relative: the accuracy of float32, also used for float64
 
 
 class Expected(BaseModel):
-    """The loss in float64; in the launch's precision; and with Caffe's floored probability."""
+    """The expected loss: in float64, in the launch's precision, with Caffe's probability floor."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,7 +34,7 @@ class Expected(BaseModel):
     floored: float
 
     def relative_error(self, loss: float) -> float:
-        """The distance from the nearer of the loss and the floored one."""
+        """Return the relative error against the nearer of the loss and the floored loss."""
         return min(
             abs(loss - expected_loss) / abs(expected_loss)
             for expected_loss in (self.loss, self.floored)
@@ -42,7 +42,7 @@ class Expected(BaseModel):
 
     @property
     def tolerance(self) -> float:
-        """How far a sound launch may be, relative."""
+        """Return the relative tolerance."""
         return max(SAFETY * abs(self.rounded - self.loss) / abs(self.loss), _MIN_TOLERANCE)
 
 
@@ -54,9 +54,9 @@ def compute_expected_loss(
     precision: str,
     data_set_location: tuple[PreparedSet, Path] | None = None,
 ) -> Expected | None:
-    """What the loss must be; None where the reference cannot say (it was not able to run).
+    """Return the expected loss; None if the oracle could not run.
 
-    `data_set_location` is a prepared data set and where it is.
+    `data_set_location` is a prepared data set and its folder.
     """
     framework_adapter = adapter.load("reference")
     request = reference.reference_request(
@@ -68,7 +68,7 @@ def compute_expected_loss(
     target = paths.cache() / "canary" / f"{digests.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(Path(f"{target}.lock"), f"computes what {workload} must give"):
-        with suppress(OSError, ValueError):  # not there yet, or damaged
+        with suppress(OSError, ValueError):  # missing or damaged
             return Expected.model_validate_json(target.read_bytes())
         with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:
             reply = job.run_job(

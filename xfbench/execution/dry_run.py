@@ -1,4 +1,4 @@
-"""What a plan would run, without running it: the commands of each cell, as shell lines."""
+"""Lists the commands that a plan would run, as shell lines per cell."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from xfbench.model.request import Request
 
 
 def list_commands(plan: Plan) -> dict[str, list[str]]:
-    """Per cell, by its label, the lines; a comment says why where there are none.
+    """Return shell lines by the label of each cell; a comment gives the reason if there are none.
 
-    They run in a launch's own folder, one after another the helpers and what starts the ranks.
+    The lines run in the launch's folder: first the helpers, then the commands that start ranks.
     """
     request_by_cell = {request.cell(): request for request in reversed(plan.requests)}
     return {

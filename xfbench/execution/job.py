@@ -1,7 +1,7 @@
-"""Does one job in a framework's interpreter: a folder goes in, a reply comes out.
+"""Runs one job in a framework's interpreter and returns its reply.
 
-A job says all that the worker needs; whatever becomes of it is a status and a reason, and
-the folder keeps the command, so that it can be done again by hand.
+A job has everything that the worker needs. Every failure becomes a status and a reason. The folder
+keeps the command, so that the job can be run again by hand.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from xfbench.worker.distributed import host_address, path_for_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
-_STDERR_BYTES = 100_000  # of standard error, in which why it died is looked for
-# At a job that is ending, for how: longer than Slurm waits between asking and killing.
+_STDERR_BYTES = 100_000  # of standard error, searched for the cause of a crash
+# Polls of an ending job's state: longer than Slurm waits between SIGTERM and SIGKILL.
 _LOOKS, _LOOK_SECONDS = 60, 1.0
 
 
 def build_document(
     action: str, request: Request, workload: Workload, **more: Any
 ) -> dict[str, Any]:
-    """What a worker is told: one JSON object that leaves nothing open."""
+    """Build the JSON document of a worker's job."""
     return {
         "schema": "xfbench.job/1",
         "action": action,
@@ -59,13 +59,13 @@ def build_document(
 
 
 def resolve_strategy_options(request: Request) -> dict[str, Value]:
-    """Every option of the request's strategy, chosen or not."""
+    """Return all options of the request's strategy, with defaults for those not chosen."""
     strategy = adapter.load(request.framework).strategy(request.strategy)
     return strategy.resolve_options(dict(request.strategy_options), request.device)
 
 
 def _may_span_nodes(request: Request) -> bool:
-    """Whether a rank may run on another node than this process or another rank."""
+    """Return whether a rank may run on another node than this process or another rank."""
     hosts = sites.load(request.site).hosts
     return request.launcher == "slurm" or request.nodes > 1 or bool(hosts)
 
@@ -78,26 +78,25 @@ def run_job(
     folder: Path,
     time_limit: float,
 ) -> dict[str, Any]:
-    """Do one job in `folder` and return the reply, or what stands for it: a status and a reason.
+    """Run one job in `folder` and return the reply, or a status and a reason if there is none.
 
-    Leaves request.json, command.json, command.sh, worker.pyz, stdout, stderr and, if the
-    worker came so far, reply.json; of every rank but the first, stdout.1, stderr.1, reply.1.json
-    and so on.
+    Leaves request.json, command.json, command.sh, worker.pyz, stdout, stderr and, if the worker
+    wrote it, reply.json. Further ranks have stdout.1, stderr.1, reply.1.json and so on.
     """
     job_digest = write_job_files(job, folder)
     try:
         return _run_and_read_reply(
             job_digest, request, framework_adapter, framework_environment, folder, time_limit
         )
-    finally:  # of a worker that could not do it itself
+    finally:  # the worker may have died before it removed them
         if "checkpoint_folder" in job:
             shutil.rmtree(folder / job["checkpoint_folder"], ignore_errors=True)
 
 
 def checkpoint_fields(request: Request, parent: Path | None) -> dict[str, str]:
-    """What a job says of where its checkpoints lie for a while: nothing where there are none.
+    """Return the job's field for the folder of temporary checkpoints; empty without checkpoints.
 
-    In the run's folder, or in one of the launch's own below `parent`.
+    The folder is in the run's folder, or is a new one below `parent`.
     """
     if not request.checkpoints:
         return {}
@@ -153,7 +152,7 @@ def _run_and_read_reply(
 
 
 def write_job_files(job: dict[str, Any], folder: Path) -> str:
-    """Put into `folder` what a worker needs, the job and the worker itself; the job's digest."""
+    """Write the job and the worker's archive to `folder`; return the job's digest."""
     content = json.dumps(job, indent=1).encode()
     (folder / "request.json").write_bytes(content)
     archive = worker_archive.worker_archive(job["request"]["framework"])
@@ -164,14 +163,14 @@ def write_job_files(job: dict[str, Any], folder: Path) -> str:
 def read_replies(
     folder: Path, job_digest: str, request: Request, outcome: processes.Outcome, time_limit: float
 ) -> dict[str, Any]:
-    """What the ranks replied in `folder` within so many seconds, as one, or what stands for it.
+    """Return the merged replies of the ranks in `folder`, or a status and a reason.
 
-    `job_digest` is the digest of the job that they were given.
+    `job_digest` is the digest of their job, `time_limit` their limit in seconds.
     """
     if outcome.timed_out:
         limit = f"no reply within the time limit of {time_limit:g} s"
         return {"status": "timed_out", "reason": f"{limit}: raise it with --time-limit"}
-    # The rank that failed first knows why; the others were ended for its sake.
+    # The rank that failed first knows the cause; the others were ended because of it.
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
     answers = {}
     for rank in order:
@@ -201,9 +200,9 @@ def build_commands(
     framework_environment: Environment,
     folder: Path,
 ) -> tuple[Start, list[processes.Command]]:
-    """What starts the ranks in `folder`, and the helpers beside them.
+    """Return the commands that start the ranks in `folder`, and those of the helpers.
 
-    Raises UnavailableError, with what to do, where something that starts them is missing.
+    Raises UnavailableError if a program or library that they need is missing.
     """
     framework_environment = probing.prepare_environment(
         request, framework_adapter, framework_environment, folder
@@ -229,14 +228,14 @@ def _run(
     folder: Path,
     time_limit: float,
 ) -> processes.Outcome:
-    """Run what starts the ranks, and the helpers beside them, until all or the first have ended."""
+    """Run the start commands and helpers until all ranks have ended or one has failed."""
     numbers: list[int | str] = list(range(request.ranks))
     with ExitStack() as stack:
         watch = None
         if start.watched:
             host = host_address(_may_span_nodes(request))
             watch = stack.enter_context(Watch(request.ranks, request.nodes, host))
-        if watch:  # then ranks write their output themselves, wherever they are
+        if watch:  # watched ranks write their output files themselves
             start, numbers = start.with_variable(worker_watch.ADDRESS, watch.address), ["start"]
         numbers += range(request.ranks, request.ranks + len(helpers))
         outcome = processes.run(
@@ -256,7 +255,7 @@ def _run(
 
 
 def _output(folder: Path, name: str, number: int | str) -> Path:
-    """Where a rank's output goes, a helper's, or that of what starts the ranks."""
+    """Return the output file of a rank, a helper or the start command."""
     return (
         folder / f"{name}.start" if number == "start" else path_for_rank(folder / name, int(number))
     )
@@ -265,7 +264,7 @@ def _output(folder: Path, name: str, number: int | str) -> Path:
 def _add_strategy(
     base: processes.Command, framework_adapter: adapter.Adapter, request: Request
 ) -> tuple[processes.Command, list[processes.Command]]:
-    """The command with what the strategy sets in every rank, and the processes beside them."""
+    """Return the command with the strategy's variables, and the commands of its helpers."""
     strategy = framework_adapter.together.get(request.strategy)
     if strategy is None:
         return base, []
@@ -301,9 +300,9 @@ def _add_strategy(
 
 
 def _find_slurm_end(folder: Path) -> tuple[str, str] | None:
-    """Status and reason, where it was Slurm that ended the ranks; None where it was not.
+    """Return status and reason if Slurm ended the ranks, else None.
 
-    That a job ends is known before how: the driver may be ended, too, while it waits for that.
+    Slurm reports that a job ends before it reports how. It may end this process meanwhile.
     """
     stderr_path = _output(folder, "stderr", "start")
     number = os.environ.get("SLURM_JOB_ID")
@@ -325,7 +324,7 @@ def _find_slurm_end(folder: Path) -> tuple[str, str] | None:
 def _read_rank_reply(
     folder: Path, rank: int, job_digest: str, outcome: processes.Outcome
 ) -> dict[str, Any]:
-    """One rank's reply to the job with the digest `job_digest`, or what stands for it."""
+    """Return a rank's reply to the job with digest `job_digest`, or a status and a reason."""
     last_line = _last_stderr_line(folder, rank)
     try:
         answer = worker_reply.read(path_for_rank(folder / "reply.json", rank), job_digest)
@@ -366,7 +365,7 @@ def _write_commands(commands: Sequence[processes.Command], folder: Path) -> None
 
 
 def _last_stderr_line(folder: Path, number: int | str) -> str:
-    """The last line of what it wrote to standard error; no host has its name in it."""
+    """Return the last line of standard error, without host names."""
     lines = safe_read.read_tail(_output(folder, "stderr", number), 2000).split("\n")
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
@@ -375,7 +374,7 @@ def _last_stderr_line(folder: Path, number: int | str) -> str:
 
 
 def redact_names(text: str) -> str:
-    """The same without names of hosts, and of users who have a home, an address or a password."""
+    """Return the text without names of hosts, home folders, addresses and passwords."""
     for host in {platform.node(), *slurm.allocation_hosts()}:
         text = re.sub(rf"\b{re.escape(host)}\b", "a node", text) if host else text
     return private_names.make_redactor(())(text)

@@ -1,8 +1,8 @@
 """Launches from a login node: one Slurm job per number of nodes, in which xfbench runs again.
 
-Inside the job everything is as in any allocation: the machine described is the one that
-trains, certificates are its own, launches are interleaved. Out here the job is submitted once,
-looked after, and whatever ends it becomes the reason on the records that it could not write.
+The job works as in any allocation: it describes the machine that trains, makes its own certificates
+and interleaves the launches. This process submits the job once and follows it. If the job ends
+early, the cause becomes the reason on the records that it could not write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Does one launch, from a request to its record.
+"""Runs one launch, from a request to its record.
 
-A cell that cannot be run costs one record and no time; whatever a worker does, the next launch
-starts on a machine without its remains.
+A cell that cannot run gets a record without a launch. No process of a launch remains for the next.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from xfbench.store.results_folder import Store
 
 @dataclass
 class LaunchContext:
-    """What the launches of one `run` share: where results go, and the environments found so far.
+    """The state that the launches of one `run` share: the store, environments and certificates.
 
-    `unavailable` says per framework why it cannot be had, `unallocated` per allocator;
-    `certificates` which certificate covers a kind of cell (`certified_fields`); `time_limit` is in
-    seconds. If `strict`, a launch that other work disturbed is invalid. `data_folders` says where
-    prepared data sets are (`PreparedSet.folder_key`). Checkpoints lie below
-    `checkpoint_dir`, by default in the run's folder.
+    `unavailable` has the reason per unavailable framework, `unallocated` per allocator.
+    `certificates` has the certificate of each kind of cell (`certified_fields`). `time_limit` is in
+    seconds. If `strict`, a noisy launch is invalid. `data_folders` maps `PreparedSet.folder_key` to
+    the folder of a prepared data set. Checkpoints go below `checkpoint_dir`, by default to the
+    run's folder.
     """
 
     store: Store
@@ -55,7 +54,7 @@ class LaunchContext:
         site: str | None = None,
         allocated: Iterable[str | None] = (),
     ) -> None:
-        """Have an environment for each framework, or the reason why not; and these allocators."""
+        """Prepare the environments and allocators, or store why they are unavailable."""
         for name in dict.fromkeys(frameworks):
             try:
                 self.environments[name] = environment.ensure(
@@ -72,11 +71,11 @@ class LaunchContext:
                 say(f"{allocator}: unavailable: {error}")
 
     def folder_of(self, request: Request) -> Path | None:
-        """Where the request's data set is, if it is a prepared one."""
+        """Return the folder of the request's data set; None if it is not a prepared one."""
         return self.data_folders.get(request.data_set.folder_key) if request.data_set else None
 
     def storage(self, request: Request) -> Storage | None:
-        """What the data lie on; where cold or warm was asked for, plain reads of it, done once."""
+        """Return the storage of the data; with `--page-cache`, with plain reads, measured once."""
         folder = self.folder_of(request)
         if folder is None or request.data_set is None:
             return None
@@ -84,15 +83,15 @@ class LaunchContext:
         if request.page_cache and place not in self.plain_reads:
             try:
                 self.plain_reads[place] = media.measure(folder)
-            except media.UnreadableError:  # too little of it to say anything
+            except media.UnreadableError:  # too little data to measure
                 self.plain_reads[place] = ()
         return Storage(medium=media.describe(folder), reads=self.plain_reads.get(place, ()))
 
 
 def launch_obstacle(request: Request) -> tuple[Status, str] | None:
-    """Why nothing of this can be launched, and the status that its record has; None if it may.
+    """Return the status and reason if the request cannot be launched, else None.
 
-    Slurm's nodes may have what this one has not: there the worker looks.
+    Slurm's nodes may have devices that this one lacks; there the worker checks.
     """
     if reason := capabilities.refusal_reason(request):
         return "unsupported", reason
@@ -120,7 +119,7 @@ def launch(
     if reason:
         return Record.make(status="unavailable", reason=reason, **fields), None
     framework_environment = context.environments[request.framework]
-    # Before anything is read: what is measured there is not to be seen as another's work.
+    # Before the conditions are read, so that this measurement does not count as other work.
     if not request.probe:
         fields["limit"] = roofline.find_limit(request, machine.accelerators())
     data_folder = context.folder_of(request)
@@ -161,7 +160,7 @@ def launch(
 
 
 def _slurm_cpu_seconds(answer: Mapping[str, Any], request: Request) -> float:
-    """Seconds of ranks here that Slurm has started: none of our children, but ours they are."""
+    """Return CPU seconds of the ranks on this host that Slurm, not this process, started."""
     if request.launcher != "slurm":
         return 0.0
     try:

@@ -1,4 +1,4 @@
-"""Probes: launches that try what a framework supports of an HPC system, and what came of them.
+"""Probes: launches that test a framework's support for features of HPC systems.
 
 A probe is a small training under the conditions in question. Its record says, feature by
 feature, "yes", "no" or "not here" (nothing here to try it with), each with a line of evidence.

@@ -1,4 +1,4 @@
-"""What the ranks of a launch exchanged, merged from what each of them replied."""
+"""Merges the communication that the ranks of a launch reported."""
 
 from __future__ import annotations
 

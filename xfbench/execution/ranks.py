@@ -1,4 +1,4 @@
-"""Makes one launch of what its ranks replied.
+"""Merges the replies of a launch's ranks.
 
 The ranks train together: each waits for the others in every step, so that a step takes the mean
 of what it took them; each loss is a mean over images; the slowest decides when all have

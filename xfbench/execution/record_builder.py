@@ -1,4 +1,4 @@
-"""Makes the record of a launch from what its ranks replied, and judges whether it can be so."""
+"""Builds the record of a launch from its reply, and checks that its figures are possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which revision of xfbench's own code this is, where it runs from a git checkout."""
+"""The git revision of xfbench's code, if it runs from a checkout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xfbench.base import paths, processes
 
 @cache
 def find_revision() -> tuple[str | None, bool | None]:
-    """(commit, whether tracked files differ from it); (None, None) outside a checkout."""
+    """Return the commit and whether tracked files differ; (None, None) outside a checkout."""
     root = paths.package_folder("xfbench").parent
     if not (root / ".git").exists():
         return None, None

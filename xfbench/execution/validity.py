@@ -1,6 +1,6 @@
-"""What makes a launch invalid: figures that cannot be, or a state that is not what was asked for.
+"""Checks that make a launch invalid: impossible figures, or a state that was not requested.
 
-A launch that is invalid is kept and shown with its reason, and never dropped or ranked.
+An invalid launch is kept and shown with its reason; it is never ranked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def measurement_defect(
     expected: Expected | None,
     share_of_peak: float | None,
 ) -> str | None:
-    """The first thing that cannot be, in one line; None where all holds.
+    """Return the first defect in one line; None if there is none.
 
     `loss` is the canary's: test mode, first batch, initial weights; `expected` what it must
     be. `share_of_peak` is the launch's, where the peak is known.

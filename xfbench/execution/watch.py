@@ -1,7 +1,7 @@
-"""The driver's end of `worker/watch.py`: hears from the watcher beside each rank.
+"""The driver's side of `worker/watch.py`: receives messages from each rank's watcher.
 
-It knows which rank failed first, and that one is gone whose node no longer answers, sooner
-than a start command or a scheduler says so. When it closes, all ranks end.
+It detects the first failed rank, and ranks on nodes that no longer answer, sooner than a start
+command or a scheduler does. When it closes, all ranks end.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ from xfbench.model.record import Competitor, Conditions, Record
 from xfbench.worker import cgroup, distance
 
 _CPUS = Path("/sys/devices/system/cpu")
-# Of one core, while the launch ran: below, a daemon's housekeeping.
+# Of one core during the launch; less is a daemon's housekeeping.
 _COMPETING_CPUS = 0.1
 _MAX_STEAL_SHARE = 0.01  # of the time of all cores
-# Beyond these the figures are not those of this machine at all.
+# Above these limits the launch is invalid.
 _MAX_THROTTLED_SHARE = 0.01  # of the launch's time
 _MAX_SWAP_BYTES = 1_000_000
 ProcessKey = tuple[int, float]

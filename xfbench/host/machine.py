@@ -1,8 +1,8 @@
 """Facts about this host, without judgement.
 
-`doctor.py` judges them, and `conditions.py` sees what goes on beside a launch. Nothing here
-names the machine or its user: the host name is kept as a hash, so that records of one host
-can be told to be of one host.
+`doctor.py` judges them, and `conditions.py` reads other activity during a launch. Nothing here
+names the machine or its user: the host name is kept as a hash, so that records of the same host
+can be recognized.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def machine_from_facts(facts: Mapping[str, Any]) -> Machine:
     try:
         return _build_machine(facts, _find_microarchitecture(facts))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"these are no facts of a machine: {error}") from error
+        raise ValueError(f"the facts of the machine are invalid: {error}") from error
 
 
 def _build_machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
@@ -46,10 +46,10 @@ def _build_machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
 
 
 def _find_microarchitecture(facts: Mapping[str, Any]) -> str:
-    """The most specific one that has no instruction which this processor has not.
+    """Return the most specific microarchitecture whose instructions this processor has.
 
-    Of those that have all of the best generic one's, as archspec does for the host that it is
-    on: a virtual processor that hides its model may have more than an old one of its vendor.
+    Candidates have all instructions of the best generic one, as archspec requires for its host: a
+    virtual processor that hides its model may have more than an old one of its vendor.
     """
     if facts["architecture"] != "x86_64":
         return str(facts["architecture"])
@@ -88,9 +88,9 @@ def accelerators() -> list[str]:
 
 
 def accelerator_processes() -> list[str]:
-    """Names of processes that compute on an NVIDIA device now; none where there is no driver.
+    """Return the names of processes that compute on an NVIDIA device now; none without a driver.
 
-    On those that CUDA_VISIBLE_DEVICES leaves us, where it is set: a node's others are others' own.
+    If CUDA_VISIBLE_DEVICES is set, only those devices count; the node's others belong to others.
     """
     if not accelerators():
         return []

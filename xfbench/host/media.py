@@ -1,7 +1,7 @@
 """Storage media: the storage below a folder and its read speed.
 
-Where the facts are found and the reads done is the worker's side (`worker/mounts.py`,
-`worker/reading.py`), so that a compute node tells its own.
+The worker finds the facts and does the reads (`worker/mounts.py`, `worker/reading.py`), so that
+each compute node reports its own.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MANIFEST = "manifest.json"
 
 
 class UnreadableError(XfbenchError):
-    """A folder that cannot be looked at, read or written; the message says which and why."""
+    """A folder that cannot be read or written; the message says which and why."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one pattern: medians over rounds with their intervals, and how far they are the medium's.
+    """The speed of one read pattern: medians over rounds with their intervals.
 
-    Before each round `resident_bytes` of the files were in memory still, or fewer, and storage
-    was seen to give the share `from_device` of the bytes read, or more. None: unknown.
+    `resident_bytes` is the maximum number of bytes of the files in memory before a round.
+    `from_device` is the minimum share of a round's bytes that storage delivered. None is unknown.
     """
 
     bytes_per_second: Interval
@@ -41,7 +41,7 @@ class Speed:
 
     @property
     def is_cold(self) -> bool | None:
-        """Whether all was seen to come from the device; None where that is unknown."""
+        """Return whether all bytes came from the device; None if that is unknown."""
         return None if self.from_device is None else self.from_device >= 1 - TOLERANCE
 
 
@@ -56,9 +56,9 @@ def describe(folder: Path) -> Medium:
 def measure(
     folder: Path, size: int = reading.SIZE, rounds: int = reading.ROUNDS
 ) -> tuple[Reads, ...]:
-    """Plain reads of a data set's own files, or of a file written in `folder` for as long.
+    """Measure plain reads of a data set's files, or of a temporary file written in `folder`.
 
-    Takes `rounds` times six seconds at most, and the writing. Raises UnreadableError.
+    Takes at most `rounds` times six seconds, plus the writing. Raises UnreadableError.
     """
     try:
         if (folder / MANIFEST).is_file() or folder.is_file():
@@ -171,9 +171,9 @@ def _format_interval(interval: Interval, scale: float) -> str:
 
 
 def _device_share(read_round: ReadRound) -> float | None:
-    """Which share of a round's bytes storage gave, at most 1; None where nobody counted.
+    """Return the share of a round's bytes that storage delivered, at most 1; None if unknown.
 
-    That nothing was counted says nothing where it is unknown what was in memory, or nothing was.
+    A count of 0 is no evidence if the bytes in memory are unknown or none.
     """
     if read_round.device_bytes is None or not (
         read_round.device_bytes or read_round.resident_bytes

@@ -16,7 +16,7 @@ from xfbench.base.processes import Outcome
 from xfbench.model.record import Record
 from xfbench.worker import cgroup, memory
 
-# Of what is available, for the driver, for libraries' own pages, and for what others do meanwhile.
+# Share of the available memory left for the driver, libraries and other processes.
 _MARGIN = 0.15
 _LIMIT_STEP_BYTES = 2**28  # limits that come of what is available are whole multiples of it
 
@@ -36,7 +36,7 @@ def available_bytes() -> int:
 
 
 def _slurm_bytes() -> int | None:
-    """What the job has of a node; Slurm says so in MiB, and nothing where it does not limit it."""
+    """Return the job's memory on a node in bytes; None if Slurm does not limit it."""
     per_node, per_cpu = (os.environ.get(f"SLURM_MEM_PER_{per}", "") for per in ("NODE", "CPU"))
     cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")
     if per_node.isdecimal() and int(per_node):

@@ -1,11 +1,10 @@
 """The peak performance of a machine, and the share of it that a result reaches.
 
-The peaks are those of one matrix product and of one pass over memory, in NumPy, on as many
-threads as the launches have: the best of several tries, in processes of their own, on the same
-cores. On a processor that it does not know NumPy's OpenBLAS falls back to kernels for old
-ones, so that those for what instructions there are get their try too. They are kept in the
-cache for an hour: sessions that follow one another need not each measure them. For accelerators
-they are the published ones (`peaks.toml`).
+The peaks are those of one matrix product and of one pass over memory, in NumPy, with the launches'
+number of threads. Each is the best of several tries, in separate processes on the same cores. On an
+unknown processor NumPy's OpenBLAS falls back to old kernels, so the kernels for the available
+instructions are tried too. The cache keeps the peaks for an hour, so that successive sessions need
+not measure them again. Accelerators have published peaks (`peaks.toml`).
 
 `python -m xfbench.host.roofline THREADS` measures and prints JSON.
 """
@@ -37,13 +36,13 @@ from xfbench.worker import host, system_files
 _SECONDS = 0.4  # of each kind of try
 _SIZES = (1024, 2048)
 _STREAM_BYTES = 64 * 2**20  # of each of three arrays: far more than caches hold
-# What was measured in this session, by the number of threads; empty where nothing could be.
+# Peaks measured in this session, by number of threads; empty if the measurement failed.
 _PEAKS: dict[int, dict[str, float]] = {}
-_CACHE_SECONDS = 3600.0  # a peak of a busy hour is not one of the next
+_CACHE_SECONDS = 3600.0  # other work may have lowered a peak
 _KERNEL_VARIABLE = "OPENBLAS_CORETYPE"
 _AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
 _KERNEL_FLAGS = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
-# The precisions whose products NumPy can time; others have hardware of their own.
+# The precisions that NumPy can time; others have their own hardware.
 _MEASURED_PRECISIONS = ("float32", "float64")
 
 
@@ -78,9 +77,9 @@ def find_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
 def peak_share(
     limit: Limit | None, workload: WorkloadFacts, images_per_second: float, ranks: int
 ) -> float | None:
-    """Arithmetic of training per second over the matrix-product peak; None where that is unknown.
+    """Return training operations per second over the matrix-product peak; None if unknown.
 
-    Two operations per multiply-add; each rank has cores of its own.
+    A multiply-add is two operations; each rank has its own cores.
     """
     if limit is None:
         return None
@@ -89,7 +88,7 @@ def peak_share(
 
 
 def record_peak_share(record: Record) -> float | None:
-    """As `peak_share`, for one launch, by its median step."""
+    """Return `peak_share` for one launch, from its median step."""
     if record.workload is None or record.measurement is None or record.request is None:
         return None
     speed = launch_throughput(record)
@@ -97,7 +96,7 @@ def record_peak_share(record: Record) -> float | None:
 
 
 def load_published() -> dict[str, dict[str, Any]]:
-    """Machines with published peaks: `matrix_product` by precision, FLOP/s; bandwidth, B/s."""
+    """Return machines with published peaks: `matrix_product` in FLOP/s, bandwidth in B/s."""
     file = paths.package_folder("xfbench.host") / "peaks.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
@@ -157,7 +156,7 @@ def _read_cache(file: Path) -> dict[str, float] | None:
 
 
 def _kernel_names(cpu_flags: Sequence[str]) -> list[str]:
-    """OpenBLAS's names for the kernels that need these instructions and no others."""
+    """Return OpenBLAS's names of the kernels that these instructions support."""
     return [
         name for name, required_flags in _KERNEL_FLAGS.items() if required_flags <= set(cpu_flags)
     ]
@@ -183,7 +182,7 @@ def _product_peak(dtype: np.dtype) -> float:
 
 
 def _bandwidth(threads: int) -> float:
-    """Of a = b + c over arrays in memory: two read, one written, as STREAM counts (McCalpin)."""
+    """Measure a = b + c on arrays in memory in bytes/s, counted as in STREAM (McCalpin)."""
     length = _STREAM_BYTES // 8
     a, b, c = np.zeros(length), np.ones(length), np.ones(length)
     bounds = np.linspace(0, length, threads + 1).astype(int)

@@ -1,7 +1,7 @@
-"""What a machine's own ways are: one TOML file per site, a person's own ones first.
+"""Site configuration: one TOML file per site; the user's files have precedence.
 
-A site says how ranks are started there, which queues, modules and cores there are, and what
-its scheduler does not take. What nobody could check is named in its `unverified`.
+A site defines how ranks are started, its queues, modules and cores, and the options that its
+scheduler forbids. `unverified` lists what could not be checked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Table(BaseModel):
 
 
 class Queue(_Table):
-    """A queue's limits; its nodes' cores, and how many the system keeps, if not as the site's."""
+    """A queue's limits, and its nodes' cores and reserved cores if they differ from the site's."""
 
     max_nodes: int | None = Field(default=None, ge=1)
     max_minutes: int | None = Field(default=None, ge=1)
@@ -32,7 +32,7 @@ class Queue(_Table):
 
 
 class Modules(_Table):
-    """How modules are loaded, and which ones give each framework."""
+    """How modules are loaded, and which modules provide each framework."""
 
     init: str = "/usr/share/lmod/lmod/init/bash"
     path: tuple[str, ...] = ()
@@ -41,13 +41,13 @@ class Modules(_Table):
 
 
 class Site(_Table):
-    """One site. Words with "{ranks}", "{nodes}", "{per_node}", "{threads}" are filled in.
+    """One site. "{ranks}", "{nodes}", "{per_node}" and "{threads}" are replaced by numbers.
 
-    `start` replaces mpirun and its options; `start_options` are added to whatever starts
-    ranks, `script_options` to a job script's; none of them may begin with one of `forbidden`.
-    `cores` is what a node has, of which `reserved_cores` are the system's. `mpi_plugin` and
-    `mpi_library` are what srun and the ranks need for strategy mpi, where xfbench's own MPICH is
-    not to be used. `variables` are set in every rank.
+    `start` replaces mpirun and its options. `start_options` are added to the start command,
+    `script_options` to the job script; both must not contain the options in `forbidden`. `cores` is
+    a node's number of cores; `reserved_cores` of them are the system's. For strategy mpi,
+    `mpi_plugin` is srun's plugin and `mpi_library` the ranks' library if it is not xfbench's own
+    MPICH. `variables` are set in every rank.
     """
 
     title: str
@@ -73,9 +73,9 @@ class Site(_Table):
     unverified: tuple[str, ...] = ()
 
     def rank_cores(self, queue: str | None, otherwise: int) -> int:
-        """What ranks may have of a node of the queue, which is the site's own where None.
+        """Return the cores for ranks on a node of the queue; None is the site's default queue.
 
-        `otherwise` is what a node has where neither says it.
+        `otherwise` is a node's number of cores if neither the queue nor the site defines it.
         """
         there = self.queues.get(queue or self.queue, Queue())
         reserved = self.reserved_cores if there.reserved_cores is None else there.reserved_cores
@@ -115,7 +115,7 @@ def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
     base: dict[str, Any] = {}
     if extends := content.get("extends"):
         parent = site_files().get(str(extends))
-        if parent == file:  # one's own file of a built-in site's name adds to that one
+        if parent == file:  # a user's file may extend the built-in site of the same name
             parent = paths.package_folder("xfbench.launchers.sites") / file.name
         if parent is None or parent in children or not parent.is_file():
             raise errors.UsageError(
@@ -143,7 +143,7 @@ def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
 
 
 def _merge_tables(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    """A site's own words over those of the one that it extends; tables are merged."""
+    """Merge a site's settings over those of the site it extends, table by table."""
     merged = dict(base)
     for key, value in content.items():
         old_value = merged.get(key)
@@ -161,7 +161,7 @@ def _known_keys(location: tuple[int | str, ...]) -> list[str]:
 
 
 def _format_location(file: Path, text: str, word: str) -> str:
-    """The file, and the line where `word` first stands as a key or value."""
+    """Format the file and the line where `word` first occurs as a key or value."""
     pattern = re.compile(rf"""(^|[\s."'\[]){re.escape(word)}($|[\s."'=\]])""")
     number = next(
         (

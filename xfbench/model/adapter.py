@@ -1,6 +1,6 @@
-"""Which frameworks there are, and what each says of itself in its `adapter.toml`.
+"""The frameworks, and what each one's `adapter.toml` declares.
 
-Discovery is by listing folders: the built-in ones, then those in `XFBENCH_ADAPTERS`.
+An adapter is found by its folder: first the built-in folders, then those in `XFBENCH_ADAPTERS`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class _Table(BaseModel):
 
 
 class EnvironmentSource(_Table):
-    """Where the framework's interpreter comes from.
+    """The source of the framework's interpreter.
 
-    managed: a virtual environment built from `requirements.lock`; debian: packages of a
-    Debian release unpacked into a private prefix; own: xfbench's own interpreter. `wheels` is
-    a second lock, of wheels whose files a debian prefix gets below `wheels/`; `python` the
-    version of its interpreter; `size` what it takes on disk, where people should know before.
+    managed: a virtual environment built from `requirements.lock`. debian: packages of a
+    Debian release, unpacked into a private prefix. own: xfbench's own interpreter. `wheels` is
+    a second lock; a debian prefix gets the files of its wheels below `wheels/`. `python` is the
+    version of the interpreter. `size` is the space on disk, shown before a large installation.
     """
 
     kind: Literal["managed", "debian", "own"]
@@ -39,9 +39,9 @@ class EnvironmentSource(_Table):
 
 
 class Kernel(_Table):
-    """One of the framework's ways to compute, and the variables that select it.
+    """A kernel library of the framework, and the variables that select it.
 
-    Where `devices` or `precisions` are given, it has these alone.
+    If `devices` or `precisions` are given, it supports only these.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Kernel(_Table):
 
 
 class Exclusion(_Table):
-    """Cells that the framework cannot do, and why: every field given must match."""
+    """Cells that the framework does not support, and the reason. All given fields must match."""
 
     workload: str = ""
     precision: str = ""
@@ -63,11 +63,11 @@ class Exclusion(_Table):
 
 
 class Adapter(_Table):
-    """What a framework's `adapter.toml` says, and the folder it stands in.
+    """The content of a framework's `adapter.toml`, and the folder of that file.
 
-    `mpi` is the folder of an MPICH that its environment brings along; `checkpoint` the format
-    of the framework's checkpoints, empty where the adapter saves none; `readers` says by format
-    what of the framework's own reads data sets for `--input native`.
+    `mpi` is the folder of the MPICH that its environment includes. `checkpoint` is the format
+    of the framework's checkpoints, empty if the adapter saves none. `readers` names, by data set
+    format, the framework's own reader that `--input native` uses.
     """
 
     folder: Path
@@ -89,7 +89,7 @@ class Adapter(_Table):
     unsupported: tuple[Exclusion, ...] = ()
 
     def kernels_on(self, device: str) -> list[str]:
-        """The kernels that `device` has; first the one that is meant where nobody names one."""
+        """Return the kernel libraries available on `device`, the default first."""
         return [
             name
             for name in dict.fromkeys((self.default_kernel, *self.kernels))
@@ -97,13 +97,13 @@ class Adapter(_Table):
         ]
 
     def strategy(self, name: str) -> Strategy:
-        """What it says of one of its strategies; of most there is nothing to say."""
+        """Return the strategy of that name; one that the adapter does not describe has defaults."""
         default_strategy = Strategy(title=name, exchange="halving" if name == "mpi" else "ring")
         return self.together.get(name, default_strategy)
 
     @property
     def files(self) -> dict[str, bytes]:
-        """What it consists of, by its place below the folder that all adapters have in a worker."""
+        """Return the content of its files by path relative to the worker's adapters folder."""
         adapters = [self, *(load(name) for name in self.reuses)]
         return {
             f"{adapter.folder.name}/{name}": content
@@ -113,12 +113,12 @@ class Adapter(_Table):
 
     @property
     def digest(self) -> str:
-        """The digest of its files: what it is, how it is got, the translation."""
+        """Return the digest of its files: declaration, lock and code."""
         return digests.of_files(self.files)
 
 
 def find_folders() -> dict[str, Path]:
-    """Adapter name to folder; a folder of the user's replaces a built-in one of its name."""
+    """Return each adapter's folder by name; the user's replaces a built-in of the same name."""
     roots = [paths.package_folder("xfbench.adapters")]
     roots += [Path(root) for root in os.environ.get("XFBENCH_ADAPTERS", "").split(":") if root]
     return {
@@ -129,12 +129,12 @@ def find_folders() -> dict[str, Path]:
 
 
 def list_names() -> list[str]:
-    """Every adapter's name, in order."""
+    """Return the sorted names of all adapters."""
     return sorted(find_folders())
 
 
 def load(name: str) -> Adapter:
-    """The adapter of that name. Raises UsageError if there is none or its file is wrong."""
+    """Load the adapter of that name. Raises UsageError if there is none or its file is wrong."""
     folders_by_name = find_folders()
     if name not in folders_by_name:
         raise errors.unknown_name_error("framework", name, folders_by_name)

@@ -1,4 +1,4 @@
-"""Whether a framework can do what a request says, by what its adapter says of itself."""
+"""Checks whether a framework's adapter supports a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xfbench.workloads import workloads
 
 
 def refusal_reason(request: Request) -> str | None:
-    """Why the framework cannot do this, by what its adapter says of itself; None where it may."""
+    """Return why the adapter does not support this request, or None if it does."""
     framework_adapter = adapter.load(request.framework)
     for kind, requested, supported in (
         ("device", request.device, framework_adapter.devices),
@@ -57,23 +57,23 @@ def refusal_reason(request: Request) -> str | None:
 
 
 def _page_cache_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
-    """Why ranks cannot bring the page cache to a state for all of them."""
+    """Return why the ranks cannot prepare the page cache together, or None if they can."""
     if request.page_cache and framework_adapter.strategy(request.strategy).asynchronous:
-        return f"under {request.strategy} no rank waits until all have emptied the page cache"
+        return f"--page-cache needs ranks that wait for each other; {request.strategy} has none"
     return None
 
 
 def _checkpoint_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
-    """Why no checkpoint can be taken, where any is asked for."""
+    """Return why the requested checkpoints cannot be taken, or None if they can."""
     if request.checkpoints and not framework_adapter.checkpoint:
         return f"the adapter for {framework_adapter.title} saves no checkpoints"
     if request.checkpoints and framework_adapter.strategy(request.strategy).asynchronous:
-        return f"under {request.strategy} velocities are the servers', which save no checkpoints"
+        return f"{request.strategy} keeps the momentum on its servers, and they save no checkpoints"
     return None
 
 
 def _reader_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
-    """Why the framework's own reader cannot be used, where it is asked for."""
+    """Return why `--input native` cannot be used, or None if it can."""
     if request.input != "native" or request.data_set is None:
         return None
     if request.data_set.format in framework_adapter.readers:

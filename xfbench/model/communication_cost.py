@@ -1,9 +1,9 @@
-"""How long an exchange of gradients takes in theory: by algorithm, over a link, behind computing.
+"""A model of gradient exchange: its time by algorithm and link, and its overlap with computing.
 
-Latency and bandwidth make the cost of a message (Hockney, "The communication challenge for MPP",
-1994); the algorithms' costs are those of Thakur, Rabenseifner and Gropp, "Optimization of
-collective communication operations in MPICH", 2005. What a run shows of it is in
-`analysis/communication.py`; what follows for more ranks in `analysis/prediction.py`.
+A message costs its latency plus its size over the bandwidth (Hockney, "The communication challenge
+for MPP", 1994). The costs of the algorithms are those of Thakur, Rabenseifner and Gropp,
+"Optimization of collective communication operations in MPICH", 2005. `analysis/communication.py`
+has what a run measured, `analysis/prediction.py` the predictions for more ranks.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _LATENCY_PATTERN = re.compile(r"([\d.]+) ?(ns|us|µs|ms|s)")
 
 @dataclass(frozen=True)
 class Link:
-    """What joins two nodes, in each direction: bytes per second, and seconds of a message."""
+    """A link between two nodes: bandwidth per direction in bytes/s, latency in seconds."""
 
     bandwidth: float
     latency: float
 
     @classmethod
     def parse(cls, text: str) -> Link:
-        """From "100Gbit,1us" or "12.5GB/s,1us". Raises UsageError."""
+        """Parse "100Gbit,1us" or "12.5GB/s,1us". Raises UsageError."""
         parts = [part.strip() for part in text.split(",")]
         matches = _BANDWIDTH_PATTERN.fullmatch(parts[0]), _LATENCY_PATTERN.fullmatch(parts[-1])
         try:
@@ -46,7 +46,7 @@ class Link:
             if not bandwidth:
                 raise ValueError
         except ValueError as error:
-            usage = "bandwidth and latency are asked for, such as 100Gbit,1us or 12.5GB/s,1us"
+            usage = "give bandwidth and latency, for example 100Gbit,1us or 12.5GB/s,1us"
             raise UsageError(f"--link {text}: {usage}") from error
         return cls(bandwidth, latency)
 
@@ -54,11 +54,11 @@ class Link:
 def crossings_and_messages(
     algorithm: Algorithm, ranks: int, servers: int = 1
 ) -> tuple[float, float]:
-    """How often all gradients pass the busiest link, there and back, and messages in a row.
+    """Return the gradient sizes that cross the busiest link, and the sequential messages.
 
-    "ring": reduce-scatter and all-gather round a ring; "halving": by recursive halving and
-    doubling, where ranks beyond a power of two first give all they have to another and are
-    given the result; "server": everything to one of `servers` and back. (0, 0) on one rank.
+    "ring" is a reduce-scatter and an all-gather on a ring. "halving" is recursive halving and
+    doubling; ranks beyond a power of two first send all gradients to another rank, and receive the
+    result. "server" sends everything to one of `servers` and back. One rank gives (0, 0).
     """
     if ranks == 1:
         return 0.0, 0.0
@@ -76,20 +76,24 @@ def crossings_and_messages(
 def exchange_seconds(
     algorithm: Algorithm, ranks: int, payload_bytes: float, link: Link, servers: int = 1
 ) -> float:
-    """Return the costs of one exchange of `payload_bytes` per rank."""
+    """Return the seconds of one exchange of `payload_bytes` per rank."""
     crossings, messages = crossings_and_messages(algorithm, ranks, servers)
     return crossings * payload_bytes / link.bandwidth + messages * link.latency
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Gradients exchanged together: their share of all, and what of computing is done by then."""
+    """Gradients exchanged together.
+
+    `share` is their share of all gradients. `ready_share` is the share of the step's computing that
+    is done when they are ready.
+    """
 
     share: float
     ready_share: float
 
 
-SINGLE_BUCKET = (Bucket(1.0, 1.0),)  # all at once, when everything is computed
+SINGLE_BUCKET = (Bucket(1.0, 1.0),)  # everything after the backward pass
 
 
 def gradient_buckets(
@@ -97,9 +101,9 @@ def gradient_buckets(
 ) -> tuple[Bucket, ...]:
     """Sort gradients into buckets, in the order of the backward pass.
 
-    `first_bytes` and `other_bytes` are the buckets' sizes, `value_bytes` that of a value. The
+    `first_bytes` and `other_bytes` are the sizes of the buckets, `value_bytes` that of a value. The
     buckets are those of PyTorch's DistributedDataParallel after its first step. A layer's share of
-    the compute time is its share of multiply-accumulates; the backward pass follows the forward.
+    the compute time is its share of multiply-accumulates.
     """
     filled: list[Bucket] = []
     pending_bytes, limit_bytes = 0, first_bytes
@@ -109,7 +113,7 @@ def gradient_buckets(
         done_macs += layer.macs(input_shapes) * (1 if layer.inputs == ("data",) else 2)
         parameters = [*layer.parameters(input_shapes).values()]
         if isinstance(layer, layers.InnerProduct):
-            parameters.reverse()  # its bias is had before its weight, a convolution's after
+            parameters.reverse()  # its bias is ready before its weight, a convolution's after
         for value_count in (prod(parameter.shape) for parameter in parameters if parameter.learned):
             pending_bytes += value_count * value_bytes
             if pending_bytes >= limit_bytes:
@@ -121,9 +125,9 @@ def gradient_buckets(
 def exposed_seconds(
     buckets: Sequence[Bucket], computing_s: float, costs_s: Sequence[float]
 ) -> float:
-    """Seconds that the exchange goes on when computing is done: buckets go one after another.
+    """Return the seconds of exchange after the end of computing; buckets are sent one by one.
 
-    `costs_s` are each bucket's seconds on the link, `computing_s` those of a step without exchange.
+    `costs_s` is each bucket's time on the link, `computing_s` that of a step without exchange.
     """
     end_s = 0.0
     for bucket, cost_s in zip(buckets, costs_s, strict=True):

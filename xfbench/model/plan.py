@@ -1,4 +1,4 @@
-"""What one `run` is to do, as a value: done here, or read by `run` inside a submitted job."""
+"""The plan of one `run`: executed here, or read by `run` inside a submitted job."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DEFAULT_TIME_LIMIT = 1800.0  # of a launch, in seconds
 
 
 class Plan(BaseModel):
-    """The launches that may be needed, in order, and how they are to be done.
+    """The launches that may be needed, in order, and their settings.
 
-    `data_folders` says where prepared data sets are (`PreparedSet.folder_key`).
+    `data_folders` maps `PreparedSet.folder_key` to the folder of a prepared data set.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,7 +36,7 @@ class Plan(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The plan that a job was given. Raises UsageError."""
+        """Read the plan of a job. Raises UsageError."""
         try:
             return cls.model_validate_json(
                 safe_read.read_bytes(path, worker_reply.LONGEST, follow_link=True)
@@ -45,11 +45,11 @@ class Plan(BaseModel):
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
 
     def name(self) -> str:
-        """What a job that does it is called: the same plan is the same job."""
+        """Return the name of its job; the same plan always has the same name."""
         return f"xfbench-{digests.of_json(self.model_dump(mode='json'))[7:19]}"
 
     def without_recorded(self, records: Sequence[Record]) -> Self:
-        """What is left of it."""
+        """Return the plan without the requests that have a record."""
         recorded_requests = {record.request for record in records}
         remaining_requests = tuple(
             request for request in self.requests if request not in recorded_requests
@@ -57,12 +57,12 @@ class Plan(BaseModel):
         return self.model_copy(update={"requests": remaining_requests})
 
     def for_frameworks(self, frameworks: Collection[str]) -> Self:
-        """What of it is for these frameworks."""
+        """Return the plan with only the requests for these frameworks."""
         requests = tuple(request for request in self.requests if request.framework in frameworks)
         return self.model_copy(update={"requests": requests})
 
     def by_nodes(self) -> list[Self]:
-        """One plan per number of nodes: a job holds no more of them than it uses."""
+        """Return one plan per number of nodes, so that no job holds nodes it does not use."""
         groups: dict[int, list[Request]] = defaultdict(list)
         for request in self.requests:
             groups[request.nodes].append(request)

@@ -1,4 +1,4 @@
-"""What is asked for: a cell is one point of an experiment, a request one launch of it."""
+"""Cells and requests: a cell is one combination of settings, a request is one launch of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic import (
 from xfbench.model.strategy import Value, format_options
 
 Positive = Field(ge=1)
-# What a cell may choose about its network's solver (see `running/training.py`); None: as published.
+# Settings of the solver that a cell may change (see `running/training.py`); None is as published.
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
 
 
@@ -26,7 +26,7 @@ def _sorted_pairs(options: Any) -> Any:
     return tuple(sorted(options.items())) if isinstance(options, Mapping) else options
 
 
-# A mapping in JSON; pairs in order here, where cells have to be hashable.
+# A mapping in JSON; here sorted pairs, because cells must be hashable.
 StrategyOptions = Annotated[
     tuple[tuple[str, Value], ...],
     BeforeValidator(_sorted_pairs),
@@ -41,7 +41,7 @@ StrategyOptions = Annotated[
 
 
 def describe_solver_setting(name: str, value: Any) -> str:
-    """One of the choices of `SOLVER` in words; of None, as published."""
+    """Describe a value of a setting in `SOLVER`; None is as published."""
     if name == "lars":
         return f"LARS {float(value):g}" if value else "no LARS"
     if name == "rate_warmup":
@@ -52,10 +52,10 @@ def describe_solver_setting(name: str, value: Any) -> str:
 
 
 class PreparedSet(BaseModel):
-    """A data set on disk (see `xfbench.datasets`): which samples, and how they are kept.
+    """A data set on disk (see `xfbench.datasets`): its samples and their storage.
 
-    `shape` is (channels, height, width) where all images have one; `medium` what it lies on,
-    "ext4 on nvme".
+    `shape` is (channels, height, width) if all images have the same shape. `medium` is its file
+    system and device, for example "ext4 on nvme".
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,29 +71,30 @@ class PreparedSet(BaseModel):
 
     @property
     def folder_key(self) -> str:
-        """What its folder is known by, on this machine."""
+        """Return the key of its folder on this machine."""
         return f"{self.format} {self.digest} {self.medium}"
 
 
 class Cell(BaseModel):
-    """One point of an experiment, with nothing left open. Batch sizes are images per update.
+    """One combination of settings, with nothing left open. Batch sizes are images per update.
 
-    Exactly one of `steps` (timed steps, after a first one and `warmup` more at least) and
-    `epochs` (of the data set, the first step and `warmup` more not timed) is set. The device
-    is waited for after every `window` steps. With affinity "cores" each rank has cores of its
-    own; with "none" it runs where the system lets it. `strategy_options` are those that are
-    otherwise than the adapter has them. A prepared data set is read by the worker, the same in
-    every framework, or by the framework's own reader (`input`), in so many threads or processes
-    beside those that train. `checkpoints`, so many, are spread over the timed
-    windows, or over the epochs. With `profile`, a few steps more are done under the framework's
-    own profiler when all else is measured. About the solver `lars` (a trust coefficient, 0 for
-    none), the base `learning_rate`, that it grows with the batch (`rate_scaling`) and over so many
-    epochs at first (`rate_warmup`) may be chosen: see `running/training.py`. Each rank gets
-    `memory_limit` bytes of private memory at most, from the `allocator` named (see
-    `environments/allocators.py`) or, None, from the C library. A `probe` is no measurement: it
-    tries what the framework takes from an HPC system, in one process, with reserved huge pages, out
-    of a module, on several ranks, or on ranks that are told nothing but what their start command
-    tells (native).
+    `steps` is the number of timed steps after the warm-up; null if epochs are given. `epochs` is
+    the number of passes over the data set, the warm-up included; null if steps are given. `warmup`
+    is the minimum number of untimed steps after the first step, which is never
+    timed. The worker waits for the device after every `window` steps. With affinity "cores" each
+    rank has its own cores; with "none" the system places it. `strategy_options` are the options
+    that differ from the adapter's defaults. `input` is "ours" if the worker reads the prepared data
+    set, as in every framework, and "native" if the framework's own reader does.
+    `checkpoints` is the number of checkpoints, spread over the timed windows or the epochs. With
+    `profile`, a few more steps run under the framework's own profiler after all measurements.
+    `lars` is the trust coefficient of LARS, 0 for no LARS; null: as published.
+    `learning_rate` is the base learning rate; null: as published. `rate_scaling` "linear" scales
+    the learning rate with the batch; null: as published. `rate_warmup` is the number of epochs in
+    which the learning rate rises at first; null: as published. See `running/training.py`. Each rank
+    gets at most `memory_limit` bytes of private memory, from `allocator` (see
+    `environments/allocators.py`) or, if that is None, from the C library. A `probe` tests support
+    for an HPC system instead of measuring: in one process, with reserved huge pages, from a module,
+    on several ranks, or on ranks that know only what their start command tells them (native).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -138,37 +139,37 @@ class Cell(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.steps is None) == (self.epochs is None):
-            raise ValueError("exactly one of steps and epochs is needed")
+            raise ValueError("give exactly one of steps and epochs")
         if self.epochs is not None and self.data == "synthetic":
-            raise ValueError("synthetic input has no epochs: give steps, or a data set")
+            raise ValueError("synthetic data has no epochs: give steps, or a data set")
         if self.steps is not None and self.steps % self.window:
-            raise ValueError(f"steps ({self.steps}) is no multiple of the window ({self.window})")
+            raise ValueError(f"steps ({self.steps}) must be a multiple of window ({self.window})")
         limit = self.epochs or (self.steps or 0) // self.window
         if self.checkpoints > limit:
-            places = "epochs" if self.epochs else "waits in the timed steps"
-            raise ValueError(f"{self.checkpoints} checkpoints have only {limit} {places} to follow")
+            places = "epochs" if self.epochs else "timed windows"
+            raise ValueError(f"checkpoints ({self.checkpoints}) is more than the {limit} {places}")
         if self.page_cache and not (self.data_set and self.epochs and self.nodes == 1):
-            raise ValueError("page_cache is for epochs of a prepared data set, on one node")
+            raise ValueError("page_cache needs epochs of a prepared data set, on one node")
         if self.input and not self.data_set:
-            raise ValueError("input ours or native is for prepared data sets (xfbench data)")
+            raise ValueError("input ours or native needs a prepared data set (see xfbench data)")
         if self.input == "native" and not (self.ranks == 1 and self.input_threads):
-            raise ValueError("input native is for one rank, and one or more input threads")
+            raise ValueError("input native needs one rank and at least one input thread")
         if self.ranks % self.nodes:
             raise ValueError(f"{self.ranks} ranks cannot be spread evenly over {self.nodes} nodes")
         if self.nodes > 1 and self.launcher == "local":
-            raise ValueError("launcher local has one node: name another with --launcher")
+            raise ValueError("launcher local runs on one node: name another with --launcher")
         if self.global_batch_size != self.batch_size_per_rank * self.ranks:
-            raise ValueError("global_batch_size is not batch_size_per_rank times ranks")
+            raise ValueError("global_batch_size must be batch_size_per_rank times ranks")
         return self
 
     @property
     def strategy_text(self) -> str:
-        """The strategy and what was chosen about it, in words: "dist_sync servers=2"."""
+        """Return the strategy and its changed options: "dist_sync servers=2"."""
         return f"{self.strategy} {format_options(self.strategy_options)}".rstrip()
 
     @property
     def solver(self) -> str:
-        """What it chooses about the solver: "LARS 0.5, rate linear"; "" for nothing."""
+        """Return the changed solver settings: "LARS 0.5, rate linear"; "" if there are none."""
         settings = [(name, getattr(self, name)) for name in SOLVER]
         return ", ".join(
             describe_solver_setting(name, value) for name, value in settings if value is not None
@@ -176,11 +177,11 @@ class Cell(BaseModel):
 
     @property
     def fixed_batch_size(self) -> int:
-        """The images that the law keeps: under weak scaling each rank's, else an update's."""
+        """Return the batch size that scaling keeps: per rank if weak, else per update."""
         return self.batch_size_per_rank if self.scaling == "weak" else self.global_batch_size
 
     def label(self) -> str:
-        """A few words that tell this cell from its neighbours, for progress and errors."""
+        """Return a short text that identifies the cell in progress lines and errors."""
         node_text = f" on {self.nodes} nodes" if self.nodes > 1 else ""
         strategy_parts = (
             [f"{self.ranks} ranks{node_text} {self.strategy_text}"] if self.ranks > 1 else []
@@ -195,10 +196,11 @@ class Cell(BaseModel):
 
 
 class Protocol(BaseModel):
-    """How many launches a cell gets: between `least` and `most`.
+    """The number of launches of a cell.
 
-    With a `precision` they end as soon as the half-width of throughput's 95 % interval,
-    relative to it, is no more; without one, `most` it is.
+    `least` is the minimum number of launches. `most` is the maximum number of launches.
+    `precision` is the relative half-width of the 95 % interval of throughput at which launches end;
+    null: always the maximum.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -218,14 +220,14 @@ class Request(Cell):
     launch: int = Positive
 
     def cell(self) -> Cell:
-        """What is launched, without the launch's number."""
+        """Return the cell of this launch."""
         return Cell(**self.model_dump(exclude={"launch"}))
 
     def cell_fields(self) -> dict[str, Any]:
-        """The request as JSON values without its launch number.
+        """Return the request as JSON values without its launch number.
 
-        What may be chosen and was not is left out, as in records from before it was there; so
-        is `profile`: what is profiled comes after all that is measured.
+        Optional settings that are not set are left out, so that digests equal those of records from
+        before the setting existed. `profile` is left out because it changes no measurement.
         """
         choices = ("strategy_options", "data_set", "page_cache", "checkpoints", "memory_limit")
         unset_names = {name for name in choices if not getattr(self, name)}

@@ -1,4 +1,4 @@
-"""Ways to train on several ranks: what one needs beside them, and what may be chosen about it."""
+"""Strategies: how several ranks train together, with their options and helper processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from xfbench.base import errors
 from xfbench.model.communication_cost import Algorithm
 
 ASYNCHRONOUS = (
-    "asynchronous: no rank waits for another, so that no two runs train the same weights, and "
-    "none can be proven equal"
+    "asynchronous: no rank waits for another, so the weights differ from run to run and cannot "
+    "be verified"
 )
 Value = int | str
 _UNITS = {"": 1, "B": 1}
@@ -22,15 +22,15 @@ _UNITS |= {f"{letter}iB": 1024**n for n, letter in enumerate("KMG", 1)}
 
 
 def format_options(options: Iterable[tuple[str, Value]]) -> str:
-    """Options and their values as they are typed: "overlap=off servers=2"."""
+    """Format options as the user types them: "overlap=off servers=2"."""
     return " ".join(f"{name}={value}" for name, value in options)
 
 
 def parse_size(text: str) -> int:
-    """A size that somebody typed: 1MB, 512KiB, 1.5GB, or a number. Raises ValueError."""
+    """Parse a size: 1MB, 512KiB, 1.5GB, or a number of bytes. Raises ValueError."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
     if not match or match[2] not in _UNITS or not int(float(match[1]) * _UNITS[match[2]]):
-        raise ValueError("a size in bytes is needed, as in 1MB or 512KiB")
+        raise ValueError("give a size in bytes, for example 1MB or 512KiB")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -39,11 +39,11 @@ class _Table(BaseModel):
 
 
 class Option(_Table):
-    """Something that may be chosen about a strategy, with what it is where nobody does.
+    """An option of a strategy, with its default.
 
-    A count is a whole number of one or more, bytes are written 1MB, 512KiB or as their number,
-    a choice is one of `choices`. The default may also be a word, which leaves it to the
-    framework, or depend on the device.
+    A count is a whole number of one or more. A number of bytes is written as 1MB, 512KiB or plain
+    digits. A choice is one of `choices`. The default may depend on the device, or be a word that
+    leaves the value to the framework.
     """
 
     title: str
@@ -52,11 +52,11 @@ class Option(_Table):
     default: Value | dict[str, Value]
 
     def default_for(self, device: str) -> Value:
-        """What it is where nobody chooses."""
+        """Return the default on `device`."""
         return self.default[device] if isinstance(self.default, dict) else self.default
 
     def parse_value(self, name: str, text: Value) -> Value:
-        """What somebody typed as a value of the option. Raises UsageError."""
+        """Parse a typed value of the option. Raises UsageError."""
         defaults = self.default.values() if isinstance(self.default, dict) else (self.default,)
         if text in defaults:
             return text
@@ -67,7 +67,7 @@ class Option(_Table):
         if self.kind == "count":
             if re.fullmatch(r"[1-9][0-9]{0,5}", str(text)):
                 return int(text)
-            raise errors.UsageError(f"{name}={text}: a whole number of one or more is needed")
+            raise errors.UsageError(f"{name}={text}: give a whole number of one or more")
         try:
             return parse_size(str(text))
         except ValueError as error:
@@ -75,18 +75,18 @@ class Option(_Table):
 
 
 class Strategy(_Table):
-    """What a way to train on several ranks needs beside them, and what may be chosen about it.
+    """A strategy of a framework: how several ranks train together.
 
-    `variables` are set in every rank and helper; a helper is a process that imports the
-    framework, or runs what `serve` says in Python, with its own variables set as well, on the
-    driver's host; of those in `counted` there are as many as the option that names them says,
-    each with its "{number}". "{ranks}" is the ranks' number, "{host}" and "{port}" an address
-    there that is free, "{address}" that of the node where a variable is read, and an option's
-    name in braces is its value. Of an `asynchronous` one no rank waits for another.
+    `variables` are set in every rank and helper. A helper is a process on the driver's host. It
+    imports the framework, or runs the Python code in `serve`, with its own variables set as well.
+    Each option named in `counted` gives the number of helpers of that kind; "{number}" is a
+    helper's number. "{ranks}" is the number of ranks. "{host}" and "{port}" are a free address on
+    the driver's host. "{address}" is the address of the node that reads the variable. An option's
+    name in braces is its value. If `asynchronous`, no rank waits for another.
 
-    For `predict`: where ranks join gradients among themselves they do it by the algorithm
-    `exchange`, after the backward pass, or during it in `buckets`: bytes of the first, and of
-    the others.
+    `exchange` and `buckets` are for `predict`. `exchange` is the all-reduce algorithm. Without
+    `buckets` the exchange follows the backward pass; with them it overlaps. They are the bytes of
+    the first bucket and of each other one.
     """
 
     title: str
@@ -101,11 +101,11 @@ class Strategy(_Table):
 
     @property
     def algorithm(self) -> Algorithm:
-        """By which gradients are joined: whoever has processes beside the ranks has servers."""
+        """Return the algorithm of gradient exchange; a strategy with helpers has servers."""
         return "server" if self.helpers or self.counted else self.exchange
 
     def resolve_options(self, chosen: Mapping[str, Value], device: str) -> dict[str, Value]:
-        """Every option's value: what was chosen, else what it is on the device anyway."""
+        """Return every option's value: the chosen one, else the default on the device."""
         return {
             name: chosen.get(name, option.default_for(device))
             for name, option in self.options.items()
@@ -123,9 +123,9 @@ class Strategy(_Table):
     def non_default_options(
         self, chosen_options: Mapping[str, Value], device: str
     ) -> dict[str, Value]:
-        """Of what was given, that which is otherwise than without it, checked.
+        """Parse the chosen options and return those that differ from their defaults.
 
-        What the strategy has no option for stays, to be refused. Raises UsageError.
+        Unknown options are kept; `capabilities.py` refuses them. Raises UsageError.
         """
         parsed_options = {
             name: self.options[name].parse_value(name, text) if name in self.options else text

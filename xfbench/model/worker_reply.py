@@ -1,7 +1,7 @@
-"""Reads one worker's reply: what is not the whole answer to the job that was given is told apart.
+"""Reads a worker's reply and rejects what is not a complete reply to its job.
 
-A worker is somebody else's code. Its reply may be anything, of any size: it is JSON of a bounded
-length in a plain file, it names the job, and its reason is one line.
+A worker runs foreign code, so its reply is not trusted. A reply is JSON of limited length in a
+plain file, names the job, and has a reason of one line.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, Re
 
 
 class ReplyError(ValueError):
-    """There is no reply, or none to this job."""
+    """There is no valid reply to this job."""
 
 
 class MissingError(ReplyError):
-    """There is no file at all."""
+    """There is no reply file."""
 
 
 class ForeignError(ReplyError):
-    """It is a reply, to another job."""
+    """The reply is to another job."""
 
 
 def read(path: Path, job: str) -> dict[str, Any]:
-    """The reply in `path` to the job with this digest. Raises ReplyError."""
+    """Read the reply in `path` to the job with this digest. Raises ReplyError."""
     try:
         content = safe_read.read_bytes(path, LONGEST)
         answer = json.loads(content, parse_int=_figure)

@@ -1,9 +1,8 @@
-"""Experiments: lists of settings that make a matrix of cells, in a TOML file.
+"""Experiments: TOML files with matrices of settings, expanded into cells.
 
-A study is one with a question, sizes, and what is to be made of the records (`studies/form.py`).
+A study is an experiment with a question, sizes and analyses of the records (`studies/form.py`).
 
-Every name is checked here, before anything is started, so that a slip costs a line on
-the terminal and not an hour.
+All names are checked here, before anything starts, so that a typing error costs no time.
 """
 
 from __future__ import annotations
@@ -42,21 +41,21 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("float32", "float64", "tf32", "bfloat16", "float16")
 DEFAULT_STEPS = 20
 DEFAULT_INPUT_THREADS = 1
-# Steps between two waits, by device: one that queues them would idle during every wait.
+# Steps between two waits, by device: a GPU queues steps and would idle during each wait.
 WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
 MAX_LAUNCHES = 1_000_000
-MAX_LOCAL_RANKS = 1024  # that this machine alone is asked to start
+MAX_LOCAL_RANKS = 1024  # with launcher local
 
 
 class Experiment(BaseModel):
     """A named set of matrices, and the question they answer.
 
-    `sources` are the keys of publications that asked it; `method` says in a few sentences how it
-    is answered, `limits` what is not tried. Where it is `crowded`, ranks may share processors;
-    else what would have to is left out. `published` are figures that belong to a file of one's
-    own; those of the built-in ones lie elsewhere. Data sets named `present` are trained on where
-    they are in the data folder.
+    `sources` are the keys of publications that asked the question. `method` describes in a few
+    sentences how it is answered, `limits` what is not tried. If `crowded`, ranks may share
+    processors; otherwise cells that need it are left out. `published` are figures that a user's own
+    file brings; built-in studies have theirs elsewhere. The data sets in `present` are used if they
+    are in the data folder.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -76,17 +75,17 @@ class Experiment(BaseModel):
 
     @property
     def sizes(self) -> list[Size]:
-        """Those that its matrices name; where they name none, the same at any is a laptop's."""
+        """Return the sizes that its matrices name, or "laptop" if they name none."""
         named = [size for size in SIZES if any(size in matrix.size for matrix in self.matrix)]
         return named or ["laptop"]
 
     def matrices_of_size(self, size: Size) -> list[Matrix]:
-        """The matrices of that size."""
+        """Return the matrices of that size."""
         return [matrix for matrix in self.matrix if not matrix.size or size in matrix.size]
 
 
 def user_studies_folder() -> Path:
-    """Where a person's own studies lie: `XFBENCH_STUDIES`, else beside their own sites."""
+    """Return the folder of the user's studies: `XFBENCH_STUDIES`, else next to the site files."""
     chosen = os.environ.get("XFBENCH_STUDIES")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -94,18 +93,18 @@ def user_studies_folder() -> Path:
 
 
 def study_files() -> dict[str, Path]:
-    """Experiment name to file; one of the user's own replaces a built-in one of its name."""
+    """Return each experiment's file by name; the user's replaces a built-in of the same name."""
     roots = (paths.package_folder("xfbench.planning.experiments"), user_studies_folder())
     return {file.stem: file for root in roots for file in sorted(root.glob("*.toml"))}
 
 
 def names() -> list[str]:
-    """Every experiment that can be named, in order."""
+    """Return the sorted names of all experiments."""
     return sorted(study_files())
 
 
 def load(name: str) -> Experiment:
-    """A built-in experiment or one of the user's, by name, or any by path. Raises UsageError."""
+    """Load an experiment by name, or by the path of its TOML file. Raises UsageError."""
     file = Path(name) if name.endswith(".toml") else study_files().get(name)
     if file is None or not file.is_file():
         raise errors.unknown_name_error("experiment", name, names())
@@ -117,13 +116,13 @@ def load(name: str) -> Experiment:
         ) from error
     if experiment.name != file.stem:
         raise errors.UsageError(
-            f"{file}: name: it is {experiment.name!r}, and the file's {file.stem!r}"
+            f"{file}: name: {experiment.name!r} must equal the file's name, {file.stem!r}"
         )
     return experiment
 
 
 def matrix(**settings: Any) -> Matrix:
-    """A matrix from settings that somebody typed. Raises UsageError."""
+    """Build a matrix from typed settings. Raises UsageError."""
     try:
         return Matrix.model_validate(settings)
     except ValidationError as error:
@@ -133,7 +132,7 @@ def matrix(**settings: Any) -> Matrix:
 def cells(
     matrices: Sequence[Matrix], pythons: Mapping[str, Path] | None = None
 ) -> list[tuple[Cell, Protocol]]:
-    """Every cell of the matrices, and how many launches it gets. Raises UsageError."""
+    """Return every cell of the matrices with its number of launches. Raises UsageError."""
     cell_protocols = [pair for matrix in matrices for pair in _expand_matrix(matrix, pythons or {})]
     launches = sum(protocol.most for _, protocol in cell_protocols)
     if launches > MAX_LAUNCHES:
@@ -157,13 +156,13 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
             if value not in allowed:
                 raise errors.unknown_name_error(kind, value, allowed)
     if m.launches is not None and m.launches < 1:
-        raise errors.UsageError(f"launches is {m.launches}: at least one is needed")
+        raise errors.UsageError(f"launches is {m.launches}: give at least 1")
     _check_ranks(m)
     _check_options(m)
     site = sites.load(m.site)
     rank_layouts = _rank_layouts(m)
     if not rank_layouts:
-        raise errors.UsageError("nodes: the ranks cannot be spread evenly over so many")
+        raise errors.UsageError("nodes: the ranks cannot be spread evenly over that many nodes")
     threads = _threads_per_rank(m, site, rank_layouts)
     sizes: Sequence[int | None] = m.batch_sizes or [None]
     main_settings = (m.workload, m.framework, m.device, m.precision, m.kernel)
@@ -222,7 +221,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
         batch_size = size or workload.batch_size
         if m.scaling == "strong" and batch_size % ranks:
             raise errors.UsageError(
-                f"a batch of {batch_size} is not to be shared evenly by {ranks} ranks: "
+                f"a batch of {batch_size} cannot be divided evenly among {ranks} ranks: "
                 "choose another --batch-size"
             )
         per_rank = batch_size // ranks if m.scaling == "strong" else batch_size
@@ -278,7 +277,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
 
 
 def _cell_allocators(names: Sequence[str]) -> list[str | None]:
-    """As cells have them: None is the system's."""
+    """Return the allocators as cells store them: None is the system's."""
     if unknown_names := [name for name in names if name not in allocators.NAMES]:
         raise errors.unknown_name_error("allocator", unknown_names[0], allocators.NAMES)
     return [None if name == allocators.SYSTEM else name for name in names]
@@ -286,17 +285,17 @@ def _cell_allocators(names: Sequence[str]) -> list[str | None]:
 
 def _check_ranks(m: Matrix) -> None:
     if max(m.ranks, default=0) < 1 or min(m.ranks) < 1:
-        raise errors.UsageError("ranks: one or more are needed")
+        raise errors.UsageError("ranks: give at least 1")
     if max(m.ranks) > 1 and m.scaling is None:
         raise errors.UsageError(
-            "more than one rank needs --scaling strong (--batch-size is that of all ranks "
-            "together) or --scaling weak (it is that of each)"
+            "--ranks above 1 needs --scaling strong (--batch-size is for all ranks together) "
+            "or --scaling weak (--batch-size is per rank)"
         )
     is_local = (m.launcher or sites.load(m.site).launcher) == "local"
     if is_local and max(m.ranks) > MAX_LOCAL_RANKS:
         raise errors.UsageError(
-            f"{max(m.ranks):,} ranks on this machine alone are too many: at most "
-            f"{MAX_LOCAL_RANKS:,}; more with --launcher mpi or slurm"
+            f"{max(m.ranks):,} ranks are too many for launcher local: use at most "
+            f"{MAX_LOCAL_RANKS:,}, or --launcher mpi or slurm"
         )
 
 
@@ -318,12 +317,12 @@ def _input_threads(m: Matrix) -> int:
 
 
 def _default_threads(site: sites.Site, queue: str | None, ranks_per_node: int) -> int:
-    """An even share of the cores of a node that ranks may have."""
+    """Return an even share of the cores that ranks may use on a node."""
     return max(1, site.rank_cores(queue, machine.usable_cores()) // ranks_per_node)
 
 
 def _rank_layouts(m: Matrix) -> list[tuple[int, int]]:
-    """Ranks and their nodes, where they can be spread evenly."""
+    """Return the pairs (ranks, nodes) that spread the ranks evenly."""
     if ranks_per_node := m.ranks_per_node:
         return [
             (ranks, ranks // ranks_per_node) for ranks in m.ranks if ranks % ranks_per_node == 0
@@ -334,9 +333,9 @@ def _rank_layouts(m: Matrix) -> list[tuple[int, int]]:
 def _default_affinity(
     rank_layout: tuple[int, int], rank_layouts: Sequence[tuple[int, int]]
 ) -> Literal["cores", "none"]:
-    """Ranks that share a node have cores of their own.
+    """Return "cores" if ranks share a node.
 
-    So has a rank alone where all others share one: they are compared with it.
+    A single rank also gets "cores" if all layouts it is compared with do.
     """
     multi_rank = [layout for layout in rank_layouts if layout[0] > 1]
     compared = multi_rank if rank_layout[0] == 1 and multi_rank else [rank_layout]
@@ -346,7 +345,7 @@ def _default_affinity(
 def _threads_per_rank(
     m: Matrix, site: sites.Site, rank_layouts: Sequence[tuple[int, int]]
 ) -> Sequence[int | None]:
-    """Threads of each rank; None: an even share of the cores."""
+    """Return the numbers of threads per rank; None is an even share of the cores."""
     if m.threads != "powers":
         return m.threads or [None]
     max_threads = max(
@@ -357,12 +356,14 @@ def _threads_per_rank(
 
 def _launcher(site: sites.Site) -> str:
     if site.launcher not in LAUNCHERS:
-        raise errors.UsageError(f"{site.title}: {site.launcher} can be rendered, not started")
+        raise errors.UsageError(
+            f"{site.title}: xfbench writes job scripts for {site.launcher} but cannot start them"
+        )
     return site.launcher
 
 
 def _resolve_strategy(framework_adapter: adapter.Adapter, strategy: str, ranks: int) -> str:
-    """How ranks train together: the framework's first way to, where nobody names one."""
+    """Return the strategy's name; "default" is the framework's first strategy."""
     if ranks == 1:
         return "none"
     if strategy != "default":
@@ -371,7 +372,7 @@ def _resolve_strategy(framework_adapter: adapter.Adapter, strategy: str, ranks: 
 
 
 def _check_options(m: Matrix) -> None:
-    """Raises UsageError for an option that no strategy of these has."""
+    """Raise UsageError for an option that none of the strategies has."""
     known_options = {
         option
         for framework in m.framework
@@ -381,7 +382,7 @@ def _check_options(m: Matrix) -> None:
     }
     for name in m.strategy_options:
         if not known_options:
-            raise errors.UsageError(f"strategy option {name!r}: there is nothing to choose here")
+            raise errors.UsageError(f"strategy option {name!r}: these strategies have no options")
         if name not in known_options:
             raise errors.unknown_name_error("strategy option", name, known_options)
 
@@ -389,7 +390,7 @@ def _check_options(m: Matrix) -> None:
 def _changed_options(
     framework_adapter: adapter.Adapter, strategy: str, device: str, chosen: Mapping[str, Value]
 ) -> tuple[tuple[str, Value], ...]:
-    """What was chosen about a strategy and is not so anyway; of a single rank nothing."""
+    """Return the chosen options that differ from their defaults; none for a single rank."""
     if strategy == "none":
         return ()
     return tuple(
@@ -410,9 +411,9 @@ def _kernels(frameworks: Sequence[str]) -> list[str]:
 
 
 def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first complaint in words: which setting, what is wrong, the near name if it is a slip."""
+    """Format the first validation error: the setting, what is wrong, and a near name if any."""
     first = error.errors()[0]
-    # Of a field that may be one of several types the place names the type, too: nobody typed it.
+    # The location of a field with several types includes the type, which the user did not type.
     path_parts = [str(part) for part in first["loc"] if "[" not in str(part)]
     setting_path = ".".join(path_parts)
     if first["type"] == "extra_forbidden":
@@ -424,7 +425,7 @@ def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _table_model(error: ValidationError) -> type[BaseModel]:
-    """Which table of a file the first complaint is about."""
+    """Return the model of the table that the first validation error is about."""
     tables: dict[str, type[BaseModel]]
     tables = {
         "matrix": Matrix,

@@ -1,4 +1,4 @@
-"""What a matrix of cells is made of: lists of settings, as a file or a command line gives them."""
+"""A matrix: lists of settings from a file or the command line, combined into cells."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ RateScaling = Literal["none", "linear"]
 
 
 class Matrix(BaseModel):
-    """Lists of settings; every combination is a cell. None: the default of the workload or host.
+    """Lists of settings; every combination is a cell. None is the default of the workload or host.
 
-    Threads "powers" are 1, 2, 4, … and the cores that a rank may have. With `ranks_per_node` there
-    are as many nodes as that takes. Batches that are found out are a study's (`Rising`): of them
-    `cells` has the first. A matrix belongs to the sizes `size` of its study, to all of
-    them if it names none.
+    Threads "powers" are 1, 2, 4, … up to the cores available to a rank, and that number itself.
+    `ranks_per_node` determines the number of nodes. A study can search for the batch size
+    (`BatchSearch`); the cells then have the first batch size. `size` names the sizes of the study
+    that include the matrix; if it is empty, all of them do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,12 +71,12 @@ class Matrix(BaseModel):
 
     @property
     def solver(self) -> dict[str, Sequence[Any] | None]:
-        """Its lists of what may be otherwise about a network's solver."""
+        """Return the lists of solver settings by name; None if the published ones apply."""
         return {name: getattr(self, name) for name in SOLVER}
 
     @property
     def batch_sizes(self) -> Sequence[int] | None:
-        """Those that are known beforehand."""
+        """Return the batch sizes; a search contributes its first one."""
         return (
             [self.batch_size.start] if isinstance(self.batch_size, BatchSearch) else self.batch_size
         )

@@ -1,4 +1,4 @@
-"""What somebody asks to be measured, made into a plan: the command line and Python ask alike."""
+"""Builds a plan from the settings of the command line or of `xfbench.run`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
 
-# From cells, names of settings that are given, and interpreters, to the cells to measure.
+# Takes the cells, the names of the given settings and the interpreters; returns the cells to
+# measure.
 Adjustment = Callable[
     [list[tuple[Cell, Protocol]], set[str], Mapping[str, Path]], list[tuple[Cell, Protocol]]
 ]
 _DEFAULT = "quick"
-# These say how often, not what.
+# Settings of the number of launches, not of the cells.
 _REPETITION_SETTINGS = {"launches", "until_precision", "seed"}
 
 
@@ -34,16 +35,16 @@ def build_plan(
     carried: bool = False,
     adjust: Adjustment | None = None,
 ) -> Plan:
-    """The plan for `settings`: fields of `Matrix` by name, None where not given.
+    """Build the plan for `settings`: fields of `Matrix` by name, None if not given.
 
-    With none but `launches`, `until_precision` and `seed` it is the experiment `quick`, as often
-    as these say; else its frameworks and networks stand in for those that are not given. If
-    `carried`, it is for another machine, with interpreters that are named there. `adjust`
-    sets values that are not given, as tuning found them. Raises UsageError.
+    If only `launches`, `until_precision` or `seed` are given, the plan runs the experiment `quick`
+    with them. Otherwise the frameworks and workloads of `quick` are the defaults. If `carried`, the
+    plan is for another machine, which names its own interpreters. `adjust` replaces values that are
+    not given by tuned ones. Raises UsageError.
     """
     given_settings = {name: value for name, value in settings.items() if value is not None}
     if {"launches", "until_precision"} <= set(given_settings):
-        raise errors.UsageError("--launches and --until-precision: only one of them")
+        raise errors.UsageError("--launches and --until-precision exclude each other: give one")
     matrices = _build_matrices({"seed": (0,), **given_settings})
     interpreters = dict(pythons)
     if carried:
@@ -52,7 +53,9 @@ def build_plan(
     cells = experiment.cells(matrices, interpreters)
     if adjust is not None:
         if carried:
-            raise errors.UsageError("--tuned is for this machine, and --carry for another one")
+            raise errors.UsageError(
+                "--tuned has values for this machine, and --carry is for another: leave one out"
+            )
         cells = adjust(cells, set(given_settings), interpreters)
     if checkpoint_dir is not None:
         _check_checkpoint_folder(checkpoint_dir, given_settings.get("checkpoints"), cells, carried)
@@ -69,7 +72,7 @@ def build_plan(
 
 
 def find_interpreter(framework: str, path: str | Path) -> Path:
-    """The interpreter that somebody names for a framework. Raises UsageError if there is none."""
+    """Return the interpreter given with `--python`. Raises UsageError if there is no such file."""
     if framework not in adapter.list_names():
         raise errors.unknown_name_error("framework", framework, adapter.list_names())
     interpreter_path = Path(path).expanduser().absolute()
@@ -93,9 +96,9 @@ def _build_matrices(settings: Mapping[str, Any]) -> list[Matrix]:
 def _check_checkpoint_folder(
     folder: Path, count: int | None, cells: Sequence[tuple[Cell, Protocol]], carried: bool
 ) -> None:
-    """That checkpoints may lie there: it need not be here for what runs elsewhere."""
+    """Raise UsageError if `folder` cannot take checkpoints; runs elsewhere do not need it here."""
     if not count:
-        raise errors.UsageError(f"--checkpoint-dir {folder}: say how many with --checkpoints")
+        raise errors.UsageError(f"--checkpoint-dir {folder} needs --checkpoints N")
     elsewhere = carried or any(cell.launcher == "slurm" for cell, _ in cells)
     if not elsewhere and not folder.is_dir():
         raise errors.UsageError(f"--checkpoint-dir {folder}: there is no such folder")

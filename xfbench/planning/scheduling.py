@@ -1,4 +1,4 @@
-"""In which order launches are done: in blocks of one launch of each cell."""
+"""The order of launches: shuffled blocks of one launch of each cell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xfbench.model.request import Cell, Protocol, Request
 
 
 def launch_order(cells: Iterable[tuple[Cell, Protocol]], seed: int = 0) -> list[Request]:
-    """Every launch that may be needed: blocks of one launch of each cell, each block shuffled."""
+    """Return all launches that may be needed, in blocks of one launch per cell, each shuffled."""
     cell_protocols = list(cells)
     order = random.Random(seed)
     requests: list[Request] = []
