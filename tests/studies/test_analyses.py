@@ -153,7 +153,7 @@ def test_counterexample_refutes_a_claim_about_all_cells(study, launched, found):
     ]
     [judged] = found(made, records).judged
     assert judged.verdict == "does not hold"
-    assert "1 of 2 so, 1 of 2 otherwise" in judged.why
+    assert "1 of 2 agree, 1 of 2 disagree" in judged.why
     assert "convnet" in judged.why
 
 

@@ -151,7 +151,7 @@ def test_unanswered_batches_are_not_requested_again(line):
         ({"from": 0, **UNTIL}, "from"),
         ({"from": 4, "until": "morning"}, "until"),
         ({"from": 4, **UNTIL, "wihin": 0.1}, "did you mean within"),
-        ({"from": 4, **UNTIL, "most": 2}, r"most \(2\) is less than from \(4\)"),
+        ({"from": 4, **UNTIL, "most": 2}, r"most \(2\) must not be less than from \(4\)"),
         ([0], "batch_size"),
     ],
 )

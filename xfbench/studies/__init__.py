@@ -1,6 +1,5 @@
-"""Studies: questions that were asked in print, as experiments that answer them here.
+"""Studies: experiments that answer published questions on this machine.
 
-What a study is lies in a TOML file (`form.py`, `xfbench/experiment.py`); how it is run is `run`'s
-way (`running.py`); what its records say is the business of `analyses.py`, and of `answer.py` to
-tell.
+A TOML file defines a study (`form.py`, `xfbench/experiment.py`). `running.py` plans its launches,
+`analyses.py` evaluates its records, and `answer.py` builds the answer.
 """
