@@ -31,7 +31,7 @@ def test_best_of_names_a_certain_best_value(study, launched, found):
 def test_indistinguishable_values_share_the_best_rank(study, launched, found):
     made = study({"name": "best_of", "over": "threads"})
     finding = found(made, by_threads(launched, one=(0.1, 0.11, 0.12), two=(0.12, 0.1, 0.11)))
-    assert "several cannot be told from the best" in finding.sentence
+    assert "these launches do not show which value is best" in finding.sentence
     assert {value.note for value in finding.values} == {"rank 1–2"}
 
 
@@ -48,7 +48,7 @@ def test_best_claim_gets_a_verdict(study, launched, found, best, one, two, verdi
     made = study({"name": "best_of", "over": "threads", "claim": claimed(best=best)})
     [judged] = found(made, by_threads(launched, one, two)).judged
     assert judged.verdict == verdict
-    assert ("was not tried here" in judged.why) == (best == 64)
+    assert ("was not measured here" in judged.why) == (best == 64)
 
 
 def test_best_claim_may_refer_to_the_core_count(study, launched, found):
@@ -219,7 +219,7 @@ def test_efficiency_is_relative_to_the_fewest_ranks(study, launched, found):
     assert value.interval.value == pytest.approx(0.8, rel=0.01)
     assert value.note == "against 1 rank, weak scaling"
     assert finding.judged[0].verdict == "holds"
-    assert "On 2 ranks efficiency is 80.0%" in finding.sentence
+    assert "On 2 ranks, efficiency is 80.0%" in finding.sentence
 
 
 def test_spread_is_the_variation_between_launches(study, launched, found):
@@ -311,8 +311,8 @@ def test_limits_mention_few_launches_and_a_small_size(study, launched):
     made = study({"name": "values"}, limits=["This is not tried."])
     said = answer.answer_study(made, "laptop", launched(*FAST[:2]), {})
     assert said.limits[0] == "This is not tried."
-    assert any("2 launches alone: a smoke test" in one for one in said.limits)
-    assert any("laptop, not what was published" in one for one in said.limits)
+    assert any("only 2 launches: a smoke test" in one for one in said.limits)
+    assert any("laptop, not that of the publication" in one for one in said.limits)
 
 
 def test_only_intervals_on_one_side_of_one_are_certainly_there(study, launched, found):
@@ -326,13 +326,13 @@ def test_only_intervals_on_one_side_of_one_are_certainly_there(study, launched, 
         *by_threads(launched, (0.1, 0.11, 0.12), (0.12, 0.1, 0.108), workload="alexnet"),
     ]
     sentence = found(made, records).sentence
-    assert sentence.endswith("of 3 comparisons 1 certainly above 1, 1 certainly below.")
+    assert sentence.endswith("(3 comparisons: 1 significantly above 1, 1 significantly below).")
 
 
 @pytest.mark.parametrize(
     ("count", "words"),
     [
-        (2, "Some figures rest on 2 launches alone: a smoke test."),
+        (2, "Some figures rest on only 2 launches: a smoke test."),
         (3, "Some figures rest on 3 launches: indicative."),
         (4, "Some figures rest on 4 launches: indicative."),
         (5, None),

@@ -103,7 +103,7 @@ def test_invalid_study_file_is_reported_in_one_line(written, old, new, words):
         (
             'over = "threads"',
             'over = "threads"\n[[analysis.claim]]\nsource = "X"\ntext = "t"\nlow = 1\n',
-            "best is for best_of alone",
+            "best_of needs best, others need low or high",
         ),
     ],
 )
