@@ -95,7 +95,7 @@ def test_the_end_of_memory_is_found_once(xfbench, run_inline, study, tmp_path):
     assert resumed.returncode == 0, resumed.stderr
     assert count_launches(tmp_path / "results") == counts
     text = run_inline(*f"study report {study}".split()).stdout
-    assert f"{largest} images run, {smallest_failing} do not" in text
+    assert f"batch {largest} fits, {smallest_failing} does not" in text
 
 
 def test_a_dry_run_leaves_the_batches_open(run_inline, study):

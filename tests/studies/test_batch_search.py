@@ -202,7 +202,7 @@ def test_memory_per_image_is_the_slope_over_the_batch(study, launched):
     i = finding.values[0].interval
     assert i.low < 100 < i.high and i.launches == 3
     [finding] = answer.answer_study(made, "laptop", records[:2], {}).findings
-    assert finding.values[0].reason == "three batches are needed"
+    assert finding.values[0].reason == "needs three batches"
 
 
 def test_stops_growing_finds_the_smallest_unbeaten_batch(study, launched):
@@ -241,16 +241,16 @@ def test_out_of_memory_claims_are_judged_by_both_bounds(study, launched):
     [finding] = found.findings
     assert finding.values[0].interval.value == 8
     assert finding.sentence == (
-        "lenet · reference: 8 images run, 16 do not; at most 1 000 MB a rank."
+        "lenet · reference: batch 8 fits, 16 does not; limit 1 000 MB per rank."
     )
     verdicts = [one.verdict for one in finding.judged]
     assert verdicts == ["holds", "does not hold", "cannot be told", "does not hold"]
     assert found.missing == () and found.discarded_launches == ()
     [finding] = answer.answer_study(made, "laptop", records[:2], {}).findings
-    assert finding.values[0].reason == "not out of memory up to 8, the largest that was tried"
+    assert finding.values[0].reason == "not out of memory up to batch 8, the largest tried"
     assert finding.judged[3].verdict == "does not hold"
     [finding] = answer.answer_study(made, "laptop", records[2:], {}).findings
-    assert "the smallest, 16, was out of memory: x" in finding.values[0].reason
+    assert "the smallest batch, 16: out of memory: x" in finding.values[0].reason
 
 
 def test_a_launch_of_just_the_seconds_allowed_is_not_too_long(line):
