@@ -114,7 +114,7 @@ def test_unknown_analysis_setting_is_reported_before_a_run(written, old, new, wo
 
 
 def test_missing_size_is_reported_with_the_available_sizes(written):
-    with pytest.raises(UsageError, match=r"mine has no size paper: it has smoke"):
+    with pytest.raises(UsageError, match=r"mine has no size paper \(sizes: smoke\)"):
         running.prepare(written(), "paper", running.Choices())
 
 

@@ -79,7 +79,7 @@ def test_missing_data_set_is_reported_and_the_rest_runs(optional, launched):
     said = answer.answer_study(optional, "laptop", launched(0.1), {})
     assert said.missing[-1] == (
         "cifar10",
-        "there is no data set cifar10: it is made by `xfbench data prepare`",
+        "there is no data set cifar10: create it with `xfbench data prepare`",
     )
 
 

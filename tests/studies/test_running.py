@@ -60,7 +60,7 @@ def test_frameworks_and_launches_can_be_restricted(study, prepared):
     made = study({"name": "values"}, {"framework": ["reference", "torch"], "launches": 3})
     plan = prepared(made, frameworks=["torch"], launches=2).plan
     assert [request.framework for request in plan.requests] == ["torch", "torch"]
-    with pytest.raises(UsageError, match="mine has none of caffe"):
+    with pytest.raises(UsageError, match="mine does not use caffe"):
         prepared(made, frameworks=["caffe"])
 
 
@@ -88,9 +88,9 @@ def test_unknown_medium_is_reported(study, prepared):
 
 def test_time_estimate_uses_earlier_launches_of_similar_cells(study, prepared, record):
     plan = prepared(study({"name": "values"}, {"threads": [1, 2], "launches": 2})).plan
-    assert running.estimate_duration(plan.requests, []).describe() == "not known"
+    assert running.estimate_duration(plan.requests, []).describe() == "unknown"
     other = record(threads=1, fields=took(10.0), workload="convnet")
-    assert running.estimate_duration(plan.requests, [other]).describe() == "not known"
+    assert running.estimate_duration(plan.requests, [other]).describe() == "unknown"
     like = record(threads=1, fields=took(3.0))
     assert running.estimate_duration(plan.requests, [like]).seconds == 12.0
     [own] = [one for one, _ in plan.protocols if one.threads == 2]
