@@ -145,7 +145,7 @@ def test_edited_search_is_reported_and_omitted(saved, using, tmp_path):
     (tmp_path / "tuned" / "other.json").write_text("{}")
     found, said = using()
     assert found.threads == 2 and "its content is not what its id says" in said
-    assert "other.json: no search of `xfbench tune`" in said
+    assert "other.json: not a search of `xfbench tune`" in said
 
 
 def test_a_search_with_one_wrong_field_is_reported(saved, using, tmp_path):
@@ -155,7 +155,7 @@ def test_a_search_with_one_wrong_field_is_reported(saved, using, tmp_path):
     document["seed"] = "first"
     (tmp_path / "tuned" / "other.json").write_text(json.dumps(document))
     _, said = using()
-    assert "other.json: no search of `xfbench tune`" in said
+    assert "other.json: not a search of `xfbench tune`" in said
 
 
 def test_control_characters_in_file_names_are_escaped(saved, tmp_path, capsys):
