@@ -106,7 +106,7 @@ def test_search_for_a_different_cell_or_version_is_not_used(saved, using, cell, 
     saved(**fields)
     found, said = using()
     assert found == cell(threads=2)
-    assert said.startswith("not tuned: lenet · torch · batch 4: nothing was found for ")
+    assert said.startswith("not tuned: lenet · torch · batch 4: no tuning of ")
     assert "xfbench tune --framework torch --workload lenet --batch-size 4 --results " in said
 
 
@@ -164,7 +164,7 @@ def test_control_characters_in_file_names_are_escaped(saved, tmp_path, capsys):
     settings = {"framework": ["torch"], "workload": ["lenet"], "launches": 1}
     plan_builder.build_plan(settings, pythons={}, adjust=build_adjustment(tmp_path))
     told = capsys.readouterr().err
-    assert "\\x1b[2J[x].json: no search of" in told and "\x1b" not in told
+    assert "\\x1b[2J[x].json: not a search of" in told and "\x1b" not in told
 
 
 def test_search_survives_a_write_and_read(saved, tmp_path):
