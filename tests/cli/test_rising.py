@@ -95,14 +95,14 @@ def test_the_largest_batch_is_found_and_not_searched_again(xfbench, run_inline, 
     assert resumed.returncode == 0, resumed.stderr
     assert count_launches(tmp_path / "results") == counts
     text = run_inline(*f"study report {study}".split()).stdout
-    assert f"{largest} images run, {smallest_failing} do not" in text
+    assert f"batch {largest} fits, {smallest_failing} does not" in text
 
 
 def test_dry_run_describes_the_batch_search(run_inline, study):
     outcome = run_inline(*f"study run {study} --dry-run".split())
     assert outcome.returncode == 0, outcome.stderr
     assert "are not known in advance" in outcome.stdout
-    assert "batch 128 and on, doubled until a launch is out of memory" in outcome.stdout
+    assert "batch from 128, doubled until a launch is out of memory" in outcome.stdout
     assert "memory 200 MB a rank · at most 17 launches" in outcome.stdout
     plan = json.loads(run_inline(*f"study run {study} --dry-run --json".split()).stdout)
     [search] = plan["found_out"]

@@ -167,7 +167,7 @@ def test_a_dry_run_without_results_cannot_estimate_the_time(run_inline, study_na
     outcome = run_inline(*f"study run {study_name} --dry-run".split())
     assert outcome.returncode == 0, outcome.stderr
     first, *cells = outcome.stdout.splitlines()
-    assert first == "3 cells, 6 launches at most; time: not known"
+    assert first == "3 cells, 6 launches at most; time: unknown"
     assert sum("unsupported" in cell or "one-channel" in cell for cell in cells) == 1
 
 
@@ -280,11 +280,11 @@ def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter)
         ("show thread-swep", "did you mean thread-sweep"),
         ("run nowhere.toml", "unknown experiment"),
         ("run thread-sweep --size smok", "did you mean smoke"),
-        ("run thread-sweep --framework reference", "has none of reference"),
+        ("run thread-sweep --framework reference", "does not use reference"),
         ("run storage --medium nvme", "NAME=DIR"),
         ("run storage --medium nvme=nowhere", "no such folder"),
         ("run thread-sweep --launches 1,2", "one number"),
-        ("run hpc-support --framework reference", "has none of reference"),
+        ("run hpc-support --framework reference", "does not use reference"),
         ("report thread-sweep", "holds no results"),
         ("report thread-sweep --output t.pdf", "FILE.html or FILE.md"),
     ],

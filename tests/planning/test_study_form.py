@@ -104,7 +104,7 @@ def test_invalid_study_file_is_reported_in_one_line(load_changed_study, old, new
         (
             'over = "threads"',
             'over = "threads"\n[[analysis.claim]]\nsource = "X"\ntext = "t"\nlow = 1\n',
-            "best is for best_of alone",
+            "best_of needs best, others need low or high",
         ),
     ],
 )
@@ -115,7 +115,7 @@ def test_unknown_analysis_setting_is_reported_before_a_run(load_changed_study, o
 
 
 def test_missing_size_is_reported_with_the_available_sizes(load_changed_study):
-    with pytest.raises(UsageError, match=r"mine has no size paper: it has smoke"):
+    with pytest.raises(UsageError, match=r"mine has no size paper \(sizes: smoke\)"):
         running.prepare(load_changed_study(), "paper", running.Choices())
 
 

@@ -39,7 +39,7 @@ def test_indistinguishable_values_share_the_best_rank(make_study, make_launches,
             make_launches, one_thread=(0.1, 0.11, 0.12), two_threads=(0.12, 0.1, 0.11)
         ),
     )
-    assert "several cannot be told from the best" in finding.sentence
+    assert "these launches do not show which value is best" in finding.sentence
     assert {value.note for value in finding.values} == {"rank 1–2"}
 
 
@@ -60,7 +60,7 @@ def test_best_claim_gets_a_verdict(
         study, make_thread_launches(make_launches, one_thread, two_threads)
     ).judged
     assert judged_claim.verdict == verdict
-    assert ("was not tried here" in judged_claim.why) == (best == 64)
+    assert ("was not measured here" in judged_claim.why) == (best == 64)
 
 
 def test_best_claim_may_refer_to_the_core_count(make_study, make_launches, make_finding):
@@ -173,7 +173,7 @@ def test_counterexample_refutes_a_claim_about_all_cells(make_study, make_launche
     ]
     [judged_claim] = make_finding(study, records).judged
     assert judged_claim.verdict == "does not hold"
-    assert "1 of 2 so, 1 of 2 otherwise" in judged_claim.why
+    assert "1 of 2 agree, 1 of 2 disagree" in judged_claim.why
     assert "convnet" in judged_claim.why
 
 
@@ -254,7 +254,7 @@ def test_efficiency_is_relative_to_the_fewest_ranks(make_study, make_launches, m
     assert value.interval.value == pytest.approx(0.8, rel=0.01)
     assert value.note == "against 1 rank, weak scaling"
     assert finding.judged[0].verdict == "holds"
-    assert "On 2 ranks efficiency is 80.0%" in finding.sentence
+    assert "On 2 ranks, efficiency is 80.0%" in finding.sentence
 
 
 def test_spread_is_the_variation_between_launches(make_study, make_launches, make_finding):
@@ -360,8 +360,8 @@ def test_limits_mention_few_launches_and_a_small_size(make_study, make_launches)
     study = make_study({"name": "values"}, limits=["Larger batches are not measured."])
     study_answer = answer.answer_study(study, "laptop", make_launches(*FAST[:2]), {})
     assert study_answer.limits[0] == "Larger batches are not measured."
-    assert any("2 launches alone: a smoke test" in limit for limit in study_answer.limits)
-    assert any("laptop, not what was published" in limit for limit in study_answer.limits)
+    assert any("only 2 launches: a smoke test" in limit for limit in study_answer.limits)
+    assert any("laptop, not that of the publication" in limit for limit in study_answer.limits)
 
 
 def test_ratio_is_certain_if_its_interval_excludes_one(make_study, make_launches, make_finding):
@@ -377,13 +377,13 @@ def test_ratio_is_certain_if_its_interval_excludes_one(make_study, make_launches
         ),
     ]
     sentence = make_finding(study, records).sentence
-    assert sentence.endswith("of 3 comparisons 1 certainly above 1, 1 certainly below.")
+    assert sentence.endswith("(3 comparisons: 1 significantly above 1, 1 significantly below).")
 
 
 @pytest.mark.parametrize(
     ("count", "words"),
     [
-        (2, "Some figures rest on 2 launches alone: a smoke test."),
+        (2, "Some figures rest on only 2 launches: a smoke test."),
         (3, "Some figures rest on 3 launches: indicative."),
         (4, "Some figures rest on 4 launches: indicative."),
         (5, None),

@@ -167,7 +167,7 @@ def test_unanswered_batches_are_not_requested_again(make_search):
         ({"from": 0, **UNTIL}, "from"),
         ({"from": 4, "until": "morning"}, "until"),
         ({"from": 4, **UNTIL, "wihin": 0.1}, "did you mean within"),
-        ({"from": 4, **UNTIL, "most": 2}, r"most \(2\) is less than from \(4\)"),
+        ({"from": 4, **UNTIL, "most": 2}, r"most \(2\) must not be less than from \(4\)"),
         ([0], "batch_size"),
     ],
 )
@@ -228,7 +228,7 @@ def test_memory_per_image_is_the_slope_over_the_batch(make_study, make_launches)
     interval = finding.values[0].interval
     assert interval.low < 100 < interval.high and interval.launches == 3
     [finding] = answer.answer_study(study, "laptop", records[:2], {}).findings
-    assert finding.values[0].reason == "three batches are needed"
+    assert finding.values[0].reason == "needs three batches"
 
 
 def test_stops_growing_finds_the_smallest_unbeaten_batch(make_study, make_launches):
@@ -274,16 +274,16 @@ def test_out_of_memory_claims_are_judged_by_both_bounds(make_study, make_launche
     [finding] = study_answer.findings
     assert finding.values[0].interval.value == 8
     assert finding.sentence == (
-        "lenet · reference: 8 images run, 16 do not; at most 1 000 MB a rank."
+        "lenet · reference: batch 8 fits, 16 does not; limit 1 000 MB per rank."
     )
     verdicts = [judged_claim.verdict for judged_claim in finding.judged]
     assert verdicts == ["holds", "does not hold", "cannot be told", "does not hold"]
     assert study_answer.missing == () and study_answer.discarded_launches == ()
     [finding] = answer.answer_study(study, "laptop", records[:2], {}).findings
-    assert finding.values[0].reason == "not out of memory up to 8, the largest that was tried"
+    assert finding.values[0].reason == "not out of memory up to batch 8, the largest tried"
     assert finding.judged[3].verdict == "does not hold"
     [finding] = answer.answer_study(study, "laptop", records[2:], {}).findings
-    assert "the smallest, 16, was out of memory: x" in finding.values[0].reason
+    assert "the smallest batch, 16: out of memory: x" in finding.values[0].reason
 
 
 def test_search_continues_after_a_launch_at_the_time_limit(make_search):

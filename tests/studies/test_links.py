@@ -55,8 +55,8 @@ def test_link_table_shows_traffic_per_epoch_and_its_ratio(make_link_launches, ma
     rows = {value.at: value for value in finding.values}
     assert rows["network eth0"].interval.value == pytest.approx(3.015e6 * 7500 / 1e9, rel=1e-3)
     assert rows["network eth0"].note == (
-        "3.01 MB a step, 1.51 times the 2 MB that all ranks must send, "
-        "0.024 s of the link's time at the least"
+        "3.01 MB per step, 1.51 times the 2 MB that all ranks must send, "
+        "at least 0.024 s on the link"
     )
     assert rows["nvlink 0 out"].interval.value == pytest.approx(30.0)
     assert rows["nvlink 0 in"].interval.value == pytest.approx(60.0)
@@ -69,13 +69,13 @@ def test_uncounted_link_is_reported_with_its_reason(make_link_launches, make_lin
         make_link_launches([{**NETWORK, "sent_bytes": 0.0}], **communication_fields)
     )
     [row] = finding.values
-    assert row.interval is None and row.reason.startswith("nothing went over it")
+    assert row.interval is None and row.reason.startswith("no traffic")
     assert finding.notes == ("pcie was not counted: no rank used an NVIDIA device",)
-    assert finding.sentence == "No link's counter says what went over it."
+    assert finding.sentence == "No traffic was counted on any link."
 
 
 def test_old_records_use_interface_traffic(make_link_launches, make_link_finding):
     finding = make_link_finding(make_link_launches([], interface_bytes={"lo": 4e6}))
     assert [value.at for value in finding.values] == ["loopback lo"]
     assert finding.values[0].interval.value == pytest.approx(30.0)
-    assert make_link_finding(make_link_launches([])).values[0].reason == "no link was counted"
+    assert make_link_finding(make_link_launches([])).values[0].reason == "no link has a counter"

@@ -88,7 +88,7 @@ def test_missing_data_set_is_reported_and_the_rest_runs(optional_data_study, mak
     study_answer = answer.answer_study(optional_data_study, "laptop", make_launches(0.1), {})
     assert study_answer.missing[-1] == (
         "cifar10",
-        "there is no data set cifar10: it is made by `xfbench data prepare`",
+        "there is no data set cifar10: create it with `xfbench data prepare`",
     )
 
 

@@ -62,7 +62,7 @@ def test_frameworks_and_launches_can_be_restricted(make_study, prepare_study):
     study = make_study({"name": "values"}, {"framework": ["reference", "torch"], "launches": 3})
     plan = prepare_study(study, frameworks=["torch"], launches=2).plan
     assert [request.framework for request in plan.requests] == ["torch", "torch"]
-    with pytest.raises(UsageError, match="mine has none of caffe"):
+    with pytest.raises(UsageError, match="mine does not use caffe"):
         prepare_study(study, frameworks=["caffe"])
 
 
@@ -92,9 +92,9 @@ def test_unknown_medium_is_reported(make_study, prepare_study):
 
 def test_time_estimate_uses_earlier_launches_of_similar_cells(make_study, prepare_study, record):
     plan = prepare_study(make_study({"name": "values"}, {"threads": [1, 2], "launches": 2})).plan
-    assert running.estimate_duration(plan.requests, []).describe() == "not known"
+    assert running.estimate_duration(plan.requests, []).describe() == "unknown"
     unrelated = record(threads=1, fields=duration_fields(10.0), workload="convnet")
-    assert running.estimate_duration(plan.requests, [unrelated]).describe() == "not known"
+    assert running.estimate_duration(plan.requests, [unrelated]).describe() == "unknown"
     similar = record(threads=1, fields=duration_fields(3.0))
     assert running.estimate_duration(plan.requests, [similar]).seconds == 12.0
     [cell] = [cell for cell, _ in plan.protocols if cell.threads == 2]

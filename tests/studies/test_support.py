@@ -67,8 +67,8 @@ def test_support_table_lists_features_by_framework_with_evidence(make_support_an
     assert table.table[0] == ("feature", "reference", "torch")
     assert rows_by_feature(table)[FEATURES["signal"]] == ("yes", "no")
     assert rows_by_feature(table)[FEATURES["numa"]] == ("not here", "–")
-    assert "reference takes 1 of 1 and torch takes 0 of 1" in table.sentence
-    assert f"Not here: {FEATURES['numa']}." in table.sentence
+    assert "reference supports 1 of 1 and torch supports 0 of 1" in table.sentence
+    assert f"Not testable here: {FEATURES['numa']}." in table.sentence
     assert (FEATURES["signal"], "torch", "no", "signal was seen") in evidence.table
     assert evidence.sentence == "3 answers: 1 yes, 1 no, 1 not here."
     text = render.render_markdown(support_answer)
@@ -160,7 +160,7 @@ def test_missing_gpu_makes_the_gpu_feature_not_here(make_probe):
 @pytest.mark.parametrize(
     ("answers", "verdict", "why"),
     [
-        ({"signal": "yes"}, "cannot be told", "nothing of it was tried here"),
+        ({"signal": "yes"}, "cannot be told", "no matching feature was tested here"),
         ({"affinity": "yes", "numa": "not here"}, "cannot be told", FEATURES["numa"]),
         ({"affinity": "yes", "numa": "no"}, "holds", "1 of 2 answers yes"),
         ({"affinity": "yes", "numa": "yes"}, "does not hold", "2 of 2 answers yes"),
@@ -198,7 +198,7 @@ def test_rank_probe_keeps_its_launcher(tmp_path, monkeypatch):
 
 def test_study_without_answers_reports_that_no_probe_ran(make_support_answer):
     table, evidence = make_support_answer().findings
-    assert table.sentence == evidence.sentence == "Nothing was tried."
+    assert table.sentence == evidence.sentence == "No feature was tested."
     assert table.table == evidence.table == ()
 
 

@@ -348,7 +348,7 @@ def test_launches_of_half_the_settings_predict_the_rest():
     reasons = {one.setting: one.reason for one in found.dropped if one.rung == 1}
     assert {reasons[one] for one in reasons if one in asked[0]} == {"slower"}
     assert {reasons[one] for one in reasons if one not in asked[0]} == {
-        "slower, as others with its choices tell"
+        "slower (estimated from similar settings)"
     }
 
 
@@ -439,7 +439,7 @@ def test_failed_kernel_and_threads_give_no_prediction():
     reasons = {one.reason for one in found.dropped if one.setting[0] == "a"}
     assert reasons == {
         "crashed: no more",
-        "not tried: no launch with its kernel and threads counted",
+        "not tried: no launch with its kernel and threads counts",
     }
 
 

@@ -98,7 +98,7 @@ def test_confirmation_launches_close_rivals_more_often(launching, cells):
     assert 5 < quick < 20
     # A quarter of twenty launches of eight settings, of which some are a bit longer.
     assert 40 <= len(launches.records) <= 46
-    assert said[-1].endswith("that launching every setting takes: --launches for more")
+    assert said[-1].endswith("of the time of an exhaustive search: raise --launches")
 
 
 def test_further_rungs_state_their_reason(launching, cells):
@@ -109,7 +109,7 @@ def test_further_rungs_state_their_reason(launching, cells):
     halve(cells[:4], lambda cell: ("one kernel", cell.threads % 2), launches.run_rung)
     titles = list(dict.fromkeys(line.split(" · ")[0] for line in said))
     assert titles[0] == "rung 1 of 1"
-    assert titles[1] == "rung 2, since launches differ much"
+    assert titles[1] == "rung 2 (extra, because launches are noisy)"
 
 
 def test_a_search_without_its_framework_says_why(cells, tmp_path):

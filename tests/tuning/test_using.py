@@ -107,7 +107,7 @@ def test_search_for_a_different_cell_or_version_is_not_used(saved, using, cell, 
     saved(**fields)
     found, said = using()
     assert found == cell(threads=2)
-    assert said.startswith("not tuned: lenet · torch · batch 4: nothing was found for ")
+    assert said.startswith("not tuned: lenet · torch · batch 4: no tuning of ")
     assert "xfbench tune --framework torch --workload lenet --batch-size 4 --results " in said
 
 
@@ -146,7 +146,7 @@ def test_edited_search_is_reported_and_omitted(saved, using, tmp_path):
     (tmp_path / "tuned" / "other.json").write_text("{}")
     found, said = using()
     assert found.threads == 2 and "its content is not what its id says" in said
-    assert "other.json: no search of `xfbench tune`" in said
+    assert "other.json: not a search of `xfbench tune`" in said
 
 
 def test_a_search_with_one_wrong_field_is_reported(saved, using, tmp_path):
@@ -156,7 +156,7 @@ def test_a_search_with_one_wrong_field_is_reported(saved, using, tmp_path):
     document["seed"] = "first"
     (tmp_path / "tuned" / "other.json").write_text(json.dumps(document))
     _, said = using()
-    assert "other.json: no search of `xfbench tune`" in said
+    assert "other.json: not a search of `xfbench tune`" in said
 
 
 def test_control_characters_in_file_names_are_escaped(saved, tmp_path, capsys):
@@ -165,7 +165,7 @@ def test_control_characters_in_file_names_are_escaped(saved, tmp_path, capsys):
     settings = {"framework": ["torch"], "workload": ["lenet"], "launches": 1}
     plan_builder.build_plan(settings, pythons={}, adjust=build_adjustment(tmp_path))
     told = capsys.readouterr().err
-    assert "\\x1b[2J[x].json: no search of" in told and "\x1b" not in told
+    assert "\\x1b[2J[x].json: not a search of" in told and "\x1b" not in told
 
 
 def test_search_survives_a_write_and_read(saved, tmp_path):

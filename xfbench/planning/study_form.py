@@ -1,4 +1,4 @@
-"""What a study's file says beside its matrices: data to be made, analyses, claims, quotations."""
+"""The tables of a study's file other than matrices: data sets, analyses, claims, quotations."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class _Table(BaseModel):
 
 
 class PreparedData(_Table):
-    """Data sets on disk, of these images in each of these formats, made where they are missing.
+    """Data sets of these images in each of these formats, written to disk if missing.
 
-    Matrices name one "digits-lmdb", which lies in the cache, "digits-lmdb@memory" in memory, and
-    "digits-lmdb@*" on every medium there is.
+    In a matrix "digits-lmdb" is the one in the cache, "digits-lmdb@memory" the one in memory, and
+    "digits-lmdb@*" one on each available medium.
     """
 
     of: tuple[Literal["digits", "photographs"], ...] = ("digits",)
@@ -49,12 +49,12 @@ class PreparedData(_Table):
 
 
 class BatchSearch(_Table):
-    """Batches that are found out: from one on they double, until a launch is out of memory.
+    """A search for the largest batch: it doubles from `from` until a launch is out of memory.
 
-    Then the batch is bisected until what runs and what does not are no more than `within` of it
-    apart. It ends sooner where the batch would be over `most`, a launch took more than
-    `seconds`, or throughput did not rise by `grows` in `flat` doublings in a row while the peak of
-    memory was below a quarter of the limit.
+    Then the batch is bisected until the largest that runs and the smallest that does not differ by
+    at most the fraction `within`. The search ends early if the batch would exceed `most` or a
+    launch took more than `seconds`. It also ends if throughput did not rise by the fraction `grows`
+    in `flat` doublings in a row, with peak memory below a quarter of the limit.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
@@ -70,26 +70,24 @@ class BatchSearch(_Table):
     @model_validator(mode="after")
     def _check_order(self) -> BatchSearch:
         if self.most is not None and self.most < self.start:
-            raise ValueError(f"most ({self.most}) is less than from ({self.start})")
+            raise ValueError(f"most ({self.most}) must not be less than from ({self.start})")
         return self
 
     def is_doubling(self, batch: int) -> bool:
-        """Whether it is one of those that double, not one tried between two of them."""
+        """Return whether the batch is `from` times a power of two, not a bisection step."""
         factor, remainder = divmod(batch, self.start)
         return remainder == 0 and factor & (factor - 1) == 0
 
     def describe(self) -> str:
-        """For a person."""
-        conditions = [f"until a launch is {self.until}, to within {self.within:.3g} of it"]
+        """Return the search in words."""
+        conditions = [f"until a launch is {self.until}, then bisected to within {self.within:.3g}"]
         conditions += [f"at most {self.most}"] if self.most else []
-        conditions += (
-            [f"while a launch takes no more than {self.seconds:g} s"] if self.seconds else []
-        )
-        conditions += [f"while {self.flat} doublings gain anything"] if self.flat else []
-        return f"{self.start} and on, doubled {', '.join(conditions)}"
+        conditions += [f"while a launch takes at most {self.seconds:g} s"] if self.seconds else []
+        conditions += [f"while {self.flat} doublings raise throughput"] if self.flat else []
+        return f"from {self.start}, doubled {', '.join(conditions)}"
 
 
-# Tags in brackets are no part of a setting's place in a file, where a slip is told.
+# Error locations leave out tags in brackets: they are not part of a setting's path in the file.
 Batches = Annotated[
     Annotated[Sequence[Positive], Tag("[list]")] | Annotated[BatchSearch, Tag("[rising]")],
     Discriminator(
@@ -99,11 +97,11 @@ Batches = Annotated[
 
 
 class Claim(_Table):
-    """What a source found, in words, and what would have to be so here.
+    """A source's claim in words, and what must be true here for it to hold.
 
-    `where` chooses the figures it is about. Of `best_of`, `best` is the value that would have to
-    be best ("cores": as many as the machine's cores); of others each figure's interval would
-    have to lie between `low` and `high`.
+    `where` selects the figures it is about. For `best_of`, `best` must be the best value ("cores":
+    the machine's number of cores). For other analyses the interval of each figure must lie between
+    `low` and `high`.
     """
 
     source: str
@@ -116,23 +114,23 @@ class Claim(_Table):
     @model_validator(mode="after")
     def _check_expectation(self) -> Claim:
         if self.best is None and self.low is None and self.high is None:
-            raise ValueError("a claim needs best, or low, or high")
+            raise ValueError("a claim needs best, low or high")
         return self
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """`low` and `high`; infinite where there is none."""
+        """`low` and `high`; infinite if not given."""
         low = -math.inf if self.low is None else self.low
         return low, math.inf if self.high is None else self.high
 
 
 class Analysis(_Table):
-    """One of `analyses.py` by its name, what it is of, and what its figures are compared with.
+    """An analysis of `answer.ANALYSES` by name, its quantity, and its baseline.
 
-    `over` is the setting whose values are held against one another, all else being equal;
-    `of` the quantity; `against` the value that others are relative to, "least", "previous" or
-    "best", or one for each framework; `where` says which cells are looked at. Published figures
-    whose quantity begins as `beside` says are drawn beside those measured.
+    `over` is the setting whose values are compared, all else being equal. `of` is the quantity.
+    `against` is the value of the baseline, "least", "previous" or "best", or one for each
+    framework. `where` selects cells. Published figures whose quantity starts with `beside` are
+    drawn next to the measured ones.
     """
 
     name: str
@@ -147,7 +145,7 @@ class Analysis(_Table):
 
 
 class QuotedFigure(_Table):
-    """A published figure, with the place where it is printed."""
+    """A published figure and its citation."""
 
     citation: Citation
     figure: Figure

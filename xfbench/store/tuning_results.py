@@ -1,6 +1,7 @@
-"""What a search found, as a document: `xfbench.tuning/1`, in `tuned/` of the results folder.
+"""The outcome of a search as a document, `xfbench.tuning/1`, in `tuned/` of the results folder.
 
-Never changed, and named by its content, as records are. The launches themselves are records.
+Documents are immutable and named by the digest of their content, like records. The launches of a
+search are records.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Setting = dict[str, str | int]
 
 
 class Figure(DocumentPart):
-    """A value with its 95 % interval over so many launches; no interval from fewer than two."""
+    """A value with its 95 % interval; no interval from fewer than two launches."""
 
     value: float
     low: float | None
@@ -40,7 +41,7 @@ class Figure(DocumentPart):
 
 
 class RungDone(DocumentPart):
-    """A rung as it was done: settings launched in it, launches of each, steps of a launch."""
+    """A completed rung: settings launched, launches of each, steps of a launch."""
 
     settings: int
     launches: int
@@ -48,9 +49,9 @@ class RungDone(DocumentPart):
 
 
 class Loser(DocumentPart):
-    """A setting that did not go on after a rung, and why; its speed over the fastest's by then.
+    """A setting dropped after a rung, the reason, and its speed relative to the fastest by then.
 
-    Of those that could not be tried `rung` is null.
+    If the setting could not be tried, `rung` is null.
     """
 
     setting: Setting
@@ -60,14 +61,14 @@ class Loser(DocumentPart):
 
 
 class Tuning(SealedDocument):
-    """One search: where, among how many settings, who was dropped when, the best, how sure it is.
+    """One search: the machine, the settings, when each was dropped, and the best one.
 
-    `best`, `default` (what is measured where nobody chooses) and `runner_up` are cells of usual
-    length. `images_per_second` is the best's, and the ratios are of it, both from launches after
-    the search alone, which took `search_seconds` of the `machine_seconds` of all `records`.
-    They are null where the best is the default itself, or that has no launch that counts, for which
-    `default_reason` may say why. `confirmed` is false where the budget left nothing for that.
-    `verified`: only what has a certificate was searched.
+    `best`, `default` (used if nothing is chosen) and `runner_up` are cells of usual length.
+    `images_per_second` and the ratios are those of `best`, from the launches that confirm it.
+    The search before took `search_seconds` of the `machine_seconds` of all `records`.
+    `over_default` is null if `best` is the default or no launch of the default counts;
+    `default_reason` may say why. `confirmed` is false if the budget left no time to confirm.
+    `verified`: only settings with a certificate were searched.
     """
 
     schema_: Literal["xfbench.tuning/1"] = Field(default=SCHEMA, alias="schema")
@@ -99,19 +100,19 @@ class Tuning(SealedDocument):
     xfbench_version: str = __version__
 
     def write(self, results: Path) -> Path:
-        """Keep it in a results folder, whole or not at all; the file."""
+        """Write the document atomically to a results folder and return the file."""
         target = self.file_path(results)
         text = json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
         atomic_files.write(target, text.encode())
         return target
 
     def file_path(self, results: Path) -> Path:
-        """Where it lies in a results folder."""
+        """Return the path of the document in a results folder."""
         return results / FOLDER / f"{self.id[7:]}.json"
 
 
 def read_folder(results: Path, report_error: Callable[[str], None]) -> list[Tuning]:
-    """Every search of a results folder, oldest first; `report_error` hears of invalid files."""
+    """Return all searches of a results folder, oldest first; pass errors to `report_error`."""
     searches = [search for search, _ in read_searches(results, report_error)]
     return sorted(searches, key=lambda search: (search.created, search.id))
 
@@ -119,7 +120,10 @@ def read_folder(results: Path, report_error: Callable[[str], None]) -> list[Tuni
 def read_searches(
     results: Path, report_error: Callable[[str], None]
 ) -> Iterator[tuple[Tuning, bytes]]:
-    """Each search with its file's bytes: written anew, one of another version has another id."""
+    """Yield each search with the bytes of its file.
+
+    Rewriting a search of another version would change its id, so callers need the bytes.
+    """
     for path in (results / FOLDER).glob("*.json"):
         try:
             content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
@@ -127,7 +131,7 @@ def read_searches(
         except ValidationError as error:
             first_error: Any = error.errors()[0]
             report_error(
-                f"{path.name}: no search of `xfbench tune`: {first_error['msg']}; left out"
+                f"{path.name}: not a search of `xfbench tune`: {first_error['msg']}; left out"
             )
         except (OSError, ValueError) as error:
             report_error(f"{path.name}: {error}; left out")

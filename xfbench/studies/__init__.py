@@ -1,7 +1,5 @@
-"""Studies: questions that were asked in print, as experiments that answer them here.
+"""Studies: experiments that answer published questions on this machine.
 
-What a study is lies in a TOML file (`planning/study_form.py`, `planning/experiment.py`); how it is
-run is `run`'s way (`running.py`); what its records say is the business of `analyses.py`, and of
-`answer.py` to
-tell.
+A TOML file defines a study (`planning/study_form.py`, `planning/experiment.py`). `running.py` plans its launches,
+`analyses.py` evaluates its records, and `answer.py` builds the answer.
 """

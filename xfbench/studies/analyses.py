@@ -1,4 +1,4 @@
-"""The analyses that a study's file can name: functions from its cells to a finding."""
+"""Basic analyses for study files: functions that turn cells into a finding."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from xfbench.studies.quantities import QUANTITIES, Quantity, launch_values
 from xfbench.studies.wording import format_figure, join_words, pluralize
 
 AnalysisFunction = Callable[[Analysis, Sequence[MeasuredCell], Certificates], Finding]
-NOTHING = "Nothing of it was measured here."
+NOTHING = "No matching cell was measured here."
 
 
 def claim_fields(cell: MeasuredCell) -> dict[str, Any]:
-    """All settings that a claim may choose by."""
+    """Return all settings that a claim's `where` can select by."""
     options = dict(cell.request.strategy_options)
     return {**options, **{name: cell.setting(name) for name in of_cells.SETTINGS}}
 
 
 def find_quantity(analysis: Analysis) -> Quantity:
-    """Raises UsageError for one that nobody knows."""
+    """Return the analysis's quantity. Raises UsageError if its name is unknown."""
     if analysis.of not in QUANTITIES:
         raise errors.unknown_name_error("quantity", analysis.of, QUANTITIES)
     return QUANTITIES[analysis.of]
 
 
 def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Each cell's figure."""
+    """Return the mean of the quantity for each cell."""
     quantity = find_quantity(analysis)
     values = [
         _build_value(analysis, cell, cells, _mean(launch_values(quantity, cell.records)))
@@ -72,23 +72,23 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
 
 
 def analyze_spread(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """How far a cell's launches lie apart: the standard deviation of their logarithms."""
+    """Return the spread of each cell's launches: the standard deviation of their logarithms."""
     quantity = find_quantity(analysis)
     values = []
     for cell in cells:
         cell_launches = [*launch_values(quantity, cell.records).values()]
         interval = statistics.spread_interval(cell_launches)
-        reason = None if interval else "two launches that count are needed"
+        reason = None if interval else "needs two launches that count"
         values.append(_build_value(analysis, cell, cells, interval, reason))
     intervals = [value.interval for value in values if value.interval]
-    sentence = "There are too few launches to say how far they lie apart."
+    sentence = "There are too few launches to measure their spread."
     if intervals:
         low, high = (pick(i.value for i in intervals) for pick in (min, max))
         max_launches = max(i.launches for i in intervals)
         sentence = (
-            f"Launches of one configuration lie {low:.1%} to {high:.1%} apart in {quantity.title}: "
-            f"the standard deviation of up to {max_launches}, "
-            f"of {pluralize(len(intervals), 'configuration')}."
+            f"Launches of one configuration vary by {low:.1%} to {high:.1%} in {quantity.title} "
+            f"(standard deviation of up to {max_launches} launches, "
+            f"{pluralize(len(intervals), 'configuration')})."
         )
     return _build_finding(analysis, sentence, "%", values)
 
@@ -96,7 +96,7 @@ def analyze_spread(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
 def analyze_best_of(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Which value of a setting is best, all else being equal, and which others may be."""
+    """Return which values of a setting are or may be best, all else being equal."""
     quantity = find_quantity(analysis)
     values: list[Value] = []
     outcomes: list[tuple[list[MeasuredCell], list[MeasuredCell]]] = []
@@ -138,7 +138,9 @@ def analyze_best_of(
 def _best_sentence(analysis: Analysis, outcomes: Any, tried_values: Sequence[str]) -> str:
     if not outcomes:
         return (
-            f"There are no two values of {analysis.over} to compare." if tried_values else NOTHING
+            f"There are no cells with different values of {analysis.over} to compare."
+            if tried_values
+            else NOTHING
         )
     tried_words = f"{analysis.over.replace('_', ' ')} {join_words(tried_values)}"
     certain_wins = Counter(
@@ -160,8 +162,8 @@ def _best_sentence(analysis: Analysis, outcomes: Any, tried_values: Sequence[str
     ]
     if undecided:
         parts.append(
-            f"in {undecided} of {len(outcomes)} several "
-            "cannot be told from the best by these launches"
+            f"in {undecided} of {len(outcomes)} cases "
+            "these launches do not show which value is best"
         )
     return f"Of {tried_words}: {'; '.join(parts)}."
 
@@ -185,12 +187,12 @@ def _judge_best(claim: Claim, analysis: Analysis, outcomes: Any) -> JudgedClaim:
             agreements.append("no")
     reason = tally_text(agreements)
     if untried_count and not agreements:
-        reason = f"{of_cells.format_setting(analysis.over, claim.best)} was not tried here"
+        reason = f"{of_cells.format_setting(analysis.over, claim.best)} was not measured here"
     return JudgedClaim(
         claim.source,
         claim.text,
         overall_verdict(agreements),
-        reason or "nothing of it was measured here",
+        reason or "no matching cell was measured here",
     )
 
 
@@ -202,7 +204,7 @@ def _expected_best(best: Scalar | None, cell: MeasuredCell) -> str:
 def analyze_ratio(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """How many times one value of a setting gives what the other does, all else being equal."""
+    """Return the ratio of each cell's quantity to that of its baseline, all else being equal."""
     quantity = find_quantity(analysis)
     values: list[Value] = []
     for group in of_cells.comparison_groups(cells, analysis.over):
@@ -218,7 +220,7 @@ def analyze_ratio(
                 continue
             cell_launches = launch_values(quantity, cell.records)
             if baseline is None or not cell_launches:
-                missing_reason = "what it is relative to is not here"
+                missing_reason = "its baseline was not measured"
                 missing_reason = (
                     missing_reason
                     if cell_launches
@@ -230,7 +232,7 @@ def analyze_ratio(
             pair = (cell_launches, launch_values(quantity, baseline.records))
             if (
                 analysis.against == "best" and not quantity.lower_is_better
-            ):  # how many times worse it is
+            ):  # the ratio says how many times worse the cell is
                 pair = (pair[1], pair[0])
             interval = None if reason else statistics.compare(*pair).ratio
             note = (
@@ -238,7 +240,7 @@ def analyze_ratio(
             )
             values.append(_build_value(analysis, cell, cells, interval, reason, note))
     compared = [(value, value.interval) for value in values if value.interval]
-    sentence = NOTHING if not values else "Nothing of it can be compared."
+    sentence = NOTHING if not values else "No cells can be compared."
     if compared:
         low = min(compared, key=lambda pair: pair[1].value)
         high = max(compared, key=lambda pair: pair[1].value)
@@ -248,9 +250,9 @@ def analyze_ratio(
         word = "worse" if analysis.against == "best" else f"the {quantity.title}"
         sentence = (
             f"{low[1].value:.3g} times ({_value_label(low[0])}) to {high[1].value:.3g} times "
-            f"({_value_label(high[0])}) {word}, {mean:.3g} in the geometric mean: of "
-            f"{pluralize(len(compared), 'comparison')} {above} certainly above 1, "
-            f"{below} certainly below."
+            f"({_value_label(high[0])}) {word}; geometric mean {mean:.3g} "
+            f"({pluralize(len(compared), 'comparison')}: {above} significantly above 1, "
+            f"{below} significantly below)."
         )
         if len(compared) == 1:
             sentence = f"{format_figure(low[1], 'times')} {word} ({_value_label(low[0])})."
@@ -258,9 +260,9 @@ def analyze_ratio(
 
 
 def no_result_reason(cell: MeasuredCell) -> str:
-    """Why nothing counts of it."""
+    """Return why no launch of the cell counts."""
     last = cell.records[-1]
-    return last.reason if last.status != "ok" and last.reason else "nothing counts of it"
+    return last.reason if last.status != "ok" and last.reason else "no launch counts"
 
 
 def _find_baseline(
@@ -305,7 +307,7 @@ def _score(cell: MeasuredCell, quantity: Quantity) -> float:
 def analyze_efficiency(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Throughput per rank relative to that on the least ranks, under the law of the cells."""
+    """Return the scaling efficiency of each cell relative to the fewest ranks measured."""
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []
     for group in of_cells.comparison_groups(
@@ -314,7 +316,7 @@ def analyze_efficiency(
         measured = [cell for cell in group if launch_values(throughput, cell.records)]
         for cell in group:
             if not measured or cell not in measured:
-                values.append(_build_value(analysis, cell, cells, None, "nothing counts of it"))
+                values.append(_build_value(analysis, cell, cells, None, "no launch counts"))
                 continue
             baseline, law = measured[0], cell.request.scaling
             if cell is baseline:
@@ -338,7 +340,7 @@ def analyze_efficiency(
                 _build_value(analysis, cell, cells, None if reason else interval, reason, note)
             )
     compared = [(value, value.interval) for value in values if value.interval]
-    sentence = "There are no two numbers of ranks to compare."
+    sentence = "There are no cells with different numbers of ranks to compare."
     if compared:
         max_ranks = max(value.x or 0 for value, _ in compared)
         examples = [
@@ -346,7 +348,7 @@ def analyze_efficiency(
             for value, i in compared
             if value.x == max_ranks
         ]
-        sentence = f"On {max_ranks:g} ranks efficiency is {join_words(examples)}."
+        sentence = f"On {max_ranks:g} ranks, efficiency is {join_words(examples)}."
     return _build_finding(analysis, sentence, "%", values)
 
 
@@ -366,7 +368,7 @@ def _build_value(
     if interval is None and reason is None:
         last_record = cell.records[-1]
         reason = divergence or (
-            last_record.reason if last_record.status != "ok" else "no launch of it counts"
+            last_record.reason if last_record.status != "ok" else "no launch counts"
         )
     elif divergence and not reason:
         note = "; ".join(filter(None, (note, divergence)))
@@ -383,7 +385,7 @@ def _build_value(
 
 
 def _divergence_note(cell: MeasuredCell) -> str:
-    """How many of its launches diverged, and where the first did; "" where none did."""
+    """Return how many launches diverged and the reason of the first; "" if none did."""
     diverged = cell.diverged_records()
     if not diverged:
         return ""
@@ -419,7 +421,7 @@ def _mean(cell_launches: Launches) -> Interval | None:
 
 
 def _launch_scores(cell_launches: Launches, quantity: Quantity) -> Launches:
-    """So that more is better."""
+    """Return scores of launches, for which higher is better."""
     return (
         {block: 1 / value for block, value in cell_launches.items()}
         if quantity.lower_is_better

@@ -1,4 +1,4 @@
-"""A study's answer: its analyses over the records, what was published, and what is missing."""
+"""A study's answer: its findings, published figures and missing cells."""
 
 from __future__ import annotations
 
@@ -49,11 +49,12 @@ ANALYSES: dict[str, analyses.AnalysisFunction] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a study came to: `missing` are cells without a result, each with the reason.
+    """A study's answer, built from records.
 
-    `machines` and `span` say where and when; `launches` how many were ok, of which `disturbed`
-    ran beside other work and `crowded` had more threads than processors; `spoiled` says why others
-    of the same cells were not. `sentences` are what sources say of it, in our words.
+    `missing` are cells without a result, each with the reason. `span` holds the first and the last
+    day of the records. `launches` counts the ok ones; of these, `disturbed` had other work on the
+    machine and `oversubscribed` had more threads than processors. `discarded_launches` says why
+    other launches of the same cells failed. `sentences` paraphrase what sources say.
     """
 
     study: Experiment
@@ -71,40 +72,38 @@ class Answer:
 
     @property
     def command(self) -> str:
-        """What runs it again."""
+        """The command that repeats the study."""
         return f"xfbench study run {self.study.name} --size {self.size}"
 
     @property
     def limits(self) -> list[str]:
-        """What this does not show: what the file says, how few launches there were, what is not."""
+        """The limits of the answer: those in the file, too few launches, discarded launches."""
         min_launches = min(
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
         limits = list(self.study.limits)
         if self.size != "paper":
-            limits.append(f"It is the size {self.size}, not what was published.")
+            limits.append(f"This is the size {self.size}, not that of the publication.")
         if 0 < min_launches < INDICATIVE_LAUNCHES:
             limits.append(
-                f"Some figures rest on {pluralize(min_launches, 'launch')} alone: a smoke test."
+                f"Some figures rest on only {pluralize(min_launches, 'launch')}: a smoke test."
             )
         elif 0 < min_launches < CLAIM_LAUNCHES:
             limits.append(f"Some figures rest on {min_launches} launches: indicative.")
         limits += [f"A launch does not count: {reason}." for reason in self.discarded_launches]
         if self.oversubscribed:
             limits.append(
-                f"{pluralize(self.oversubscribed, 'launch')} had more threads than "
-                "there are processors."
+                f"{pluralize(self.oversubscribed, 'launch')} had more threads than processors."
             )
         if self.disturbed:
             limits.append(
-                f"{self.disturbed} of {pluralize(self.launches, 'launch')} ran beside other "
-                "work that "
-                "may have changed their figures."
+                f"{self.disturbed} of {pluralize(self.launches, 'launch')} shared the machine "
+                "with other work, which may have changed their figures."
             )
         return limits
 
     def document(self) -> dict[str, Any]:
-        """As `study report --json` prints it."""
+        """Return the JSON document that `study report --json` prints."""
         return {
             "name": self.study.name,
             "title": self.study.title,
@@ -138,7 +137,7 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
 def answer_study(
     study: Experiment, size: Size, records: Sequence[Record], certificates: Certificates
 ) -> Answer:
-    """What the records say about it. Raises UsageError for an analysis that nobody knows."""
+    """Return the study's answer from the records. Raises UsageError if an analysis is unknown."""
     check_analyses(study)
     study_records = cells.select_records(study, size, records)
     measured_cells = cells.group_cells(study_records)
@@ -202,7 +201,7 @@ def _is_disturbed(record: Record) -> bool:
 
 
 def check_analyses(study: Experiment) -> None:
-    """Raises UsageError for what an analysis names and there is not: before anything is run."""
+    """Raise UsageError if an analysis uses an unknown name, before anything is launched."""
     options = {
         option
         for matrix in study.matrix
@@ -226,11 +225,13 @@ def check_analyses(study: Experiment) -> None:
                 if name not in {*settings, "speedup", *support.CLAIM_FIELDS}:
                     raise errors.unknown_name_error("setting", name, settings)
             if (claim.best is not None) != (analysis.name == "best_of"):
-                raise errors.UsageError(f"a claim of {analysis.name}: best is for best_of alone")
+                raise errors.UsageError(
+                    f"claim of {analysis.name}: best_of needs best, others need low or high"
+                )
 
 
 def analysis_function(name: str) -> analyses.AnalysisFunction:
-    """Raises UsageError."""
+    """Return the function of an analysis. Raises UsageError if the name is unknown."""
     if name not in ANALYSES:
         raise errors.unknown_name_error("analysis", name, ANALYSES)
     return ANALYSES[name]
@@ -239,7 +240,10 @@ def analysis_function(name: str) -> analyses.AnalysisFunction:
 def _cells_without_result(
     measured_cells: Sequence[cells.MeasuredCell], analysis_names: set[str]
 ) -> list[tuple[str, str]]:
-    """Cells none of whose launches is ok, but for those that diverged where an analysis says so."""
+    """Return cells without an ok launch, and why.
+
+    Diverged cells are left out if the study has the analysis "diverged".
+    """
     return [
         (
             cells.cell_name(cell, measured_cells),
@@ -253,7 +257,7 @@ def _cells_without_result(
 def _missing_data_sets(
     study: Experiment, size: Size, records: Sequence[Record]
 ) -> list[tuple[str, str]]:
-    """Data sets that it would have trained on if they had been there."""
+    """Return optional data sets that the study did not train on, and why."""
     requested_names = [
         name for matrix in study.matrices_of_size(size) for name in matrix.data or ()
     ]
@@ -265,7 +269,7 @@ def _missing_data_sets(
 
 
 def published_figures(study: Experiment) -> tuple[tuple[Citation, Figure], ...]:
-    """What was published about it: of its own file, and of the built-in records."""
+    """Return published figures from the study's file and from the built-in records."""
     study_figures = [(quotation.citation, quotation.figure) for quotation in study.published]
     built_in_figures = [
         (record.citation, record.figure)

@@ -1,7 +1,7 @@
-"""Batches up to the end of memory: which to try next, and the launches that find it out.
+"""The search for the largest batch that fits in memory: the next batch to try, and its launches.
 
-A trial is a launch like any other, with few steps, whose death is expected: its record says that
-memory was out, and how. What is known of records is not tried again.
+A trial is an ordinary launch with few steps. It may run out of memory, and its record then says
+how. Trials that have a record already are not repeated.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch
 
 RunPlan = Callable[[Plan, Sequence[Record]], list[Record]]
-_FAR_FROM_LIMIT = 0.25  # of the limit: below, the end of memory is two doublings away at the least
-_MAX_ROUNDS = 100  # far beyond what memory has room for
+_FAR_FROM_LIMIT = 0.25  # fraction of the limit: two doublings or more are left below it
+_MAX_ROUNDS = 100  # far more than any memory allows
 
 
 @dataclass(frozen=True)
 class CellSearch:
-    """A cell whose batch rises, at its first batch, and the launches that batches in turn get."""
+    """A cell with its first batch, the search rules, and the protocol of each doubled batch."""
 
     cell: Cell
     rules: BatchSearch
@@ -34,24 +34,24 @@ class CellSearch:
 
     @property
     def batch_multiple(self) -> int:
-        """What every batch is a multiple of: ranks share it evenly."""
+        """The number that divides every batch: ranks share a batch evenly."""
         return self.cell.ranks if self.cell.scaling == "strong" else 1
 
     def cell_with_batch(self, batch: int) -> Cell:
-        """The same cell with another batch."""
+        """Return the cell with this batch."""
         per_rank = batch // self.batch_multiple
         sizes = {"batch_size_per_rank": per_rank, "global_batch_size": per_rank * self.cell.ranks}
         return self.cell.model_copy(update=sizes)
 
     def with_memory_limit(self, limit: int | None) -> CellSearch:
-        """The same with each rank's memory limited, unless its file says to what."""
+        """Return the search with this memory limit per rank, unless the cell has one already."""
         if self.cell.memory_limit or limit is None:
             return self
         cell = self.cell.model_copy(update={"memory_limit": limit})
         return CellSearch(cell, self.rules, self.protocol)
 
     def max_launches(self) -> int | None:
-        """How many there may be; None where no batch is the last."""
+        """Return the maximum number of launches; None if the rules have no largest batch."""
         if self.rules.most is None:
             return None
         doublings = (self.rules.most // self.rules.start).bit_length()
@@ -60,7 +60,7 @@ class CellSearch:
 
 @dataclass(frozen=True)
 class Trial:
-    """How a batch's first launch went; seconds of all of it, images per second, bytes."""
+    """The outcome of a batch's first launch; `seconds` is the duration of the whole launch."""
 
     outcome: Literal["ran", "out", "otherwise"]
     seconds: float = 0.0
@@ -69,7 +69,7 @@ class Trial:
 
 
 def read_trial(record: Record) -> Trial:
-    """What a launch's record says."""
+    """Return the outcome in a launch's record."""
     seconds = (record.conditions and record.conditions.seconds) or 0.0
     if memory.is_out_of_memory(record):
         return Trial("out", seconds)
@@ -80,7 +80,7 @@ def read_trial(record: Record) -> Trial:
 
 
 def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
-    """The batch to be tried next; None where the end is found, or it ends for another reason."""
+    """Return the next batch to try; None if the search has ended."""
     if not trials:
         return search.rules.start
     if any(trial.outcome == "otherwise" for trial in trials.values()):
@@ -92,7 +92,7 @@ def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
         (batch for batch in trials if smallest_failed is None or batch < smallest_failed),
         default=None,
     )
-    if largest_ok is None:  # the first was out of memory already
+    if largest_ok is None:  # the first batch was out of memory
         return None
     if smallest_failed is None:
         return None if _ends_early(search, largest_ok, trials) else 2 * largest_ok
@@ -105,7 +105,7 @@ def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
 
 
 def _ends_early(search: CellSearch, last_batch: int, trials: Mapping[int, Trial]) -> bool:
-    """Whether it goes no further although memory is not out."""
+    """Return whether the rules end the search before a launch is out of memory."""
     rules, limit = search.rules, search.cell.memory_limit
     if rules.most is not None and 2 * last_batch > rules.most:
         return True
@@ -121,7 +121,10 @@ def _ends_early(search: CellSearch, last_batch: int, trials: Mapping[int, Trial]
 
 
 def select_trial_records(searches: Sequence[CellSearch], records: Sequence[Record]) -> list[Record]:
-    """The records with an outcome that are of these lines, whatever their limit if one has none."""
+    """Return the records with an outcome that belong to these searches, oldest first.
+
+    A search without a memory limit accepts records with any limit.
+    """
     keys = [(_search_key(search.cell), search) for search in searches]
     trial_records = []
     for record in records:
@@ -141,7 +144,7 @@ def select_trial_records(searches: Sequence[CellSearch], records: Sequence[Recor
 
 
 def _search_key(cell: Cell) -> Cell:
-    """What is the same in all trials of a line."""
+    """Return the cell without what varies among the trials of a search."""
     varying = {"batch_size_per_rank": 0, "global_batch_size": 0, "memory_limit": None}
     return cell.model_copy(update=varying)
 
@@ -149,10 +152,11 @@ def _search_key(cell: Cell) -> Cell:
 def add_memory_limits(
     searches: Sequence[CellSearch], records: Sequence[Record]
 ) -> list[CellSearch]:
-    """The lines, each with a limit where training is in this node's memory.
+    """Return the searches, with a memory limit for each that trains on CPUs.
 
-    Where the file names none it is that of launches that are known, so that they count, if so
-    much is available still; else what is available. A device's memory has an end of its own.
+    If the file gives no limit, the limit is that of the last recorded trial that still fits in the
+    available memory, so that earlier trials count. Otherwise it is the available memory per rank.
+    On a device no limit is needed: its memory is the limit.
     """
     available_bytes = memory.available_bytes()
     limited_searches = []
@@ -181,10 +185,10 @@ def run_searches(
     earlier_records: Sequence[Record] = (),
     report: Callable[[str], None] = print,
 ) -> list[Record]:
-    """Find the end of each line, then do the launches of batches that double; the new records.
+    """Run each search, then the remaining launches of doubled batches; return the new records.
 
-    `do` carries out a plan, `say` tells what is tried. Lines take turns: each round has the next
-    trial of every one.
+    `run_plan` runs a plan, `report` prints a progress line. Each round runs the next trial of every
+    search.
     """
     records = select_trial_records(searches, earlier_records)
     earlier_count = len(records)
@@ -202,7 +206,7 @@ def run_searches(
             report(f"trying {cell.label()} · batch {cell.global_batch_size}")
         part = {"requests": requests, "protocols": tuple(pairs)}
         new = run_plan(template.model_copy(update=part), ())
-        if not {record.request for record in new} >= set(requests):  # nobody says what came of it
+        if not {record.request for record in new} >= set(requests):  # a trial has no outcome
             return [*records[earlier_count:], *new]
         records += new
     measured = [
@@ -220,7 +224,7 @@ def run_searches(
 
 
 def collect_trials(search: CellSearch, records: Collection[Record]) -> dict[int, Trial]:
-    """What is known of each of a line's batches, by the last of its first launches."""
+    """Return the outcome of each batch of a search, from its latest record with launch 1."""
     trials = {}
     for record in records:
         request = record.request

@@ -1,4 +1,4 @@
-"""The records of a study as cells: which belong to it, what each is called, which are alike."""
+"""The cells of a study's records: selecting, naming and grouping them for comparison."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from xfbench.planning.matrix import Matrix
 from xfbench.planning.study_form import SIZES, BatchSearch, Scalar, Size
 from xfbench.workloads import workloads
 
-# What tells cells apart in words, in this order; "machine" is last.
+# The settings that name a cell, in this order.
 SETTINGS = (
     *("workload", "framework", "kernel", "device", "precision", "threads", "ranks", "nodes"),
     *("strategy", "scaling", "batch_size", "data", "format", "medium", "page_cache", "input"),
     *SOLVER,
     *("checkpoints", "memory_limit", "allocator", "probe", "machine"),
 )
-# What follows from a setting, and may differ where that one does.
+# Settings that depend on another setting and may differ where that one does.
 _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "workload": ("batch_size", "data"),
     "framework": ("kernel",),
@@ -39,14 +39,14 @@ _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "ranks": ("nodes", "strategy"),
     "nodes": ("ranks", "strategy"),
 }
-# What is so where nothing was chosen.
+# The values of settings that are not chosen.
 _DEFAULTS = {"lars": 0, "rate_scaling": "none", "rate_warmup": 0}
 _WITH_UNIT = {"threads": "thread", "ranks": "rank", "nodes": "node", "checkpoints": "checkpoint"}
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredCell:
-    """One cell on one kind of machine, with all its launches and seeds."""
+    """One cell on one kind of machine, with the records of all launches and seeds."""
 
     records: tuple[Record, ...]
 
@@ -57,7 +57,7 @@ class MeasuredCell:
         return request
 
     def setting(self, name: str) -> Any:
-        """A setting by its name; that of a strategy's option too. None where it has none."""
+        """Return a setting or a strategy option by name; None if the cell has none."""
         request = self.request
         if name == "machine":
             return machine_class(self.records[-1].machine)
@@ -77,26 +77,26 @@ class MeasuredCell:
         return options.resolve_options(dict(request.strategy_options), request.device).get(name)
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
-        """Whether it has all of these values."""
+        """Return whether the cell has all of these settings."""
         return all(str(self.setting(name)) == str(value) for name, value in settings.items())
 
     def ok_records(self) -> list[Record]:
-        """The launches that are ok."""
+        """Return the records with status "ok"."""
         return [record for record in self.records if record.status == "ok"]
 
     def diverged_records(self) -> list[Record]:
-        """The launches of which `has_diverged` is true."""
+        """Return the records of launches that diverged."""
         return [record for record in self.records if has_diverged(record)]
 
 
 def has_diverged(record: Record) -> bool:
-    """Whether the launch did all its steps, and its loss became no number."""
+    """Return whether the launch did all its steps and a loss was not finite."""
     measurement = record.measurement
     return record.status == "invalid" and measurement is not None and None in measurement.losses
 
 
 def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:
-    """The cells of the records, in a fixed order."""
+    """Return the cells of the records, sorted by their settings."""
     measured_cells = [
         MeasuredCell(tuple(cell_records))
         for cells in group_by_cell(records, probes=True).values()
@@ -108,7 +108,7 @@ def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:
 
 
 class _Catalog:
-    """Networks and adapters as they are now, each read once: there may be many records."""
+    """The current workloads and adapters; each is read once because there may be many records."""
 
     def __init__(self) -> None:
         self.workloads = workloads()
@@ -116,14 +116,14 @@ class _Catalog:
         self.adapters: dict[str, adapter.Adapter] = {}
 
     def adapter(self, name: str) -> adapter.Adapter | None:
-        """None for one that is not there."""
+        """Return the adapter; None if there is none of this name."""
         if name not in self.adapters and name in self.names:
             self.adapters[name] = adapter.load(name)
         return self.adapters.get(name)
 
 
 def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> list[Record]:
-    """The measured records that one of the study's matrices asks for, on whatever machine."""
+    """Return the measured records, from any machine, of cells in the study's matrices."""
     matrices, catalog = study.matrices_of_size(size), _Catalog()
     return [
         record
@@ -137,7 +137,7 @@ def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> 
 def drop_search_trials(
     study: Experiment, size: Size, cells: Iterable[MeasuredCell]
 ) -> list[MeasuredCell]:
-    """Those whose batch is to be compared, and was not just tried to find the end of memory."""
+    """Return the cells without those whose batch was only tried to find the memory limit."""
     matrices, catalog = study.matrices_of_size(size), _Catalog()
     return [
         cell
@@ -152,7 +152,7 @@ def drop_search_trials(
 
 
 def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | None:
-    """The size of which most was measured; the smaller one where that is the same of both."""
+    """Return the size with the most ok records, the smallest in a tie; None without records."""
     ok_records = [record for record in records if record.status == "ok"]
     counts = {size: len(select_records(study, size, ok_records)) for size in study.sizes}
     best_size = max(counts, key=lambda size: (counts[size], -SIZES.index(size)))
@@ -160,7 +160,7 @@ def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | N
 
 
 def _includes(m: Matrix, r: Request, catalog: _Catalog) -> bool:
-    """Whether the matrix has such a cell, whatever chose what it leaves open."""
+    """Return whether the request is in the matrix; settings it leaves open match any value."""
     if r.framework not in m.framework or r.workload not in m.workload:
         return False
     network, framework_adapter = catalog.workloads.get(r.workload), catalog.adapter(r.framework)
@@ -194,7 +194,7 @@ def _includes(m: Matrix, r: Request, catalog: _Catalog) -> bool:
         (r.warmup, m.warmup),
         (r.scaling, m.scaling),
         (r.checkpoints, m.checkpoints),
-        # What is available, or somebody chooses, is where batches find their end.
+        # A batch search accepts any limit: the available memory or the user decides it.
         (
             r.memory_limit,
             r.memory_limit if isinstance(m.batch_size, BatchSearch) else m.memory_limit,
@@ -216,7 +216,7 @@ def _includes(m: Matrix, r: Request, catalog: _Catalog) -> bool:
 
 
 def _batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
-    """Those that the matrix has; where they are found out, any from its first to its last on."""
+    """Return the batches of the matrix; of a batch search, this batch if it is in range."""
     if isinstance(m.batch_size, BatchSearch):
         size, last = r.fixed_batch_size, m.batch_size.most
         return [size] if size >= m.batch_size.start and (last is None or size <= last) else []
@@ -224,9 +224,9 @@ def _batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
 
 
 def _includes_data(m: Matrix, r: Request, default: str) -> bool:
-    """Of a study's own data the format is named; of others the set.
+    """Return whether the matrix names the request's data set.
 
-    The digits on disk are not those that come with xfbench.
+    Prepared data are named with their format. Built-in digits differ from the digits on disk.
     """
     built_in = r.data_set is None
     if m.data is None:
@@ -237,9 +237,10 @@ def _includes_data(m: Matrix, r: Request, default: str) -> bool:
 
 
 def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[MeasuredCell]]:
-    """Cells that differ in `over`, and what follows from it, alone: groups in its order.
+    """Return groups of cells that differ only in `over` and its dependent settings.
 
-    One rank belongs to every way in which several train together.
+    Each group is sorted by `over`. Over ranks or nodes, there is a group for each strategy, and
+    cells with one rank belong to each of them.
     """
     free = {over, *_DEPENDENT_SETTINGS.get(over, ())}
     fixed = [name for name in SETTINGS if name not in free]
@@ -264,7 +265,7 @@ def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[Mea
 
 
 def _fixed_value(cell: MeasuredCell, name: str, over: str) -> str:
-    """A setting as text; of a strategy's options not the one that is varied."""
+    """Return a setting as text; a strategy without the option `over`."""
     if name == "strategy" and over not in SETTINGS:
         other_options = [pair for pair in cell.request.strategy_options if pair[0] != over]
         return f"{cell.request.strategy} {format_options(other_options)}"
@@ -274,13 +275,13 @@ def _fixed_value(cell: MeasuredCell, name: str, over: str) -> str:
 def cell_name(
     cell: MeasuredCell, among: Sequence[MeasuredCell], omitted: Sequence[str] = ()
 ) -> str:
-    """The network, the framework, and what tells it from the others, in words."""
+    """Return the cell's name: workload, framework, and the settings that vary in `among`."""
     required = [field for field in ("workload", "framework") if field not in omitted]
     varying = _varying_settings(tuple(among))
     parts = []
     for field in SETTINGS:
         value = cell.setting(field)
-        if value == _DEFAULTS.get(field):  # nor where it has none
+        if value == _DEFAULTS.get(field):  # also true for a setting that the cell does not have
             continue
         if field in omitted or (field not in required and field not in varying):
             continue
@@ -296,7 +297,7 @@ def _varying_settings(among: tuple[MeasuredCell, ...]) -> set[str]:
 
 
 def format_setting(field: str, value: Any) -> str:
-    """A setting's value with what it counts: "2 threads"."""
+    """Return a setting's value in words: "2 threads"."""
     if unit := _WITH_UNIT.get(field):
         return f"{value} {unit}{'' if value == 1 else 's'}"
     if field in SOLVER:
@@ -311,14 +312,15 @@ def format_setting(field: str, value: Any) -> str:
 
 
 def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certificates) -> str | None:
-    """Why two cells are not known to train the same network; None where they are."""
+    """Return why two cells are not known to train the same network; None if they are."""
     return comparison.incomparable_reason(a.ok_records(), b.ok_records(), certificates)
 
 
 def unverified_reasons(group: Sequence[MeasuredCell], certificates: Certificates) -> dict[int, str]:
-    """By `id` of a cell, why it stands against none of the group; those that may are not there.
+    """Return why cells must not be compared in the group, by `id` of the cell.
 
-    Where all are the same translation of the network, nothing needs a proof.
+    Comparable cells are left out. If all cells use the same translation of the network, none needs
+    a certificate.
     """
     ok_cells = [cell for cell in group if cell.ok_records()]
     if not ok_cells or not any(incomparable_reason(cell, ok_cells[0], {}) for cell in ok_cells):

@@ -1,6 +1,6 @@
-"""The analysis of training that diverges: launches whose loss became no number.
+"""The analysis of training that diverges: launches with a non-finite loss.
 
-Such a launch is `invalid`, and none of its figures counts; that it diverged is what was found.
+Such a launch is `invalid` and none of its figures counts, but this analysis counts it as diverged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from xfbench.studies.wording import format_figure, join_words, pluralize
 
 
 def analyze_diverged(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Of each cell the share of its launches that diverged, and where the first one did."""
+    """Return the share of each cell's launches that diverged, and the reason of the first."""
     values: list[Value] = []
     phrases: list[str] = []
     for cell in cells:
@@ -32,7 +32,7 @@ def analyze_diverged(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certi
                 f"{of_cells.cell_name(cell, cells)} "
                 f"({len(diverged)} of {pluralize(finished, 'launch')})"
             )
-        reason = None if share else "no launch of it ran to its end"
+        reason = None if share else "no launch finished"
         value = Value(
             name=of_cells.cell_name(cell, cells),
             at="",

@@ -1,4 +1,4 @@
-"""A finding as the report's figures: measured values, and published ones beside them."""
+"""Drawing a finding as figures of the report, with measured and published values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ABOUT_FIELDS = {
 
 
 def draw_figures(finding: Finding, published: Sequence[CitedFigure]) -> list[figures.Figure]:
-    """What there is to draw of it: values where they have any, and curves."""
+    """Return the figures of a finding: its values, and its curves if it has any."""
     cited = [cited_figure for cited_figure in published if _is_shown_with(cited_figure, finding)]
     measured = [measured_value for measured_value in finding.values if measured_value.interval]
     charts = []
@@ -45,13 +45,13 @@ def _is_shown_with(cited_figure: CitedFigure, finding: Finding) -> bool:
 
 
 def figure_subject(figure: Figure) -> str:
-    """What it is of: its network first, then the rest in words."""
+    """Return the subject of a published figure in words, the workload first."""
     subject = figure.about or About()
     return " · ".join(filter(None, (subject.workload, describe_subject(subject))))
 
 
 def _in_finding_unit(value: float, finding: Finding) -> float:
-    """Percentages as they are kept here: parts of one."""
+    """Return a published value in the finding's unit: percentages become fractions."""
     return value / 100 if finding.unit == "%" else value
 
 
@@ -71,7 +71,7 @@ def _draw_bars(
             )
         )
     for citation, figure in cited:
-        # A range has no value of its own: its ends are drawn, each as what it is.
+        # A published range has no single value, so both ends are drawn.
         for printed, end in ((figure.value, ""), (figure.low, ", least"), (figure.high, ", most")):
             if printed is not None:
                 name = f"published ({citation.key}{end}): {figure_subject(figure)}"

@@ -1,4 +1,4 @@
-"""What an analysis came to, as a value: figures with intervals, an answer, verdicts on claims."""
+"""The result of an analysis: figures with intervals, an answer, and verdicts on claims."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Agreement = Literal["yes", "no", "unknown"]
 
 @dataclass(frozen=True)
 class Value:
-    """One figure: of which configuration, at which value `at` of the setting that is varied.
+    """A figure of one configuration, where `at` is the value of the varied setting.
 
-    `interval` is None where there is no launch that counts, or nothing to compare it with;
-    `reason` then says why. `fields` are its settings, by which claims choose.
+    `interval` is None if no launch counts or there is nothing to compare with; `reason` then says
+    why. Claims select values by `fields`, the settings of the configuration.
     """
 
     name: str
@@ -30,13 +30,13 @@ class Value:
     note: str = ""
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
-        """Whether it is one of those that a claim is about."""
+        """Return whether the fields have these values (a claim's `where`)."""
         return all(str(self.fields.get(name)) == str(value) for name, value in settings.items())
 
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A source's finding, whether it holds here, and by which figures."""
+    """A source's claim, the verdict on it here, and the figures behind the verdict."""
 
     source: str
     text: str
@@ -46,7 +46,7 @@ class JudgedClaim:
 
 @dataclass(frozen=True)
 class Curve:
-    """Points of a line beside the values: x, figure, low, high."""
+    """A line to plot; each point is x, figure, low and high."""
 
     name: str
     points: tuple[tuple[float, float, float | None, float | None], ...]
@@ -54,12 +54,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Finding:
-    """One analysis of a study: `sentence` is the answer, `values` what it rests on.
+    """The result of one analysis: `sentence` is the answer, `values` are its figures.
 
-    `over` names the setting that `at` is of, `unit` what the values are in: "times" for ratios,
-    "%" for shares, which are kept as parts of one. `curves` are drawn instead of the
-    values where there are any, over `x_title`. `table` is another than that of the values, its
-    headers first.
+    `over` names the varied setting. `unit` is the unit of the values: "times" for ratios, "%" for
+    shares, which are stored as fractions. If there are `curves`, they are drawn over `x_title`
+    instead of the values. `table`, headers first, replaces the table of values.
     """
 
     title: str
@@ -77,21 +76,21 @@ class Finding:
 
     @property
     def has_content(self) -> bool:
-        """Whether it rests on anything: a figure, or answers in words."""
+        """Whether there is a figure or a table of answers."""
         return bool(self.table) or any(value.interval for value in self.values)
 
 
 def judge_claims(
     claims: Sequence[Claim], values: Sequence[Value], to_text: Callable[[Interval], str]
 ) -> tuple[JudgedClaim, ...]:
-    """Each claim about figures that are to lie between two bounds."""
+    """Return the verdict on each claim with bounds (`low`, `high`)."""
     return tuple(_judge_bounds(claim, values, to_text) for claim in claims if claim.best is None)
 
 
 def overall_verdict(agreements: Sequence[Agreement]) -> Verdict:
-    """It holds where all figures say so, and does not where one says no.
+    """Return "holds" if all figures agree with the claim, "does not hold" if one contradicts it.
 
-    One of fewer launches than are indicative says neither.
+    A figure of too few launches to be indicative is "unknown".
     """
     if "no" in agreements:
         return "does not hold"
@@ -104,7 +103,7 @@ def _judge_bounds(
     matching = [value for value in values if value.matches(claim.where)]
     measured = [(value, value.interval) for value in matching if value.interval]
     if not measured:
-        reason = "nothing of it was measured here"
+        reason = "no matching cell was measured here"
         if matching and matching[0].reason:
             reason = matching[0].reason
         return JudgedClaim(claim.source, claim.text, "cannot be told", reason)
@@ -121,11 +120,11 @@ def _judge_bounds(
 
 
 def tally_text(agreements: Sequence[Agreement]) -> str:
-    """How many are so, how many otherwise, in words; "" for none."""
+    """Return how many figures agree, disagree or are undecided, in words; "" for no figures."""
     words: dict[Agreement, str] = {
-        "yes": "so",
-        "no": "otherwise",
-        "unknown": "not to be told by so few launches",
+        "yes": "agree",
+        "no": "disagree",
+        "unknown": "undecided",
     }
     counts = [(agreements.count(agreement), word) for agreement, word in words.items()]
     return ", ".join(f"{count} of {len(agreements)} {word}" for count, word in counts if count)

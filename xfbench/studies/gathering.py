@@ -1,4 +1,4 @@
-"""Records to answer from: of results folders, and of archives that somebody sent."""
+"""Loading records and certificates from results folders and archives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from xfbench.store.results_folder import Store, WarningHandler, open_store
 def load_results(
     sources: Sequence[Path], complain: WarningHandler
 ) -> tuple[list[Record], dict[str, Certificate | str]]:
-    """Every record once, and the certificates. Raises UsageError for what holds no results."""
+    """Return all records, without duplicates, and the certificates of the sources.
+
+    Raises UsageError if a source holds no results.
+    """
     records: dict[str, Record] = {}
     certificates: dict[str, Certificate | str] = {}
     for source in sources:

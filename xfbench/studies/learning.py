@@ -1,4 +1,4 @@
-"""The analysis of parallel speed-up against learning speed-up (`analysis/learning.py`)."""
+"""The analysis of parallel and learning speed-up (see `analysis/learning.py`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ PARALLEL, LEARNING = "parallel", "learning"
 def analyze_learning_speedup(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Both speed-ups of each number of ranks against one, and the learning one over the loss."""
+    """Return both speed-ups of each number of ranks over one rank.
+
+    Curves show the learning speed-up over the loss.
+    """
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []
     curves: list[Curve] = []
@@ -43,20 +46,18 @@ def analyze_learning_speedup(
             [record for cell in runs for record in learning_records[id(cell)]]
         )
         if diverged_count:
-            notes.append(
-                f"{label}: {pluralize(diverged_count, 'run')} diverged: their loss is no number"
-            )
+            notes.append(f"{label}: {pluralize(diverged_count, 'run')} diverged (non-finite loss)")
         level = common_loss(
             [r for cell in runs for r in learning_records[id(cell)] if best_loss(r) is not None]
         )
         if not runs or runs[0].request.ranks != 1 or level is None or len(runs) < 2:
             values += [
-                _build_value(cell, label, "", None, "one rank and more are needed")
+                _build_value(cell, label, "", None, "needs runs with one rank and with several")
                 for cell in group
             ]
             continue
         baseline = runs[0]
-        notes.append(f"{label}: ℓ* is a test loss of {level:.3g}, which every run reached")
+        notes.append(f"{label}: ℓ* is a test loss of {level:.3g}, which all runs reached")
         for cell in runs[1:]:
             reason = of_cells.incomparable_reason(cell, baseline, certificates)
             speeds = [launch_values(throughput, each.records) for each in (cell, baseline)]
@@ -64,16 +65,16 @@ def analyze_learning_speedup(
             times = [times_to_loss(learning_records[id(each)], level) for each in (baseline, cell)]
             learning = statistics.compare(*times).ratio if all(times) else None
             if not learning and not reason:
-                reason = "no run of it, or of one rank, has a loss that is a number"
+                reason = "no run of this cell, or no run with one rank, has a finite loss"
             if reason:
-                parallel = learning = None  # one without the other would say too much
+                parallel = learning = None  # one without the other would be misleading
             values.append(_build_value(cell, label, PARALLEL, parallel, reason))
             values.append(_build_value(cell, label, LEARNING, learning, reason))
             if parallel and learning:
                 ranks = of_cells.format_setting("ranks", cell.request.ranks)
                 phrases.append(
-                    f"{label} on {ranks} does "
-                    f"{format_figure(parallel, 'times')} the images a second, "
+                    f"{label} on {ranks} trains "
+                    f"{format_figure(parallel, 'times')} the images per second "
                     f"and learns {format_figure(learning, 'times')} as fast"
                 )
             curve = _learning_curve(
@@ -86,7 +87,7 @@ def analyze_learning_speedup(
         title=analysis.title or "Parallel and learning speed-up",
         sentence=f"{join_words(phrases)}."
         if phrases
-        else "There are no two numbers of ranks to compare.",
+        else "There are no cells with different numbers of ranks to compare.",
         over="ranks",
         unit="times",
         values=tuple(values),
@@ -108,7 +109,10 @@ def _count_diverged(records: Sequence[Record]) -> int:
 def _learning_curve(
     base_records: Sequence[Record], records: Sequence[Record], level: float
 ) -> tuple[tuple[float, float, float | None, float | None], ...]:
-    """L over the loss, from what all had after their first epoch down to the common best."""
+    """Return points of L over the loss.
+
+    They range from the lowest test loss of any run after its first epoch to `level`.
+    """
     epoch_losses = [r.learning[0].test_loss for r in (*base_records, *records) if r.learning]
     first_losses = [loss for loss in epoch_losses if loss is not None]
     if not first_losses or min(first_losses) <= level or level <= 0:
@@ -138,5 +142,5 @@ def _build_value(
         note="S, images per second" if kind == PARALLEL else "L, time to ℓ*" if kind else "",
     )
     if interval is None and reason is None:
-        return replace(value, reason="nothing counts of it")
+        return replace(value, reason="no launch counts")
     return value

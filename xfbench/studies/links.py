@@ -1,4 +1,4 @@
-"""The analysis of what went over links, against what ranks have to send at the least."""
+"""The analysis of traffic over links, compared with the least that ranks have to send."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from xfbench.studies.quantities import Quantity, launch_values
 from xfbench.studies.wording import format_figure
 
 _DEVICE_LINKS = ("nvlink", "pcie")
-# What one way and the other are called; of a network what one node receives another has sent.
+# Names of directions. Networks have one: what a node receives, another node has sent.
 _DIRECTIONS = {"sent_bytes": "out", "received_bytes": "in"}
 
 
 def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Gigabytes of an epoch over each link of each cell; why others were not counted."""
+    """Return the gigabytes per epoch over each link of each cell, and why links are missing."""
     values: list[Value] = []
     notes: dict[str, None] = {}
     for cell in cells:
@@ -39,23 +39,23 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
                 values.append(_build_value(cell, name, key, link, counter))
         if not links:
             last = cell.records[-1]
-            reason = last.reason if last.status != "ok" else "no link was counted"
+            reason = last.reason if last.status != "ok" else "no link has a counter"
             values.append(Value(name, "", None, None, analyses.claim_fields(cell), reason))
         for record in counted_records:
             assert record.communication
             for kind, cause in record.communication.uncounted.items():
                 notes[f"{kind} was not counted: {cause}"] = None
     measured = [(value, value.interval) for value in values if value.interval]
-    sentence = "No link's counter says what went over it."
+    sentence = "No traffic was counted on any link."
     if measured:
         largest = max(measured, key=lambda pair: pair[1].value)
         sentence = (
-            f"Most went over {largest[0].at} ({largest[0].name}): "
-            f"{format_figure(largest[1], 'GB')} in an epoch, "
+            f"The busiest link is {largest[0].at} ({largest[0].name}): "
+            f"{format_figure(largest[1], 'GB')} per epoch, "
             f"{largest[0].note}."
         )
     return Finding(
-        title=analysis.title or "What went over links",
+        title=analysis.title or "Traffic over links",
         sentence=sentence,
         over="link",
         unit="GB",
@@ -68,7 +68,10 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
 
 
 def _record_links(record: Record) -> Sequence[Link]:
-    """Records of before there were links have what their interfaces sent, of all nodes together."""
+    """Return the links of a record.
+
+    Old records have no links, only the bytes that the interfaces of all nodes sent.
+    """
     communication = record.communication
     if communication is None or communication.links:
         return communication.links if communication else ()
@@ -97,7 +100,7 @@ def _build_value(
     interval = statistics.geometric_interval([*link_launches.values()]) if link_launches else None
     direction = f" {_DIRECTIONS[counter]}" if kind in _DEVICE_LINKS else ""
     node_text = f", node {node}" if cell.request.nodes > 1 else ""
-    reason = None if interval else "nothing went over it, or nobody knows how long an epoch is"
+    reason = None if interval else "no traffic, or the length of an epoch is unknown"
     fields = {**analyses.claim_fields(cell), "link": kind}
     note = _note(cell, key, link, counter, interval)
     return Value(
@@ -112,7 +115,7 @@ def _note(
     counter: str,
     interval: Interval | None,
 ) -> str:
-    """Bytes of a step against the least, and the seconds that these take the link at the least."""
+    """Return the bytes per step, their ratio to the least, and the least seconds on the link."""
     link_launches = launch_values(
         Quantity("bytes", "B", lambda record: _bytes_per_step(record, key, counter)), cell.records
     )
@@ -124,14 +127,14 @@ def _note(
         for r in cell.ok_records()
         if (communication := r.communication)
     )
-    phrases = [f"{sent / 1e6:.3g} MB a step"]
+    phrases = [f"{sent / 1e6:.3g} MB per step"]
     if required_bytes:
         phrases.append(
             f"{sent / required_bytes:.3g} times the {required_bytes / 1e6:.3g} MB "
             "that all ranks must send"
         )
     if link.bits_per_second:
-        phrases.append(f"{8 * sent / link.bits_per_second:.2g} s of the link's time at the least")
+        phrases.append(f"at least {8 * sent / link.bits_per_second:.2g} s on the link")
     return ", ".join(phrases)
 
 

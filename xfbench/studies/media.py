@@ -1,4 +1,4 @@
-"""A study's own data: digits and photographs on the media that there are, made where missing."""
+"""A study's prepared data: digits and photographs on the available media, written if missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xfbench.planning.matrix import Matrix
 
 CACHE, MEMORY = "cache", "memory"
 _ALL_MEDIA = "*"
-_TIMEOUT_S = 600.0  # seconds, of which making a set takes a small part
+_TIMEOUT_S = 600.0  # to wait for a lock; writing a data set takes far less
 
 
 def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
@@ -28,15 +28,15 @@ def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
         folders[MEMORY] = memory / f"xfbench-studies-{os.getuid()}"
     for name, folder in named_folders.items():
         if not folder.is_dir():
-            raise errors.UsageError(f"--medium {name}={folder}: there is no such folder")
+            raise errors.UsageError(f"--medium {name}={folder}: no such folder")
         folders[name] = folder.absolute() / "xfbench-studies"
     return folders
 
 
 def place_data(study: Experiment, matrix: Matrix, folders: Mapping[str, Path]) -> Matrix:
-    """The matrix with the folders of the study's own data for their names, each of them made.
+    """Write the study's prepared data and return the matrix with their folders instead of names.
 
-    Raises UsageError for a medium that is not there, or a folder that cannot be written.
+    Raises UsageError if a medium is unknown or a folder cannot be written.
     """
     if study.prepared is None or matrix.data is None:
         return matrix
@@ -60,9 +60,10 @@ def place_data(study: Experiment, matrix: Matrix, folders: Mapping[str, Path]) -
 def resolve_present_data(
     study: Experiment, matrix: Matrix
 ) -> tuple[Matrix | None, tuple[str, ...]]:
-    """The matrix with the folders of data sets that may be there, and those that are not.
+    """Return the matrix with the folders of optional data sets, and the names of missing ones.
 
-    None for one that has no other. Of several of a name the first is taken.
+    The matrix is None if all its data sets are missing. If several data sets have one name, the
+    first is used.
     """
     folders = {
         name: str(data_set.folder)
@@ -78,8 +79,8 @@ def resolve_present_data(
 
 
 def missing_data_message(name: str) -> str:
-    """Why a data set that may be there is not trained on."""
-    return f"there is no data set {name}: it is made by `xfbench data prepare`"
+    """Return a message for an optional data set that does not exist."""
+    return f"there is no data set {name}: create it with `xfbench data prepare`"
 
 
 def _make_data_set(folder: Path, images: str, format_name: FormatName) -> Path:
@@ -88,14 +89,14 @@ def _make_data_set(folder: Path, images: str, format_name: FormatName) -> Path:
     if not (folder / "manifest.json").is_file():
         try:
             folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            paths.require_private(folder.parent, remedy)  # somebody may have been faster
+            paths.require_private(folder.parent, remedy)  # another user may have created it
             if images == "digits":
                 preprocessing = Preprocessing(channels=1)
                 writing.make_data_set(
                     sources.digits(), folder, format_name, preprocessing, lock_timeout_s=_TIMEOUT_S
                 )
             else:
-                # Files stay what they are; raw keeps what they are after decoding.
+                # Formats other than raw keep the files; raw stores decoded pixels of one size.
                 size = (photographs.SIDE,) * 2 if format_name == "raw" else None
                 preprocessing = Preprocessing(channels=3, size=size)
                 writing.make_data_set(

@@ -1,9 +1,9 @@
-"""Analyses of batches that rise: where memory ends, what an image takes, what more gives nothing.
+"""Analyses over the batch size: the memory limit, memory per image, and where throughput is flat.
 
-Peak memory over the batch is a straight line, by least squares over the cells: its slope is what
-an image takes, its start what is there whatever the batch. Throughput stops growing at the
-smallest batch of which no larger one is better by more than these launches would have shown; its
-interval ends at the first from which on they rule out a gain that matters.
+Memory per image is the slope of a least-squares line of peak memory over the batch; the intercept
+is the memory that does not depend on the batch. Throughput stops growing at the smallest batch
+that no larger one beats by more than the smallest visible difference. The interval of that batch
+ends at the first one beyond which the launches rule out a relevant gain.
 """
 
 from __future__ import annotations
@@ -34,20 +34,23 @@ from xfbench.studies.finding import (
 from xfbench.studies.quantities import QUANTITIES, launch_values
 from xfbench.studies.wording import format_figure, format_number, join_words
 
-# They are of every batch that was tried; others only of those that double.
+# Analyses of every batch that was tried; others are only of doubled batches.
 ALL_BATCH_ANALYSES = ("out_of_memory", "memory_per_image", "values")
-RELEVANT_GAIN = 0.02  # of throughput: a batch that may give so much more is not ruled out
+RELEVANT_GAIN = 0.02  # relative gain in throughput that matters
 PER_IMAGE, FIXED_PART = "each image", "whatever the batch"
 
 
 def is_out_of_memory(cell: MeasuredCell) -> bool:
-    """Whether memory was out in every launch of it."""
+    """Return whether every launch of the cell was out of memory."""
     return all(map(memory.is_out_of_memory, cell.records))
 
 
 @dataclass(frozen=True)
 class _BatchLimit:
-    """Of one line: the largest batch that ran, the smallest that did not, and how that died."""
+    """The largest batch that ran, the smallest that did not, and why it failed.
+
+    `cells` are the cells that differ only in the batch.
+    """
 
     cells: Sequence[MeasuredCell]
     largest_ok: MeasuredCell | None
@@ -58,7 +61,7 @@ class _BatchLimit:
 def analyze_out_of_memory(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """The largest batch that runs, and how the next one that was tried dies."""
+    """Return the largest batch that runs, and why the next larger one that was tried fails."""
     values: list[Value] = []
     phrases: list[str] = []
     batch_limits = [
@@ -67,31 +70,32 @@ def analyze_out_of_memory(
     for batch_limit in batch_limits:
         name = of_cells.cell_name(batch_limit.cells[0], cells, ("batch_size",))
         memory_limit = batch_limit.cells[0].request.memory_limit
-        limit_text = f"; at most {_format_megabytes(memory_limit)} a rank" if memory_limit else ""
+        limit_text = f"; limit {_format_megabytes(memory_limit)} per rank" if memory_limit else ""
         interval, reason, note = None, None, ""
         if batch_limit.smallest_failed is None:
             reason = _no_limit_reason(batch_limit)
         elif batch_limit.largest_ok is None:
             reason = (
-                f"the smallest, {_batch_size(batch_limit.smallest_failed)}, "
-                f"was {batch_limit.reason}{limit_text}"
+                f"the smallest batch, {_batch_size(batch_limit.smallest_failed)}: "
+                f"{batch_limit.reason}{limit_text}"
             )
         else:
             interval = Interval(
                 float(_batch_size(batch_limit.largest_ok)), None, None, _launch_count(batch_limit)
             )
             note = (
-                f"at {_batch_size(batch_limit.smallest_failed)}: {batch_limit.reason}{limit_text}"
+                f"batch {_batch_size(batch_limit.smallest_failed)}: "
+                f"{batch_limit.reason}{limit_text}"
             )
             phrases.append(
-                f"{name}: {_batch_size(batch_limit.largest_ok)} images run, "
-                f"{_batch_size(batch_limit.smallest_failed)} do not{limit_text}"
+                f"{name}: batch {_batch_size(batch_limit.largest_ok)} fits, "
+                f"{_batch_size(batch_limit.smallest_failed)} does not{limit_text}"
             )
         fields = analyses.claim_fields(batch_limit.largest_ok or batch_limit.cells[0])
         values.append(Value(name, "", None, interval, fields, reason, note))
     return Finding(
-        title=analysis.title or "The end of memory",
-        sentence=f"{'. '.join(phrases)}." if phrases else "Nothing was out of memory here.",
+        title=analysis.title or "Memory limit",
+        sentence=f"{'. '.join(phrases)}." if phrases else "No launch was out of memory here.",
         over="",
         unit="images",
         values=tuple(values),
@@ -121,7 +125,7 @@ def _no_limit_reason(batch_limit: _BatchLimit) -> str:
     last_cell = batch_limit.cells[-1]
     if not last_cell.ok_records():
         return analyses.no_result_reason(last_cell)
-    return f"not out of memory up to {_batch_size(last_cell)}, the largest that was tried"
+    return f"not out of memory up to batch {_batch_size(last_cell)}, the largest tried"
 
 
 def _batch_size(cell: MeasuredCell) -> int:
@@ -129,7 +133,7 @@ def _batch_size(cell: MeasuredCell) -> int:
 
 
 def _launch_count(batch_limit: _BatchLimit) -> int:
-    """Launches of the one batch and of the other, the fewer."""
+    """Return the number of launches of the largest batch or of the failed one, the smaller."""
     assert batch_limit.largest_ok and batch_limit.smallest_failed
     return min(
         len(batch_limit.largest_ok.ok_records()),
@@ -142,9 +146,10 @@ def _format_megabytes(size_bytes: float) -> str:
 
 
 def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedClaim:
-    """Whether the largest batch that runs is sure to lie between the claim's bounds.
+    """Judge whether the largest batch that runs must lie between the claim's bounds.
 
-    It lies between what ran and what did not; that a launch dies or not is no matter of chance.
+    It lies between the largest that ran and the smallest that failed. Whether a launch runs out of
+    memory is not subject to noise.
     """
     agreements: list[Agreement] = []
     details = []
@@ -163,22 +168,22 @@ def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedCla
             "yes" if inside else "no" if largest_possible < low or largest_ok > high else "unknown"
         )
         end_text = (
-            f"{_batch_size(batch_limit.smallest_failed)} do not"
+            f"{_batch_size(batch_limit.smallest_failed)} does not"
             if batch_limit.smallest_failed
-            else "no end was found"
+            else "no limit was found"
         )
-        details.append(f"{largest_ok} images run, {end_text}")
+        details.append(f"batch {largest_ok} fits, {end_text}")
     reason = (
         f"{tally_text(agreements)} ({'; '.join(details[:3])})"
         if agreements
-        else "nothing of it was measured here"
+        else "no matching cell was measured here"
     )
     return JudgedClaim(claim.source, claim.text, overall_verdict(agreements), reason)
 
 
 @dataclass(frozen=True)
 class MemoryGrowth:
-    """A straight line of bytes over images, and how far the farthest point is off it, relative."""
+    """A line of peak bytes over the batch, and the largest relative deviation of a point."""
 
     slope: Interval
     intercept: Interval
@@ -186,7 +191,10 @@ class MemoryGrowth:
 
 
 def fit_memory_growth(sizes: Sequence[int], peaks: Sequence[float]) -> MemoryGrowth | None:
-    """The line by least squares, with t-intervals on n − 2; None of fewer than three batches."""
+    """Fit the line by least squares, with t-intervals on n − 2 degrees of freedom.
+
+    Return None for fewer than three batches.
+    """
     if len(set(sizes)) < 3:
         return None
     x, y = np.asarray(sizes, dtype=float), np.asarray(peaks, dtype=float)
@@ -218,7 +226,7 @@ def fit_memory_growth(sizes: Sequence[int], peaks: Sequence[float]) -> MemoryGro
 def analyze_memory_per_image(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """The bytes that peak memory grows by with each image, and those it has whatever the batch."""
+    """Return the peak memory per image, and the memory that does not depend on the batch."""
     values: list[Value] = []
     phrases: list[str] = []
     notes: list[str] = []
@@ -233,24 +241,21 @@ def analyze_memory_per_image(
         fit = fit_memory_growth(*zip(*points, strict=True)) if points else None
         fields = analyses.claim_fields(group[0])
         if fit is None:
-            reason = "three batches are needed"
+            reason = "needs three batches"
             values.append(Value(name, PER_IMAGE, None, None, {**fields, "part": PER_IMAGE}, reason))
             continue
         for part, interval in ((PER_IMAGE, fit.slope), (FIXED_PART, fit.intercept)):
             values.append(Value(name, part, None, interval, {**fields, "part": part}))
         phrases.append(
-            f"{name}: {format_figure(fit.slope, 'bytes')} an image, "
-            f"beside {_format_megabytes(fit.intercept.value)}"
+            f"{name}: {format_figure(fit.slope, 'bytes')} per image, "
+            f"plus {_format_megabytes(fit.intercept.value)} fixed"
         )
         notes.append(
-            f"{name}: {len(points)} batches, "
-            f"of which the farthest is {fit.max_relative_error:.1%} off the line"
+            f"{name}: {len(points)} batches, at most {fit.max_relative_error:.1%} off the line"
         )
     return Finding(
         title=analysis.title or "Memory per image",
-        sentence=f"{'. '.join(phrases)}."
-        if phrases
-        else "There are no three batches to tell it from.",
+        sentence=f"{'. '.join(phrases)}." if phrases else "Memory per image needs three batches.",
         over="part",
         unit="bytes",
         values=tuple(values),
@@ -263,7 +268,7 @@ def analyze_memory_per_image(
 def analyze_stops_growing(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """The smallest batch of which no larger one is better by more than could have been seen."""
+    """Return the smallest batch that no larger one beats by more than the visible difference."""
     values: list[Value] = []
     phrases: list[str] = []
     for group in of_cells.comparison_groups(cells, "batch_size"):
@@ -272,7 +277,7 @@ def analyze_stops_growing(
         measured = [cell for cell in group if len(launch_values(throughput, cell.records)) > 1]
         fields = analyses.claim_fields(group[0])
         reason = (
-            None if len(measured) > 1 else "two batches with two launches that count are needed"
+            None if len(measured) > 1 else "needs two batches, each with two launches that count"
         )
         for cell in measured[1:]:
             reason = reason or of_cells.incomparable_reason(cell, measured[0], certificates)
@@ -288,7 +293,7 @@ def analyze_stops_growing(
             float(_batch_size(flat_cells[0])),
             float(_batch_size(surely_flat_cells[0])),
         )
-        note = "the largest that was measured is better than every smaller one"
+        note = "the largest batch measured is better than every smaller one"
         if flat_cells[1:]:
             best_larger = max(
                 flat_cells[1:],
@@ -296,9 +301,9 @@ def analyze_stops_growing(
             )
             gain = _compare_throughput(best_larger, flat_cells[0])
             note = (
-                f"the best of the larger ones, {_batch_size(best_larger)}, gives "
-                f"{format_figure(gain.ratio, 'times')}, of which no more than "
-                f"{gain.smallest_visible_difference:.1%} would have gone unseen"
+                f"the best larger batch, {_batch_size(best_larger)}, gives "
+                f"{format_figure(gain.ratio, 'times')} the throughput; smallest visible "
+                f"difference {gain.smallest_visible_difference:.1%}"
             )
             range_text = (
                 f" to {format_figure(Interval(sure_batch, None, None, 0), 'images')}"
@@ -322,7 +327,7 @@ def analyze_stops_growing(
         title=analysis.title or "Where throughput stops growing",
         sentence=f"Throughput stops growing: {join_words(phrases)}."
         if phrases
-        else "It is not seen to stop growing in these batches.",
+        else "Throughput does not stop growing within these batches.",
         over="",
         unit="images",
         values=tuple(values),
@@ -340,7 +345,7 @@ def _compare_throughput(cell: MeasuredCell, baseline: MeasuredCell) -> statistic
 
 
 def _has_better_batch(cells: Sequence[MeasuredCell]) -> bool:
-    """Whether any of the others is better than the first by more than could have been seen."""
+    """Return whether a larger batch beats the first by more than the visible difference."""
     for larger in cells[1:]:
         comparison = _compare_throughput(larger, cells[0])
         visible_difference = comparison.smallest_visible_difference
@@ -350,7 +355,7 @@ def _has_better_batch(cells: Sequence[MeasuredCell]) -> bool:
 
 
 def _may_have_better_batch(cells: Sequence[MeasuredCell]) -> bool:
-    """Whether any of the others may be better than the first by more than matters."""
+    """Return whether a larger batch may beat the first by a relevant gain."""
     for larger in cells[1:]:
         high = _compare_throughput(larger, cells[0]).ratio.high
         if high is None or high > 1 + RELEVANT_GAIN:

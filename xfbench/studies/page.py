@@ -1,4 +1,4 @@
-"""A study's answer as one HTML page, and as a section of the report: the same pieces."""
+"""A study's answer as an HTML page and as a section of the report."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from xfbench.studies.drawing import draw_figures
 from xfbench.studies.finding import Finding
 from xfbench.studies.wording import pluralize
 
-_MAX_MACHINES = 3  # that are named
+_MAX_MACHINES = 3  # machines named in a section
 
 
 def render_html(answer: Answer) -> str:
-    """The page."""
+    """Return the answer as an HTML page."""
     return page.render_template("study.html", study=build_section(answer))
 
 
 def build_sections(
     records: Sequence[Record], certificates: Certificates, complain: Callable[[str], None]
 ) -> list[Study]:
-    """The sections of all studies, one's own too, of which the records say something.
+    """Return the sections of all studies, also the user's, that the records have content for.
 
-    Each is of the size of which they have most. A file that says nothing sensible is complained
-    about, and left out.
+    Each study has the size with the most records. An invalid file is reported with `complain` and
+    left out.
     """
     sections = []
     for name in experiment.names():
@@ -50,7 +50,7 @@ def build_sections(
 
 
 def build_section(answer: Answer, max_rows: int | None = None) -> Study:
-    """Build the sections, with at most `max_rows` rows of each table (None: all rows)."""
+    """Return the section of a study, with at most `max_rows` rows per table (None: all rows)."""
     study = answer.study
     dates = " to ".join(dict.fromkeys(answer.span))
     launches = f"{pluralize(answer.launches, 'launch')} · size {answer.size}"
@@ -101,7 +101,7 @@ def _build_part(finding: Finding, answer: Answer, max_rows: int | None) -> Part:
 
 
 def _shorten_figure(figure: Figure, max_rows: int | None) -> Figure:
-    """With so many rows of data at most, and of each line so many points, evenly from all of it."""
+    """Return the figure with at most `max_rows` rows of data and evenly chosen points per line."""
     longest = max((len(line.points) for line in figure.lines), default=0)
     if max_rows is None or max(longest, len(figure.data)) <= max_rows:
         return figure
@@ -112,7 +112,7 @@ def _shorten_figure(figure: Figure, max_rows: int | None) -> Figure:
         lines.append(replace(line, points=tuple(line.points[round(n * step)] for n in indexes)))
     places = {point.x for line in lines for point in line.points} | {m.x for m in figure.marks}
     note = (
-        f"Drawn are {max_rows} of {longest} points of a line."
+        f"The figure shows {max_rows} of {longest} points per line."
         if longest > max_rows
         else figure.note
     )

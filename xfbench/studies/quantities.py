@@ -1,4 +1,4 @@
-"""What a study may ask of a launch: one number of it, where it counts."""
+"""The quantities of a launch that studies can analyze."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from xfbench.statistics import Launches
 
 @dataclass(frozen=True)
 class Quantity:
-    """One number of a launch, None where it has none; `steady`: only where steps kept their level.
+    """A number that `extract` reads from a record; None if the record has none.
 
-    Only positive numbers count: they are compared by their ratio.
+    With `steady_only`, only launches in the steady state count. Only positive numbers count,
+    because they are compared by ratio.
     """
 
     title: str
@@ -27,7 +28,10 @@ class Quantity:
 
 
 def launch_values(quantity: Quantity, records: Iterable[Record]) -> Launches:
-    """The quantity of each launch that counts, by its block: seed and launch, how often before."""
+    """Return the quantity of each launch that counts, by block.
+
+    A block is (1000 · seed + launch, number of earlier values with the same seed and launch).
+    """
     values: dict[tuple[int, int], float] = {}
     for record in records:
         if record.status != "ok" or record.request is None:
@@ -69,7 +73,7 @@ def _peak_memory_mb(record: Record) -> float | None:
 
 
 def _epoch_rate(record: Record) -> float | None:
-    """Images of an epoch over the seconds of the median one, waiting for input among them."""
+    """Return images per epoch over the median seconds of an epoch, with waiting for input."""
     request, learning = record.request, record.learning
     if not learning or request is None or request.data_set is None:
         return None

@@ -1,4 +1,4 @@
-"""A study's answer as text: rows of its tables, a document in Markdown, figures beside it."""
+"""A study's answer as text: table rows, a Markdown document, and SVG figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xfbench.studies.drawing import draw_figures, figure_subject
 from xfbench.studies.finding import Finding
 from xfbench.studies.wording import format_interval, format_number
 
-# A picture that stands alone has no page to give it colours.
+# A standalone picture has no page to style it.
 _STYLE = (
     "<style>text{font:11px sans-serif}path{fill:none;stroke:#456}.bar{fill:#69a;stroke:none}"
     ".grid{stroke:#ddd}.mark{fill:#fff}.range{stroke:#000}.ideal{stroke-dasharray:2 3}"
@@ -23,7 +23,7 @@ _STYLE = (
 
 
 def table_headers(finding: Finding) -> list[str]:
-    """Of its table: that of its values, where it has no other."""
+    """Return the headers of the finding's table, or of its values if it has none."""
     if finding.table:
         return [*finding.table[0]]
     over = [finding.over] if finding.over else []
@@ -31,7 +31,7 @@ def table_headers(finding: Finding) -> list[str]:
 
 
 def table_rows(finding: Finding) -> list[list[str]]:
-    """Its table; in that of its values, what has none says why."""
+    """Return the rows of the finding's table, or of its values with the reasons for gaps."""
     if finding.table:
         return [[*line] for line in finding.table[1:]]
     table = []
@@ -51,7 +51,7 @@ def table_rows(finding: Finding) -> list[list[str]]:
 
 
 def published_rows(answer: Answer) -> list[list[str]]:
-    """The table of what was published."""
+    """Return the table rows of the published figures."""
     return [
         [
             ", relative to ".join(filter(None, (figure.quantity, figure.relative_to))),
@@ -67,10 +67,10 @@ PUBLISHED_HEADERS = ["published", "of", "figure", "source"]
 
 
 def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
-    """The answer as a document; `pictures` are the names of the files of its figures, in order."""
+    """Return the answer in Markdown; `pictures` are the file names of its figures, in order."""
     study = answer.study
-    machines = "; ".join(answer.machines) or "nowhere yet"
-    dates = " to ".join(dict.fromkeys(answer.span)).strip() or "never"
+    machines = "; ".join(answer.machines) or "no machine yet"
+    dates = " to ".join(dict.fromkeys(answer.span)).strip() or "no date"
     remaining_names = list(pictures)
     parts = [f"# {study.title}", f"**{study.question}**"]
     parts += [study.method] if study.method else []
@@ -111,17 +111,17 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
 
 
 def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """In Markdown; nothing in a field ends it."""
+    """Return a Markdown table; "|" in fields is escaped."""
     clean = [[make_legible(field).replace("|", "\\|") for field in line] for line in lines]
     return tabulate(clean, list(headers), "github", disable_numparse=True)
 
 
 def render_svgs(answer: Answer) -> list[str]:
-    """Its figures as SVG files that stand alone, in the order of the document."""
+    """Return the answer's figures as standalone SVG documents, in the order of the document."""
     svgs: list[str] = []
     for finding in answer.findings:
         for figure in draw_figures(finding, answer.published):
-            # Markup would escape what is put in.
+            # A str, because Markup would escape the inserted text.
             text = str(svg.draw_figure(figure, f"f{len(svgs)}"))
             text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
             svgs.append(text.replace("<title", f"{_STYLE}<title", 1))
@@ -129,7 +129,7 @@ def render_svgs(answer: Answer) -> list[str]:
 
 
 def _one_line(text: str) -> str:
-    """What a record may have said: no more than text, in one line."""
+    """Return text from a record as one legible line of limited length."""
     return make_legible(text, MAX_LENGTH)
 
 

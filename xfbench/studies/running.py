@@ -1,4 +1,4 @@
-"""A study as a plan that `run` carries out: its cells here, what is left out, how long it takes."""
+"""Building a study's plan for this machine, its skipped cells, and an estimate of its duration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from xfbench.studies.cells import has_diverged
 
 @dataclass(frozen=True)
 class Choices:
-    """What somebody chooses about how a study is run here; the rest is in its file."""
+    """The options of `study run`; everything else is in the study's file."""
 
     frameworks: Sequence[str] = ()
     launches: int | None = None
@@ -42,10 +42,10 @@ class Choices:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What is to be run, and the cells that are not, each with the reason.
+    """The launches of a study, and the skipped cells with reasons.
 
-    The plan has what is known beforehand; the batches of `lines` are found out one by one.
-    `absent` are data sets that would be trained on if they were there.
+    `plan` has the launches known in advance; `searches` determine their batches one by one.
+    `missing_data` are optional data sets that do not exist.
     """
 
     plan: Plan
@@ -56,27 +56,30 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class Estimate:
-    """`seconds` of the launches that something is known of, and how many others there are."""
+    """The `seconds` that `known` launches take; nothing is known of `unknown` others."""
 
     seconds: float
     known: int
     unknown: int
 
     def describe(self) -> str:
-        """For a person."""
+        """Return the estimate in words."""
         if not self.known:
-            return "not known"
+            return "unknown"
         duration = f"{self.seconds / 60:.0f} min" if self.seconds >= 90 else f"{self.seconds:.0f} s"
-        more = f", and {self.unknown} launches of which nothing is known" if self.unknown else ""
+        more = f", plus {self.unknown} launches of unknown duration" if self.unknown else ""
         return f"about {duration} for {self.known} launches{more}"
 
 
 def prepare(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
-    """The study's launches at that size here; its own data are made. Raises UsageError."""
+    """Return the plan of the study at this size and write its prepared data.
+
+    Raises UsageError if the study has no such size, no such framework or no data.
+    """
     matrices = study.matrices_of_size(size)
     if not matrices:
         sizes = ", ".join(study.sizes)
-        raise errors.UsageError(f"{study.name} has no size {size}: it has {sizes}")
+        raise errors.UsageError(f"{study.name} has no size {size} (sizes: {sizes})")
     folders = media.medium_folders(choices.media)
     update = {
         name: value
@@ -103,7 +106,7 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
             f"{study.name}: {media.missing_data_message(next(iter(missing_names)))}"
         )
     if not chosen:
-        raise errors.UsageError(f"{study.name} has none of {', '.join(choices.frameworks)}")
+        raise errors.UsageError(f"{study.name} does not use {', '.join(choices.frameworks)}")
     fixed = [matrix for matrix in chosen if not isinstance(matrix.batch_size, BatchSearch)]
     cells = experiment.cells(fixed, choices.pythons)
     searches = [
@@ -137,9 +140,9 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
 
 
 def oversubscription_reason(cell: Cell) -> str | None:
-    """Why this machine, or a node of the site, is too small for what would run on it alone.
+    """Return why this machine, or a node of the site, has too few processors for the cell.
 
-    None where it is not, or where nobody says what a node has.
+    Return None if it has enough, or if the number is unknown.
     """
     if cell.device != "cpu":
         return None
@@ -157,10 +160,10 @@ def oversubscription_reason(cell: Cell) -> str | None:
 
 
 def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:
-    """How long launches will take, by earlier ones: of the same cell, else of a like one.
+    """Estimate the duration of launches from records of the same cell, or else of similar cells.
 
-    A like one differs in threads, kernel, ranks, batch, data or seed alone. What cannot be done
-    takes no time.
+    Similar cells may differ in threads, kernel, ranks, batch, data and seed. Launches that are
+    impossible here are not counted.
     """
     seconds_by_cell: dict[Cell, list[float]] = defaultdict(list)
     seconds_by_work: dict[tuple[object, ...], list[float]] = defaultdict(list)
@@ -190,7 +193,7 @@ def _work_key(request: Request) -> tuple[object, ...]:
 
 
 def is_expected(study: Experiment, record: Record) -> bool:
-    """Whether a launch went well, or went wrong in a way that the study asks about."""
+    """Return whether a launch succeeded, or failed in a way that the study expects."""
     if record.status in ("ok", "unsupported", "unavailable"):
         return True
     if record.request and record.request.probe:

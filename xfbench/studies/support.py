@@ -1,4 +1,4 @@
-"""The analyses of what frameworks take from an HPC system: probes as a table, and its evidence."""
+"""The analyses of frameworks' support for HPC features: a table of probes, and the evidence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, JudgedClaim
 from xfbench.studies.wording import join_words, pluralize
 
-CLAIM_FIELDS = ("feature", "group")  # what a claim may say beside settings
+CLAIM_FIELDS = ("feature", "group")  # allowed in a claim's `where`, like settings
 _TRIED_ANSWERS = ("yes", "no")
 
 Column = tuple[str, str]  # framework and machine
@@ -21,7 +21,7 @@ Answers = Mapping[tuple[str, Column], Support]
 
 
 def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Features against frameworks: yes, no, or not here."""
+    """Return a table of features by framework: yes, no, or not here."""
     answers = collect_answers(cells)
     columns = _columns(answers)
     lines = [
@@ -36,7 +36,7 @@ def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certif
         if any((name, column) in answers for column in columns)
     ]
     return Finding(
-        title=analysis.title or "What is supported",
+        title=analysis.title or "Supported features",
         sentence=_sentence(answers),
         over="",
         unit="",
@@ -50,7 +50,7 @@ def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certif
 def analyze_support_evidence(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """What each answer rests on, in a line."""
+    """Return a table with the evidence of each answer."""
     answers = collect_answers(cells)
     columns = _columns(answers)
     lines = [
@@ -63,7 +63,9 @@ def analyze_support_evidence(
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in (*_TRIED_ANSWERS, "not here"))
     return Finding(
         title=analysis.title or "Evidence",
-        sentence=f"{pluralize(len(kinds), 'answer')}: {counts}." if kinds else "Nothing was tried.",
+        sentence=f"{pluralize(len(kinds), 'answer')}: {counts}."
+        if kinds
+        else "No feature was tested.",
         over="",
         unit="",
         values=(),
@@ -74,10 +76,10 @@ def analyze_support_evidence(
 
 
 def collect_answers(cells: Sequence[MeasuredCell]) -> Answers:
-    """The last answer to each feature in each framework; one that was tried goes before others.
+    """Return the latest answer for each feature and column; tested answers ("yes", "no") go first.
 
-    A framework is told apart by the kind of machine; what was refused before there was one, such
-    as a job that nobody took, is said of each.
+    A column is a framework on a kind of machine. An answer without a machine, such as that of a
+    rejected job, applies to each machine of its framework.
     """
     answers: dict[tuple[str, Column], Support] = {}
     pairs = [(record, cell) for cell in cells for record in cell.records]
@@ -95,7 +97,7 @@ def collect_answers(cells: Sequence[MeasuredCell]) -> Answers:
 
 
 def _assign_to_machines(answers: Mapping[tuple[str, Column], Support]) -> Answers:
-    """Answers of no machine, given to those that their framework was tried on."""
+    """Give answers without a machine to all machines of their framework."""
     no_machine = machine_class(None)
     assigned = dict(answers)
     for (name, (framework, machine)), answer in answers.items():
@@ -120,7 +122,7 @@ def _column_titles(columns: Sequence[Column]) -> list[str]:
 
 def _sentence(answers: Answers) -> str:
     if not answers:
-        return "Nothing was tried."
+        return "No feature was tested."
     columns = _columns(answers)
     phrases = []
     for shown_column, head in zip(columns, _column_titles(columns), strict=True):
@@ -128,26 +130,26 @@ def _sentence(answers: Answers) -> str:
             answer.supported for (_, column), answer in answers.items() if column == shown_column
         ]
         tried = sum(answer in _TRIED_ANSWERS for answer in column_answers)
-        phrases.append(f"{head} takes {column_answers.count('yes')} of {tried}")
+        phrases.append(f"{head} supports {column_answers.count('yes')} of {tried}")
     untried = [
         FEATURES.get(name, name) for name in _untried(answers, {name for name, _ in answers})
     ]
-    sentence = f"Of the features that can be tried here {join_words(phrases)}."
+    sentence = f"Of the features that can be tested here, {join_words(phrases)}."
     if untried:
-        sentence += f" Not here: {'; '.join(untried)}."
+        sentence += f" Not testable here: {'; '.join(untried)}."
     return sentence
 
 
 def _untried(answers: Answers, names: set[str]) -> list[str]:
-    """The features that were tried in no framework, in the order of the table."""
+    """Return the features that were not tested in any framework, in the order of the table."""
     tried = {name for (name, _), answer in answers.items() if answer.supported in _TRIED_ANSWERS}
     return [name for name in FEATURES if name in names - tried]
 
 
 def _judge_claim(claim: Claim, answers: Answers) -> JudgedClaim:
-    """Whether the share of answers that are yes lies where the claim says.
+    """Judge whether the share of "yes" answers lies within the claim's bounds.
 
-    It cannot be told unless each of its features could be tried.
+    The verdict is "cannot be told" if a feature of the claim could not be tested.
     """
     matching = {
         (name, column): answer
@@ -157,8 +159,8 @@ def _judge_claim(claim: Claim, answers: Answers) -> JudgedClaim:
     missing = _untried(answers, {name for name, _ in matching})
     kinds = [answer.supported for answer in matching.values() if answer.supported in _TRIED_ANSWERS]
     if missing or not kinds:
-        subject = "; ".join(FEATURES[name] for name in missing) or "nothing of it"
-        reason = f"not here to be tried: {subject}" if missing else f"{subject} was tried here"
+        subject = "; ".join(FEATURES[name] for name in missing) or "no matching feature"
+        reason = f"not testable here: {subject}" if missing else f"{subject} was tested here"
         return JudgedClaim(claim.source, claim.text, "cannot be told", reason)
     share = kinds.count("yes") / len(kinds)
     low, high = claim.bounds

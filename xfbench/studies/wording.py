@@ -1,4 +1,4 @@
-"""Figures and lists as words, the same in sentences, tables and verdicts."""
+"""Formatting of figures and lists for sentences, tables and verdicts."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from xfbench.statistics import Interval
 
 
 def format_number(value: float, unit: str) -> str:
-    """A figure in its unit, without it: shares as percentages."""
+    """Return a number without its unit; shares become percentages."""
     if unit == "%":
         return f"{value:.1%}"
     if unit == "times":
         return f"{value:.3g}"
-    if unit == "images":  # a batch is a whole number, and every digit of it counts
+    if unit == "images":  # a batch is a whole number; all its digits are significant
         return tables.format_number(value, len(f"{value:.0f}"))
     return tables.format_number(value, 3) if value > 0 else f"{value:.3g}"
 
 
 def format_interval(interval: Interval, unit: str) -> str:
-    """The interval alone."""
+    """Return the bounds of the interval, or "–" if it has none."""
     if interval.low is None or interval.high is None:
         return "–"
     return f"{format_number(interval.low, unit)} – {format_number(interval.high, unit)}"
 
 
 def format_figure(interval: Interval, unit: str) -> str:
-    """A figure with its interval, if it has one, and its unit."""
+    """Return a figure with its unit, and its interval if it has one."""
     text = format_number(interval.value, unit)
     if interval.low is not None and interval.high is not None:
         text += f" ({format_interval(interval, unit)})"
@@ -35,11 +35,11 @@ def format_figure(interval: Interval, unit: str) -> str:
 
 
 def pluralize(count: int, noun: str) -> str:
-    """So many of them."""
+    """Return the count and the noun, in the plural unless the count is 1."""
     suffix = "es" if noun.endswith("ch") else "s"
     return f"{count} {noun}{'' if count == 1 else suffix}"
 
 
 def join_words(words: Sequence[str]) -> str:
-    """A, B and C."""
+    """Join words as "A, B and C"."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -1,1 +1,1 @@
-"""The best setting of a framework for a network, found with few launches, kept, and used."""
+"""Tuning: search for a framework's best setting for a workload, store it, and use it."""

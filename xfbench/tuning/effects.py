@@ -1,10 +1,10 @@
-"""What each choice is worth, from launches of half of the settings.
+"""Estimates of the effect of each choice from launches of half of the settings.
 
-A setting is its work (kernel, threads, ranks, which may go together in any way) and choices that
-mostly add up in the logarithm of its speed: who gives memory, where threads may run. So half of the
-settings tell of the others too, and every launch tells of all that share something with it (a
-fractional factorial design, analysed by least squares; Box, Hunter and Hunter, Statistics for
-Experimenters). What a setting has beyond that shows in its own launches.
+A setting has a work (kernel, threads and ranks, which interact) and other choices (allocator,
+affinity), whose effects mostly add up in the logarithm of the speed. Launches of half of the
+settings therefore predict the others too (a fractional factorial design, analyzed by least squares;
+Box, Hunter and Hunter, Statistics for Experimenters). Deviations from the additive model show in a
+setting's own launches.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 from xfbench.statistics import Launches
 
 T = TypeVar("T", bound=Hashable)
-# A setting's work, then its other choices.
+# The work of a setting, then its other choices.
 Factors = tuple[Hashable, ...]
 
 
 def select_half(factors: Mapping[T, Factors]) -> list[T]:
-    """Every other setting, so that each work and each other choice comes as often as can be."""
+    """Return every other setting, with each work and each choice as often as possible."""
     works = list(dict.fromkeys(work for work, *_ in factors.values()))
     levels = [list(dict.fromkeys(column)) for column in zip(*factors.values(), strict=True)][1:]
     even: dict[Hashable, list[T]] = {work: [] for work in works}
@@ -40,8 +40,8 @@ def select_half(factors: Mapping[T, Factors]) -> list[T]:
 class _Fit(Generic[T]):
     """A least-squares fit of the logarithm of speed to the blocks and choices of launches.
 
-    `effects` has the worth of each choice, by its place among the factors. `residuals` has what
-    each launch has beyond its block and choices, in the order of `settings`.
+    `effects` is keyed by (position among the factors, choice). `residuals` has one number for each
+    launch, in the order of `settings`.
     """
 
     settings: list[T]
@@ -51,7 +51,7 @@ class _Fit(Generic[T]):
 
     @classmethod
     def of(cls, speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> _Fit[T]:
-        """By least squares."""
+        """Fit the speeds by least squares."""
         launches = [
             (setting, block, speed)
             for setting, by_block in speeds.items()
@@ -76,11 +76,11 @@ class _Fit(Generic[T]):
 def relative_speeds(
     speeds: Mapping[T, Launches], factors: Mapping[T, Factors] | None = None
 ) -> dict[T, float]:
-    """Each setting's speed over the fastest's, the fastest first, as all launches tell it.
+    """Return each setting's estimated speed relative to the fastest, fastest first.
 
-    Of a block, whatever the machine did to all of it falls out. A setting has what its choices are
-    worth and, the more launches it has itself, the more of what these have beyond. Whose work has
-    no launch is not among them. Without `factors` no setting tells of another.
+    Effects common to a block cancel. The estimate adds up the effects of the choices and part of
+    the mean residual of the setting's own launches; that part grows with their number. Settings
+    whose work has no launch are left out. Without `factors`, settings do not predict each other.
     """
     factors = factors or {setting: (setting,) for setting in speeds}
     if not any(speeds.values()):
@@ -104,7 +104,7 @@ def relative_speeds(
 
 
 def estimate_noise(speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> float | None:
-    """How much launches of one setting differ: relative standard deviation, None where unknown."""
+    """Return the relative standard deviation of launches of one setting; None if unknown."""
     for noise_factors in ({setting: (setting,) for setting in speeds}, factors):
         if any(speeds.values()) and (fit := _Fit.of(speeds, noise_factors)).degrees_of_freedom > 1:
             return math.sqrt(float(np.sum(fit.residuals**2)) / fit.degrees_of_freedom)

@@ -1,11 +1,11 @@
-"""Which of many settings is the fastest: successive halving, and how its winner is confirmed.
+"""Successive halving: the search for the fastest of many settings, and confirming its winner.
 
-Values in, values out: what a setting is, how it is launched and what a launch costs is the
-caller's (see `searching.py`, and the simulation in the tests). In each rung settings are launched
-in blocks, one launch of each a block, and the better part goes on to longer and more launches
-(Jamieson and Talwalkar 2016). In the first, half of them stand for all; settings are ranked by all
-launches so far (`effects.py`). Where launches of one setting differ so much that those planned do
-not tell the best apart, there are further rungs.
+These functions launch nothing: the caller defines settings, launches and their cost (see
+`searching.py`, and the simulation in the tests). A rung launches its settings in blocks, with one
+launch of each setting per block. The better part goes on to the next rung, with longer and more
+launches (Jamieson and Talwalkar 2016). The first rung launches only half of many settings. Settings
+are ranked by all launches so far (`effects.py`). If the planned launches are too noisy to separate
+the best settings, more rungs follow.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from xfbench.tuning.effects import Factors, estimate_noise, relative_speeds, sel
 T = TypeVar("T", bound=Hashable)
 
 FINALISTS = 2
-NEGLIGIBLE = 0.02  # a difference that is not worth more launches
+NEGLIGIBLE = 0.02  # a relative difference that is not worth more launches
 MAX_TIME_SHARE = (
-    0.25  # of the time of an exhaustive search, after which the confirmation goes no further
+    0.25  # fraction of the time of an exhaustive search after which the confirmation stops
 )
-_ONE_SIDED = 2 * statistics.CONFIDENCE - 1  # of an interval that 5 % of cases are above
-_REDUCTION = 3  # one in so many goes on, and one more where others tell of each
+_ONE_SIDED = 2 * statistics.CONFIDENCE - 1  # level whose upper bound is a one-sided 95 % bound
+_REDUCTION = 3  # one in so many settings goes on; one in 4 after a partial first rung
 _MAX_FULL_FIRST_RUNG = (
-    8  # of which each is launched: what is saved is less than what the confirmation takes
+    8  # settings: up to here, launching half would save less than the confirmation takes
 )
-_STEP_SHARES = (0.25, 0.5)  # of the usual steps, by rung; never all of them
-MAX_EXTRA_RUNGS = 4  # rungs beyond those that are planned, at most
+_STEP_SHARES = (0.25, 0.5)  # fraction of the usual steps, by rung; never all of them
+MAX_EXTRA_RUNGS = 4  # maximum number of rungs beyond the planned ones
 
 
 @dataclass(frozen=True)
 class Rung:
-    """So many settings at most are launched, so often each, with this share of the usual steps.
+    """A rung: at most `settings` settings, `launches` of each with a `share` of the usual steps.
 
-    Blocks are counted through the whole search; `first` is the number of the rung's first.
+    Blocks are numbered through the whole search; `first` is the number of the rung's first block.
     """
 
     number: int
@@ -56,10 +56,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class Round(Generic[T]):
-    """What a rung gave: images per second of each launch that counts, by its block.
+    """The outcome of a rung: images per second of each launch that counts, by block.
 
-    `reasons` says of settings none of whose launches counts why that is. `ended_by_budget`:
-    the budget ended the rung before all launches were done.
+    `reasons` has the settings without a launch that counts. `ended_by_budget`: the budget ended
+    the rung before all its launches were done.
     """
 
     speeds: Mapping[T, Launches]
@@ -69,7 +69,7 @@ class Round(Generic[T]):
 
 @dataclass(frozen=True)
 class Dropped(Generic[T]):
-    """A setting that did not go on after a rung, and why; its speed over the fastest's by then."""
+    """A setting dropped after a rung, the reason, and its speed relative to the fastest by then."""
 
     setting: T
     rung: int
@@ -79,9 +79,9 @@ class Dropped(Generic[T]):
 
 @dataclass(frozen=True)
 class Halved(Generic[T]):
-    """What a search came to: the `finalists`, the fastest first.
+    """The outcome of a search: the `finalists`, fastest first.
 
-    `rungs` are those that were begun, with how many settings each had. `ended_by_budget`: the
+    `rungs` are the rungs that started, each with its number of settings. `ended_by_budget`: the
     budget ended the search.
     """
 
@@ -92,18 +92,18 @@ class Halved(Generic[T]):
 
     @property
     def blocks(self) -> int:
-        """How many there were."""
+        """The number of blocks in all rungs."""
         return sum(rung.launches for rung, _ in self.rungs)
 
 
 def plan_rungs(settings: int, first: int | None = None) -> list[Rung]:
-    """What a search among so many settings takes until FINALISTS are left: none for so few.
+    """Return the rungs that reduce so many settings to FINALISTS; none if there are no more.
 
-    Further ones may follow, of as many settings as the last at most: see MAX_EXTRA_RUNGS.
-    `first`: how many of them are launched in the first rung, if not all.
+    Up to MAX_EXTRA_RUNGS more may follow, each with at most as many settings as the last one.
+    `first` is the number of settings launched in the first rung (None: all).
     """
     planned: list[Rung] = []
-    is_partial = first is not None and first < settings  # of each by others' launches too
+    is_partial = first is not None and first < settings  # other launches predict the rest
     while settings > FINALISTS:
         number = len(planned) + 1
         share = _STEP_SHARES[min(number, len(_STEP_SHARES)) - 1]
@@ -117,7 +117,7 @@ def plan_rungs(settings: int, first: int | None = None) -> list[Rung]:
 
 
 def first_rung_settings(settings: Sequence[T], factors: Callable[[T], Factors]) -> list[T]:
-    """The settings that are launched in the first rung."""
+    """Return the settings that the first rung launches."""
     return (
         select_half({setting: factors(setting) for setting in settings})
         if len(settings) > _MAX_FULL_FIRST_RUNG
@@ -130,7 +130,7 @@ def halve(
     factors: Callable[[T], Factors],
     measure: Callable[[Rung, Sequence[T]], Round[T]],
 ) -> Halved[T]:
-    """Search among the settings; `measure` does a rung's launches of those that it is given."""
+    """Search among the settings; `measure` runs a rung's launches of the given settings."""
     remaining, to_launch = [*settings], first_rung_settings(settings, factors)
     setting_factors = {setting: factors(setting) for setting in settings}
     speeds: dict[T, dict[tuple[int, int], float]] = {setting: {} for setting in remaining}
@@ -160,7 +160,7 @@ def halve(
         remaining_count = plan[0].settings if plan and not ended_by_budget else FINALISTS
         remaining = [*ranked][:remaining_count]
         for setting in [*ranked][remaining_count:]:
-            reason = "slower" if speeds[setting] else "slower, as others with its choices tell"
+            reason = "slower" if speeds[setting] else "slower (estimated from similar settings)"
             dropped.append(
                 Dropped(setting, rung.number, reason, ranked[setting] / ranked[remaining[0]])
             )
@@ -174,10 +174,10 @@ def _plan_extra_rung(
     speeds: Mapping[T, Launches],
     factors: Mapping[T, Factors],
 ) -> list[Rung]:
-    """A launch more of those that may still be finalists, where launches do not tell them apart.
+    """Return a rung with one more launch of each possible finalist, or none if none is needed.
 
-    That is the case if the difference of two settings has a standard error above NEGLIGIBLE. A
-    setting that is behind by less than the standard error may still be a finalist.
+    It is needed if the difference of two settings has a standard error above NEGLIGIBLE. A setting
+    is a possible finalist if it is behind by at most the standard error.
     """
     deviation = estimate_noise(speeds, factors)
     if deviation is None or len(ranked) <= FINALISTS:
@@ -200,21 +200,21 @@ def _drop_reason(
     speeds: Mapping[T, Launches],
     relative: Mapping[T, float],
 ) -> str | None:
-    """Why a setting cannot go on, whatever its speed."""
+    """Return why a setting must be dropped at any speed; None if it need not."""
     if setting in rung_round.reasons:
         return rung_round.reasons[setting]
     if not speeds[setting] and (setting in launched_settings or rung_round.ended_by_budget):
-        return "not tried: the budget was spent"
+        return "not tried: the budget ran out"
     return (
-        None if setting in relative else "not tried: no launch with its kernel and threads counted"
+        None if setting in relative else "not tried: no launch with its kernel and threads counts"
     )
 
 
 def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
-    """Whether more launches would hardly change who is taken; not while the winner has none.
+    """Return whether more launches would hardly change the choice; False without a winner's launch.
 
-    Of each rival that has launches it is known that it is faster, or slower, or at least that it is
-    not faster by more than NEGLIGIBLE.
+    Each rival with launches must be significantly faster or slower than the winner, or be faster by
+    at most NEGLIGIBLE.
     """
     for rival in filter(None, rivals if winner else ()):
         comparison = statistics.compare(rival, winner, confidence=_ONE_SIDED)
@@ -227,9 +227,9 @@ def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
 
 
 def settings_to_repeat(winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]) -> list[T]:
-    """Of those compared, who is launched again: the winner, and who might still be taken instead.
+    """Return the settings to launch again: the winner and the rivals that may still beat it.
 
-    Nobody where that is settled of all.
+    Return none if all rivals are settled.
     """
     rivals = [setting for setting in compared if setting != winner]
     unsettled = [rival for rival in rivals if not is_settled(speeds[winner], [speeds[rival]])]
@@ -243,11 +243,11 @@ def has_spent_share(
     min_launches: int,
     max_launches: int,
 ) -> bool:
-    """Whether a search has taken MAX_TIME_SHARE of an exhaustive one's time.
+    """Return whether a search has taken MAX_TIME_SHARE of the time of an exhaustive one.
 
-    An exhaustive search launches everything once in `all_once_s` seconds. It repeats that
-    `min_launches` to `max_launches` times, until the mean is within NEGLIGIBLE by how much these
-    launches of one setting differ.
+    An exhaustive search launches all settings once in `all_once_s` seconds. It repeats that
+    `min_launches` to `max_launches` times, until the mean is known to within NEGLIGIBLE, given
+    the noise of these launches.
     """
     logs = [
         [math.log(speed) for speed in launches.values()] for launches in speeds if len(launches) > 1
@@ -262,9 +262,9 @@ def has_spent_share(
 
 
 def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
-    """Whom the confirmation confirms: the search's winner unless others are certainly faster.
+    """Return the confirmed setting: the search's winner unless a rival is significantly faster.
 
-    Then the fastest of these, and so where the winner has no launch that counts.
+    In that case, or if no launch of the winner counts, return the fastest such rival.
     """
     winner_launches = speeds.get(winner)
     rivals = {

@@ -1,7 +1,7 @@
-"""Launches that are done again, since the system had moved the cores apart meanwhile.
+"""Repeating launches during which the system had moved the vCPUs apart.
 
-One that had them apart says what work on several cores is worth there, and nothing of the setting:
-on two virtual cores it may be half as fast (docs/findings.md#two-modes).
+The speed of such a launch says nothing about its setting: on two vCPUs it may be half as fast
+(docs/findings.md#two-modes).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from xfbench.worker import distance
 T = TypeVar("T", bound=Hashable)
 L = TypeVar("L")
 
-MAX_REPEATS = 5  # times at most
+MAX_REPEATS = 5  # of one launch
 
 
 def launch_block(
     settings: Iterable[T], launch: Callable[[T], L | None], should_repeat: Callable[[L], bool]
 ) -> dict[T, L]:
-    """A launch of each, and again of those that are spoiled when all had theirs; the last counts.
+    """Launch each setting, then repeat spoiled launches; return the last launch of each setting.
 
-    `launch` gives None where there is none any more.
+    `launch` returns None if no launch is possible any more.
     """
     last_launches: dict[T, L] = {}
     pending = list(settings)
@@ -41,10 +41,10 @@ def launch_block(
 
 
 class CoreMonitor:
-    """How near they lay in the launches of a search, and which of these are done again.
+    """Core-to-core latencies during a search, and the decision which launches to repeat.
 
-    As many as there are others, at most: cores may stay where they are. `latencies_s`: seconds
-    that a word took from one to the other and back, before.
+    The number of repeats is limited, because cores may stay apart. `latencies_s` are earlier
+    core-to-core latencies (round trips, in seconds).
     """
 
     def __init__(self, latencies_s: Sequence[float] = ()) -> None:
@@ -53,16 +53,16 @@ class CoreMonitor:
 
     @property
     def nearest_s(self) -> float | None:
-        """Seconds that it takes where they are near."""
+        """The core-to-core latency of near cores, in seconds; None if unknown."""
         return distance.nearest_seconds(self.latencies_s)
 
     def add_record(self, record: Record) -> None:
-        """A launch that was done."""
+        """Add the record of a launch."""
         self.launches += 1
         self.latencies_s += handover.record_latencies(record)
 
     def should_repeat(self, record: Record) -> bool:
-        """Whether a launch is to be done again, which then counts as one that will be."""
+        """Return whether to repeat a launch; if so, count the repeat."""
         if not has_distant_cores(record, self.nearest_s) or self.repeats >= max(
             MAX_REPEATS, self.launches // 2
         ):
@@ -72,9 +72,9 @@ class CoreMonitor:
 
 
 def has_distant_cores(record: Record, nearest_s: float | None) -> bool:
-    """Whether a launch of more than one thread had its cores farther apart than that.
+    """Return whether a launch with several threads or ranks had its cores farther apart.
 
-    Not one that measured nothing, which would fail as well with its cores near.
+    Return False for a launch without a measurement: it would also fail with near cores.
     """
     request = record.request
     if request is None or record.measurement is None:

@@ -1,7 +1,6 @@
-"""A search: its launches in order, each a record as any other, and what came of it.
+"""Running a search: launches, budget, progress lines, and the resulting document.
 
-What is launched next is decided in `halving.py`; here it is launched, counted against the
-budget, and told.
+`halving.py` decides what is launched next. Each launch is stored as an ordinary record.
 """
 
 from __future__ import annotations
@@ -50,10 +49,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How a search is done. The confirmation has `min_launches` to `max_launches` of each setting.
+    """Options of a search. The confirmation launches each setting `min_launches` to `max_launches`.
 
-    With `budget_seconds` no launch is begun that would end later, by what launches took before;
-    only launches of this call count. `resume`: what was launched before is not launched again.
+    With `budget_seconds`, no launch starts that is expected to end later. Only launches of this
+    call count. With `resume`, launches that have a record already are not repeated.
     """
 
     pythons: Mapping[str, Path] = field(default_factory=dict)
@@ -68,9 +67,10 @@ class SearchOptions:
 
 
 def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> Tuning:
-    """Find the best setting, and confirm it; all launches are in the store.
+    """Find the best setting and confirm it; store the record of each launch.
 
-    Raises UnavailableError, and XfbenchError where nothing could be tried, or no launch counted.
+    Raises UnavailableError if the framework is unavailable, and XfbenchError if no setting can be
+    tried or no launch counts.
     """
     framework = space.default.framework
     session = LaunchContext(
@@ -95,13 +95,13 @@ def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> 
         [(cell, reason) for cell, reason in unverified.items() if cell in space.cells]
     )
     if not space.cells:
-        raise errors.XfbenchError(f"there is nothing to try: {space.left_out[-1][1]}")
+        raise errors.XfbenchError(f"no setting can be tried: {space.left_out[-1][1]}")
     launcher = _SearchLauncher(space, choices, session, say)
     halved = halve(space.cells, split_factors, launcher.run_rung)
     if not halved.finalists:
-        raise errors.XfbenchError(f"no launch counted: {halved.dropped[-1].reason}")
+        raise errors.XfbenchError(f"no launch counts: {halved.dropped[-1].reason}")
     search_s = launcher.seconds
-    # Where nothing was searched, what is measured anyway stays unless another is certainly faster.
+    # Without any rung, the default wins unless another setting is significantly faster.
     ranking = (
         halved.finalists if halved.rungs else sorted(halved.finalists, key=space.default.__ne__)
     )
@@ -161,9 +161,9 @@ def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> 
 
 
 def max_launches(space: Space, choices: SearchOptions) -> int:
-    """How many there may be at most: all rungs, further ones, and three settings' confirmation.
+    """Return the maximum number of launches: all rungs, extra rungs, and the confirmation.
 
-    But for those that are done again (`repeating.py`).
+    Repeated launches (`repeating.py`) are not included.
     """
     confirmed_count = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
     rungs = planned_rungs(space)
@@ -173,12 +173,12 @@ def max_launches(space: Space, choices: SearchOptions) -> int:
 
 
 def planned_rungs(space: Space) -> list[Rung]:
-    """The rungs of a search."""
+    """Return the planned rungs of a search."""
     return plan_rungs(len(space.cells), len(first_rung_settings(space.cells, split_factors)))
 
 
 def steps_per_launch(cell: Cell, rung: Rung) -> int:
-    """The timed steps of a launch in this rung: whole windows."""
+    """Return the timed steps of a launch in this rung, a multiple of the cell's window."""
     assert cell.steps is not None
     return max(1, round(cell.steps * rung.share / cell.window)) * cell.window
 
@@ -186,7 +186,10 @@ def steps_per_launch(cell: Cell, rung: Rung) -> int:
 def _unverified_cells(
     space: Space, session: LaunchContext, choices: SearchOptions, say: Say
 ) -> dict[Cell, str]:
-    """Cells that must not win, and why; all others have their certificate, as far as asked for."""
+    """Verify the cells; return those that must not win because they have no certificate, and why.
+
+    If `choices.verify` is false, only attach cached certificates and return none.
+    """
     all_cells = [*dict.fromkeys([*space.cells, space.default])]
     requests = [
         cell.request(1) for cell in all_cells if not launch.launch_obstacle(cell.request(1))
@@ -197,7 +200,7 @@ def _unverified_cells(
         return {}
     certify.certify_requests(requests, session, say, say)
     return {
-        request.cell(): f"not proven equal: see `xfbench verify --framework {request.framework} "
+        request.cell(): f"not verified: see `xfbench verify --framework {request.framework} "
         f"--workload {request.workload} --kernel {request.kernel}`"
         for request in requests
         if certified_fields(request) not in session.certificates
@@ -217,7 +220,7 @@ def _ratio_figure(
 
 
 class _SearchLauncher:
-    """The launches of one search, one after another, and what they have cost so far."""
+    """The launches of one search and the time they have taken so far."""
 
     def __init__(
         self, space: Space, choices: SearchOptions, session: LaunchContext, say: Say
@@ -225,13 +228,13 @@ class _SearchLauncher:
         self.space, self.choices, self.session, self.say = space, choices, session, say
         self.records: list[Record] = []
         self.cores = repeating.CoreMonitor(handover.read_latencies())
-        self.last_records: dict[Cell, Record] = {}  # of each setting, of whatever length
+        self.last_records: dict[Cell, Record] = {}  # by setting; launches may have any length
         self.seconds = 0.0
-        self.new_seconds = 0.0  # without what was done before
+        self.new_seconds = 0.0  # without earlier launches that are reused
         self.ended_by_budget = False
 
     def run_rung(self, rung: Rung, cells: Sequence[Cell]) -> Round[Cell]:
-        """A rung's launches, each block in a random order of its own."""
+        """Run the launches of a rung, in a new random order for each block."""
         short_cells = {
             cell: cell.model_copy(update={"steps": steps_per_launch(cell, rung)}) for cell in cells
         }
@@ -243,7 +246,7 @@ class _SearchLauncher:
         suffix = (
             f" of {planned_count}"
             if rung.number <= planned_count
-            else ", since launches differ much"
+            else " (extra, because launches are noisy)"
         )
         title = f"rung {rung.number}{suffix}"
         for block in rung.blocks:
@@ -272,9 +275,9 @@ class _SearchLauncher:
     def confirm(
         self, winner: Cell, rivals: Sequence[Cell], halved: Halved[Cell]
     ) -> dict[Cell, Launches]:
-        """Launches of usual length of each, in blocks, until more would hardly change anything.
+        """Launch the settings with the usual length, in blocks, until the choice is settled.
 
-        A rival of whom that is known is not launched again.
+        A settled rival is not launched again.
         """
         cells = pending = [winner, *rivals]
         blocks = range(halved.blocks + 1, halved.blocks + 1 + self.choices.max_launches)
@@ -289,9 +292,9 @@ class _SearchLauncher:
                 pending = settings_to_repeat(winner, pending, speeds)
                 if pending and self._has_spent_share(speeds):
                     self.say(
-                        f"{' and '.join(map(describe_setting, pending))} are not told apart "
-                        "in a quarter of the time that launching every setting takes: "
-                        "--launches for more"
+                        f"{' and '.join(map(describe_setting, pending))} are still not "
+                        "distinguishable after a quarter of the time of an exhaustive search: "
+                        "raise --launches"
                     )
                     break
             if not pending:
@@ -322,7 +325,7 @@ class _SearchLauncher:
     def _launch(
         self, cell: Cell, request: Request, finished: dict[Request, Record], stage: str
     ) -> Record:
-        """Do it, unless it was done before; `cell` is the setting, of usual length."""
+        """Return the record of a launch, new or earlier; `cell` is the setting of usual length."""
         record = finished.pop(request, None)
         if record is None:
             [record] = run_requests([request], self.session)
@@ -344,9 +347,9 @@ class _SearchLauncher:
         return budget is None or self.new_seconds + seconds <= budget
 
     def _predict_seconds(self, cell: Cell, launched_cell: Cell) -> float:
-        """Predict the seconds that a launch of `launched_cell` takes, by the last launch of `cell`.
+        """Predict the seconds of a launch of `launched_cell` from the last launch of `cell`.
 
-        If `cell` has no launch yet, by the average of the others.
+        If `cell` has no launch yet, return the mean of the others.
         """
         record = self.last_records.get(cell)
         if record is not None:
@@ -354,7 +357,7 @@ class _SearchLauncher:
         return stdlib_statistics.fmean(map(_launch_seconds, self.records)) if self.records else 0.0
 
     def _confirmation_seconds(self) -> float:
-        """Seconds that the confirmation takes at the least, by what is known so far."""
+        """Predict the least seconds that the confirmation takes."""
         fastest = sorted(
             self.last_records,
             key=lambda cell: -statistics.launch_throughput(self.last_records[cell]),
@@ -368,7 +371,7 @@ class _SearchLauncher:
         return self.choices.min_launches * block_s
 
     def _has_spent_share(self, speeds: Mapping[Cell, Launches]) -> bool:
-        """Whether the search has spent its share, by what launches of usual length take."""
+        """Return whether the search has spent its share of an exhaustive search's time."""
         launch_seconds = [
             self._predict_seconds(cell, cell)
             for cell in self.space.cells
@@ -379,7 +382,10 @@ class _SearchLauncher:
         return has_spent_share(self.seconds, all_once_s, speeds.values(), *launch_limits)
 
     def _find_finished(self, requests: Sequence[Request]) -> dict[Request, Record]:
-        """What of these was launched before on this kind of machine, in the same environment."""
+        """Return earlier records of these requests from this kind of machine and environment.
+
+        Return none without `resume`.
+        """
         if not self.choices.resume:
             return {}
         machine_kind = machine_class(machine.describe())
@@ -394,7 +400,7 @@ class _SearchLauncher:
         }
 
     def _shuffle(self, cells: Sequence[Cell], block: int) -> list[Cell]:
-        """In this block's order: the same whenever the same are left."""
+        """Return the cells in the block's random order, which depends only on seed and block."""
         order = [*cells]
         random.Random(f"{self.choices.seed} {block}").shuffle(order)
         return order
@@ -413,12 +419,12 @@ def _build_round(
 
 
 def _launch_seconds(record: Record) -> float:
-    """Of the whole launch."""
+    """Return the duration of the whole launch."""
     return (record.conditions and record.conditions.seconds) or 0.0
 
 
 def _predict_from_record(cell: Cell, record: Record) -> float:
-    """Seconds that a launch of `cell` takes, by one with another number of steps."""
+    """Predict the seconds of a launch of `cell` from a launch with another number of steps."""
     assert record.request and record.measurement
     extra_steps = (cell.steps or 0) - (record.request.steps or 0)
     step_s = stdlib_statistics.median(record.measurement.step_seconds or (0.0,))

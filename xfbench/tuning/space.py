@@ -1,8 +1,8 @@
-"""What is searched: every setting of a framework for a network that trains the same.
+"""The search space: all settings of a framework and a workload with the same training.
 
-Kernels, threads, affinity, allocators and ranks on one node, which share the same batch. A layout
-is a kernel of its adapter where there is a choice. Another batch is different training, and is
-among them only where somebody names several.
+Settings are kernels, threads, affinity, allocators, and ranks on one node that share the batch.
+A data layout is a kernel if the adapter offers a choice. Another batch size is different training,
+so several are searched only on request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xfbench.studies import running
 from xfbench.tuning.effects import Factors
 
 OVER_NAMES = ("affinity", "allocator", "kernel", "ranks", "strategy", "threads")
-# What one setting has otherwise than another.
+# The fields of a cell in which settings differ.
 SETTING_FIELDS = (
     "kernel",
     "threads",
@@ -38,10 +38,11 @@ SETTING_FIELDS = (
 
 @dataclass(frozen=True)
 class SpaceRequest:
-    """A framework and a network, and what is tried of the settings OVER; else all there is.
+    """A framework, a workload, and the values to try.
 
-    Without `ranks` there is one. `batch_sizes`: images per update, the published where none is
-    named. `steps` are those of a launch of usual length.
+    `over` has the values of settings in OVER_NAMES. Of others all are tried, but only one rank.
+    `batch_sizes` are images per update (default: the published batch). `steps` are those of a
+    launch of usual length.
     """
 
     framework: str
@@ -57,10 +58,10 @@ class SpaceRequest:
 
 @dataclass(frozen=True)
 class Space:
-    """The cells that are searched, each with the steps of a launch of usual length.
+    """The cells to search, each with the steps of a launch of usual length.
 
-    `default` is what `run` does where nobody chooses, and may be none of them. `left_out` cannot be
-    had here, each with the reason.
+    `default` is the cell that `run` measures without options; `cells` need not contain it.
+    `left_out` are cells that are impossible here, each with the reason.
     """
 
     cells: tuple[Cell, ...]
@@ -69,13 +70,13 @@ class Space:
     data_folders: Mapping[str, Path] = field(default_factory=dict)
 
     def without(self, left_out: Sequence[tuple[Cell, str]]) -> Space:
-        """The same but for these cells."""
+        """Return the space without these cells."""
         excluded = {cell for cell, _ in left_out}
         cells = tuple(cell for cell in self.cells if cell not in excluded)
         return Space(cells, self.default, (*self.left_out, *left_out), self.data_folders)
 
     def values(self) -> dict[str, tuple[str | int, ...]]:
-        """What is tried of each field."""
+        """Return the values of each field in the space."""
         all_cells = [*self.cells, *(cell for cell, _ in self.left_out)]
         return {
             name: tuple(dict.fromkeys(build_setting(cell)[name] for cell in all_cells))
@@ -84,11 +85,11 @@ class Space:
 
 
 def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
-    """All combinations. Raises UsageError, before anything is started, on a wrong name."""
+    """Return the space of all combinations. Raises UsageError if a name is unknown."""
     for name in request.over:
         if name not in OVER_NAMES:
             if name in ("batch_size", "batch-size"):
-                raise errors.UsageError("--over batch_size: name batches with --batch-size")
+                raise errors.UsageError("--over batch_size: use --batch-size instead")
             raise errors.unknown_name_error("setting to try", name, OVER_NAMES)
     [(default, _)] = experiment.cells([_build_matrix(request, request.batch_sizes[:1])], pythons)
     matrices = _build_matrices(request)
@@ -105,24 +106,24 @@ def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
 
 
 def _launch_obstacle(cell: Cell) -> str | None:
-    """Why it cannot be launched here."""
+    """Return why the cell cannot be launched here; None if it can."""
     obstacle = launch.launch_obstacle(cell.request(1))
     return obstacle and obstacle[1]
 
 
 def split_factors(cell: Cell) -> Factors:
-    """Its work, who gives it memory, and where its threads may run."""
+    """Return the cell's factors: its work, allocator and affinity."""
     default_placement = {"affinity": "none", "allocator": None}
     return cell.model_copy(update=default_placement), cell.allocator, cell.affinity
 
 
 def build_setting(cell: Cell) -> dict[str, str | int]:
-    """What this cell has of the fields that are searched."""
+    """Return the cell's values of the searched fields."""
     return {name: getattr(cell, name) or allocators.SYSTEM for name in SETTING_FIELDS}
 
 
 def describe_setting(cell: Cell) -> str:
-    """The setting in words: "onednn · 2 threads · affinity cores"."""
+    """Return the setting in words: "onednn · 2 threads · affinity cores"."""
     parts = [cell.kernel, f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"]
     parts += [f"affinity {cell.affinity}"] if cell.affinity != "none" else []
     parts += [cell.allocator] if cell.allocator else []
@@ -180,7 +181,5 @@ def _build_matrix(request: SpaceRequest, batch_sizes: Sequence[int], **settings:
 def _parse_positive_integers(name: str, texts: Sequence[str]) -> list[int]:
     invalid = [text for text in texts if not text.isdecimal() or int(text) < 1]
     if invalid:
-        raise errors.UsageError(
-            f"--over {name}: {invalid[0]!r} is not a whole number of one or more"
-        )
+        raise errors.UsageError(f"--over {name}: {invalid[0]!r} is not a whole number of 1 or more")
     return [int(text) for text in texts]

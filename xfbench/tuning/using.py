@@ -1,7 +1,7 @@
-"""What `run --tuned` does: cells get the settings that a search found for them on such a machine.
+"""`run --tuned`: cells get the settings that a search found on the same kind of machine.
 
-They are fields of the cell as any other, so that a record says what was used. What somebody chose
-wins; ranks are taken as found, with their threads, or not at all.
+Tuned values are ordinary fields of the cell, so records show them. Options that the user sets take
+precedence. Tuned ranks are used together with their threads, or not at all.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Say = Callable[[str], None]
 
 _PLACEMENT_FIELDS = ("kernel", "threads", "affinity", "allocator")
 _STRATEGY_FIELDS = ("strategy", "strategy_options")
-# Whoever chooses one of these has chosen how ranks share the machine.
+# Setting one of these options decides how ranks share the machine.
 _RANK_FIELDS = ("ranks", "nodes", "threads", "scaling", *_STRATEGY_FIELDS)
 
 
 def build_adjustment(results: Path) -> Adjustment:
-    """Return what sets values that `xfbench tune` found in `results`, for `asked.build_plan`.
+    """Return a function for `plan_builder.build_plan` that applies the tuning in `results`.
 
-    What is used is told on standard error.
+    It reports the values it uses on standard error.
     """
 
     def adjust(
@@ -55,13 +55,15 @@ def apply_tuning(
     pythons: Mapping[str, Path],
     say: Say,
 ) -> list[tuple[Cell, Protocol]]:
-    """The cells with what was found for them in `results`, but for settings in `chosen_names`.
+    """Return the cells with tuned values from `results`, except for settings in `chosen_names`.
 
-    `say` hears what is used, and of cells that nothing was found for what to do. Raises
-    UsageError for what trains on another machine.
+    Report with `say` the values used, and what to do for cells without tuning. Raises UsageError
+    if a job would train on another machine.
     """
     if any(cell.launcher == "slurm" for cell, _ in cells) and not job_queue.is_inside_allocation():
-        raise errors.UsageError("--tuned is for this machine, and submitted jobs run on others")
+        raise errors.UsageError(
+            "--tuned applies to this machine, but submitted jobs run on others: leave out --tuned"
+        )
     searches = read_folder(results, say)
     versions: dict[str, str | None] = {}
     tuned_cells: dict[Cell, Protocol] = {}
@@ -88,7 +90,7 @@ def apply_tuning(
 def is_applicable(
     search: Tuning, cell: Cell, version: str | None, chosen_names: Collection[str]
 ) -> bool:
-    """Whether the search says something about the cell here, where the framework is `version`."""
+    """Return whether the search applies to the cell on this machine and framework version."""
     best = search.best
     matched_fields = ("framework", "workload", "device", "precision", "global_batch_size")
     if not search.confirmed or search.framework_version != version:
@@ -105,13 +107,13 @@ def is_applicable(
         return False
     if best.ranks == cell.ranks:
         return best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)
-    # A batch that ranks share is the same training; who feeds them is another matter.
+    # Ranks that share the batch train the same, but a data set is read differently.
     has_free_ranks = not any(name in chosen_names for name in _RANK_FIELDS)
     return has_free_ranks and cell.ranks == 1 and cell.data_set is None
 
 
 def build_tuned_cell(search: Tuning, cell: Cell, chosen_names: Collection[str]) -> Cell:
-    """The cell with the best setting of a search that fits it, but for what was given."""
+    """Return the cell with the best setting of an applicable search, except `chosen_names`."""
     best = search.best
     update: dict[str, Any] = {
         name: getattr(best, name) for name in _PLACEMENT_FIELDS if name not in chosen_names
@@ -125,7 +127,7 @@ def build_tuned_cell(search: Tuning, cell: Cell, chosen_names: Collection[str]) 
 
 
 def _framework_version(cell: Cell, pythons: Mapping[str, Path]) -> str | None:
-    """The framework's, where its environment is there."""
+    """Return the framework's version; None if it has no environment."""
     try:
         framework_adapter = adapter.load(cell.framework)
         framework_environment = environment.find(
@@ -142,15 +144,15 @@ def _describe_cell(cell: Cell) -> str:
 
 def _describe_gain(search: Tuning) -> str:
     if search.best == search.default:
-        return ", which is what it has anyway"
+        return ", which is the default"
     ratio = search.over_default
     return f", {ratio.value:.2f} times the default" if ratio else ""
 
 
 def _describe_remedy(cell: Cell, version: str | None, results: Path) -> str:
-    """What to do so that there is something."""
+    """Return why there is no tuning for the cell and the command to run."""
     if version is None:
-        return f"its environment is not there: xfbench env create {cell.framework}"
+        return f"it has no environment: xfbench env create {cell.framework}"
     words = ["xfbench", "tune", "--framework", cell.framework, "--workload", cell.workload]
     if cell.device != "cpu":
         words += ["--device", cell.device]
@@ -162,4 +164,4 @@ def _describe_remedy(cell: Cell, version: str | None, results: Path) -> str:
         words += ["--over", f"ranks={cell.ranks}"]
     if results != Path("results").absolute():
         words += ["--results", str(results)]
-    return f"nothing was found for {cell.framework} {version} on this machine: {shlex.join(words)}"
+    return f"no tuning of {cell.framework} {version} on this machine: {shlex.join(words)}"
