@@ -244,7 +244,7 @@ def test_a_study_of_probes_is_run_resumed_and_exported(xfbench, run_inline, prob
     run = xfbench(*f"study run {name} --json".split())
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
-    assert ["checkpoint on SIGTERM, then on", "yes"] in finding["table"]
+    assert ["checkpoint on SIGTERM, then resume", "yes"] in finding["table"]
     assert [one["verdict"] for one in finding["judged"]] == ["holds"]
     run_inline(*"results export theirs.tar".split())
     again = xfbench(*f"study run {name} --resume --json".split())
@@ -264,7 +264,7 @@ def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter)
     run = xfbench(*f"study run {probes('odd')} --json".split())
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
-    assert ["checkpoint on SIGTERM, then on", "no"] in finding["table"]
+    assert ["checkpoint on SIGTERM, then resume", "no"] in finding["table"]
     assert [one["verdict"] for one in finding["judged"]] == ["does not hold"]
 
 

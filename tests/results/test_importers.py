@@ -345,7 +345,7 @@ def set_field(document, path, value):
         (("stats", "data", 0), None, "data that are no numbers"),
         (("stats", "min"), 1e9, "range goes from"),
         (("stats", "max"), 0.0, "range goes from"),
-        (("stats", "data", 0), 1e9, "within its range"),
+        (("stats", "data", 0), 1e9, "outside its range"),
     ],
 )
 def test_invalid_benchmark_is_reported_and_skipped(
@@ -557,8 +557,8 @@ def write_record_with_figure(store, record, **figure):
     [
         ({"low": 9.0, "high": 1.0, "values": ()}, "from 9 down to 1"),
         ({"value": None, "low": None, "high": None}, "neither a value nor a range"),
-        ({"low": 1e3, "high": None}, "not within its range"),
-        ({"value": None, "low": 1e3, "high": None, "values": (1.0,)}, "not all"),
+        ({"low": 1e3, "high": None}, "outside its range"),
+        ({"value": None, "low": 1e3, "high": None, "values": (1.0,)}, "some of the figure"),
     ],
 )
 def test_impossible_figure_is_a_defect(benchmarks, tmp_path, changes, words):

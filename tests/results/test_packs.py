@@ -123,12 +123,12 @@ def test_pack_reports_invalid_files_without_moving_files(store):
         (
             lambda text: text.replace(b'"ok"', b'"no"', 1),
             29,
-            ["its content is not what its id says"],
+            ["its content does not match its id"],
         ),
         (lambda text: text[:-40], 29, ["the line is cut off"]),
         (lambda text: b"".join(text.splitlines(True)[1:]), 29, ["some are missing"]),
-        (lambda text: text + b"{}\n", 30, ["its content is not", "its name is not that"]),
-        (lambda text: b"\xff\x00" + text, 29, ["its content is not", "its name is not that"]),
+        (lambda text: text + b"{}\n", 30, ["its content does not match", "its name is not that"]),
+        (lambda text: b"\xff\x00" + text, 29, ["its content does not match", "its name is not that"]),
     ],
 )
 def test_damaged_pack_is_reported_and_intact_records_are_read(store, damage, remaining, words):

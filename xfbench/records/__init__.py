@@ -1,1 +1,1 @@
-"""The one schema of results: what a record is, where it is from, and that nobody changed it."""
+"""The schema of results: what a record is, where it comes from, and that it is unchanged."""

@@ -47,7 +47,7 @@ def format_line(document: dict[str, Any]) -> bytes:
     content = {name: value for name, value in document.items() if name != "id"}
     body = digests.canonical_form_if(content, document["id"])
     if body is None:
-        raise EditedError("its content is not what its id says")
+        raise EditedError("its content does not match its id")
     return f'{{"id":"{document["id"]}",'.encode() + body[1:] + b"\n"
 
 
@@ -57,7 +57,7 @@ def verify_line(content: bytes) -> str:
     computed_hash = hashlib.sha256(b"{")
     computed_hash.update(memoryview(content)[_ID_FIELD_BYTES:])
     if not content.startswith(_LINE_START) or computed_hash.hexdigest().encode() != stated_id:
-        raise EditedError("its content is not what its id says")
+        raise EditedError("its content does not match its id")
     return stated_id.decode()
 
 
