@@ -279,7 +279,7 @@ def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter)
         ("run storage --medium nvme=nowhere", "no such folder"),
         ("run thread-sweep --launches 1,2", "one number"),
         ("run hpc-support --framework reference", "has none of reference"),
-        ("report thread-sweep", "holds no results"),
+        ("report thread-sweep", "has no results"),
         ("report thread-sweep --output t.pdf", "FILE.html or FILE.md"),
     ],
 )

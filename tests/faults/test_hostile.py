@@ -141,7 +141,7 @@ def test_study_data_from_a_shared_folder_are_refused(open_folder, planted):
     (place / "manifest.json").write_text("{}")
     if planted == "anybody's":
         place.parent.chmod(0o777)
-        with pytest.raises(UsageError, match="written by anybody"):
+        with pytest.raises(UsageError, match="writable by everybody"):
             media._make_data_set(place, "digits", "raw")
         return
     if os.geteuid() != 0:

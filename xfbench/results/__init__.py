@@ -1,1 +1,1 @@
-"""The results folder: immutable records, and what finds, joins, checks and hands them on."""
+"""The results folder: immutable records, and tools to find, merge, check and export them."""
