@@ -1,6 +1,6 @@
 """The Python interface of xfbench: read results and run cells.
 
-It calls the same functions as the command line; nothing is computed here.
+It calls the same functions as the command line, and computes nothing itself.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Rates: TypeAlias = float | Sequence[float] | None
 
 @dataclass(frozen=True)
 class Results:
-    """The records of a results folder that meet all conditions; `load` makes one.
+    """The records of a results folder that meet all conditions; returned by `load`.
 
-    Nothing is kept: each method reads what is in the folder by then. Of files that are no
-    record there is a warning each.
+    Nothing is cached: each method reads the folder again. A file that is not a record causes a
+    warning.
     """
 
     folder: Path
@@ -57,11 +57,12 @@ class Results:
         return records
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """A row per record, a column for each field that holds one value, by its path.
+        """Return a DataFrame with a row per record and a column per single-value field.
 
-        As in `xfbench results export FILE.csv`: "request.framework", "measurement.build_seconds";
-        seconds and bytes; `images_per_second` is the launch's throughput, missing where it has
-        none. Raises UnavailableError where pandas is not installed.
+        Columns are named by path as in `xfbench results export FILE.csv`: "request.framework",
+        "measurement.build_seconds". Values are in seconds and bytes. `images_per_second` is the
+        launch's throughput, and is missing if there is none. Raises UnavailableError if pandas is
+        not installed.
         """
         try:
             import pandas
@@ -73,9 +74,9 @@ class Results:
         return pandas.DataFrame(rows, columns=list(exporting.HEADER))
 
     def leaderboards(self, accuracy: float = leaderboard.TARGET_ACCURACY) -> list[Table]:
-        """The ranked tables: each with `rows` and `unranked`, images per second in intervals.
+        """Return the leaderboard tables, with `rows` and `unranked` in images per second.
 
-        `accuracy` between 0 and 1 is what the time to accuracy is to.
+        `accuracy` (0 to 1) is the target of the time to accuracy.
         """
         certificates = certificate.read_folder(self.folder)
         with index.open_index(Store(self.folder), _warn) as record_index:
@@ -87,22 +88,24 @@ class Results:
         return ranked_tables
 
     def compare(self, a: str, b: str) -> list[CellComparison]:
-        """Each cell of A against each like it of B: `figures.ratio` is A's throughput over B's.
+        """Compare each cell of A with the matching cell of B.
 
-        A side is "framework=torch,threads=2" or a results folder, as in `xfbench compare`. The
-        conditions of these results hold for records of both. `verdict` is "faster", "slower" or
-        "not_distinguishable", at 95 % for all together, or None with a `reason`. Raises UsageError
-        on an unknown field, or where a side has no good launch.
+        `figures.ratio` is A's throughput over B's. A side is "framework=torch,threads=2" or a
+        results folder, as in `xfbench compare`. The conditions of these results apply to both
+        sides. `verdict` is "faster", "slower" or "not_distinguishable", at 95 % for all cells
+        together, or None with a `reason`. Raises UsageError if a field is unknown, or if a side has
+        no valid launch.
         """
         sides = [Side.parse(text, self.folder, self.conditions) for text in (a, b)]
         return comparison.compare(*sides)
 
 
 def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> Results:
-    """The results folder `results`, by default XFBENCH_RESULTS, else ./results.
+    """Load the results folder `results` (default: XFBENCH_RESULTS, else ./results).
 
-    `where` is as in `xfbench results list --where`: "framework=torch,threads>=2", any field of
-    docs/schema.md. Raises UsageError where there are no results, or on an unknown field.
+    `where` has conditions as in `xfbench results list --where`: "framework=torch,threads>=2", on
+    any field of docs/schema.md. Raises UsageError if there are no results, or if a field is
+    unknown.
 
     >>> xfbench.load("results", where="framework=torch").records()
     """
@@ -160,14 +163,15 @@ def run(
 ) -> list[Record]:
     """Measure with the options and defaults of `xfbench run`, and return the records.
 
-    Lists make a matrix, every launch is a fresh process, and a cell gets 5 to 20 of them unless
-    `launches` says how many. `until_precision` is a share of one (0.02), `time_limit` in
-    seconds; `python` names interpreters by framework. With `resume` launches done before are
-    not done again, and are among the records. If `tuned`, settings that are not given are as
-    `xfbench tune` found them in `results`. What is being done is told on standard error.
+    Every combination of the given lists is a cell. Every launch is a fresh process. A cell gets 5
+    to 20 launches unless `launches` sets the number. `until_precision` is a fraction (0.02),
+    `time_limit` is in seconds, and `python` maps frameworks to interpreters. With `resume`,
+    finished launches are not repeated; their records are returned too. With `tuned`, options that
+    you don't set get the values that `xfbench tune` stored in `results`. Progress is printed to
+    standard error.
 
-    A launch that fails is a record whose `status` is not "ok" and whose `reason` says why, and
-    no exception. Raises UsageError on a wrong setting, before anything is started.
+    A failed launch raises no exception. It gives a record whose `status` is not "ok" and whose
+    `reason` says why. Raises UsageError if an option is invalid, before any launch.
 
     >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
     """

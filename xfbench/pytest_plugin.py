@@ -1,8 +1,7 @@
-"""The pytest plugin: which cells the benchmarks measure, and what they need for it.
+"""The pytest plugin: the cells that the benchmarks measure, and what they need.
 
-It is loaded into every pytest session of whoever has xfbench installed, so that it imports
-nothing but pytest until one of its benchmarks is to run. What a benchmark does is in
-`benchmarks/test_cells.py`.
+pytest loads it into every session if xfbench is installed. So it imports only pytest until a
+benchmark runs. The benchmark is in `benchmarks/test_cells.py`.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--xfbench-arch",
         metavar="NAME",
-        help="Measure what is worth measuring on this kind of machine, if this is one: "
+        help="Machine profile that selects the cells; other machines skip them: "
         "host (default), knl, skx, k40, p100, v100.",
     )
     group.addoption(
         "--xfbench-framework",
         metavar="NAMES",
-        help="Frameworks, comma-separated; one that is missing is installed. "
-        "Default: those that are installed, and the reference.",
+        help="Frameworks, comma-separated; missing ones are installed. "
+        "Default: the installed ones and the reference.",
     )
     group.addoption(
         "--xfbench-workload",
@@ -59,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--xfbench-steps",
         metavar="N",
         type=_positive,
-        help=f"Timed steps of a launch. Default: {_STEPS}.",
+        help=f"Timed steps per launch. Default: {_STEPS}.",
     )
     group.addoption(
         "--xfbench-results",
@@ -119,7 +118,7 @@ def xfbench_cell(
 
 @pytest.fixture
 def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
-    """Return the shared launch context; the framework's environment is ready or has a reason."""
+    """Return the shared launch context, with the framework's environment prepared if possible."""
     from xfbench.base import paths
     from xfbench.execution.launch import LaunchContext
     from xfbench.store.results_folder import Store
@@ -133,13 +132,13 @@ def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
 
 @pytest.fixture
 def xfbench_replay(request: pytest.FixtureRequest) -> Replay:
-    """The timer that pytest-benchmark was given for this benchmark."""
+    """Return the timer of this benchmark."""
     replay: Replay = request.node.get_closest_marker("benchmark").kwargs["timer"]
     return replay
 
 
 def _is_benchmark_session(config: Config) -> bool:
-    """Whether benchmarks were asked for: by an option, or by naming where they stand."""
+    """Return whether an option or a path on the command line requests benchmarks."""
     if any(config.getoption(name, None) for name in _BENCHMARK_OPTIONS):
         return True
     invocation, folder = config.invocation_params, Path(__file__).resolve().parent / "benchmarks"
@@ -148,7 +147,7 @@ def _is_benchmark_session(config: Config) -> bool:
 
 
 def _select_cells(config: Config) -> tuple[Architecture, list[Cell]]:
-    """The kind of machine and the cells that the options ask for, found once a session."""
+    """Return the machine profile and the cells of the options, computed once per session."""
     if _SELECTION not in config.stash:
         from xfbench.base.errors import UsageError
         from xfbench.benchmarks import architectures
@@ -187,7 +186,7 @@ def _parse_list(value: str) -> list[str]:
 
 
 def _line_printer(config: Config) -> Callable[[str], None]:
-    """What prints a line above pytest's own while an environment is made."""
+    """Return a function that prints a line between pytest's own lines."""
     reporter = config.pluginmanager.getplugin("terminalreporter")
 
     def say(line: str) -> None:

@@ -152,7 +152,7 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, 
     [
         ("nothing=3", "unknown field 'nothing'"),
         ("framework=torch", "no good launch of framework=torch"),
-        ("elsewhere", "elsewhere holds no results"),
+        ("elsewhere", "elsewhere has no results"),
     ],
 )
 def test_invalid_side_is_a_usage_error(folder, text, message):

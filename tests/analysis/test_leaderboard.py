@@ -122,7 +122,7 @@ def test_impossible_step_times_are_not_counted(record, steps):
     assert row.images_per_second is None
     zero_reason = f"step_seconds of {min(steps)}" if steps and min(steps) <= 0.0 else None
     assert (
-        zero_reason or ("which no launch has" if steps else "never became steady")
+        zero_reason or ("which is impossible" if steps else "never became steady")
     ) in row.reason
 
 

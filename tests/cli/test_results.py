@@ -51,7 +51,7 @@ def test_show_accepts_the_start_of_an_id(xfbench, results):
     document = json.loads(xfbench("results", "show", record.id[:19], "--json").stdout)
     assert document == record.document()
     text = xfbench("results", "show", record.id[7:19]).stdout
-    assert record.id in text and "request.framework  reference" in text and "kept in" in text
+    assert record.id in text and "request.framework  reference" in text and "file  " in text
     unknown = xfbench("results", "show", "zz")
     assert unknown.returncode == 2 and len(unknown.stderr.splitlines()) == 1
 

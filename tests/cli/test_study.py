@@ -248,7 +248,7 @@ def test_a_study_of_probes_is_run_resumed_and_exported(xfbench, run_inline, prob
     run = xfbench(*f"study run {name} --json".split())
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
-    assert ["checkpoint on SIGTERM, then on", "yes"] in finding["table"]
+    assert ["checkpoint on SIGTERM, then resume", "yes"] in finding["table"]
     assert [claim["verdict"] for claim in finding["judged"]] == ["holds"]
     run_inline(*"results export theirs.tar".split())
     resumed = xfbench(*f"study run {name} --resume --json".split())
@@ -270,7 +270,7 @@ def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter)
     run = xfbench(*f"study run {probes('odd')} --json".split())
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
-    assert ["checkpoint on SIGTERM, then on", "no"] in finding["table"]
+    assert ["checkpoint on SIGTERM, then resume", "no"] in finding["table"]
     assert [claim["verdict"] for claim in finding["judged"]] == ["does not hold"]
 
 
@@ -285,7 +285,7 @@ def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter)
         ("run storage --medium nvme=nowhere", "no such folder"),
         ("run thread-sweep --launches 1,2", "one number"),
         ("run hpc-support --framework reference", "does not use reference"),
-        ("report thread-sweep", "holds no results"),
+        ("report thread-sweep", "has no results"),
         ("report thread-sweep --output t.pdf", "FILE.html or FILE.md"),
     ],
 )

@@ -146,7 +146,7 @@ def test_record_with_a_wrong_file_name_is_a_defect(store, record):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"certificate": "sha256:" + "0" * 64}, "is not there"),
+        ({"certificate": "sha256:" + "0" * 64}, "is missing"),
         ({"request__precision": "float16"}, "for another precision"),
         ({"machine__microarchitecture": "m68k"}, "for another microarchitecture"),
         ({"software__adapter_digest": "sha256:9"}, "for another adapter digest"),

@@ -283,27 +283,27 @@ def test_mlperf_log_may_hold_two_runs(write_log, tmp_path):
     ("lines", "words"),
     [
         ([":::MLLOG {not json", *make_mllog_lines()], "line 2: what follows :::MLLOG is not JSON"),
-        ([':::MLLOG {"key": "seed"}', *make_mllog_lines()], "line 2: it has no key or no time"),
+        ([':::MLLOG {"key": "seed"}', *make_mllog_lines()], "line 2: no key or no time"),
         (
             [format_mllog_line("eval_accuracy", float("nan")), *make_mllog_lines()],
-            "line 2: its eval_accuracy is no number",
+            "line 2: eval_accuracy is not a number",
         ),
         (
             [format_mllog_line("run_stop", ms=1), *make_mllog_lines()],
             "line 2: run_stop without a run_start",
         ),
-        ([format_mllog_line("run_start", ms=1), *make_mllog_lines()], "line 9: run_start again"),
+        ([format_mllog_line("run_start", ms=1), *make_mllog_lines()], "line 9: second run_start"),
         (
             [*make_mllog_lines()[:-1], format_mllog_line("run_stop", ms=1)],
             "the figure is a time of -0.999 s",
         ),
         (
             [*make_mllog_lines(), format_mllog_line("run_start", ms=10**6)],
-            "line 18: run_start has no run_stop",
+            "line 18: no time to train: run_start has no run_stop",
         ),
         (
             [format_mllog_line("tracked_stats", {"throughput": "fast"}), *make_mllog_lines()],
-            "its throughput is no number",
+            "throughput is not a number",
         ),
         (
             [
@@ -316,7 +316,7 @@ def test_mlperf_log_may_hold_two_runs(write_log, tmp_path):
         ([f":::MLLOG {'[' * 100_000}", *make_mllog_lines()], "line 2: what follows"),
         (
             [f':::MLLOG {{"key": "x", "time_ms": {"9" * 4000}}}', *make_mllog_lines()],
-            "line 2: it has no key",
+            "line 2: no key",
         ),
     ],
 )
@@ -338,14 +338,14 @@ def set_field(document, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (("stats", "median"), None, "no median that is a number"),
-        (("stats", "median"), "fast", "no median that is a number"),
-        (("stats", "median"), float("inf"), "no median that is a number"),
-        (("stats", "median"), 10**400, "no median that is a number"),
-        (("stats", "data", 0), None, "data that are no numbers"),
+        (("stats", "median"), None, "the stats have no numeric median"),
+        (("stats", "median"), "fast", "the stats have no numeric median"),
+        (("stats", "median"), float("inf"), "the stats have no numeric median"),
+        (("stats", "median"), 10**400, "the stats have no numeric median"),
+        (("stats", "data", 0), None, "data that are not numbers"),
         (("stats", "min"), 1e9, "range goes from"),
         (("stats", "max"), 0.0, "range goes from"),
-        (("stats", "data", 0), 1e9, "within its range"),
+        (("stats", "data", 0), 1e9, "outside its range"),
     ],
 )
 def test_invalid_benchmark_is_reported_and_skipped(
@@ -370,7 +370,7 @@ def test_non_numeric_reframe_variable_is_reported_and_skipped(
     records, complaints, _ = import_figures(
         write_changed_document(reframe, change), tmp_path / "results"
     )
-    assert len([line for line in complaints if "speed: its value is no number" in line]) == 2
+    assert len([line for line in complaints if "speed: the value is not a number" in line]) == 2
     assert {record.figure.quantity for record in records} == {"loss"}
 
 
@@ -391,8 +391,8 @@ def test_folder_import_reports_unreadable_files(xfbench, benchmarks, tmp_path):
     (folder / "broken.json").write_text('{"machine_info": {}, "benchmarks": []}')
     completed = xfbench("results", "import", "kept")
     assert completed.stdout.startswith("8 records imported") and completed.returncode == 1
-    assert "broken.json: no whole file of pytest-benchmark" in completed.stderr
-    assert "test_sums.py: this is no exported archive and no file of" in completed.stderr
+    assert "broken.json: not a valid file of pytest-benchmark" in completed.stderr
+    assert "test_sums.py: neither an exported archive nor a file of" in completed.stderr
 
 
 def test_imported_figures_are_listed_but_never_ranked(xfbench, benchmarks, write_log, tmp_path):
@@ -557,8 +557,8 @@ def write_record_with_figure(store, record, **figure):
     [
         ({"low": 9.0, "high": 1.0, "values": ()}, "from 9 down to 1"),
         ({"value": None, "low": None, "high": None}, "neither a value nor a range"),
-        ({"low": 1e3, "high": None}, "not within its range"),
-        ({"value": None, "low": 1e3, "high": None, "values": (1.0,)}, "not all"),
+        ({"low": 1e3, "high": None}, "outside its range"),
+        ({"value": None, "low": 1e3, "high": None, "values": (1.0,)}, "some of the figure"),
     ],
 )
 def test_impossible_figure_is_a_defect(benchmarks, tmp_path, changes, words):

@@ -212,16 +212,16 @@ def test_changed_leaderboard_is_a_defect(folder):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("--threads 1", "--threads 2", "a record 1"),
-        ("--workload lenet", "--workload alexnet", "a record lenet"),
-        ("--batch-size 8", "--batch-size 9", "a record 8"),
-        ("--steps 3", "--steps 4", "a record 3"),
-        ("--warmup 1", "--warmup 0", "a record 1"),
-        ("--data synthetic", "--data digits", "a record synthetic"),
+        ("--threads 1", "--threads 2", "a record has 1"),
+        ("--workload lenet", "--workload alexnet", "a record has lenet"),
+        ("--batch-size 8", "--batch-size 9", "a record has 8"),
+        ("--steps 3", "--steps 4", "a record has 3"),
+        ("--warmup 1", "--warmup 0", "a record has 1"),
+        ("--data synthetic", "--data digits", "a record has synthetic"),
         ("--steps 3 ", "", "--steps None"),
         ("--steps 3", "--stops 3", "No such option"),
         ("xfbench run", "rm -rf", "not `xfbench run`"),
-        ("--kernel numpy", "--kernel numpy --precision float64", "a record float32"),
+        ("--kernel numpy", "--kernel numpy --precision float64", "a record has float32"),
     ],
 )
 def test_command_that_differs_from_its_cell_is_a_defect(folder, old, new, words):

@@ -196,7 +196,7 @@ def test_world_writable_results_folder_is_refused(tmp_path, which):
     store = Store(tmp_path / "results")
     store.prepare()
     (store.folder / which).chmod(0o777)
-    with pytest.raises(UsageError, match=r"written by anybody.*--results"):
+    with pytest.raises(UsageError, match=r"writable by everybody.*--results"):
         store.prepare()
     (store.folder / which).chmod(0o1777)  # where each may replace his own, as in /tmp
     store.prepare()

@@ -40,7 +40,7 @@ def test_free_or_silent_gpu_has_no_defect(gpu):
     ("update", "words"),
     [
         ({"others": ("python3", "nvidia-cuda")}, "was shared with python3, nvidia-cuda: wait"),
-        ({"busy_before": 0.37}, "was busy for 37% of the time before the launch was on it"),
+        ({"busy_before": 0.37}, "was busy for 37% of the time before the launch used it"),
         ({"slowed_seconds": {"thermal": 0.2}}, "slowed down (thermal; 0.2 s of 10.0 s, 61 °C)"),
         ({"slowed_by": ("hardware thermal slowdown",)}, "(hardware thermal slowdown; 0.0 s"),
         ({"slowed_by": ("power brake", "power cap")}, "(power brake; 0.0 s of 10.0 s"),

@@ -61,7 +61,7 @@ def test_store_returns_records_and_reports_invalid_files(record, tmp_path):
     assert list(store.records(complaints.append)) == [valid_record]
     assert len(complaints) == 2
     assert any("half.json" in line for line in complaints)
-    assert any("not what its id says" in line for line in complaints)
+    assert any("does not match its id" in line for line in complaints)
 
 
 def read_stored_document(tmp_path, document):

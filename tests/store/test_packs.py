@@ -123,12 +123,20 @@ def test_pack_reports_invalid_files_without_moving_files(store):
         (
             lambda text: text.replace(b'"ok"', b'"no"', 1),
             29,
-            ["its content is not what its id says"],
+            ["its content does not match its id"],
         ),
-        (lambda text: text[:-40], 29, ["the line is cut off"]),
+        (lambda text: text[:-40], 29, ["the line is truncated"]),
         (lambda text: b"".join(text.splitlines(True)[1:]), 29, ["some are missing"]),
-        (lambda text: text + b"{}\n", 30, ["its content is not", "its name is not that"]),
-        (lambda text: b"\xff\x00" + text, 29, ["its content is not", "its name is not that"]),
+        (
+            lambda text: text + b"{}\n",
+            30,
+            ["its content does not", "its name does not"],
+        ),
+        (
+            lambda text: b"\xff\x00" + text,
+            29,
+            ["its content does not", "its name does not"],
+        ),
     ],
 )
 def test_damaged_pack_is_reported_and_intact_records_are_read(store, damage, remaining, words):
@@ -156,7 +164,10 @@ def test_record_with_a_wrong_file_name_is_reported_and_skipped(store):
     misnamed_path = path.with_name(f"{'ab' * 32}.json")
     path.rename(misnamed_path)
     records, [line] = read_records(store)
-    assert len(records) == 29 and line == f"{misnamed_path.name}: its name is not its id; left out"
+    assert (
+        len(records) == 29
+        and line == f"{misnamed_path.name}: its name does not match its id; left out"
+    )
 
 
 def test_edited_record_cannot_be_packed(record):

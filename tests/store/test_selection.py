@@ -79,13 +79,13 @@ def test_condition_does_not_match_the_record(text):
         ("framwork=torch", "did you mean framework"),
         ("threads=many", "is a number"),
         ("software.git_dirty=perhaps", "true or false"),
-        ("threads~2", "is no text"),
+        ("threads~2", "is not text"),
         ("threads>=null", "is a number"),
         ("software.git_dirty>true", "true or false"),
-        ("threads", "the form is FIELD=VALUE"),
-        ("", "the form is FIELD=VALUE"),
-        ("=3", "the form is FIELD=VALUE"),
-        ("framework=\udcff", "cannot be"),
+        ("threads", "expected FIELD=VALUE"),
+        ("", "expected FIELD=VALUE"),
+        ("=3", "expected FIELD=VALUE"),
+        ("framework=\udcff", "not valid text"),
     ],
 )
 def test_invalid_condition_is_a_usage_error(text, words):

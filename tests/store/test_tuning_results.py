@@ -105,7 +105,7 @@ def test_misnamed_or_incomplete_search_is_a_defect(store, record):
     sorted_defects = sorted(validate(store.folder)[1])
     assert [kind for kind, _ in sorted_defects] == ["name", "whole", "whole"]
     assert {detail for _, detail in sorted_defects[1:]} == {
-        f"1 of its {count} launches are not there" for count in (2, 3)
+        f"1 of its {count} launches are missing" for count in (2, 3)
     }
 
 

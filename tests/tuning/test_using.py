@@ -145,7 +145,7 @@ def test_edited_search_is_reported_and_omitted(saved, using, tmp_path):
     file.write_text(file.read_text().replace('"threads": 1', '"threads": 2'))
     (tmp_path / "tuned" / "other.json").write_text("{}")
     found, said = using()
-    assert found.threads == 2 and "its content is not what its id says" in said
+    assert found.threads == 2 and "its content does not match its id" in said
     assert "other.json: not a search of `xfbench tune`" in said
 
 

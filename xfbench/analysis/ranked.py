@@ -1,4 +1,4 @@
-"""The leaderboards of a results folder, of parts of its records at a time."""
+"""The leaderboards of a results folder, computed from one part of its records at a time."""
 
 from __future__ import annotations
 

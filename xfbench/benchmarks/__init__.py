@@ -1,1 +1,1 @@
-"""The benchmarks that `pytest --benchmark-only` runs, one per cell, and which cells those are."""
+"""The benchmarks of `pytest --benchmark-only`, one per cell, and the selection of cells."""

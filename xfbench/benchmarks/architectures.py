@@ -1,6 +1,6 @@
-"""Profiles of machines, read from `architectures.toml`: which cells are worth measuring there.
+"""Machine profiles from `architectures.toml`: which cells are worth measuring on which machine.
 
-What a profile asks for is run on a machine of its kind alone; `mismatch` says why not.
+The cells of a profile only run on a machine of its kind. `mismatch` explains why not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ WARMUP = 2
 
 
 class Architecture(BaseModel):
-    """One table of the file. No `threads`: the machine's cores; empty words match any machine."""
+    """A machine profile.
+
+    Without `threads`, the number of cores is used. An empty string matches any machine.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -32,7 +35,7 @@ class Architecture(BaseModel):
     threads: tuple[int, ...] | None = None
 
     def mismatch(self, machine: Machine) -> str | None:
-        """Why `machine` is not of this kind, in one line; None where it is."""
+        """Return why `machine` is not of this kind, in one line, or None."""
         if self.microarchitecture and machine.microarchitecture != self.microarchitecture:
             return f"this machine is not {self.title}: its processor is {machine.microarchitecture}"
         if not any(self.accelerator in model for model in ("", *machine.accelerators)):
@@ -42,12 +45,12 @@ class Architecture(BaseModel):
 
 
 def names() -> list[str]:
-    """Every profile's name, in the file's order."""
+    """Return the names of all profiles, in the order of the file."""
     return list(_load_architectures())
 
 
 def load(name: str) -> Architecture:
-    """The profile of that name. Raises UsageError if there is none."""
+    """Return the profile with this name. Raises UsageError if there is none."""
     architectures = _load_architectures()
     if name not in architectures:
         raise errors.unknown_name_error("architecture", name, architectures)
@@ -57,7 +60,7 @@ def load(name: str) -> Architecture:
 def cells(
     architecture: Architecture, frameworks: list[str], workloads: list[str], steps: int
 ) -> list[Cell]:
-    """The profile's cells, one launch each, on synthetic input. Raises UsageError."""
+    """Return the profile's cells on synthetic input, one launch each. Raises UsageError."""
     matrix = experiment.matrix(
         framework=frameworks,
         workload=workloads,
@@ -71,7 +74,7 @@ def cells(
 
 
 def installed_frameworks() -> list[str]:
-    """The frameworks that can be measured at once: nothing is made or started to find out."""
+    """Return the installed frameworks; none is installed or started to find out."""
     return [name for name in adapter.list_names() if _is_installed(adapter.load(name))]
 
 

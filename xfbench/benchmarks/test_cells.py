@@ -1,7 +1,7 @@
-"""Training launches as benchmarks: one cell is one benchmark, its timed steps are the rounds.
+"""Training launches as benchmarks: a cell is a benchmark, and its timed steps are the rounds.
 
-The launch runs in the framework's own worker, as with `xfbench run`; what pytest-benchmark
-gets are the step times of its record. Which cells there are is the plugin's business.
+A launch runs in the framework's own worker, as with `xfbench run`. pytest-benchmark gets the step
+times of its record. The plugin selects the cells.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # imported where it is run: a plain `pytest` collects this file too
+if TYPE_CHECKING:  # a plain `pytest` collects this file too
     from pytest_benchmark.fixture import BenchmarkFixture
 
     from xfbench.exchange.replay import Replay
@@ -28,7 +28,10 @@ def test_training(
     benchmark: BenchmarkFixture,
     tmp_path: Path,
 ) -> None:
-    """One launch; disabled (`--benchmark-disable`), one untimed step, and no result is kept."""
+    """Measure one launch.
+
+    With `--benchmark-disable`, run one untimed step and keep no result.
+    """
     from xfbench.equality import certify
     from xfbench.host.roofline import record_peak_share
     from xfbench.session import run_requests

@@ -1,10 +1,12 @@
-"""Records in one file for somebody else, with what goes with them: a tar, `xfbench.archive/1`.
+"""A single file with records, their certificates and tuning searches: `xfbench.archive/1`.
 
-It holds `records/<id>.json`, `certificates/<id>.json` and `tuned/<id>.json`, the searches whose
-launches are all among the records, byte for byte, and at its end `manifest.json` with the size and
-the digest of each. Equal contents make equal archives. Who reads
-one trusts nothing in it: only files with these names, of a bounded size and number, and nothing
-is ever unpacked to a path that the archive names.
+An archive is a tar. It holds `records/<id>.json`, `certificates/<id>.json` and `tuned/<id>.json`,
+byte for byte. A tuning search is included if all its launches are among the records. The last
+member is `manifest.json`, with the size and digest of each file. Equal contents make equal
+archives.
+
+An archive is not trusted. Only files with these names are read, of bounded size and number. Nothing
+is unpacked to a path that the archive names.
 """
 
 from __future__ import annotations
@@ -47,11 +49,14 @@ _READ_ERRORS = (
 
 
 class ArchiveError(UsageError):
-    """A file is no archive of ours, is cut off, or has something in it that has no place there."""
+    """A file is not an archive of records, is truncated, or has an unexpected member."""
 
 
 def write_archive(target: Path, records: Iterable[tuple[Place, Record]], source: Store) -> int:
-    """Write these records, certificates and searches; how many records. Raises OSError."""
+    """Write the records, their certificates and searches; return the number of records.
+
+    Raises OSError.
+    """
     certificates = certificate.read_folder(source.folder)
     searches = list(tuning_results.read_searches(source.folder, results_folder.ignore_warning))
     count = 0
@@ -103,11 +108,11 @@ def _add_member(
 
 
 def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[int, int]:
-    """Take in what an archive holds: how many of its records are new, and how many were there.
+    """Import an archive; return the number of new records and of records already present.
 
-    Nothing of an archive that is not whole is taken; of a whole one what is no record, certificate
-    or search is told of and left. Raises ArchiveError, and UsageError where the folder cannot be
-    written.
+    An incomplete archive is not imported at all. From a complete one, a member that is not a
+    record, a certificate or a search is skipped with a warning. Raises ArchiveError, and UsageError
+    if the folder cannot be written.
     """
     for _ in read_members(source):
         pass
@@ -126,7 +131,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
                     existing_ids.add(record.id)
                     new_count += 1
             elif _DOCUMENT_TYPES[kind].read(content).id != f"sha256:{identity}":
-                raise EditedError("its name is not its id")
+                raise EditedError("its name does not match its id")
             elif not (path := target.folder / name).exists():
                 atomic_files.write(path, content)
         except ValueError as error:
@@ -137,7 +142,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
 
 
 class _BoundedReader:
-    """A file of which nobody can ask for more at once than there should be."""
+    """A file that refuses to read more bytes at once than a valid archive needs."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -145,15 +150,15 @@ class _BoundedReader:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= _MAX_MANIFEST_BYTES:
-            raise ArchiveError("it has a header of an impossible size")
+            raise ArchiveError("it has a header of invalid size")
         return self._file.read(size)
 
 
 def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Every file in the archive but the manifest: name and content.
+    """Yield the name and content of every file in the archive except the manifest.
 
-    Raises ArchiveError, in the end at the latest, for what is no whole archive of ours, or has
-    other contents than its manifest says.
+    Raises ArchiveError, at the end at the latest, if the archive is incomplete or does not match
+    its manifest.
     """
     digests_by_name: dict[str, str] = {}
     manifest: Any = None
@@ -165,12 +170,12 @@ def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
             file: Any = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
             with tarfile.open(fileobj=cast(IO[bytes], _BoundedReader(file)), mode="r:") as tar:
                 for member in tar:
-                    setattr(tar, "members", [])  # noqa: B010  which tarfile would keep
+                    setattr(tar, "members", [])  # noqa: B010  tarfile keeps them all
                     total_bytes += member.size
                     _check_member(member, digests_by_name, total_bytes)
                     content = cast(IO[bytes], tar.extractfile(member)).read(member.size)
                     if len(content) != member.size:
-                        raise ArchiveError(f"{path.name} is cut off")
+                        raise ArchiveError(f"{path.name} is truncated")
                     digests_by_name[member.name] = digests.of_bytes(content)
                     if member.name == _MANIFEST:
                         manifest = json.loads(content)
@@ -180,7 +185,7 @@ def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
         if manifest["schema"] != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
     except _READ_ERRORS as error:
-        raise ArchiveError(f"{path.name} is no whole archive of records: {error}") from error
+        raise ArchiveError(f"{path.name} is not a complete archive of records: {error}") from error
     del digests_by_name[_MANIFEST]
     mismatches = sorted(
         name
@@ -188,19 +193,19 @@ def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
         if listed_digests.get(name) != digests_by_name.get(name)
     )
     if mismatches:
-        raise ArchiveError(f"{path.name} is not as its manifest says: {', '.join(mismatches[:3])}")
+        raise ArchiveError(f"{path.name} does not match its manifest: {', '.join(mismatches[:3])}")
 
 
 def _check_member(member: tarfile.TarInfo, names: dict[str, str], total_bytes: int) -> None:
     max_bytes = _MAX_MANIFEST_BYTES if member.name == _MANIFEST else MAX_DOCUMENT_BYTES
     reason = None
     if not member.isreg() or member.issparse():
-        reason = "is no plain file"
+        reason = "is not a regular file"
     elif not _MEMBER_NAME.fullmatch(member.name):
-        reason = "has no place in an archive of records"
+        reason = "does not belong in an archive of records"
     elif member.name in names:
-        reason = "is there twice"
+        reason = "occurs twice"
     elif member.size > max_bytes or total_bytes > _MAX_BYTES or len(names) > _MAX_FILES:
-        reason = "is more than an archive of records may hold"
+        reason = "exceeds the limits of an archive of records"
     if reason:
-        raise ArchiveError(f"{member.name!r} {reason}: nothing of it is taken")
+        raise ArchiveError(f"{member.name!r} {reason}: nothing was imported")

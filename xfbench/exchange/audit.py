@@ -1,8 +1,8 @@
-"""What is wrong with results: every defect that the files themselves show, by its file.
+"""The defects of results that the files themselves show, by file.
 
-A record's schema and digest, figures that cannot be, a launch that is there twice, a certificate
-that is missing or says something else, a search without its launches; of packs and archives also
-whether they are whole.
+These are invalid schemas and digests, impossible figures, duplicate launches, missing or mismatched
+certificates, and searches without their launches. Packs and archives are also checked for
+completeness.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Defect:
-    """What is wrong with a file, or with the part of it that is named after a colon.
+    """A defect of a file, or of the part of it that is named after a colon.
 
-    "schema": no record, or none that can be read; "digest": edited, its content is not what its
-    id says; "name": it is called otherwise than its id; "certificate": missing, edited, or not for
-    this record; "number": one that no launch has; "peak": faster than the machine can be; "time":
-    its steps take longer than the time that passed; "figure": from elsewhere, and it cannot be, or
-    does not say from where;
-    "duplicate": one launch twice; "whole": a pack, an archive, a search or a submission lacks
-    something, or has something that does not belong. Of a submission also "machine": it describes
-    others than its records; "repeat": no command for a cell, or another; "private": a host or a
-    user is named.
+    "schema": not a record, or unreadable. "digest": edited, the content does not match the id.
+    "name": the file name does not match the id. "certificate": missing, edited, or not for this
+    record. "number": an impossible number. "peak": faster than the machine's peak. "time": the
+    steps take longer than the launch. "figure": an external figure that is impossible or has no
+    source. "duplicate": the same launch twice. "whole": a pack, an archive, a search or a
+    submission lacks a part or has a part too many.
+
+    Only in submissions: "machine": the described machines differ from those of the records.
+    "repeat": a cell's command is missing or differs. "private": a host or a user is named.
     """
 
     file: str
@@ -68,13 +68,16 @@ class Defect:
     detail: str
 
     def document(self) -> dict[str, str]:
-        """As `results validate --json` prints it."""
+        """Return the defect as `results validate --json` prints it."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class _AuditedFile:
-    """A document to look at: what to call it, its bytes, the id that its name says, if any."""
+    """A document to check.
+
+    `file` is its name in defects, and `named` is the id that its file name states, if any.
+    """
 
     file: str
     content: bytes
@@ -94,10 +97,10 @@ class _AuditedFile:
 
 
 def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[Defect]]:
-    """How many records, certificates and searches there were, and what is wrong with them.
+    """Return the number of checked documents, and their defects.
 
-    `path` is a results folder, a submission, a record, a certificate, a pack or an archive; `parse`
-    tries a submission's commands. Raises UsageError for what is none of these.
+    `path` is a results folder, a submission, a record, a certificate, a pack or an archive. `parse`
+    checks the commands of a submission. Raises UsageError if `path` is none of these.
     """
     defects: list[Defect] = []
     certificates: Certificates | None = None
@@ -109,7 +112,7 @@ def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[
         certificates = certificate.read_folder(results_folder.open_store(path).folder)
         parts = _files_of_folder(path, defects)
     elif not path.is_file():
-        raise UsageError(f"{path}: there is no such file or folder")
+        raise UsageError(f"{path}: no such file or folder")
     elif path.name.endswith(archive.SUFFIXES):
         certificates, parts = {}, _members_of_archive(path, defects)
         for part in _members_of_archive(path, []):
@@ -121,7 +124,7 @@ def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[
             certificates = certificate.read_folder(folder)
         parts = (_lines_of_pack if path.suffix == pack.SUFFIX else _single_file)(path, defects)
     else:
-        raise UsageError(f"{path}: a folder, .json, {pack.SUFFIX} or .tar is needed")
+        raise UsageError(f"{path}: not a folder, .json, {pack.SUFFIX} or .tar file")
     return _audit_files(parts, certificates, defects), defects
 
 
@@ -133,7 +136,7 @@ def _files_of_folder(folder: Path, defects: list[Defect]) -> Iterator[_AuditedFi
             not _ID_PATTERN.fullmatch(path.stem)
             or path.parent != folder / "records" / path.stem[:2]
         ):
-            detail = "it is not where a record of its name is looked for"
+            detail = "a record with this name belongs in another folder"
             defects.append(Defect(str(path), "name", detail))
     for path in folder_store.packs():
         yield from _lines_of_pack(path, defects)
@@ -148,7 +151,7 @@ def _single_file(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
         yield _AuditedFile(str(path), results_folder.read_record_file(path), named)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        defects.append(Defect(str(path), "schema", f"it cannot be read: {why}"))
+        defects.append(Defect(str(path), "schema", f"cannot be read: {why}"))
 
 
 def _lines_of_pack(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
@@ -161,7 +164,7 @@ def _lines_of_pack(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
             else:
                 yield _AuditedFile(location, line.content, line.identity, packed=True)
     except OSError as error:
-        defects.append(Defect(str(path), "whole", f"it cannot be read: {error.strerror}"))
+        defects.append(Defect(str(path), "whole", f"cannot be read: {error.strerror}"))
 
 
 def _members_of_archive(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
@@ -175,9 +178,9 @@ def _members_of_archive(path: Path, defects: list[Defect]) -> Iterator[_AuditedF
 def _audit_files(
     files: Iterable[_AuditedFile], certificates: Certificates | None, defects: list[Defect]
 ) -> int:
-    """Look at one after another; how many they were."""
+    """Check the files one by one, add their defects, and return the number of files."""
     count = 0
-    places: dict[str, tuple[str, bool]] = {}  # what tells a launch, and where it was
+    places: dict[str, tuple[str, bool]] = {}  # key of a launch, and its file
     searches: list[_AuditedFile] = []
     for count, file in enumerate(files, 1):  # noqa: B007
         if file.is_certificate:
@@ -220,32 +223,32 @@ def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[D
         yield Defect(file.file, "name", f"its id is {search.id}")
     missing = sum(record_id not in record_ids for record_id in search.records)
     if record_ids and missing:
-        detail = f"{missing} of its {len(search.records)} launches are not there"
+        detail = f"{missing} of its {len(search.records)} launches are missing"
         yield Defect(file.file, "whole", detail)
 
 
 def _parse_record(file: _AuditedFile) -> Record:
-    """Raises ValueError, among them EditedError, where it is none."""
-    if file.packed:  # its line has been verified
+    """Return the record. Raises EditedError if it was edited, and ValueError if it is invalid."""
+    if file.packed:  # the line is already verified
         return Record.model_validate_json(file.content, extra="ignore")
     return Record.read(file.content)
 
 
 def _parse_certificate(file: _AuditedFile) -> Certificate | str:
-    """The certificate, or what is wrong with it."""
+    """Return the certificate, or what is wrong with it."""
     try:
         parsed = Certificate.read(file.content)
     except EditedError as error:
         return f"it was edited: {error}"
     except ValueError as error:
-        return f"it is no certificate: {_first_error(error)}"
+        return f"it is not a certificate: {_first_error(error)}"
     if file.named not in (None, parsed.id[7:]):
-        return f"its name is not its id, {parsed.id}"
+        return f"its name does not match its id, {parsed.id}"
     return parsed
 
 
 def _audit_figures(file: str, record: Record) -> Iterator[Defect]:
-    """Figures that cannot be, of a launch that passes for a good one."""
+    """Yield the impossible figures of a launch whose status is "ok"."""
     if problem := _source_error(record):
         yield Defect(file, "figure", problem)
     measurement, request = record.measurement, record.request
@@ -261,25 +264,25 @@ def _audit_figures(file: str, record: Record) -> Iterator[Defect]:
 
 
 def _source_error(record: Record) -> str | None:
-    """What is wrong with a figure that was not measured here, or with a record that is to have one.
+    """Return why a record's figure does not fit its source, or None.
 
-    A launch that somebody else measured with xfbench is a measured one.
+    A launch that somebody else measured with xfbench counts as measured.
     """
     if record.source == "measured":
-        return "it was measured, and has a figure from elsewhere" if record.figure else None
+        return "a measured record has an external figure" if record.figure else None
     if record.figure is None or record.citation is None:
-        return f"it is {record.source}, and has no figure, or does not say from where"
+        return f"the {record.source} record has no figure or no citation"
     if record.certificate:
-        return f"it is {record.source}, and says that it was proven equal here"
+        return f"the {record.source} record names a certificate"
     return figure_error(record.figure)
 
 
 def _duplicate_of(
     audited: _AuditedFile, record: Record, places: dict[str, tuple[str, bool]]
 ) -> str | None:
-    """Where the same launch was before, in words.
+    """Return which earlier launch is the same one, in words, or None.
 
-    A record that is packed and a file still is one record: packing was cut short.
+    A record that is both packed and a single file is not a duplicate: packing was interrupted.
     """
     place = audited.file, audited.packed
     file, packed = places.setdefault(record.id, place)
@@ -308,12 +311,12 @@ def _duplicate_of(
 
 
 def _certificate_error(record: Record, certificates: Certificates) -> str | None:
-    """What is wrong with the certificate that the record names."""
+    """Return what is wrong with the certificate that the record names, or None."""
     if record.certificate is None or record.status != "ok":
         return None
     certificate_or_error = certificates.get(record.certificate)
     if certificate_or_error is None:
-        return f"{record.certificate}, which it names, is not there"
+        return f"{record.certificate} is missing"
     return (
         certificate_or_error
         if isinstance(certificate_or_error, str)
@@ -322,7 +325,7 @@ def _certificate_error(record: Record, certificates: Certificates) -> str | None
 
 
 def _first_error(error: ValueError) -> str:
-    """The first thing that is wrong, in a line."""
+    """Return the first error in one line."""
     if isinstance(error, ValidationError):
         first_error = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, first_error["loc"]))

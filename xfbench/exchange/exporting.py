@@ -1,7 +1,7 @@
-"""Writes records to a file for others: an archive, or a table with a line per record.
+"""Writes records to a file for others: an archive, or a table with a row per record.
 
-A table has every field that holds one value, and the throughput. In CSV nothing that a record says
-can run, whether in a spreadsheet or on a terminal.
+A table has every field with a single value, and the throughput. In a CSV file, no text of a record
+can be executed by a spreadsheet or a terminal.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ HEADER = ("id", *indexing.COLUMN_TYPES, _DERIVED_COLUMN)
 
 
 def choose_writer(target: Path) -> Callable[[Path, StoredRecords, Store], int]:
-    """The function that writes such a file and says how many records it wrote, by its name.
+    """Return the function that writes a file with this name's ending.
 
-    Raises UsageError for another ending; the function, where the file cannot be written.
+    The function returns the number of records written. Raises UsageError if the ending is unknown.
+    The function raises UsageError if the file cannot be written.
     """
     for ending, write in _WRITERS.items():
         if target.name.endswith(ending):
             return _with_usage_errors(write)
-    raise UsageError(f"{target}: a name ending in {', '.join(_WRITERS)} is needed")
+    raise UsageError(f"{target}: the name must end in {', '.join(_WRITERS)}")
 
 
 def _with_usage_errors(
@@ -55,7 +56,7 @@ def _with_usage_errors(
 
 
 def write_csv(target: Path, records: StoredRecords, _: Store) -> int:
-    """A line per record, numbers in full."""
+    """Write a row per record with unrounded numbers; return the number of records."""
     count = 0
 
     def write_lines(file: IO[bytes]) -> None:
@@ -74,7 +75,7 @@ def write_csv(target: Path, records: StoredRecords, _: Store) -> int:
 
 
 def record_values(record: Record) -> list[Any]:
-    """A record's values, in the order of `HEADER`; None where it has none."""
+    """Return a record's values in the order of `HEADER`; None for missing ones."""
     document = record.document()
     values = [_value_at(document, path.split(".")) for path in indexing.COLUMN_TYPES]
     return [record.id, *values, images_per_second(record)]
@@ -87,7 +88,7 @@ def _value_at(value: Any, path: list[str]) -> Any:
 
 
 def write_parquet(target: Path, records: StoredRecords, _: Store) -> int:
-    """The same columns with their types."""
+    """Write the columns of `write_csv` with their types; return the number of records."""
     with tempfile.TemporaryDirectory(prefix="xfbench-", dir=target.parent) as folder:
         parquet_path = Path(folder) / "made.parquet"
         config: dict[str, Any] = {

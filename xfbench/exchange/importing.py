@@ -1,7 +1,7 @@
-"""Takes figures from other tools' files, each as a record that says where it is from.
+"""Imports figures from other tools' files, each as a record that states its source.
 
-Such a record has no request and no certificate: it is shown beside what was measured, and never
-ranked. A file gives the same records whenever it is read.
+Such a record has no request and no certificate. It is shown next to measured records, and never
+ranked. A file always gives the same records.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from xfbench.model.record import Record
 from xfbench.store.results_folder import Store, WarningHandler
 
 _MAX_FILE_BYTES = 2**28
-_MAX_TEXT_CHARACTERS = 200  # characters of a text that is taken
+_MAX_TEXT_CHARACTERS = 200  # longer texts are cut
 
 
 class _UnknownFormatError(UsageError):
-    """A file is of no format that is known."""
+    """A file has no supported format."""
 
 
 def import_figures(
     source: Path, target: Store, warn: WarningHandler, inform: WarningHandler
 ) -> tuple[int, int]:
-    """Take what a file, or every file below a folder, has: how many records are new, were there.
+    """Import a file, or every file below a folder; return how many records are new and known.
 
-    `warn` hears of figures that cannot be taken, `inform` of what has none. Raises UsageError
-    where there is nothing to take at all, and where the results cannot be written.
+    `warn` gets figures that cannot be imported, `inform` gets files without figures. Raises
+    UsageError if there is nothing to import, or if the results folder cannot be written.
     """
     records: list[Record] = []
     notes: list[str] = []
@@ -54,9 +54,9 @@ def import_figures(
     for line in notes[:20]:
         inform(line)
     if len(notes) > 20:
-        inform(f"{len(notes) - 20} more have nothing that can be imported")
+        inform(f"{len(notes) - 20} more have nothing to import")
     if not records:
-        raise UsageError(f"{source}: there is no figure in it that can be imported")
+        raise UsageError(f"{source} has no figure to import")
     target.prepare()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_records = {record.id: record for record in records if record.id not in existing_ids}
@@ -69,7 +69,7 @@ def import_figures(
 
 
 def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> list[Record]:
-    """A file's records. Raises UsageError where it is of no known format, or damaged."""
+    """Return a file's records. Raises UsageError if its format is unknown or it is damaged."""
     file = _read_file(path)
     known_formats = load_formats()
     file_format = next(
@@ -78,15 +78,15 @@ def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> l
     if file_format is None:
         tools = ", ".join(file_format.TOOL for file_format in known_formats)
         raise _UnknownFormatError(
-            f"{_shown_path(path)}: this is no exported archive and no file of {tools}: nothing "
-            "is taken"
+            f"{_shown_path(path)}: neither an exported archive nor a file of {tools}: nothing "
+            "was imported"
         )
     try:
         return list(_records_of_entries(path, file, file_format, warn, inform))
     except (ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"{_shown_path(path)}: no whole file of {file_format.TOOL}: {reason}; write it anew"
+            f"{_shown_path(path)}: not a valid file of {file_format.TOOL}: {reason}; write it again"
         ) from error
 
 
@@ -94,7 +94,7 @@ def _read_file(path: Path) -> File:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise UsageError(
-                f"{_shown_path(path)}: it is larger than {_MAX_FILE_BYTES >> 20} MiB: split it"
+                f"{_shown_path(path)} is larger than {_MAX_FILE_BYTES >> 20} MiB: split it"
             )
         content = path.read_bytes()
     except OSError as error:

@@ -1,9 +1,9 @@
-"""A folder of results for a leaderboard that many share: `xfbench.submission/1`.
+"""A folder of results for a shared leaderboard: `xfbench.submission/1`.
 
-It is a results folder, with records and their certificates, and beside them what others
-need to judge and to repeat them: the machines, a command for each cell, the leaderboard, and a
-manifest with the size and digest of every file. Equal contents make equal folders. Nothing in it
-names a host or a user; what would stays at home. `submission_audit.py` checks one.
+A submission is a results folder with records and their certificates. It also has what others need
+to judge and repeat them: the machines, a command for each cell, the leaderboard, and a manifest
+with the size and digest of every file. Equal contents make equal folders. No file names a host or a
+user: records that do are left out. `submission_audit.py` checks a submission.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ MACHINES, REPEAT, README, BOARD = "machine.json", "repeat.json", "README.md", "l
 _MARKDOWN = formats.FORMATS["markdown"]
 _README_TEXT = """# Results of xfbench {version}
 
-{counts}. The figures are in [{board}]({board}), the machines in [{machines}]({machines}), what
-every launch gave in `records/`, and what proves networks equal in `certificates/`. Check all of
-it, or take it to others:
+{counts}. The figures are in [{board}]({board}), the machines in [{machines}]({machines}), the
+records of all launches in `records/`, and the proofs of equal networks in `certificates/`. Check
+the folder, or import it into other results:
 
     xfbench results validate DIR
     xfbench results import DIR --results results
 
 # How to repeat it
 
-With xfbench {versions}; each command does the launches of one cell again, on a machine of its kind.
-[{repeat}]({repeat}) has the same for programs.
+Use xfbench {versions}. Each command repeats the launches of one cell on a machine of the same kind.
+[{repeat}]({repeat}) has the same commands for programs.
 """
-_DATA_SET_NOTE = "Its data set is to be prepared first: see xfbench data prepare."
-_PYTHON_NOTE = "It ran in an interpreter that was named with --python {}=PATH."
-_NO_COMMAND_NOTE = "No command repeats it: its settings have names that no command could have."
+_DATA_SET_NOTE = "Prepare its data set first: see xfbench data prepare."
+_PYTHON_NOTE = "It ran in the interpreter given by --python {}=PATH."
+_NO_COMMAND_NOTE = "No command repeats it: its settings have names that a command cannot contain."
 
 
 def is_submission(folder: Path) -> bool:
-    """Whether the folder says that it is a submission."""
+    """Return whether the folder has a submission's manifest."""
     return (folder / MANIFEST).is_file()
 
 
@@ -64,13 +64,13 @@ def write_submission(
     source: Store,
     warn: WarningHandler,
 ) -> int:
-    """Write a submission of these records and their certificates; how many records are in it.
+    """Write a submission of these records and their certificates; return the number of records.
 
-    `warn` hears of each record that names a host or a user, which is left out. Raises
-    UsageError where the folder is not empty, cannot be written, or nothing is left.
+    `warn` gets each record that is left out because it names a host or a user. Raises UsageError if
+    the folder is not empty or cannot be written, or if no record is left.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not empty: name another folder")
+        raise UsageError(f"{folder} is not empty: choose another folder")
     candidates = list(stored_records)
     hosts = {describe().hostname_hash, *host_hashes(record for _, record in candidates)}
     selected: list[tuple[Place, Record]] = []
@@ -80,7 +80,7 @@ def write_submission(
         else:
             selected.append((place, record))
     if not selected:
-        raise UsageError(f"{source.folder}: there are no records to submit")
+        raise UsageError(f"{source.folder} has no records to submit")
     records = [record for _, record in selected]
     certificates = _certificates_of(records, certificate.read_folder(source.folder))
     absolute = folder.absolute()
@@ -92,7 +92,7 @@ def write_submission(
         for place, record in selected:
             content = pack.to_record_file(
                 pack.format_line(json.loads(place.content()))
-            )  # however it was kept
+            )  # same bytes for packed records and single files
             atomic_files.write(target.record_path(record.id[7:]), content)
         for certificate_id in certificates:
             content = source.certificate_path(certificate_id).read_bytes()
@@ -122,12 +122,12 @@ def _certificates_of(
 
 
 def host_hashes(records: Iterable[Record]) -> set[str]:
-    """The hashes of the hosts' names."""
+    """Return the hashes of the host names."""
     return {record.machine.hostname_hash for record in records if record.machine}
 
 
 def find_private_name(value: Any, hosts: Collection[str]) -> str | None:
-    """Who is named in any text of a JSON value; None where nobody is seen to be."""
+    """Return the private name in any text of a JSON value, or None if none is found."""
     if isinstance(value, str):
         return private_names.find_private_name(value, hosts)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -135,7 +135,7 @@ def find_private_name(value: Any, hosts: Collection[str]) -> str | None:
 
 
 def build_manifest(folder: Path) -> dict[str, Any]:
-    """Every other file of the folder, with its size and digest."""
+    """Return the manifest: every other file of the folder with its size and digest."""
     files = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
@@ -153,7 +153,7 @@ def build_manifest(folder: Path) -> dict[str, Any]:
 
 
 def build_files(records: Sequence[Record], certificates: Certificates) -> dict[str, bytes]:
-    """The files that these records and certificates make, by name."""
+    """Return the files that describe these records and certificates, by name."""
     records = sorted(records, key=lambda record: (record.created, record.id))
     cells = describe_cells(records)
     return {
@@ -165,7 +165,7 @@ def build_files(records: Sequence[Record], certificates: Certificates) -> dict[s
 
 
 def describe_machines(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Each machine that records are of, as they have it, and how many they are."""
+    """Return each machine in the records, with its number of records."""
     record_counts = Counter(record.machine for record in records if record.machine)
     descriptions = [
         {**machine.model_dump(mode="json"), "records": count}
@@ -175,9 +175,9 @@ def describe_machines(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Of each cell on each kind of machine: what it is, the command that repeats it, its records.
+    """Return each cell on each kind of machine: its title, its command and its records.
 
-    `command` is null for what no command could say.
+    `command` is null if no command can repeat the cell.
     """
     descriptions = []
     for head, cells in sorted(grouping.group_by_cell(records).items(), key=lambda group: group[0]):
@@ -207,7 +207,7 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def render_leaderboard(records: Sequence[Record], certificates: Certificates) -> bytes:
-    """The leaderboards, and below them figures from elsewhere."""
+    """Return the leaderboards, and below them the external figures."""
     parts = [tables.FORMATS["markdown"](leaderboard.tables(records, certificates), "throughput")]
     if elsewhere := external_figures.external_figures(records):
         descriptions = [external_figures.describe_figure(figure) for figure in elsewhere]

@@ -1,7 +1,7 @@
-"""What is wrong with a submission as a whole: see `submission.py`; its records are `audit.py`'s.
+"""Checks a submission as a whole (see `submission.py`); `audit.py` checks its records.
 
-Whether it is as its manifest says and has nothing else in it, describes the machines of its
-records, says for each cell how to repeat it, and names no host and no user.
+The files must match the manifest. The described machines must be those of the records. Each cell
+must have a command that repeats it. No host and no user may be named.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from xfbench.rendering.report import repeat
 from xfbench.store.results_folder import Store
 
 Finding = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
-# What `xfbench run` makes of the words after it; raises UsageError for what it would not take.
+# Parses the arguments of `xfbench run`; raises UsageError if they are invalid.
 CommandParser = Callable[[Sequence[str]], Mapping[str, Any]]
-_MAX_FILE_BYTES = 2**28  # bytes of a file that is looked into
-# Options that have to be as the records', with what they are where they are not given.
+_MAX_FILE_BYTES = 2**28  # larger files are not read
+# Options that must match the records, with their defaults.
 _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
     "workload": (lambda request: request.workload, None),
     "framework": (lambda request: request.framework, None),
@@ -56,7 +56,7 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
 
 
 def audit_submission(folder: Path, parse: CommandParser | None = None) -> Iterator[Finding]:
-    """Each defect: the file, its kind and what is wrong; `parse` tries the commands."""
+    """Yield each defect: file, kind and detail; `parse` checks the commands."""
     manifest_findings = list(audit_manifest(folder))
     yield from manifest_findings
     store = Store(folder)
@@ -67,7 +67,7 @@ def audit_submission(folder: Path, parse: CommandParser | None = None) -> Iterat
     if _read_object(folder / submission.MACHINES).get("machines") != submission.describe_machines(
         records
     ):
-        detail = "it is not the description of the machines that the records are of"
+        detail = "it does not describe the machines of the records"
         yield str(folder / submission.MACHINES), "machine", detail
     if (
         writer_version == __version__
@@ -85,13 +85,13 @@ def audit_submission(folder: Path, parse: CommandParser | None = None) -> Iterat
 
 
 def audit_manifest(folder: Path) -> Iterator[Finding]:
-    """What is otherwise than the manifest says, missing, or not to be there."""
+    """Yield files that differ from the manifest, are missing, or do not belong."""
     manifest_path = folder / submission.MANIFEST
     listed = _read_object(manifest_path).get("files")
     if _read_object(manifest_path).get("schema") != submission.SCHEMA or not isinstance(
         listed, dict
     ):
-        yield str(manifest_path), "whole", f"it is no manifest of schema {submission.SCHEMA}"
+        yield str(manifest_path), "whole", f"it is not a manifest of schema {submission.SCHEMA}"
         return
     present: set[str] = set()
     for entry_path in sorted(folder.rglob("*")):
@@ -100,7 +100,7 @@ def audit_manifest(folder: Path) -> Iterator[Finding]:
             continue
         present.add(name)
         if entry_path.is_symlink() or not entry_path.is_file():
-            yield str(entry_path), "whole", "it is no plain file"
+            yield str(entry_path), "whole", "it is not a regular file"
         elif name != submission.MANIFEST and name not in listed:
             yield str(entry_path), "whole", "it does not belong: it is not in the manifest"
     expected = (submission.MACHINES, submission.REPEAT, submission.README, submission.BOARD)
@@ -109,9 +109,9 @@ def audit_manifest(folder: Path) -> Iterator[Finding]:
         if name not in present:
             yield str(folder / name), "whole", "it is missing"
         elif not isinstance(listing, dict) or not _matches_listing(folder / name, listing):
-            yield str(folder / name), "whole", "its content is not what the manifest says"
+            yield str(folder / name), "whole", "its content does not match the manifest"
         elif name not in expected and not _is_allowed_name(name):
-            yield str(folder / name), "whole", "it has no place in a submission"
+            yield str(folder / name), "whole", "it does not belong in a submission"
 
 
 def _matches_listing(path: Path, listing: Mapping[str, Any]) -> bool:
@@ -148,7 +148,7 @@ def _audit_cells(
             yield (
                 str(path),
                 "repeat",
-                f"{location}: {unknown_ids[0]} is not there, or in another cell",
+                f"{location}: {unknown_ids[0]} is missing, or in another cell",
             )
         launches = [
             records[record_id]
@@ -159,10 +159,14 @@ def _audit_cells(
         if launches and (problem := _command_error(command, launches, parse)):
             yield str(path), "repeat", f"{location}: {problem}"
         if isinstance(command, str) and f"    {command}" not in readme:
-            yield str(folder / submission.README), "repeat", f"{location}: its command is not there"
+            yield str(folder / submission.README), "repeat", f"{location}: its command is missing"
     if remaining_ids:
         record_id = min(remaining_ids)
-        yield str(path), "repeat", f"{len(remaining_ids)} records are in no cell, as {record_id}"
+        yield (
+            str(path),
+            "repeat",
+            f"{len(remaining_ids)} records without a cell, such as {record_id}",
+        )
 
 
 def _age_key(records: Mapping[str, Record]) -> Callable[[str], tuple[str, str]]:
@@ -172,18 +176,18 @@ def _age_key(records: Mapping[str, Record]) -> Callable[[str], tuple[str, str]]:
 def _command_error(
     command: Any, launches: Sequence[Record], parse: CommandParser | None
 ) -> str | None:
-    """Why the command does not repeat these launches, as far as it can be seen."""
+    """Return why the command does not repeat these launches, as far as it is visible."""
     if command is None:
         return "it has no command" if repeat.build_repeat_command(launches) else None
     words = command.split() if isinstance(command, str) else []
     if words[:2] != ["xfbench", "run"] or command != " ".join(words):
-        return "its command is not `xfbench run` and options"
+        return "its command is not `xfbench run` with options"
     if parse is None:
         return None
     try:
         settings = parse(words[2:])
     except UsageError as error:
-        return f"its command is none: {error}"
+        return f"its command is invalid: {error}"
     for record in launches:
         request = record.request
         for name, (value, default) in _SETTINGS.items() if request else ():
@@ -191,7 +195,7 @@ def _command_error(
             expected = value(request) if request else None
             if str(default if setting is None else setting) != str(expected):
                 option = f"--{name.replace('_', '-')} {setting}"
-                return f"its command has {option}, and a record {expected}"
+                return f"its command has {option}, but a record has {expected}"
     return None
 
 
@@ -212,7 +216,7 @@ def _audit_names(folder: Path, hosts: Collection[str]) -> Iterator[Finding]:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """The object that a file has; an empty one where it has none."""
+    """Return the JSON object in a file, or an empty one."""
     try:
         document = json.loads(_read_small_file(path))
     except (ValueError, RecursionError):
@@ -221,7 +225,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _read_small_file(path: Path) -> bytes:
-    """A file's bytes; none where it cannot be read, or is no plain file, or too large."""
+    """Return a file's bytes; empty if it is unreadable, not a regular file, or too large."""
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
             return b""

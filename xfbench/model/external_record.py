@@ -1,6 +1,6 @@
 """Figures that were not measured here: from the literature, or from another tool's file.
 
-What the source does not say is null, and nothing is made up around what it says.
+What the source does not say is null. Nothing is added to what it says.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from xfbench.model.sealed import DocumentPart
 
 
 class Citation(DocumentPart):
-    """The publication or the file a figure comes from, and where in it.
+    """The publication or the file that a figure comes from.
 
-    `where`: table, figure, page or line.
+    `where` is the place in it: table, figure, page or line.
     """
 
     key: str
@@ -24,9 +24,10 @@ class Citation(DocumentPart):
 
 
 class About(DocumentPart):
-    """What a figure is of. Names as in a request, where the source means the same by them.
+    """What a figure describes; names are those of a request, if the source means the same.
 
-    `study` is the question that it answers (`xfbench study list`), `machine` in the source's words.
+    `study` is the question that the figure answers (`xfbench study list`). `machine` is the machine
+    in the words of the source.
     """
 
     study: str | None = None
@@ -50,10 +51,11 @@ class About(DocumentPart):
 
 
 class Figure(DocumentPart):
-    """What was printed in the source: a value, or a range from `low` to `high`, or both.
+    """A figure as its source states it: a value, a range, or both.
 
-    `relative_to` says what a ratio or a percentage is of. `values` are the single measurements
-    behind `value`, in `unit` too, where the source has every one of them.
+    `low` is the lower end of the range. `high` is the upper end of the range. `relative_to` is what
+    a ratio or a percentage refers to. `values` are the single measurements behind the value, in the
+    same unit, if the source has all of them.
     """
 
     quantity: str
@@ -67,7 +69,7 @@ class Figure(DocumentPart):
 
 
 def figure_error(figure: Figure) -> str | None:
-    """What of a figure cannot be, in one line; None where all may."""
+    """Return why a figure is impossible, in one line, or None if it is possible."""
     value, low, high = figure.value, figure.low, figure.high
     if value is None and low is None and high is None:
         return "the figure has neither a value nor a range"
@@ -77,9 +79,9 @@ def figure_error(figure: Figure) -> str | None:
     if figure.unit == "s" and min(numbers) < 0:
         return f"the figure is a time of {min(numbers):g} s"
     if value is not None and not _is_within_range(value, figure):
-        return f"the figure's value, {value:g}, is not within its range"
+        return f"the figure's value, {value:g}, is outside its range"
     if any(not _is_within_range(number, figure) for number in figure.values):
-        return "not all of the figure's values are within its range"
+        return "some of the figure's values are outside its range"
     return None
 
 

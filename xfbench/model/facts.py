@@ -11,7 +11,10 @@ from xfbench.workloads import Workload
 
 
 def workload_facts(workload: Workload) -> WorkloadFacts:
-    """What a record keeps; the digest is of network (initial values too), solver and input."""
+    """Return what a record keeps of a workload.
+
+    The digest covers the network with its initial values, the solver and the input.
+    """
     network = workload.network
     document = workload.to_json()
     return WorkloadFacts(
@@ -26,7 +29,7 @@ def workload_facts(workload: Workload) -> WorkloadFacts:
 
 
 def describe_workload(workload: Workload) -> dict[str, Any]:
-    """The workload as `workload show --json` prints it, layer by layer."""
+    """Return the workload as `workload show --json` prints it, layer by layer."""
     network = workload.network
     return {
         **workload_facts(workload).model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""What frameworks may take from an HPC system: features that are tried, and an answer's form."""
+"""Features of an HPC system that a framework may use, and the form of a probe's answer."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-# By group, in the order of the table.
+# Groups in the order of the table.
 GROUPS = {
     "ranks": {
         "ranks": "several ranks on a node",
-        "own_cores": "ranks keep to cores of their own",
-        "joining": "gradients joined by its own means",
-        "mpich": "gradients joined by the MPICH of its environment",
+        "own_cores": "ranks pinned to separate cores",
+        "joining": "gradients combined by the framework itself",
+        "mpich": "gradients combined by the MPICH of its environment",
     },
     "launching": {
         "mpirun": "started by the system's mpirun",
-        "mpi": "gradients joined by mpirun's MPI",
-        "pmix": "mpirun tells its place by PMIx",
-        "native": "finds its ranks by what mpirun tells alone",
+        "mpi": "gradients combined by mpirun's MPI",
+        "pmix": "rank numbers received from mpirun by PMIx",
+        "native": "ranks found from mpirun's information alone",
         "slurm": "started by Slurm",
-        "native_slurm": "finds its ranks by what Slurm tells alone",
-        "modules": "runs out of environment modules",
+        "native_slurm": "ranks found from Slurm's information alone",
+        "modules": "runs from environment modules",
     },
     "hardware": {
-        "affinity": "threads keep to the cores given",
+        "affinity": "threads stay on the assigned cores",
         "transparent_huge_pages": "memory in transparent huge pages",
         "huge_pages": "memory in reserved huge pages",
-        "numa": "memory on the NUMA node chosen",
+        "numa": "memory on the selected NUMA node",
         "high_bandwidth": "memory on MCDRAM or HBM",
-        "fast_network": "fast networks' libraries (verbs, libfabric, UCX, NCCL) of its own",
-        "fast_mpi": "fast networks' libraries, of that MPICH",
+        "fast_network": "own libraries for fast networks (verbs, libfabric, UCX, NCCL)",
+        "fast_mpi": "MPICH's libraries for fast networks",
         "gpus": "several GPUs",
     },
-    "ending": {"signal": "checkpoint on SIGTERM, then on"},
+    "ending": {"signal": "checkpoint on SIGTERM, then resume"},
 }
 FEATURES = {name: title for group in GROUPS.values() for name, title in group.items()}
 GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
 class Support(BaseModel):
-    """What a probe saw of one feature of HPC systems: "not here" where there is nothing to try.
+    """What a probe observed of one feature; "not here": there is nothing to try it with.
 
-    `evidence` is what was seen, in a line that names no host and no place.
+    `evidence` is what was observed, in one line that names no host and no path.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -1,6 +1,6 @@
-"""The NVIDIA devices that a launch's ranks computed on, and whether they were its alone and free.
+"""The NVIDIA devices that a launch's ranks computed on, and whether they were free.
 
-What NVML told is in the record as it was told; what follows from it is decided here.
+A record stores what NVML reported. Conclusions are drawn here.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from pydantic import Field
 
 from xfbench.model.sealed import DocumentPart
 
-# Of the time before anything of the launch was on the device: a driver's housekeeping takes less.
+# Share of the time before the launch used the device; a driver's housekeeping takes less.
 _MAX_BUSY_SHARE = 0.05
-_MAX_SLOWED_SHARE = 0.01  # of the time that its steps took
-# Any of these takes clocks to a fraction; "hardware slowdown" alone also stands at a mere change.
+_MAX_SLOWED_SHARE = 0.01  # share of the launch's wall time
+# Each cuts clocks to a fraction. "hardware slowdown" alone also appears when clocks just change.
 _FORCED_SLOWDOWNS = ("software thermal slowdown", "hardware thermal slowdown", "power brake")
 
 
 class Gpu(DocumentPart):
-    """A rank's NVIDIA device, as NVML told of it when the last step was done; null: it does not.
+    """A rank's NVIDIA device, as NVML reported it after the last step; null: not reported.
 
-    `clock_hz` of its multiprocessors, of `most_clock_hz`; `slowed_by`: what held it down just
-    then, and `slowed_seconds`, by cause, for how long while the rank trained. `busy_before`: which
-    share of the time it worked before anything of the launch was on it. `memory_bytes` are in use
-    by all, of `memory_of_bytes`. `others`: processes that are none of the launch's.
+    `clock_hz` is the clock of the multiprocessors. `most_clock_hz` is the highest clock of the
+    multiprocessors. `slowed_by` is what held the clock down after the last step. `slowed_seconds`
+    is how long the clock was held down while the rank trained, by cause. `busy_before` is the share
+    of time that the device was busy before the launch used it. `memory_bytes` is the memory in use
+    by all processes. `others` are processes that do not belong to the launch.
     """
 
     rank: int = 0
@@ -43,17 +44,17 @@ class Gpu(DocumentPart):
 
 
 def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
-    """Why figures are not those of the devices; None where they are. Whoever was the cause."""
+    """Return why the figures are not those of free devices, whatever the cause, or None."""
     for gpu in gpus:
         if gpu.others:
             return (
                 f"the GPU of rank {gpu.rank} was shared with {', '.join(gpu.others)}: "
-                "wait until it has ended, or ask for a GPU of your own"
+                "wait until they end, or request an exclusive GPU"
             )
         if (gpu.busy_before or 0.0) > _MAX_BUSY_SHARE:
             return (
                 f"the GPU of rank {gpu.rank} was busy for {gpu.busy_before:.0%} of the time before "
-                "the launch was on it: wait until it is free, or ask for a GPU of your own"
+                "the launch used it: wait until it is free, or request an exclusive GPU"
             )
         thermal_s = gpu.slowed_seconds.get("thermal", 0.0)
         if thermal_s > _MAX_SLOWED_SHARE * wall_seconds or set(gpu.slowed_by) & set(
@@ -63,14 +64,17 @@ def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
             return (
                 f"the GPU of rank {gpu.rank} was slowed down ({', '.join(causes)}; "
                 f"{thermal_s:.1f} s of "
-                f"{wall_seconds:.1f} s{_temperature_text(gpu)}): see to its cooling and its "
+                f"{wall_seconds:.1f} s{_temperature_text(gpu)}): check its cooling and its "
                 "power supply"
             )
     return None
 
 
 def noise_causes(gpus: Sequence[Gpu], wall_seconds: float) -> Iterator[str]:
-    """What may have changed a launch's figures, a line each: how a site runs its devices, too."""
+    """Yield what may have changed a launch's figures, one line each.
+
+    This includes how the site configures its devices.
+    """
     for gpu in gpus:
         for cause, slowed_s in gpu.slowed_seconds.items():
             if slowed_s > _MAX_SLOWED_SHARE * wall_seconds and cause != "thermal":

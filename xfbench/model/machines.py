@@ -1,4 +1,4 @@
-"""What kind of machine a record is from."""
+"""The kind of machine that a record comes from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from xfbench.model.record import Machine
 
 
 def machine_class(machine: Machine | None) -> str:
-    """Which kind of machine, in the words of a heading: hosts of one kind share a table."""
+    """Return the kind of machine as a heading names it; hosts of one kind share a table."""
     if machine is None:
         return "unknown machine"
     parts = [f"{machine.cores} cores {machine.cpu_model} ({machine.microarchitecture})"]

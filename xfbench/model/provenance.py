@@ -1,8 +1,8 @@
-"""Whether a record was measured by xfbench, and what of others' records is taken for true.
+"""Whether a record was measured by xfbench, and what is trusted in other records.
 
-A record says of itself where it is from, and its digest holds for whatever it says. So nothing
-that only a launch of ours can show is believed of one that says it is no such launch, and no
-number that no launch has.
+A record states its own source, and its digest is valid whatever the record says. So fields that
+only a launch can fill are dropped from records of other sources. Impossible numbers are dropped
+from every record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FIELDS_WITH_NUMBERS = ("request", "workload", "machine", "observed", *_MEASURED
 _MAX_NUMBER, _MAX_SIGNED_NUMBER = (
     1e21,
     1e100,
-)  # more bytes, seconds or operations than there are anywhere
+)  # larger than any real number of bytes, seconds or operations
 _SIGNED_FIELDS = (
     "losses",
     "train_loss",
@@ -44,7 +44,7 @@ _MIN_DIVISOR = 1e-12
 
 
 def unmeasured_source(record: Record) -> str | None:
-    """Where the record is from, in a line, if nobody measured it with xfbench; None if one did."""
+    """Return the source in one line if xfbench did not measure the record, else None."""
     if record.source == "measured":
         return None
     citation = record.citation
@@ -52,11 +52,11 @@ def unmeasured_source(record: Record) -> str | None:
 
 
 def trusted_record(record: Record) -> Record:
-    """What is taken for true of a record, ours or others', whatever it says.
+    """Return the record with only what is trusted.
 
-    One from elsewhere is left without all that only a launch of ours can show: with what it says
-    was asked for, its figure and where that is from. One with a number that no launch has is
-    without what was measured, and invalid if it passes for a good one.
+    A record from another source keeps its request, its figure and its citation. It loses all that
+    only a launch can fill. A measured record with an impossible number loses its measurements, and
+    becomes invalid if its status is "ok".
     """
     if record.source == "measured":
         error = impossible_number(record)
@@ -71,7 +71,7 @@ def trusted_record(record: Record) -> Record:
 
 
 def impossible_number(record: Record) -> str | None:
-    """The first number of a launch that none can have, in a line; None where all may be so."""
+    """Return the first impossible number of a launch, in one line, or None."""
     parts = [getattr(record, name) for name in _FIELDS_WITH_NUMBERS]
     for name, smallest, largest in _number_ranges(parts):
         if name in _SIGNED_FIELDS:
@@ -79,10 +79,10 @@ def impossible_number(record: Record) -> str | None:
         else:
             lower_limit, upper_limit = _MIN_DIVISOR if name in _DIVISOR_FIELDS else 0.0, _MAX_NUMBER
         if not (lower_limit <= smallest and largest <= upper_limit):
-            # Whole numbers may be too large to be written as others are.
+            # An integer may be too large to format as a float.
             return (
                 f"{name} of {str(smallest if smallest < lower_limit else largest)[:20]}, which "
-                "no launch has"
+                "is impossible"
             )
     checkpoints, measurement = record.checkpoints, record.measurement
     if checkpoints and not (checkpoints.save_seconds and checkpoints.load_seconds):
@@ -93,7 +93,7 @@ def impossible_number(record: Record) -> str | None:
 
 
 def _number_ranges(value: Any, name: str = "") -> Iterator[tuple[str, float, float]]:
-    """Each number's name, and the least and largest of those that have it together."""
+    """Yield each number's name, and the smallest and largest number with that name."""
     if isinstance(value, BaseModel):
         for field, nested_value in value.__dict__.items():
             yield from _number_ranges(nested_value, field)

@@ -1,8 +1,8 @@
-"""What one launch gave: the schema `xfbench.record/1`.
+"""The record of one launch: the schema `xfbench.record/1`.
 
-Written once, never changed. Times are seconds, sizes bytes, rates images per second.
-Derived figures are not here: they are computed from records whenever somebody looks.
-Names are fixed; a field may be added, none renamed.
+A record is written once and never changed. Times are in seconds, sizes in bytes, rates in images
+per second. Derived figures are not stored: they are computed when a record is read. A field may be
+added, but none is renamed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Digest = Field(pattern=r"^sha256:[0-9a-f]{64}$")
 
 
 class WorkloadFacts(DocumentPart):
-    """Which network was trained, and its size and work per image."""
+    """The network that was trained, with its size and its work per image."""
 
     name: str
     digest: str = Digest
@@ -38,7 +38,7 @@ class WorkloadFacts(DocumentPart):
 
 
 class OfRank(DocumentPart):
-    """What was seen in one of several ranks."""
+    """What was observed in one of several ranks."""
 
     rank: int
     threads: int
@@ -48,13 +48,15 @@ class OfRank(DocumentPart):
 
 
 class Observed(DocumentPart):
-    """What really ran, as seen in the worker: never what was asked for.
+    """What actually ran, as observed in the worker and not as requested.
 
-    `threads` worked while steps were timed and kept `cpus` CPUs busy; `pools` are the framework's
-    own thread pools, with their sizes; `affinity` the CPUs that its threads may run on, `laid_out`
-    those that it was given, null where it was left free. `precision` is that of the values between
-    layers. `exchange`: how it joins ranks, as it says. `allocator`: the file that gave memory.
-    `gpus`: those that ranks computed on. `loss_scale`: the loss's factor in float16, at the end.
+    `threads` is the number of threads that worked during the timed steps. `cpus` is the number of
+    CPUs that the threads kept busy. `pools` are the framework's thread pools with their sizes.
+    `affinity` are the CPUs that the threads may run on. `laid_out` are the CPUs that were assigned
+    to the process; null: none were assigned. `precision` is the precision of the values between
+    layers. `exchange` is how the framework combines the ranks, as it says. `allocator` is the
+    library file that allocated the memory. `gpus` are the GPUs that the ranks computed on.
+    `loss_scale` is the factor of the loss in float16, at the end of the launch.
     """
 
     framework_version: str
@@ -78,7 +80,7 @@ class Observed(DocumentPart):
 
 
 class Canary(DocumentPart):
-    """Test-mode loss of the first batch at the initial weights, and what it should be."""
+    """The test-mode loss of the first batch at the initial weights, and its expected value."""
 
     loss: float | None
     expected: float | None = None
@@ -86,16 +88,17 @@ class Canary(DocumentPart):
 
 
 class Measurement(DocumentPart):
-    """What the loop measured.
+    """Times, memory, energy and losses, as measured by the training loop.
 
-    A device that queues its steps is waited for once in `window` of them, and only then the clock
-    is read and the loss known: each of `step_seconds` is the mean over a window, and `losses` has
-    one per window, of untimed ones too; null: not finite. `startup_seconds`: from the process's
-    start until the framework was loaded. `peak_rss_bytes`: each process's own peak, added up.
-    `energy_joules`: of the training devices, during `wall_seconds`, which have evaluations and
-    checkpoints in them. Under an asynchronous strategy `rank_step_seconds` has each rank's own
-    timed steps, and a step's seconds are the harmonic mean of the ranks': what it takes where
-    their rates add up.
+    `startup_seconds` is the time from the start of the process until the framework was loaded.
+    `window` is the number of steps per synchronization with a device that queues its steps; only
+    then are the clock and the loss read. `step_seconds` has the mean of the steps of each window;
+    under an asynchronous strategy it is the harmonic mean over the ranks, because their rates add
+    up. `rank_step_seconds` are the timed steps of each rank, under an asynchronous strategy.
+    `wall_seconds` is the duration of the training loop, with evaluations and checkpoints. `losses`
+    has one value per window, untimed windows included; null: not finite. `peak_rss_bytes` is the
+    sum of the peaks of all processes. `energy_joules` is what the training devices used during
+    `wall_seconds`.
     """
 
     startup_seconds: float | None = None
@@ -114,7 +117,7 @@ class Measurement(DocumentPart):
 
 
 class Epoch(DocumentPart):
-    """One pass over the training data: its steps' seconds, and the evaluation after it."""
+    """One pass over the training data: the seconds of its steps, and the evaluation after it."""
 
     epoch: int
     seconds: float
@@ -124,11 +127,11 @@ class Epoch(DocumentPart):
 
 
 class Limit(DocumentPart):
-    """What the cores of a launch can do at most, measured in the same session before it.
+    """The peak performance of a launch's cores, measured before it in the same session.
 
-    `matrix_product` in floating-point operations per second, in the launch's precision on as
-    many threads as it had; `memory_bandwidth` in bytes per second, read and written.
-    `source` says how it is known: "measured", or the publication.
+    `matrix_product` is in floating-point operations per second, in the precision of the launch and
+    on as many threads as the launch had. `memory_bandwidth` is in bytes per second, read and
+    written. `source` is how the peak is known: "measured", or the publication.
     """
 
     threads: int
@@ -139,10 +142,11 @@ class Limit(DocumentPart):
 
 
 class Link(DocumentPart):
-    """What went over one link of a node per step, whoever sent it, by its own counters.
+    """What went over one link of a node per step, by the link's own counters.
 
-    `kind` is loopback, network, infiniband, nvlink (all of a device's) or pcie; of devices "sent"
-    is out of the device. `bits_per_second` is what it carries at most each way, if that is known.
+    The counters include the traffic of all processes. `kind` is loopback, network, infiniband,
+    nvlink (all links of a device) or pcie. `sent_bytes` of a device are the bytes that left the
+    device. `bits_per_second` is the capacity of the link in each direction; null: unknown.
     """
 
     node: int
@@ -154,17 +158,18 @@ class Link(DocumentPart):
 
 
 class Communication(DocumentPart):
-    """What ranks exchanged, and what it cost.
+    """What the ranks exchanged, and what it cost.
 
-    `bytes_per_step` is what the strategy has to send at the least, all ranks together, when each
-    has `payload_bytes` of gradients; `interface_bytes` what the nodes' network interfaces counted
-    per step, whoever sent it (shared memory passes them by). Seconds: of some steps that each rank
-    did alone, after the timed ones, `compute_seconds` is the ranks' mean, and `waiting_seconds`
-    how much longer the slowest took; of each timed step, `exposed_seconds` is what it took beyond
-    the slowest's median. Rounding and noise may make that negative. Under an asynchronous strategy
-    nobody waits, and all of them are of the ranks' rates together. `strategy_options` has every
-    option of the strategy, chosen or not. `links` are all that have a counter, of each node, and
-    `uncounted` says by kind of link why there is none.
+    `bytes_per_step` is the least that the strategy has to send per step, summed over all ranks.
+    `payload_bytes` is the size of the gradients of each rank. `interface_bytes` is what the network
+    interfaces of the nodes counted per step, for all processes; shared memory bypasses them.
+    `compute_seconds` is the duration of steps that each rank does alone after the timed steps, as
+    the mean over the ranks. `waiting_seconds` is how much longer the slowest rank took for a step
+    alone. `exposed_seconds` is what each timed step took beyond the slowest rank's median step
+    alone; rounding and noise may make it negative. Under an asynchronous strategy no rank waits,
+    and these seconds are computed from the sum of the ranks' rates. `strategy_options` has every
+    option of the strategy, defaults included. `links` are the links of each node that have a
+    counter. `uncounted` is why there is no counter, by kind of link.
     """
 
     strategy: str
@@ -180,14 +185,15 @@ class Communication(DocumentPart):
 
 
 class Checkpoints(DocumentPart):
-    """Checkpoints that were taken between steps, each saved, read back and compared.
+    """Checkpoints that were taken between steps; each was saved, read back and compared.
 
-    `save_seconds` until all of it was on the medium (fsync), `load_seconds` until the trainer
-    had it back, with nothing of it in the page cache where the file system lets it go; `bytes`
-    of one, in the framework's own `format`, on a file system of the type `file_system`. `equal`:
-    every parameter came back bit for bit; else those that did not are `differing`. All of it
-    together, with comparing and deleting, took `wall_seconds`, which the measurement's have in
-    them and its steps have not.
+    `save_seconds` is the time until all of a checkpoint was on the medium (fsync). `load_seconds`
+    is the time until the trainer had read a checkpoint back, after its eviction from the page cache
+    if the file system allows that. `bytes` is the size of one checkpoint. `format` is the
+    framework's own format. `file_system` is the type of the file system. `equal` is whether every
+    parameter came back bit for bit. `differing` are the parameters that did not come back bit for
+    bit. `wall_seconds` is the total time, with comparing and deleting; it is part of the
+    measurement's wall time, but not of its step times.
     """
 
     format: str
@@ -201,12 +207,12 @@ class Checkpoints(DocumentPart):
 
 
 class Medium(DocumentPart):
-    """What a data set lies on: nothing in it names a host, a user or a place.
+    """The medium of a data set; no field names a host, a user or a path.
 
-    `device`: the kind of block device ("nvme", "virtio", "loop", …), or "memory", "network",
-    "host" (of a virtual machine), "overlay", "unknown"; `disks` the kinds of those at the bottom.
-    `options`: of the mount, those that can name nothing. `below`: file systems that this one is
-    kept in, of an overlay the writable one first, as far as they can be seen.
+    `device` is the kind of block device ("nvme", "virtio", "loop", …), or "memory", "network",
+    "host" (of a virtual machine), "overlay", "unknown". `disks` are the kinds of the underlying
+    disks. `options` are the mount options that cannot hold a name. `below` are the file systems
+    that hold this one, as far as they are visible; of an overlay, the writable one is first.
     """
 
     file_system: str
@@ -221,9 +227,10 @@ class Medium(DocumentPart):
 
 
 class ReadRound(DocumentPart):
-    """One round of plain reads. Before it `resident_bytes` of the files were in memory still;
+    """One round of plain reads.
 
-    storage was seen to give `device_bytes` during it. None: unknown.
+    `resident_bytes` is how much of the files was still in memory before the round; null: unknown.
+    `device_bytes` is how much storage was seen to deliver during the round; null: unknown.
     """
 
     seconds: float
@@ -236,7 +243,7 @@ class ReadRound(DocumentPart):
 class Reads(DocumentPart):
     """Plain reads of one pattern: one thread, one read after another, files evicted before.
 
-    `reason` says why it is not known what was in memory.
+    `reason` is why it is unknown how much was in memory.
     """
 
     pattern: Literal["sequential", "random"]
@@ -247,14 +254,16 @@ class Reads(DocumentPart):
 
 
 class EpochReading(DocumentPart):
-    """The page cache before an epoch of one rank, and what storage gave in it.
+    """The page cache before an epoch of one rank, and what storage delivered during the epoch.
 
-    `bytes` is what its files take from storage if nothing is in memory, `share` the part of them
-    that the epoch asked for: whole batches, or its rank's images. Before it,
-    `resident_before` of the files' `resident_of` bytes were. `device_bytes` is what the rank's
-    processes read from storage, `device_bytes_of_all` what the device gave, whoever read it.
-    `held`: whether a cold epoch took that from storage, a warm one none, within 2 % of the
-    bytes. None: unknown, and `reason` says why, or nothing was promised.
+    `bytes` is what the rank's files take from storage if nothing is in memory. `share` is the part
+    of the files' bytes that the epoch requests: whole batches, or the images of its rank.
+    `resident_before` is how many bytes of the files were in memory before the epoch; null: unknown.
+    `resident_of` is the size of the files. `device_bytes` is what the rank's processes read from
+    storage; null: unknown. `device_bytes_of_all` is what the device delivered to all processes;
+    null: unknown. `held` is whether a cold epoch read its share of the bytes from storage, and a
+    warm one nothing, within 2 % of the bytes; null: unknown, or no state was requested. `reason` is
+    why the state did not hold or is unknown.
     """
 
     page_cache: Literal["cold", "warm", "as-is"]
@@ -269,10 +278,12 @@ class EpochReading(DocumentPart):
 
 
 class ReaderCheck(DocumentPart):
-    """How images of a framework's own reader differ from ours, in levels of 0 to 255.
+    """Differences between images of the framework's own reader and of the worker's reader.
 
-    Of `compared` images `differing` differ in any pixel, by `largest_difference` at most; of the
-    one that is least like ours a pixel is off by `mean_difference`.
+    Differences are in levels of 0 to 255. `compared` is the number of images compared. `differing`
+    is the number of images in which any pixel differs. `largest_difference` is the largest
+    difference of any pixel. `mean_difference` is the mean difference of a pixel in the image that
+    differs most.
     """
 
     compared: int
@@ -285,7 +296,8 @@ class ReaderCheck(DocumentPart):
 class Storage(DocumentPart):
     """The medium of a launch's data, plain reads of it in the same session, and its epochs.
 
-    `epochs`: those of the first rank, then of the next. `reader`: null where the worker read.
+    `epochs` are those of the first rank, then those of the next. `reader` compares the framework's
+    own reader with the worker's; null: the worker read the data.
     """
 
     medium: Medium
@@ -295,7 +307,7 @@ class Storage(DocumentPart):
 
 
 class Machine(DocumentPart):
-    """The host: nothing in it names the machine or its user."""
+    """The host; no field names the machine or its user."""
 
     hostname_hash: str
     cpu_model: str
@@ -311,18 +323,19 @@ class Machine(DocumentPart):
 
 
 class Competitor(DocumentPart):
-    """Another process that worked while the launch ran, and how many cores' time it had."""
+    """Another process that worked during the launch, and how many CPUs it used."""
 
     name: str
     cpus: float
 
 
 class Conditions(DocumentPart):
-    """What else went on while the launch ran, which took `seconds` from start to end.
+    """What else happened on the machine during the launch.
 
-    `other_cpus`: how many cores' time all other processes had together; `competing`: those of them
-    that had a tenth of one or more and were still there at the end. Others that computed on an
-    accelerator are `accelerator_processes`. `thermal_throttles`: null where processors do not say.
+    `seconds` is the duration of the launch from start to end. `other_cpus` is how many CPUs all
+    other processes used together. `competing` are other processes that used a tenth of a CPU or
+    more and still ran at the end. `accelerator_processes` are other processes that computed on an
+    accelerator. `thermal_throttles` is null if the processors do not report it.
     """
 
     load_before: float
@@ -339,7 +352,7 @@ class Conditions(DocumentPart):
 
 
 class Software(DocumentPart):
-    """The code that measured, and what the framework's environment held."""
+    """The code that measured, and the packages in the framework's environment."""
 
     xfbench_version: str
     git_commit: str | None
@@ -351,7 +364,7 @@ class Software(DocumentPart):
 
 
 class Record(SealedDocument):
-    """One launch, whole. `id` is the digest of everything else."""
+    """The complete record of one launch; `id` is the digest of everything else."""
 
     schema_: Literal["xfbench.record/1"] = Field(default=SCHEMA, alias="schema")
     id: str = Digest
@@ -381,12 +394,12 @@ class Record(SealedDocument):
 
 
 def is_asynchronous(record: Record) -> bool:
-    """Whether its ranks did not wait for one another."""
+    """Return whether the ranks did not wait for one another."""
     return bool(record.measurement and record.measurement.rank_step_seconds)
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON schema of a record, generated from the model."""
+    """Return the JSON schema of a record, generated from the model."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": SCHEMA,

@@ -1,4 +1,4 @@
-"""Documents that are named by their content: whoever edits one, breaks its name."""
+"""Documents that are named by their content: an edited document no longer matches its id."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from pydantic import BaseModel, ConfigDict
 
 from xfbench.base import digests
 
-MAX_DOCUMENT_BYTES = 64 * 2**20  # bytes: who sends a longer document does not send one of these
+MAX_DOCUMENT_BYTES = 64 * 2**20  # no valid document is longer
 
 
 def utc_now() -> str:
-    """The time as documents have it: RFC 3339, UTC, milliseconds."""
+    """Return the current time as documents state it: RFC 3339, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class EditedError(ValueError):
-    """A document whose content is not what its id says."""
+    """The content of a document does not match its id."""
 
 
 def verify_id(content: bytes) -> str:
-    """The id of the document that `content` is. Raises EditedError, or ValueError for none."""
+    """Return the id of the document in `content`.
+
+    Raises EditedError if the id does not match, and ValueError if there is no document.
+    """
     return _verify_id_fast(content) or _verify_id_exactly(content)
 
 
 def _verify_id_fast(content: bytes) -> str | None:
-    """The id where it certainly fits, found five times as fast as with care."""
+    """Return the id if it certainly matches; five times as fast as the exact check."""
     try:
         document = orjson.loads(content)
         stated_id = document.pop("id")
@@ -48,14 +51,14 @@ def _verify_id_exactly(content: bytes) -> str:
         document = json.loads(content)
         stated_id = document.pop("id")
         if digests.canonical_form_if(document, stated_id) is None:
-            raise EditedError("its content is not what its id says")
+            raise EditedError("its content does not match its id")
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"no document with an id: {error!r}") from error
+        raise ValueError(f"not a document with an id: {error!r}") from error
     return str(stated_id)
 
 
 class DocumentPart(BaseModel):
-    """What such documents consist of: never changed, of known fields, of numbers that JSON has."""
+    """A part of a sealed document: immutable, without unknown fields or infinite numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -72,28 +75,31 @@ class SealedDocument(BaseModel):
 
     @classmethod
     def make(cls, **fields: Any) -> Self:
-        """One of now, with its id computed. Raises pydantic's ValidationError."""
+        """Return a document created now, with its id computed.
+
+        Raises pydantic's ValidationError if the fields are invalid.
+        """
         draft = cls(id="sha256:" + "0" * 64, **{"created": utc_now(), **fields})
         return draft.model_copy(update={"id": draft.computed_id()})
 
     @classmethod
     def read(cls, content: bytes) -> Self:
-        """The document that `content` is, the JSON that was once written.
+        """Return the document in `content`, the JSON as it was written.
 
-        The id is that of what stands there, not of what this version makes of it: a document
-        written before a field was added, or by a later version that has more of them, is as
-        good as ever. Raises ValidationError for what is none, EditedError for what was edited.
+        The id covers the JSON text, not what this version parses from it. So a document stays valid
+        if it was written before a field was added, or by a later version with more fields. Raises
+        ValidationError if it is no such document, and EditedError if it was edited.
         """
         parsed = cls.model_validate_json(content, extra="ignore")
         verify_id(content)
         return parsed
 
     def computed_id(self) -> str:
-        """What `id` has to be."""
+        """Return the id that the content requires."""
         document = self.document()
         del document["id"]
         return digests.of_json(document)
 
     def document(self) -> dict[str, Any]:
-        """As JSON values, by the schema's names."""
+        """Return the JSON values, by the schema's names."""
         return self.model_dump(mode="json", by_alias=True)

@@ -1,6 +1,6 @@
-"""Prints docs/published.md: the studies, what was published of each, and where.
+"""Prints docs/published.md: the studies, their published figures, and the sources.
 
-python -m xfbench.rendering.published_page > docs/published.md
+Run `python -m xfbench.rendering.published_page > docs/published.md`.
 """
 
 from __future__ import annotations
@@ -15,27 +15,28 @@ from xfbench.store import published
 
 _INTRODUCTION = """# What others published
 
-xfbench runs studies that others published, on whatever machine it is on. Their figures come with
-it as records (`source` is `published`), one for each number, to be shown beside measured ones:
+xfbench repeats published studies on your machine. It includes their figures as records (`source` is
+`published`), one for each number. You can show them next to measured ones:
 
     xfbench leaderboard --published
     xfbench results list --published
     xfbench results list --published --where figure.about.study=storage
     xfbench report
 
-They have no rank, and nothing is computed with them. A number is as its source has it, with what it
-is of as far as the source says so; what is a bar in a chart and no number is left out. Where nobody
-wrote down in which table or figure a number stands, the record says so. Devices and workers that
-share an update's images count as ranks. Figures that were imported from another tool's file are
+Published figures are not ranked, and nothing is computed from them. A number is stored as its
+source states it, with the description that the source gives. Bars of a chart without a number are
+omitted. If the table or figure of a number was not recorded, the record says so. Devices and
+workers that share an update's images count as ranks. Figures imported from another tool's file are
 shown in the same way.
 
-The numbers are in `xfbench/store/published/`, a file for each source, and this page is made from
-them: `python -m xfbench.rendering.published_page`.
+The numbers are in `xfbench/store/published/`, one file per source. This page is generated from
+them by
+`python -m xfbench.rendering.published_page`.
 """
 _PEAKS = """
 ## Peaks of machines
 
-What a machine can do at most, which results are held against, in single precision
+The peak performance of machines in single precision, which results are compared with
 (`xfbench/host/peaks.toml`):
 """
 
@@ -45,7 +46,7 @@ def _page() -> Iterator[str]:
     yield "## Sources\n"
     for source in published.sources():
         cited = source.citation
-        yield f"- **{cited.key}** {cited.title}. Where in it: {cited.where}."
+        yield f"- **{cited.key}** {cited.title}. Place: {cited.where}."
     studies = dict.fromkeys(finding.study for finding in published.findings())
     for study in sorted(studies, key=lambda name: not published.figures_of_study(name)):
         yield f"\n## {study}\n"

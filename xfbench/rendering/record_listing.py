@@ -1,7 +1,6 @@
-"""Records as text for a terminal: many in a table, or one whole.
+"""Records as text for a terminal: a table of many, or all fields of one.
 
-Whatever a record says is shown as it is written: what would move the cursor, colour the
-screen or turn the direction of writing is spelled out.
+Control characters and changes of writing direction in a record's text are escaped.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _MAX_ELEMENTS = 12  # elements of a list
 
 
 def format_table(records: Sequence[Record]) -> str:
-    """A line for each; what was not measured here says which figure it is, and from where."""
+    """Return a table with a row per record; external figures are named with their source."""
     headers = [
         *("record", "created", "status", "source", "workload", "framework", "kernel"),
         *("ranks", "threads", "batch", "launch", "images/s"),
@@ -60,7 +59,7 @@ def format_table(records: Sequence[Record]) -> str:
 
 
 def describe_figure(record: Record) -> str | None:
-    """What was printed elsewhere, in words: "time per call (median) 0.0123 s"."""
+    """Return an external figure in words: "time per call (median) 0.0123 s"."""
     figure = record.figure
     if figure is None:
         return None
@@ -72,7 +71,7 @@ def describe_figure(record: Record) -> str | None:
 
 
 def images_per_second(record: Record) -> float | None:
-    """The launch's throughput; None where it has none that counts, or is not xfbench's."""
+    """Return the launch's throughput, or None if it is not a valid measurement."""
     if record.status != "ok" or record.measurement is None or record.request is None:
         return None
     if unmeasured_source(record) or impossible_number(record):
@@ -81,7 +80,7 @@ def images_per_second(record: Record) -> float | None:
 
 
 def format_record(record: Record, place: Place, store: Store) -> str:
-    """Everything that is known of one record, a line for each field that has something."""
+    """Return all fields of a record, one line per field with a value."""
     speed = images_per_second(record)
     lines = [
         f"{path}  {make_legible(value, _MAX_CHARACTERS)}"
@@ -90,10 +89,10 @@ def format_record(record: Record, place: Place, store: Store) -> str:
     if speed is not None:
         lines.append(f"images per second  {speed:.5g} (by the median step)")
     position = f" at byte {place.offset}" if place.length is not None else ""
-    lines.append(f"kept in  {make_legible(str(place.path), 4096)}{position}")
+    lines.append(f"file  {make_legible(str(place.path), 4096)}{position}")
     run = store.run_folder(record)
     if run.is_dir():
-        lines.append(f"run  {make_legible(str(run), 4096)} (command.sh there runs it again)")
+        lines.append(f"run  {make_legible(str(run), 4096)} (run command.sh there to repeat it)")
     return "\n".join(lines)
 
 

@@ -1,9 +1,9 @@
-"""A cache over a results folder, so that a few of a million records are found at once: DuckDB.
+"""A DuckDB cache of a results folder, to find a few of a million records quickly.
 
-It holds the fields that have one value, and where each record is. It only chooses: whatever
-is used is read from its file and verified, and held against the conditions again. It is brought
-up to date whenever it is opened, made anew where it is missing, of another version or damaged,
-and kept aside, in a temporary folder, where the results folder cannot be written or is taken.
+The index holds the fields with a single value, and the place of each record. It only preselects: a
+selected record is read from its file, verified, and checked against the conditions again. The index
+is updated whenever it is opened. It is rebuilt if it is missing, of another version, or damaged. If
+the results folder is read-only or its index is in use, a temporary copy is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from xfbench.store.results_folder import Place, Store, WarningHandler, defect_me
 from xfbench.store.selection import Condition, record_fields
 
 FILE_NAME = "index.duckdb"
-_LOCK_TIMEOUT_S = 60.0  # seconds for another driver that has the index, until a private one is made
+_LOCK_TIMEOUT_S = 60.0  # wait for another driver's index before a private copy is made
 _FETCH_ROWS = 8192
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
@@ -40,9 +40,9 @@ StoredRecord = tuple[Place, Record]
 
 
 class Index:
-    """An index that is up to date, in the file `path`. `damaged` are lines about what is no record.
+    """An up-to-date index in the file `path`; `damaged` has a line per file that is no record.
 
-    Raises duckdb's Error or OSError where there can be none.
+    Raises duckdb's Error or OSError if the index cannot be created.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
@@ -62,17 +62,17 @@ class Index:
         newest: bool = False,
         rows: int | None = None,
     ) -> Iterator[StoredRecord]:
-        """Records that meet all conditions, oldest first or `newest`, each with its place.
+        """Yield the records that meet all conditions with their places, oldest first or `newest`.
 
-        `prefix` is what their ids begin with, hexadecimal; `rows` how many places to look at. What
-        turns out to be no record is left out and joins `damaged`.
+        `prefix` is the start of their hexadecimal ids, and `rows` limits the number of places to
+        check. A file that turns out not to be a record is skipped and added to `damaged`.
         """
         for part in self.parts((), conditions, prefix=prefix, newest=newest, rows=rows):
             yield from part
 
     def newest(self, conditions: Sequence[Condition], limit: int) -> list[StoredRecord]:
-        """As `select`, so many of the newest; all for 0."""
-        rows = 2 * limit + 100  # a record may be in two places, and some may not be what they seem
+        """Return the newest `limit` records of `select`, or all if `limit` is 0."""
+        rows = 2 * limit + 100  # a record may be in two places, and some may be damaged
         while limit and rows < self._all("SELECT copies FROM meta")[0][0]:
             matches = self.select(conditions, newest=True, rows=rows)
             if len(newest_records := list(itertools.islice(matches, limit))) == limit:
@@ -81,7 +81,10 @@ class Index:
         return list(itertools.islice(self.select(conditions, newest=True), limit or None))
 
     def count(self, conditions: Sequence[Condition] = ()) -> int:
-        """How many records the index has for these conditions; a few of them may not meet them."""
+        """Return how many records the index has for these conditions.
+
+        A few of them may turn out not to meet the conditions.
+        """
         condition_sql, values = _condition_sql(conditions, "")
         [(count,)] = self._all(f"SELECT count(*) FROM records r WHERE {condition_sql}", values)
         return int(count)
@@ -95,14 +98,14 @@ class Index:
         newest: bool = False,
         rows: int | None = None,
     ) -> Iterator[Iterator[StoredRecord]]:
-        """Select records as `select` does, in parts with equal values in `group_fields`.
+        """Yield records as `select` does, in parts with equal values in `group_fields`.
 
-        Read a part before you ask for the next one.
+        Read a part before you request the next one.
         """
         condition_sql, values = _condition_sql(conditions, prefix)
         columns = "".join(f', r."{path}"' for path in group_fields)
         order = "DESC" if newest else "ASC"
-        # Put down as a whole, so that a damaged index shows before anything is given out.
+        # Select everything first, so that a damaged index fails before any record is yielded.
         self._all(
             "CREATE OR REPLACE TEMP TABLE chosen AS "
             f"SELECT r.id, c.source, c.start, c.length{columns} "
@@ -126,7 +129,7 @@ class Index:
                 yield stored
 
     def _read(self, identity: str, copies: Iterable[Sequence[Any]]) -> StoredRecord | None:
-        """From the first of its places where it is what its id says."""
+        """Return the record from the first of its places where it matches its id, or None."""
         defects = []
         for _, source, start, length, *_ in copies:
             if start is None:
@@ -141,7 +144,7 @@ class Index:
         return None
 
     def _open(self) -> None:
-        """As it is, else made anew."""
+        """Open the index, or rebuild it."""
         for may_rebuild in (True, False):
             connection = None
             try:
@@ -173,9 +176,9 @@ class Index:
 
 @contextmanager
 def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
-    """The folder's index, up to date, for as long as the context lasts.
+    """Provide the up-to-date index of the folder as a context.
 
-    `warn` hears why one has to wait. Raises XfbenchError where none can be made at all.
+    `warn` gets the reason for a wait. Raises XfbenchError if no index can be created.
     """
     with ExitStack() as stack:
         index = _open_shared(store, stack, warn) or _open_private(store, stack)
@@ -184,7 +187,7 @@ def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
 
 
 def _open_shared(store: Store, stack: ExitStack, warn: WarningHandler) -> Index | None:
-    """That in the folder itself; None where it cannot be written, or somebody else has it."""
+    """Return the folder's own index, or None if it is read-only or in use."""
     if _try_lock(store, stack, warn) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):
             return Index(store.folder / FILE_NAME, store)
@@ -200,11 +203,11 @@ def _open_private(store: Store, stack: ExitStack) -> Index:
     try:
         return Index(path, store)
     except (duckdb.Error, OSError) as error:
-        raise XfbenchError(f"{store.folder}: no index can be made: {error}") from error
+        raise XfbenchError(f"{store.folder}: cannot create an index: {error}") from error
 
 
 def _is_safe_to_open(path: Path) -> bool:
-    """Whether this user made the index, if there is one: a database of anybody's is not opened."""
+    """Return whether this user owns the index, if there is one; others are not trusted."""
     try:
         file_status = path.lstat()
     except OSError:
@@ -213,13 +216,13 @@ def _is_safe_to_open(path: Path) -> bool:
 
 
 def _try_lock(store: Store, stack: ExitStack, warn: WarningHandler) -> bool:
-    """Whether the folder's own index may be used: it can be written, and nobody else has it."""
+    """Return whether the folder's own index is writable and now locked for this process."""
     lock = FileLock(store.lock_path)
     try:
         try:
             lock.acquire(timeout=1)
         except Timeout:
-            warn(f"{store.folder}: another xfbench is at work there: waiting")
+            warn(f"{store.folder}: another xfbench is using it: waiting")
             lock.acquire(timeout=_LOCK_TIMEOUT_S)
     except (OSError, NotImplementedError):  # a Timeout is an OSError too
         return False
@@ -233,7 +236,7 @@ def _meets_conditions(record: Record, conditions: Sequence[Condition]) -> bool:
 
 
 def _condition_sql(conditions: Sequence[Condition], prefix: str) -> tuple[str, list[Any]]:
-    """SQL that holds for every record that meets the conditions, and for few others."""
+    """Return SQL that holds for every record that meets the conditions, and few others."""
     parts, values = ["true"], []
     if prefix:
         parts.append("starts_with(r.id, ?)")
@@ -245,7 +248,7 @@ def _condition_sql(conditions: Sequence[Condition], prefix: str) -> tuple[str, l
         default = record_fields()[condition.field].default
         if default is not None:
             if condition.comparison == "!=" or condition.value == "null":
-                continue  # null only where what it belongs to is
+                continue  # null only if its parent is null
             column = f"coalesce({column}, {_sql_literal(default)})"
         sql, values_of_comparison = _comparison_sql(column, condition)
         parts.append(f"(NOT r.readable OR {sql})")
@@ -261,7 +264,7 @@ def _comparison_sql(column: str, condition: Condition) -> tuple[str, list[Any]]:
     if condition.value == "null" and condition.comparison in ("=", "!="):
         return f"{column} IS {'NOT ' if condition.comparison == '!=' else ''}NULL", []
     if condition.comparison == "~":
-        # Upper and lower case beyond ASCII are Python's matter.
+        # Only Python's casefold handles case beyond ASCII.
         searched = condition.value.lower() if condition.value.isascii() else ""
         has_non_ascii = f"strlen({column}) > length({column})"
         return f"contains(lower({column}), ?) OR {has_non_ascii}", [searched]

@@ -1,7 +1,7 @@
-"""Fills the index of a results folder, and keeps it up to date with the files (see `index.py`).
+"""Fills the index of a results folder and keeps it up to date (see `index.py`).
 
-What changed is seen by packs' sizes and times and by the times of the folders of single files.
-A record is verified before it is taken in; what is none is noted with what is wrong.
+Changes are detected by the sizes and times of packs, and by the times of record folders. A record
+is verified before it is added. A file that is not a record is noted with its defect.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from xfbench.store import pack
 from xfbench.store.results_folder import Store, defect_message, read_record_file
 from xfbench.store.selection import record_fields
 
-_SETTLED_S = 2.0  # seconds after which a folder's time says that nothing was added since
+_SETTLED_S = 2.0  # older folder times are reliable
 _BATCH_RECORDS = 8192
 _BATCH_BYTES = 2**26
 _TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
-# The fields that have one value, by path.
+# The fields with a single value, by path.
 COLUMN_TYPES = {
     path: _TYPES[field.kind]
     for path, field in record_fields().items()
     if field.kind is not None and path != "id"
 }
-# Single files are in `copies` under the name of their folder, and have no `start`.
+# In `copies`, single files have their folder's name as source, and no `start`.
 _TABLES_SQL = (
     "CREATE TABLE meta (version VARCHAR, copies BIGINT, records BIGINT)",
     "CREATE TABLE sources (name VARCHAR, state VARCHAR)",
@@ -66,13 +66,13 @@ _CopyRow = tuple[str, str, int | None, int | None]
 
 
 class StaleIndexError(Exception):
-    """The index is of another version, or not as it was left."""
+    """The index is of another version, or was changed by something else."""
 
 
 class _Intake:
-    """Takes records in, many at a time, while the next ones are read and verified.
+    """Inserts records in batches while the next ones are read and verified.
 
-    The connection is its own until `finish`. `is_new` says that nothing can be known already.
+    It has exclusive use of the connection until `finish`. `is_new` says that the index was empty.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, is_new: bool) -> None:
@@ -93,11 +93,11 @@ class _Intake:
             self._flush()
 
     def note(self, source: str, file: str, state: str | None, defect: str) -> None:
-        """Of a file that is no record, or a part of one."""
+        """Note the defect of a file, or of a part of one, that is not a record."""
         self._notes.append((source, file, state, defect))
 
     def finish(self) -> None:
-        """Until all of it is there."""
+        """Wait until all records are inserted."""
         try:
             self._flush()
             self._wait()
@@ -135,20 +135,20 @@ class _Intake:
 
 
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the tables, with nothing in them."""
+    """Create the empty tables."""
     for sql in _TABLES_SQL:
         connection.execute(sql)
 
 
 def insert_records(connection: duckdb.DuckDBPyConnection, contents: Mapping[str, str]) -> None:
-    """Put into `records` what the JSON of some, by their hexadecimal ids, has in COLUMNS."""
+    """Insert the COLUMN_TYPES fields of records, given as JSON by hexadecimal id."""
     connection.execute(_EXTRACT_SQL, [list(contents), list(contents.values())])
 
 
 def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Take in what is new in the folder, and forget what is gone.
+    """Add what is new in the folder, and remove what is gone.
 
-    Raises StaleIndexError, or duckdb's Error, where the index has to be made anew.
+    Raises StaleIndexError or duckdb's Error if the index has to be rebuilt.
     """
     tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
     if not tables:
@@ -170,7 +170,7 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
 
 def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
-    """Whether anything was otherwise than the index had it."""
+    """Update the tables, and return whether anything changed."""
     indexed_states = dict(connection.execute("SELECT name, state FROM sources").fetchall())
     had_sources = bool(indexed_states)
     current_states = _source_states(store)
@@ -178,7 +178,7 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
         "SELECT source, file, state FROM damaged WHERE state IS NOT NULL"
     ).fetchall():
         if _file_state(store.folder / "records" / source / file) != state:
-            indexed_states.pop(source, None)  # what was damaged there may be mended
+            indexed_states.pop(source, None)  # the damaged file may be repaired
     changed = [
         name
         for name, state in current_states.items()
@@ -222,9 +222,9 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
 
 
 def _source_states(store: Store) -> dict[str, str]:
-    """Packs and folders of single files, each with what changes when it does.
+    """Return a state for each pack and record folder that changes when it changes.
 
-    "" where that is not known yet: a file may be added at the same time as the last one.
+    The state is "" while it is unreliable: another file may be added within the same clock tick.
     """
     states = {path.name: _file_state(path) for path in store.packs()}
     for path in (store.folder / "records").glob("??"):
@@ -246,7 +246,7 @@ def _file_state(path: Path) -> str:
 
 
 def _ids_in_folder(folder: Path) -> set[str]:
-    """The ids, hexadecimal, that files in the folder are named by."""
+    """Return the hexadecimal ids that the file names in the folder state."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]
@@ -261,7 +261,7 @@ def _add_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> None
         try:
             content = read_record_file(path)
             if sealed.verify_id(content) != f"sha256:{identity}":
-                raise sealed.EditedError("its name is not its id")
+                raise sealed.EditedError("its name does not match its id")
             intake.add(folder.name, identity, content, None, None)
         except FileNotFoundError:
             continue

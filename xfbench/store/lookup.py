@@ -1,4 +1,4 @@
-"""The records of requests, in a results folder."""
+"""Finds the records of requests in a results folder."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from xfbench.model.record import Record
 from xfbench.model.request import Request
 from xfbench.store.results_folder import Store, ignore_warning
 
-# By which the index chooses what may be done already.
+# The index preselects records by these fields.
 _SELECTION_FIELDS = ("framework", "workload", "kernel", "threads", "ranks")
 
 
 def finished_records(requests: Iterable[Request], store: Store) -> list[Record]:
-    """The records of these requests that have an outcome; what failed is to be tried again.
+    """Return the records of these requests that have an outcome, oldest first.
 
-    Oldest first.
+    Failed launches have none: they are to be repeated.
     """
     return [
         record
@@ -25,8 +25,11 @@ def finished_records(requests: Iterable[Request], store: Store) -> list[Record]:
 
 
 def records_of_requests(requests: Iterable[Request], store: Store) -> list[Record]:
-    """All records of these requests, oldest first. Only what may be one of them is read."""
-    from xfbench.store import index  # DuckDB takes a while to load, and most runs need none
+    """Return all records of these requests, oldest first.
+
+    Only records that may match are read.
+    """
+    from xfbench.store import index  # slow to load, and most runs do not need it
     from xfbench.store.selection import equal_condition
 
     wanted_requests = set(requests)

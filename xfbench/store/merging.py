@@ -1,7 +1,7 @@
-"""Joins results folders: by content, so that merging twice changes nothing.
+"""Merges results folders by content; merging twice changes nothing.
 
-With a record come the certificate it names and the folder of its run; searches of `xfbench tune`
-come with the folder. What is none of these is told of and stays behind.
+A record is copied with its certificate and its run folder. Searches of `xfbench tune` are copied
+with the results folder. Other files are skipped with a warning.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from xfbench.store.results_folder import Place, Store, WarningHandler
 
 
 def merge(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
-    """How many records came into `target`, and how many of the sources' it had.
+    """Merge the sources; return the number of new records and of those already present.
 
-    Raises UsageError where it cannot be written.
+    Raises UsageError if `target` cannot be written.
     """
     target.prepare()
     existing_ids = {record.id for record, _, _ in target.contents()}
@@ -54,7 +54,10 @@ def _prefix_warnings(folder: Path, warn: WarningHandler) -> WarningHandler:
 
 
 def write_record(record: Record, place: Place | None, content: bytes, target: Store) -> None:
-    """Put the record's bytes into a file of its own, as they are; a pack's line is laid out."""
+    """Write the record's bytes unchanged to a file of its own.
+
+    A line of a pack is indented.
+    """
     if place is not None and place.length is not None:
         content = pack.to_record_file(content)
     atomic_files.write(target.record_path(record.id[7:]), content)
@@ -72,7 +75,7 @@ def _copy_certificate(
 
 
 def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
-    """Copy what `xfbench tune` found. Raises UsageError where it cannot be written."""
+    """Copy the searches of `xfbench tune`. Raises UsageError if they cannot be written."""
     for search, content in tuning_results.read_searches(source, warn):
         try:
             atomic_files.write(search.file_path(target.folder), content)
@@ -81,7 +84,7 @@ def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
 
 
 def copy_run(source: Path, run: Path, target: Store) -> None:
-    """Copy a run's files; what it points to is not its own."""
+    """Copy the files of a run folder; links are not followed."""
     if run.exists() or source.is_symlink() or not source.is_dir():
         return
     new_folder = target.create_run_folder()
@@ -89,7 +92,7 @@ def copy_run(source: Path, run: Path, target: Store) -> None:
         if path.is_symlink() or not path.is_file():
             continue
         try:
-            if path.suffix != ".pyz":  # the same in many runs
+            if path.suffix != ".pyz":  # many runs share the same .pyz: link it
                 raise OSError
             os.link(path, new_folder / path.name)
         except OSError:

@@ -1,12 +1,12 @@
-"""Many records in one file, each still verifiable by itself: `xfbench.pack/1`.
+"""Many records in one file, each verifiable by itself: `xfbench.pack/1`.
 
-A pack is newline-delimited JSON. A line is a record's canonical form (RFC 8785) with its id
-in front, so that the id is the SHA-256 of "{" and what comes after the line's first 80 bytes:
+A pack is newline-delimited JSON. A line is the canonical form of a record (RFC 8785) with its id in
+front. The id is the SHA-256 of "{" and of the line after its first 80 bytes:
 
     {"id":"sha256:<64 hex>",<the rest of the canonical form>
 
-The pack's name is the SHA-256 of its ids, one hexadecimal digest a line, in their order: a
-record that was taken out is missed. It is written whole or not at all, and never changed.
+The pack's name is the SHA-256 of its ids in their order, one hexadecimal digest per line. So a
+missing record is noticed. A pack is written completely or not at all, and never changed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _LINE_START = b'{"id":"sha256:'
 
 @dataclass(frozen=True)
 class PackLine:
-    """A line of a pack: its number from 1, where it begins, and its bytes without the newline.
+    """A line of a pack: its number from 1, its offset, and its bytes without the newline.
 
-    `identity` is that of the record, hexadecimal; None where the line is none, as `defect` says.
+    `identity` is the hexadecimal id of the record. If the line is not a record, it is None, and
+    `defect` says why.
     """
 
     number: int
@@ -43,28 +44,31 @@ class PackLine:
 
 
 def format_line(document: dict[str, Any]) -> bytes:
-    """A record's JSON values as a line, with its newline. Raises EditedError for an edited one."""
+    """Return a record as a line with its newline. Raises EditedError if it was edited."""
     content = {name: value for name, value in document.items() if name != "id"}
     body = digests.canonical_form_if(content, document["id"])
     if body is None:
-        raise EditedError("its content is not what its id says")
+        raise EditedError("its content does not match its id")
     return f'{{"id":"{document["id"]}",'.encode() + body[1:] + b"\n"
 
 
 def verify_line(content: bytes) -> str:
-    """The hexadecimal id of a line, without its newline. Raises EditedError unless it fits."""
+    """Return the hexadecimal id of a line without its newline.
+
+    Raises EditedError if the content does not match the id.
+    """
     stated_id = content[len(_LINE_START) : _ID_FIELD_BYTES - 2]
     computed_hash = hashlib.sha256(b"{")
     computed_hash.update(memoryview(content)[_ID_FIELD_BYTES:])
     if not content.startswith(_LINE_START) or computed_hash.hexdigest().encode() != stated_id:
-        raise EditedError("its content is not what its id says")
+        raise EditedError("its content does not match its id")
     return stated_id.decode()
 
 
 def read_lines(path: Path) -> Iterator[PackLine]:
-    """Every line of a pack in its order, and in the end whether all are there.
+    """Yield every line of a pack in order.
 
-    A last one with number 0 says what is wrong with the whole. Raises OSError.
+    If the pack itself has a defect, a last line with number 0 states it. Raises OSError.
     """
     ids_hash = hashlib.sha256()
     offset = 0
@@ -75,21 +79,21 @@ def read_lines(path: Path) -> Iterator[PackLine]:
             if content.endswith(b"\n"):
                 line, defect = content[:-1], None
             else:
-                line, defect = content, "the line is cut off"
+                line, defect = content, "the line is truncated"
             try:
                 line_id = None if defect else verify_line(line)
             except EditedError as error:
                 line_id, defect = None, str(error)
-            # What the line says of itself decides the name: an edited one is told once.
+            # The name covers stated ids, so that an edited line is reported once.
             ids_hash.update(line[len(_LINE_START) : _ID_FIELD_BYTES - 2] + b"\n")
             yield PackLine(number, offset, line, line_id, defect)
             offset += len(content)
     if ids_hash.hexdigest() != path.stem:
-        yield PackLine(0, 0, b"", None, "its name is not that of its records: some are missing")
+        yield PackLine(0, 0, b"", None, "its name does not match its records: some are missing")
 
 
 def stated_ids(path: Path) -> list[str]:
-    """The ids that lines say they have, hexadecimal and not verified. Raises OSError."""
+    """Return the hexadecimal ids that the lines state, unverified. Raises OSError."""
     ids = []
     with path.open("rb") as file:
         while content := file.readline(MAX_DOCUMENT_BYTES):
@@ -98,7 +102,10 @@ def stated_ids(path: Path) -> list[str]:
 
 
 def write(folder: Path, lines: Iterable[bytes]) -> Path | None:
-    """A new pack of these lines in `folder`, on the disk when this returns; None of no line."""
+    """Write a new pack of these lines to `folder` and return its path, or None if there are none.
+
+    The pack is synced to disk.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     ids_hash = hashlib.sha256()
     count = 0
@@ -128,5 +135,5 @@ def write(folder: Path, lines: Iterable[bytes]) -> Path | None:
 
 
 def to_record_file(content: bytes) -> bytes:
-    """A line as the file that the record would be alone."""
+    """Return a line as the content of a record's own file."""
     return (json.dumps(json.loads(content), indent=1, ensure_ascii=False) + "\n").encode()

@@ -1,9 +1,8 @@
 """The results folder: immutable records, and the folders of their runs.
 
-A record is a JSON file of its own, or a line of a pack (see `pack.py`): both are read side by
-side, and one that is in several places is one. It appears whole or not at all: temporary file,
-fsync, rename. Two drivers may write into one folder; what is no record is told about, never
-repaired.
+A record is a JSON file of its own or a line of a pack (see `pack.py`). Both kinds are read, and
+copies of a record count once. A record is written atomically: temporary file, fsync, rename. Two
+drivers may write to the same folder. A file that is not a record is reported, never repaired.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ from xfbench.store import pack
 _README = """Results of xfbench.
 
 records/       one JSON file per launch, schema xfbench.record/1; never changed
-packs/         many records in one file, a line each (`xfbench results pack`); never changed
-certificates/  what was proven equal, named by the records it covers; never changed
-runs/          what each launch was given and what it said; command.sh runs it again
-tuned/         what `xfbench tune` found, a file per search; never changed
-jobs/          scripts of submitted jobs, and what they wrote
-index.duckdb   made from records/ and packs/ to find things sooner; may be deleted at any time
-A file under records/ may be copied elsewhere; runs/ may be deleted.
+packs/         many records in one file, one per line (`xfbench results pack`); never changed
+certificates/  proofs of equal networks, named in the records that they cover; never changed
+runs/          input and output of each launch; command.sh runs it again
+tuned/         results of `xfbench tune`, one file per search; never changed
+jobs/          scripts of submitted jobs, and their output
+index.duckdb   search index of records/ and packs/; may be deleted at any time
+You may copy files under records/, and delete runs/.
 """
 WarningHandler = Callable[[str], None]
 
 
 def ignore_warning(_: str) -> None:
-    """For whoever does not want to hear of what is no record."""
+    """Ignore a warning."""
 
 
 @dataclass(frozen=True)
@@ -52,27 +51,33 @@ class Place:
     length: int | None = None
 
     def content(self) -> bytes:
-        """The bytes. Raises OSError."""
+        """Return the bytes. Raises OSError."""
         if self.length is None:
             return read_record_file(self.path)
         with self.path.open("rb") as file:
             return os.pread(file.fileno(), self.length, self.offset)
 
     def record(self, identity: str) -> Record:
-        """The record, verified. Raises OSError, and ValueError where it is not that record."""
+        """Return the verified record.
+
+        Raises OSError, and ValueError if it is not the record of that id.
+        """
         return parse_record(self.content(), identity, packed=self.length is not None)
 
 
 def read_record_file(path: Path) -> bytes:
-    """What a record's own file holds. Raises OSError, and ValueError where it is endless."""
+    """Return the content of a record's own file.
+
+    Raises OSError, and ValueError if the file is too large.
+    """
     return safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
 
 
 def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Record:
-    """The record that `content` is, verified; `packed`: as a line of a pack.
+    """Return the verified record in `content`; `packed`: as a line of a pack.
 
-    Raises ValueError, among them EditedError and ValidationError, where it is not that of the
-    hexadecimal id.
+    Raises ValueError (or its subclasses EditedError and ValidationError) if it is not the record of
+    that hexadecimal id.
     """
     if packed:
         record = Record.model_validate_json(content, extra="ignore")
@@ -81,45 +86,48 @@ def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Reco
         record = Record.read(content)
         computed_id = record.id[7:]
     if computed_id != identity:
-        raise EditedError("its name is not its id")
+        raise EditedError("its name does not match its id")
     return record
 
 
 def defect_message(name: str, error: Exception) -> str:
-    """What is wrong with a file, in a line."""
+    """Return what is wrong with a file, in one line."""
     if isinstance(error, EditedError):
         return f"{name}: {error}; left out"
     return f"{name}: not a record: {str(error).splitlines()[0]}"
 
 
 class Store:
-    """One results folder."""
+    """A results folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def prepare(self) -> None:
-        """Make the folder. Raises UsageError if it cannot be written, or anybody may write it."""
+        """Create the folder.
+
+        Raises UsageError if it is not writable, or if anybody may write to it.
+        """
         try:
             (self.folder / "records").mkdir(parents=True, exist_ok=True)
             (self.folder / "runs").mkdir(exist_ok=True)
             for folder in (self.folder, self.folder / "runs"):
                 mode = folder.stat().st_mode
-                if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # what is run could be replaced
+                if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # launches run what is in it
                     raise UsageError(
-                        f"{folder} can be written by anybody, and launches run what is in it: "
-                        "chmod o-w it, or name another folder with --results"
+                        f"{folder} is writable by everybody, and launches run files in it: "
+                        "run chmod o-w on it, or choose another folder with --results"
                     )
             readme = self.folder / "README"
             if not readme.exists():
                 readme.write_text(_README, encoding="utf-8")
         except OSError as error:
             raise UsageError(
-                f"{self.folder}: {error.strerror}: name another folder with --results"
+                f"{self.folder}: {error.strerror}: choose another folder with --results"
             ) from error
 
     def create_run_folder(self) -> Path:
-        """A fresh folder for a launch that has no record yet."""
+        """Create a folder for a launch that has no record yet."""
         return Path(tempfile.mkdtemp(prefix="running-", dir=self.folder / "runs"))
 
     def run_folder(self, record: Record) -> Path:
@@ -129,24 +137,24 @@ class Store:
         return self.folder / "certificates" / f"{identity[7:]}.json"
 
     def record_path(self, identity: str) -> Path:
-        """Where the record with this hexadecimal id is as a file of its own."""
+        """Return the path of the record with this hexadecimal id as a file of its own."""
         return self.folder / "records" / identity[:2] / f"{identity}.json"
 
     def add(self, record: Record, run: Path | None = None) -> None:
-        """Keep a record, and let its run's folder carry its name from now on. Raises OSError."""
+        """Store a record, and rename its run's folder after it. Raises OSError."""
         text = json.dumps(record.document(), indent=1, ensure_ascii=False) + "\n"
         atomic_files.write(self.record_path(record.id[7:]), text.encode())
         if run is not None:
-            with suppress(FileNotFoundError):  # its worker took the folder away
+            with suppress(FileNotFoundError):  # the worker deleted the folder
                 run.replace(self.run_folder(record))
 
     @property
     def lock_path(self) -> Path:
-        """Held by whoever packs, or has the index."""
+        """The lock that is held while packing and while the index is in use."""
         return self.folder / "lock"
 
     def record_files(self) -> Iterator[Path]:
-        """The files that are to be a record each."""
+        """Return the files that should hold one record each."""
         return (self.folder / "records").glob("??/*.json")
 
     def packs(self) -> list[Path]:
@@ -155,9 +163,9 @@ class Store:
     def contents(
         self, warn: WarningHandler = ignore_warning, skip: Container[str] = ()
     ) -> Iterator[tuple[Record, Place, bytes]]:
-        """Every record but those with an id in `skip`, in no order, with its place and bytes.
+        """Yield every record with its place and bytes, in no order, except ids in `skip`.
 
-        `warn` hears of each file or line that is none.
+        `warn` gets a message for each file or line that is not a record.
         """
         seen_ids: set[str] = set()
         for path in self.record_files():
@@ -167,7 +175,7 @@ class Store:
                 content = read_record_file(path)
                 record = parse_record(content, path.stem)
             except FileNotFoundError:
-                continue  # packed meanwhile, and found there
+                continue  # packed meanwhile, and read from there
             except (ValidationError, OSError, ValueError) as error:
                 warn(defect_message(path.name, error))
             else:
@@ -184,29 +192,29 @@ class Store:
     def records(
         self, warn: WarningHandler = ignore_warning, skip: Container[str] = ()
     ) -> Iterator[Record]:
-        """Every record but those with an id in `skip`, oldest first.
+        """Yield every record, oldest first, except ids in `skip`.
 
-        `warn` hears of each file or line that is none.
+        `warn` gets a message for each file or line that is not a record.
         """
         records = [record for record, _, _ in self.contents(warn, skip)]
         yield from sorted(records, key=lambda record: (record.created, record.id))
 
     def pack(self, warn: WarningHandler = ignore_warning, *, repack: bool = False) -> int:
-        """Put the records that are single files into one pack; how many there were.
+        """Move the single-file records into one pack; return the number of records in it.
 
-        With `repack` those of other packs too. What is no record stays where it is. Files
-        go when the pack is on the disk and was read again: a kill loses nothing. Raises
-        UsageError where the folder cannot be written.
+        `repack` also moves the records of other packs. Files that are not records stay. Files are
+        deleted only after the pack is on disk and was read back, so a kill loses nothing. Raises
+        UsageError if the folder cannot be written.
         """
         folder = self.folder / "packs"
         try:
             folder.mkdir(exist_ok=True)
-            with locks.exclusive(self.lock_path, f"is at work in {self.folder}"):
+            with locks.exclusive(self.lock_path, f"is using {self.folder}"):
                 for partial in folder.glob("*.partial"):
                     partial.unlink(missing_ok=True)
                 return self._pack(folder, warn, repack)
         except OSError as error:
-            raise UsageError(f"{self.folder}: cannot be packed: {error.strerror}") from error
+            raise UsageError(f"{self.folder}: cannot pack: {error.strerror}") from error
 
     def _pack(self, folder: Path, warn: WarningHandler, repack: bool) -> int:
         old_packs = self.packs()
@@ -227,7 +235,7 @@ class Store:
             for path in singles:
                 try:
                     line = pack.format_line(json.loads(read_record_file(path)))
-                except (OSError, ValueError) as error:  # edited since
+                except (OSError, ValueError) as error:  # edited meanwhile
                     warn(defect_message(path.name, error))
                 else:
                     yield line
@@ -254,14 +262,14 @@ class Store:
 
 
 def open_store(folder: Path) -> Store:
-    """The results folder that is there. Raises UsageError where there is none."""
+    """Return an existing results folder. Raises UsageError if there is none."""
     if not any((folder / name).is_dir() for name in ("records", "packs")):
-        raise UsageError(f"{folder} holds no results: make some with `xfbench run`")
+        raise UsageError(f"{folder} has no results: create some with `xfbench run`")
     return Store(folder)
 
 
 def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
-    """The lines of a pack that are what their ids say."""
+    """Yield the lines of a pack that match their ids."""
     for line in pack.read_lines(path):
         if line.identity is None:
             warn(f"{path.name}{f' line {line.number}' if line.number else ''}: {line.defect}")
@@ -272,7 +280,7 @@ def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
 def _records_of_pack(
     path: Path, warn: WarningHandler, skip: Container[str], seen_ids: Container[str]
 ) -> Iterator[tuple[pack.PackLine, Record]]:
-    """The records of a pack but those known already."""
+    """Yield the records of a pack, except those already seen or skipped."""
     try:
         for line in _valid_lines(path, warn):
             identity = f"sha256:{line.identity}"
@@ -283,6 +291,6 @@ def _records_of_pack(
             except ValidationError as error:
                 warn(defect_message(f"{path.name} line {line.number}", error))
     except FileNotFoundError:
-        return  # packed into another meanwhile, which is found next
+        return  # moved to another pack meanwhile, which is read next
     except OSError as error:
         warn(f"{path.name}: {error.strerror}")

@@ -1,7 +1,8 @@
-"""Which records are meant: conditions on any field, as they are typed.
+"""Conditions on any field of a record, as typed in `--where`.
 
-`framework=torch`, `threads>=2`, `software.packages.numpy=1.26.4`, `certificate!=null`. A name
-without a dot that is no field of a record is one of its request. Of a list one element is enough.
+Examples: `framework=torch`, `threads>=2`, `software.packages.numpy=1.26.4`, `certificate!=null`. A
+name without a dot that is not a field of a record is a field of its request. A list meets a
+condition if one element does.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _SCALARS = (str, int, float, bool)
 
 @dataclass(frozen=True)
 class Field:
-    """What a field of a record holds, None where that is not one value; and its default."""
+    """A record field's type, or None if it is not a single value, and its default."""
 
     kind: type | None
     default: Any = None
@@ -43,7 +44,7 @@ class Field:
 
 @cache
 def record_fields() -> dict[str, Field]:
-    """Every field of a record by its path, as in "request.threads"."""
+    """Return every field of a record by its path, such as "request.threads"."""
     return dict(_fields_of_model(Record, ""))
 
 
@@ -67,9 +68,9 @@ def _fields_of_model(model: type[BaseModel], prefix: str) -> Iterator[tuple[str,
 
 @dataclass(frozen=True)
 class Condition:
-    """One field, how it is compared, and with what; `kind` is what the field holds.
+    """A comparison of one field with a value; `kind` is the type of the field.
 
-    `~` is for text that has `value` in it, whatever the case.
+    `~` means that the text contains `value`, ignoring case.
     """
 
     field: str
@@ -78,7 +79,7 @@ class Condition:
     kind: type | None
 
     def holds(self, document: dict[str, Any]) -> bool:
-        """Whether it is so in a record's JSON values."""
+        """Return whether a record's JSON values meet the condition."""
         if self.comparison == "!=":
             return not self._equal(document)
         if self.comparison == "=":
@@ -126,7 +127,7 @@ def _parse_number(text: str) -> float | None:
 
 
 def _values_at(value: Any, path: list[str]) -> Iterator[Any]:
-    """The values at a path; a key may have dots in it, and of a list every element is meant."""
+    """Yield the values at a path; keys may contain dots, and list elements count one by one."""
     if isinstance(value, list):
         for element in value:
             yield from _values_at(element, path)
@@ -139,15 +140,15 @@ def _values_at(value: Any, path: list[str]) -> Iterator[Any]:
 
 
 def parse_conditions(texts: Sequence[str]) -> list[Condition]:
-    """From `--where` as it is typed, several at once with commas between.
+    """Return the conditions of `--where` texts; a text may have several, separated by commas.
 
-    Raises UsageError on another form, or an unknown field.
+    Raises UsageError if a text is malformed or a field is unknown.
     """
     return [_parse_condition(part) for text in texts for part in _SEPARATOR_PATTERN.split(text)]
 
 
 def equal_condition(field: str, value: str) -> Condition:
-    """That a field, by its whole path, has this value."""
+    """Return the condition that a field, by its full path, equals a value."""
     return Condition(field, "=", value, record_fields()[field].kind)
 
 
@@ -155,12 +156,12 @@ def _parse_condition(text: str) -> Condition:
     match = _CONDITION_PATTERN.fullmatch(text.strip())
     if match is None:
         raise UsageError(
-            f"--where {text}: the form is FIELD=VALUE (or !=, >=, <=, >, <, ~), "
-            "as in request.threads>=2"
+            f"--where {text}: expected FIELD=VALUE (or !=, >=, <=, >, <, ~), "
+            "such as request.threads>=2"
         )
     name, comparison, value = match.groups()
     if not value.isprintable() and any("\ud800" <= character <= "\udfff" for character in value):
-        raise UsageError(f"--where {name}: a value that is no text cannot be looked for")
+        raise UsageError(f"--where {name}: the value is not valid text")
     known_fields = record_fields()
     if name not in known_fields and f"request.{name}" in known_fields:
         name = f"request.{name}"
@@ -181,5 +182,5 @@ def _parse_condition(text: str) -> Condition:
     ):
         raise UsageError(f"--where {text}: {name} is true or false")
     if comparison == "~" and kind not in (str, None):
-        raise UsageError(f"--where {text}: {name} is no text to look into")
+        raise UsageError(f"--where {text}: {name} is not text, so ~ cannot search it")
     return Condition(name, comparison, value, kind)

@@ -35,7 +35,7 @@ def test_a_report_has_only_the_chosen_launches(xfbench, folder, tmp_path):
 
 def test_invalid_arguments_give_one_line_and_no_file(xfbench, folder, tmp_path):
     for arguments, word in (
-        (["--results", "nowhere"], "holds no results"),
+        (["--results", "nowhere"], "has no results"),
         (["--results", str(folder), "--where", "torch"], "FIELD=VALUE"),
         (["--results", str(folder), "--where", "framework=torch"], "no record"),
         (["--results", str(folder), "--output", "/dev/null/report.html"], "--output"),

@@ -1,8 +1,8 @@
-"""Files of other tools, whose figures become records: one module here for each format.
+"""Files of other tools whose figures become records; one module per format.
 
-A module names its tool (`TOOL`), tells whether a file has its format (`is_recognised`), which
-private names the file holds (`private_names`) and its entries (`entries`). A figure that the file
-does not state is left out. `importers.py` keeps names of hosts and users out of records.
+A module states its tool (`TOOL`) and whether it recognises a file (`is_recognised`). It also
+returns the private names in the file (`private_names`) and its entries (`entries`). A figure that
+the file does not state is omitted. `importers.py` keeps names of hosts and users out of records.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 
 @dataclass(frozen=True)
 class File:
-    """A file's bytes, and the JSON value that they are; None where they are none."""
+    """A file's bytes, and their JSON value, or None if they are not JSON."""
 
     content: bytes
     document: Any
@@ -26,10 +26,10 @@ class File:
 
 @dataclass(frozen=True)
 class Entry:
-    """One figure of a file, `where` in it, and when it was measured (RFC 3339).
+    """A figure of a file, its place in the file (`where`), and its time (RFC 3339).
 
-    `title` is the tool, its version and what else tells one file from another; the rest as in
-    `Figure`, `about` by the names of `About`. `failed` says why it does not count.
+    `title` is the tool, its version and what else distinguishes the file. `about` has the fields of
+    `About`, and the other fields are those of `Figure`. `failed` is why the figure does not count.
     """
 
     title: str
@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Missed:
-    """An entry that gives no record; `fault`: though it has, or should have, a figure."""
+    """An entry without a record; `fault`: it has a figure, or should have one."""
 
     where: str
     why: str
@@ -55,28 +55,28 @@ class Missed:
 
 
 class Format(Protocol):
-    """What each module is."""
+    """The interface of each format's module."""
 
     TOOL: str
 
     def is_recognised(self, file: File) -> bool:
-        """Whether the file is of this format, by its content."""
+        """Return whether the content has this format."""
 
     def private_names(self, file: File) -> Iterable[str]:
-        """Names of hosts and users that are in it."""
+        """Return the names of hosts and users in the file."""
 
     def entries(self, file: File) -> Iterator[Entry | Missed]:
-        """What is in it, in its order. Raises ValueError where the whole is not what it should."""
+        """Yield the entries in order. Raises ValueError if the file is invalid."""
 
 
 def load_formats() -> list[Format]:
-    """Every format there is, in order of its module's name."""
+    """Return every format, in the order of module names."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     return [cast(Format, importlib.import_module(f"{__name__}.{name}")) for name in names]
 
 
 def parse_number(value: Any) -> float | None:
-    """The finite number that a JSON value is; else None."""
+    """Return a JSON value as a finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -87,28 +87,28 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_count(value: Any) -> int | None:
-    """The whole number of one or more that a JSON value is; else None."""
+    """Return a JSON value as an integer of one or more, or None."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return value if is_integer and 1 <= value < 2**53 else None
 
 
 def parse_text(value: Any) -> str | None:
-    """The text that a JSON value is, if there is any; else None."""
+    """Return a JSON value as non-empty text, or None."""
     return value if isinstance(value, str) and value else None
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """The JSON object that a value is; else an empty one."""
+    """Return a JSON object, or an empty one for another value."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """The JSON array that a value is; else an empty one."""
+    """Return a JSON array, or an empty one for another value."""
     return value if isinstance(value, list) else []
 
 
 def parse_time(value: Any) -> str | None:
-    """A time in ISO 8601, or in seconds since 1970, as records have it; None where it is none."""
+    """Return an ISO 8601 time, or seconds since 1970, as records state it, or None."""
     try:
         if isinstance(value, str):
             parsed = datetime.fromisoformat(value)
@@ -125,7 +125,7 @@ def parse_time(value: Any) -> str | None:
 
 
 def known_names(values: Mapping[str, Any]) -> dict[str, str]:
-    """The network and the framework that `values` name by these words, where they are ours."""
+    """Return the values of `workload` and `framework` that xfbench supports."""
     from xfbench.model import adapter
     from xfbench.workloads import workloads
 

@@ -1,7 +1,7 @@
-"""Logs of MLPerf Training: lines with `:::MLLOG {json}`, whatever a launcher put before them.
+"""Logs of MLPerf Training: lines with `:::MLLOG {json}` after any prefix of a launcher.
 
-Of each run: the time to train, from `run_start` to `run_stop`; what every evaluation gave; and
-throughput and the time of epochs, as the median over those that the log has.
+Each run gives the time to train (`run_start` to `run_stop`) and the value of every evaluation.
+Throughput and epoch time are medians over the logged values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from xfbench.exchange.formats import (
 
 TOOL = "MLPerf Training"
 _MARK = b":::MLLOG"
-_MAX_LINE_BYTES = 2**20  # bytes of a line
+_MAX_LINE_BYTES = 2**20
 _SPEED_UNITS = {"throughput": "", "samples_per_sec": "samples/s", "samples_per_second": "samples/s"}
 _OPENING_KEYS = ("cache_clear", "init_start", "submission_benchmark", "run_start")
 _SUBMISSION_KEYS = ("benchmark", "division", "org")
@@ -51,13 +51,13 @@ class _Event:
         return str(parse_time(self.milliseconds / 1000))
 
     def since(self, earlier: _Event) -> float:
-        """Seconds between two events."""
+        """Return the seconds between two events."""
         return (self.milliseconds - earlier.milliseconds) / 1000
 
 
 @dataclass
 class _Run:
-    """What has been read of one run; `said` are values by their keys, the last one of each."""
+    """What was read of one run; `values_by_key` has the last value of each key."""
 
     values_by_key: dict[str, Any] = field(default_factory=dict)
     started: _Event | None = None
@@ -69,22 +69,22 @@ class _Run:
 
 
 def is_recognised(file: File) -> bool:
-    """By the mark that every line has."""
+    """Recognise the mark of each line."""
     return file.document is None and _MARK in file.content
 
 
 def private_names(file: File) -> Iterable[str]:
-    """Nobody: who submitted by name and address is not read, and hosts have no place in it."""
+    """Return nothing: submitters are not read, and the format has no host names."""
     return ()
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
-    """The figures of each run, and lines that are none of a log, or should not be there."""
+    """Yield the figures of each run, and invalid or misplaced lines."""
     run = _Run()
     seen_lines: set[bytes] = set()
     for line_number, line in enumerate(file.content.split(b"\n"), 1):
         _, mark, rest = line.partition(_MARK)
-        if not mark or rest in seen_lines:  # every rank may have printed it
+        if not mark or rest in seen_lines:  # every rank may print it
             continue
         seen_lines.add(rest)
         event = _parse_event(line_number, rest)
@@ -102,32 +102,32 @@ def entries(file: File) -> Iterator[Entry | Missed]:
 def _parse_event(line: int, content: bytes) -> _Event | Missed:
     location = f"line {line}"
     if len(content) > _MAX_LINE_BYTES:
-        return Missed(location, "it is too long")
+        return Missed(location, "the line is too long")
     try:
         document = as_object(json.loads(content))
     except (ValueError, RecursionError):
         return Missed(location, "what follows :::MLLOG is not JSON")
     key, milliseconds = parse_text(document.get("key")), parse_number(document.get("time_ms"))
     if key is None or milliseconds is None or parse_time(milliseconds / 1000) is None:
-        return Missed(location, "it has no key or no time ('time_ms')")
+        return Missed(location, "no key or no time ('time_ms')")
     metadata = as_object(document.get("metadata"))
     return _Event(line, key, document.get("value"), milliseconds, metadata)
 
 
 def _add_event(run: _Run, event: _Event) -> str | None:
-    """Add an event to its run; what is wrong with it, in words."""
+    """Add an event to its run, and return what is wrong with it, or None."""
     key, value = event.key, event.value
     if key in ("run_start", "run_stop", "epoch_start", "epoch_stop"):
         return _add_interval_event(run, event)
     if key == "eval_accuracy":
         if parse_number(value) is None:
-            return "its eval_accuracy is no number"
+            return "eval_accuracy is not a number"
         run.evaluations.append(event)
     elif key == "tracked_stats" or key in _SPEED_UNITS:
         stats = as_object(value) if key == "tracked_stats" else {key: value}
         for name in sorted(_SPEED_UNITS.keys() & stats.keys()):
             if parse_number(stats[name]) is None:
-                return f"its {name} is no number"
+                return f"{name} is not a number"
             run.speeds[name].append(event)
     else:
         run.values_by_key[key] = value
@@ -137,7 +137,7 @@ def _add_event(run: _Run, event: _Event) -> str | None:
 def _add_interval_event(run: _Run, event: _Event) -> str | None:
     if event.key == "run_start":
         if run.started:
-            return f"run_start again: that in line {run.started.line} has no run_stop"
+            return f"second run_start: that in line {run.started.line} has no run_stop"
         run.started = event
     elif event.key == "run_stop":
         if run.started is None or run.stopped:
@@ -168,7 +168,7 @@ def _figures_of_run(run: _Run) -> Iterator[Entry | Missed]:
             failed=None if status == "success" else f"the run's status is {status}, not success",
         )
     elif run.started:
-        yield Missed(f"line {run.started.line}", "run_start has no run_stop: no time to train")
+        yield Missed(f"line {run.started.line}", "no time to train: run_start has no run_stop")
     for evaluation in run.evaluations:
         yield Entry(
             title=title,
@@ -201,7 +201,7 @@ def _median_figure(
     title: str,
     about: dict[str, Any],
 ) -> Entry:
-    """The median of what several events say."""
+    """Return the median of the values of several events."""
     values = tuple(map(float, raw_values))
     return Entry(
         title=title,

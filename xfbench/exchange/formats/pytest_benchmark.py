@@ -1,7 +1,7 @@
-"""JSON of pytest-benchmark (`--benchmark-json`, `--benchmark-save`): a benchmark is a figure.
+"""JSON of pytest-benchmark (`--benchmark-json`, `--benchmark-save`): one figure per benchmark.
 
-Its value is the median over rounds, in seconds per call, with the fastest and the slowest; the
-rounds themselves are there with `--benchmark-save-data`, or `--benchmark-json`.
+The value is the median over rounds in seconds per call, with the fastest and the slowest round. All
+rounds are included with `--benchmark-save-data` or `--benchmark-json`.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _ID = re.compile("sha256:[0-9a-f]{64}")
 
 
 def is_recognised(file: File) -> bool:
-    """By the two things that every version has written."""
+    """Recognise the two keys that every version writes."""
     document = as_object(file.document)
     return "machine_info" in document and "benchmarks" in document
 
 
 def private_names(file: File) -> Iterable[str]:
-    """The node's name."""
+    """Return the name of the node."""
     return [str(as_object(file.document["machine_info"]).get("node") or "")]
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
-    """A figure per benchmark. Raises ValueError where the time is missing."""
+    """Yield a figure per benchmark. Raises ValueError if the time is missing."""
     document = file.document
     title = f"{TOOL} {parse_text(document.get('version')) or '(version unknown)'}"
     created = parse_time(document.get("datetime"))
     if created is None:
-        raise ValueError("it has no time ('datetime') that can be read")
+        raise ValueError("it has no valid time ('datetime')")
     if not isinstance(document["benchmarks"], list):
-        raise ValueError("its 'benchmarks' are no list")
+        raise ValueError("its 'benchmarks' is not a list")
     machine = _describe_machine(as_object(document["machine_info"]))
     for index, document_benchmark in enumerate(document["benchmarks"]):
         benchmark = as_object(document_benchmark)
@@ -57,9 +57,9 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         values = [parse_number(raw_value) for raw_value in as_list(stats.get("data"))]
         rounds_s = [round_s for round_s in values if round_s is not None]
         if value is None:
-            yield Missed(location, "its stats have no median that is a number")
+            yield Missed(location, "the stats have no numeric median")
         elif len(rounds_s) < len(values):
-            yield Missed(location, "its stats have data that are no numbers")
+            yield Missed(location, "the stats have data that are not numbers")
         else:
             launch, about = _describe_benchmark(benchmark)
             yield Entry(
@@ -77,7 +77,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
 
 
 def _benchmark_name(benchmark: dict[str, Any]) -> str:
-    """Its own, and that of its file without the folders."""
+    """Return the name of the benchmark and of its file, without folders."""
     full_name = (
         parse_text(benchmark.get("fullname"))
         or parse_text(benchmark.get("name"))
@@ -88,7 +88,7 @@ def _benchmark_name(benchmark: dict[str, Any]) -> str:
 
 
 def _describe_benchmark(benchmark: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Which launch of ours it is, in words, if it is one; and what it is of."""
+    """Return the xfbench launch of the benchmark, if any, and what it describes."""
     extra_info = as_object(benchmark.get("extra_info"))
     launch = parse_text(extra_info.get("record"))
     timer = as_object(benchmark.get("options")).get("timer")
@@ -104,7 +104,7 @@ def _describe_benchmark(benchmark: dict[str, Any]) -> tuple[str, dict[str, Any]]
 
 
 def _describe_machine(info: dict[str, Any]) -> str | None:
-    """The processor in the file's words."""
+    """Return the processor in the words of the file."""
     cpu = as_object(info.get("cpu"))
     brand = (
         parse_text(cpu.get("brand_raw"))

@@ -1,7 +1,7 @@
 """ReFrame's run reports: a performance variable of a test case is a figure.
 
-Reports of ReFrame 4.7 and later have `perfvalues`, earlier ones `perfvars`. A value that is outside
-its reference is a figure like any other.
+Reports of ReFrame 4.7 and later have `perfvalues`, earlier ones have `perfvars`. A value outside
+its reference is still a figure.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _HARMLESS_PHASES = (
     "",
     "performance",
     "cleanup",
-)  # phases whose failure does not touch a figure
+)  # a failure in these does not affect a figure
 
 
 def is_recognised(file: File) -> bool:
-    """By the two parts that a report has always had."""
+    """Recognise the two parts that every report has."""
     document = as_object(file.document)
     return "session_info" in document and "runs" in document
 
 
 def private_names(file: File) -> Iterable[str]:
-    """Whose session it was, where it was started and which nodes had jobs."""
+    """Yield the user, the host of the session, and the nodes of jobs."""
     session = as_object(file.document["session_info"])
     yield from (str(session.get(name) or "") for name in ("hostname", "user"))
     for _, case in _test_cases(file.document):
@@ -47,13 +47,13 @@ def private_names(file: File) -> Iterable[str]:
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
-    """A figure per performance variable. Raises ValueError where the session says no time."""
+    """Yield a figure per performance variable. Raises ValueError if the session has no time."""
     session = as_object(file.document["session_info"])
     report = parse_text(session.get("data_version")) or "?"
     title = f"{TOOL} {parse_text(session.get('version')) or '(version unknown)'}, report {report}"
     ended = parse_time(session.get("time_end_unix")) or parse_time(session.get("time_end"))
     if ended is None:
-        raise ValueError("its session has no time ('time_end') that can be read")
+        raise ValueError("its session has no valid time ('time_end')")
     for place, case in _test_cases(file.document):
         name = (
             parse_text(case.get("display_name"))
@@ -65,13 +65,13 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         figures = list(_figures(case))
         if not figures:
             phase = parse_text(case.get("fail_phase"))
-            reason = f"it failed (phase {phase})" if phase else "it has no performance variable"
+            reason = f"the test failed (phase {phase})" if phase else "no performance variable"
             yield Missed(location, f"no figure: {reason}", fault=bool(phase))
         for variable, value, unit in figures:
             parsed_value = parse_number(value)
             figure_location = f"{location}, {variable}"
             if parsed_value is None:
-                yield Missed(figure_location, "its value is no number")
+                yield Missed(figure_location, "the value is not a number")
                 continue
             yield Entry(
                 title=title,
@@ -84,7 +84,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
                 failed=_failure_reason(case),
             )
     for index, _ in enumerate(as_list(file.document.get("restored_cases"))):
-        reason = "it was restored from an earlier session: import that one's report"
+        reason = "restored from an earlier session: import the report of that session"
         yield Missed(f"restored_cases[{index}]", reason, fault=False)
 
 
@@ -95,11 +95,9 @@ def _test_cases(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def _figures(case: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Each variable's name, value and unit."""
+    """Yield each variable's name, value and unit."""
     for key, listing in as_object(case.get("perfvalues")).items():
-        value, *limits = as_list(listing) or [
-            None
-        ]  # its reference, lower and upper limit, the unit
+        value, *limits = as_list(listing) or [None]  # reference, lower and upper limit, unit
         yield key.split(":", 2)[-1], value, parse_text(dict(enumerate(limits)).get(3)) or ""
     for listing in as_list(case.get("perfvars")):
         variable = as_object(listing)
@@ -108,9 +106,9 @@ def _figures(case: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
 
 
 def _describe_case(case: dict[str, Any]) -> dict[str, Any]:
-    """What the test's parameters and variables say; `system:partition` as the machine."""
+    """Return the test's parameters and variables; `system:partition` is the machine."""
     variables, parameters = as_object(case.get("check_vars")), as_object(case.get("check_params"))
-    # Up to 4.6 a parameter is "Test.name", and later all of them are the case's own fields.
+    # Up to 4.6, a parameter is "Test.name"; later, parameters are fields of the case.
     parameter_values = {key.rpartition(".")[2]: value for key, value in parameters.items()}
     settings = {**case, **variables, **parameter_values}
     ranks, ranks_per_node = (
@@ -128,4 +126,4 @@ def _describe_case(case: dict[str, Any]) -> dict[str, Any]:
 
 def _failure_reason(case: dict[str, Any]) -> str | None:
     phase = case.get("fail_phase")
-    return None if phase in _HARMLESS_PHASES else f"the test failed in its phase {phase}"
+    return None if phase in _HARMLESS_PHASES else f"the test failed in phase {phase}"

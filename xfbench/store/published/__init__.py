@@ -1,11 +1,11 @@
-"""What others published, as records: a TOML file for each source, with its citation and figures.
+"""Published figures as records: one TOML file per source, with its citation and figures.
 
-Nothing in them is ours, or computed: a number is as it was printed, and what the source does not
-say is left out. `quantity` says after a comma how a number was told: "about", a mean. Where
-several networks have one number in common, each has a record.
+No figure is measured or computed by xfbench. A number is stored as printed, and what the source
+does not say is omitted. After a comma, `quantity` may qualify a number: "about", a mean. If several
+networks share a number, each has a record.
 
-A record's `created` is the first moment of the source's year, since no more is known; its id is
-that of what it says, and the same every time.
+A record's `created` is the start of the source's year, because only the year is known. A record's
+id depends only on its content, and never changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xfbench.model.sealed import DocumentPart
 
 
 class _PrintedFigure(Figure):
-    """A figure as the file has it: about each of `workloads`, where it is about several."""
+    """A figure as in the file; it applies to each of `workloads`, if there are several."""
 
     workloads: tuple[str, ...] = ()
 
@@ -34,7 +34,7 @@ class _PrintedFigure(Figure):
 
 
 class _StudyFindings(DocumentPart):
-    """What a source has for one study: sentences, and what was printed as numbers."""
+    """A source's findings for one study: sentences and printed figures."""
 
     name: str
     findings: tuple[str, ...]
@@ -42,7 +42,10 @@ class _StudyFindings(DocumentPart):
 
 
 class Source(DocumentPart):
-    """A publication. `where` its figures are in it: tables, pages, or that nobody wrote it down."""
+    """A publication.
+
+    `where` is the place of its figures: tables, pages, or a note that the place was not recorded.
+    """
 
     key: str
     authors: tuple[str, ...]
@@ -54,14 +57,14 @@ class Source(DocumentPart):
 
     @property
     def citation(self) -> Citation:
-        """As records have it: the title with authors, venue and year."""
+        """The citation as records state it: the title with authors, venue and year."""
         reference = f"{', '.join(self.authors)}: {self.title}. {self.venue}, {self.year}"
         return Citation(key=self.key, title=reference, where=self.where)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a source says of a study, in a sentence of ours."""
+    """What a source says about a study, in a sentence of our own."""
 
     study: str
     sentence: str
@@ -70,7 +73,7 @@ class Finding:
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """Every source, oldest first."""
+    """Return every source, oldest first."""
     files = sorted(paths.package_folder(__name__).glob("*.toml"))
     parsed = (Source.model_validate(tomllib.loads(file.read_text("utf-8"))) for file in files)
     return tuple(sorted(parsed, key=lambda source: (source.year, source.key)))
@@ -78,7 +81,7 @@ def sources() -> tuple[Source, ...]:
 
 @cache
 def records() -> tuple[Record, ...]:
-    """A record for each figure, in the sources' order; nothing was asked for or measured."""
+    """Return a record for each figure, in the order of the sources; none has a request."""
     return tuple(
         Record.make(
             created=f"{source.year}-01-01T00:00:00.000Z",
@@ -97,7 +100,7 @@ def records() -> tuple[Record, ...]:
 
 
 def figures_of_study(name: str) -> tuple[Record, ...]:
-    """The figures that answer one study; none for a study that no source has figures for."""
+    """Return the figures for one study; empty if no source has any."""
     return tuple(
         record
         for record in records()
@@ -106,7 +109,7 @@ def figures_of_study(name: str) -> tuple[Record, ...]:
 
 
 def findings(study: str | None = None) -> tuple[Finding, ...]:
-    """What the sources say of one study, or of all."""
+    """Return what the sources say about one study, or about all."""
     return tuple(
         Finding(answer.name, sentence, source.citation)
         for source in sources()
