@@ -386,8 +386,11 @@ def test_launches_of_half_the_settings_predict_the_rest():
         eliminated for eliminated in outcome.dropped if eliminated.setting == ("a", "x", "far")
     )
     assert slowest.relative == pytest.approx(0.9 / 3.6)
-    first_rung = [eliminated for eliminated in outcome.dropped if eliminated.rung == 1]
-    reasons = {eliminated.setting: eliminated.reason for eliminated in first_rung}
+    reasons = {
+        eliminated.setting: eliminated.reason
+        for eliminated in outcome.dropped
+        if eliminated.rung == 1
+    }
     assert {reasons[setting] for setting in reasons if setting in launched_settings[0]} == {
         "slower"
     }
