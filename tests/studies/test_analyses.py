@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.equality.test_certificate import certified
+from tests.equality.test_certificate import build_record_certificate
 from xfbench import experiment
 from xfbench.host.machine import describe
 from xfbench.studies import answer, cells
@@ -162,7 +162,7 @@ def test_unverified_frameworks_are_not_compared(study, launched, found):
         {"name": "ratio", "over": "framework", "against": "best"},
         matrix={"framework": ["torch", "reference"]},
     )
-    proof = certified(launched(0.1)[0])
+    proof = build_record_certificate(launched(0.1)[0])
     records = [*launched(*FAST), *launched(*SLOW, framework="torch", kernel="onednn")]
     [value] = found(made, records, {proof.id: proof}).values
     assert value.interval is None
@@ -175,7 +175,7 @@ def test_unverified_framework_does_not_block_other_comparisons(study, launched, 
     records, proofs = [], {}
     for name, kernel in names.items():
         own = {"framework": name, "kernel": kernel}
-        proof = certified(launched(0.1, **own)[0])
+        proof = build_record_certificate(launched(0.1, **own)[0])
         fields = {} if name == slowest else {"certificate": proof.id}
         proofs |= {} if name == slowest else {proof.id: proof}
         speeds = FAST if name == slowest else SLOW
@@ -202,7 +202,7 @@ def test_efficiency_is_relative_to_the_fewest_ranks(study, launched, found):
     proven = []
     for settings in ({"scaling": "weak"}, {"ranks": 2, "strategy": "ddp", **sizes}):
         [one] = launched(0.1, **torch, **settings)
-        proven.append(certified(one))
+        proven.append(build_record_certificate(one))
     records = [
         *launched(*FAST, **torch, scaling="weak", fields={"certificate": proven[0].id}),
         *launched(

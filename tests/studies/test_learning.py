@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.equality.test_certificate import certified
+from tests.equality.test_certificate import build_record_certificate
 from xfbench.analysis import learning
 
 SIZES = {"global_batch_size": 8, "batch_size_per_rank": 4}
@@ -29,7 +29,7 @@ def scaled(study, trained, found):
         asked |= {"epochs": len(one), "steps": None, "data": ["digits"]}
         made = study({"name": "learning_speedup", **claim}, matrix=asked)
         ways = ({}, {"ranks": 2, "strategy": "ddp", **SIZES})
-        proofs = [certified(trained(one, **torch, **way)) for way in ways]
+        proofs = [build_record_certificate(trained(one, **torch, **way)) for way in ways]
         records = []
         for losses, way, took, proof in zip((one, two), ways, seconds, proofs, strict=True):
             for seed in range(3):
