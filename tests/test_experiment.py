@@ -1,4 +1,4 @@
-"""Experiments: every slip is told before anything is started, with the near name."""
+"""Experiments: every wrong setting is reported before a launch, with the nearest name."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_wrong_setting_is_reported_in_one_line(settings, words):
 def test_every_built_in_experiment_has_valid_cells():
     for name in experiment.names():
         study = experiment.load(name)
-        if not study.prepared:  # else see tests/studies
+        if not study.prepared:  # tests/studies has the others
             present = [
                 matrix for matrix in study.matrix if not {*(matrix.data or ())} & {*study.present}
             ]

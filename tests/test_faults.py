@@ -1,6 +1,6 @@
-"""What the README, docs/faults.md and docs/security.md say a test keeps: each they name is there.
+"""The tests and limits that README.md, docs/faults.md and docs/security.md name exist.
 
-So is each limit where it is said to be. That a test keeps what is said, only reading it shows.
+Whether such a test checks what the page says, only a reader can tell.
 """
 
 import ast
@@ -11,13 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"README.md": 6, "docs/faults.md": 11, "docs/security.md": 11}  # tests named at least
+PAGES = {
+    "README.md": 6,
+    "docs/faults.md": 11,
+    "docs/security.md": 11,
+}  # least number of tests named
 TEST_REFERENCE = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
 @cache
 def defined_names(path):
-    """Names that a module defines; none where there is no such file."""
+    """Return the names that a module defines; none if the file does not exist."""
     if not path.is_file():
         return frozenset()
     names = set()
@@ -47,7 +51,7 @@ def test_tests_named_on_a_page_exist(page):
 
 
 def rows_without_tests(lines):
-    """Rows of tables with tests, or with limits, that name none and no option."""
+    """Return the rows of tables of tests or limits that name no test and no option."""
     rows, in_test_table = [], False
     for previous_line, line in zip(["", *lines], lines, strict=False):
         if line.startswith("| ---"):

@@ -1,4 +1,4 @@
-"""Published figures: each is one that its source has, none is ours, and none is ever ranked."""
+"""Published figures: each matches its source, and none is ever ranked."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from xfbench.results import audit
 from xfbench.results.store import Store
 from xfbench.workloads import workloads
 
-# Of each study the numbers that its source printed as results, and those that only say of what.
+# For each study: the numbers printed as results, and the numbers that describe conditions.
 PRINTED = {
     ("Z17", "thread-sweep"): ({64}, {32, 128}),
     ("Z17", "kernels"): ({1.4, 3.7}, set()),
@@ -47,7 +47,7 @@ PRINTED = {
     ("Y19", "learning-speedup"): ({12000, 15000}, set()),
     ("A17", "hpc-support"): (set(), set()),
 }
-# What the sources say of a network by name, as they write it and as a request does.
+# Network names as the sources write them, and as a request does.
 NETWORKS = {
     "LeNet": "lenet",
     "AlexNet": "alexnet",
@@ -59,7 +59,7 @@ NETWORKS = {
 
 
 def find_numbers(text):
-    """The numbers in a sentence, but for those that are part of a name: K40, ResNet-50."""
+    """Return the numbers in a sentence, without those in names such as K40 or ResNet-50."""
     return {float(number) for number in re.findall(r"(?<![\w-])\d+(?:\.\d+)?(?!\w)", text)}
 
 
@@ -82,7 +82,7 @@ def test_figures_match_the_numbers_printed_by_the_source(key, study):
         counts |= (
             {about.batch_size_per_rank} | find_numbers(text) | find_numbers(about.machine or "")
         )
-        # "One node" and "one device" are no numbers in the sentence.
+        # The sentences spell out "one node" and "one device".
         assert counts - {None, 1} <= results | conditions
         name = next(
             (name for name, workload in NETWORKS.items() if workload == about.workload), None
@@ -132,13 +132,13 @@ def test_ids_are_the_same_in_another_process():
 
 @pytest.fixture
 def measured_records(record):
-    """Three certified launches of 0.1 s a step, and their certificates."""
+    """Return three certified launches of 0.1 s a step, and their certificates."""
     fields = {"software": SOFTWARE, "machine": describe()}
     return certify_records([record(steps=(0.1,) * 9, launch=n, fields=fields) for n in (1, 2, 3)])
 
 
 def forge_record(template, source):
-    """A record that looks measured, proven and far faster, and says that it is from elsewhere."""
+    """Return a record with a certificate and a far higher speed, but an external source."""
     figure = published.records()[0].figure
     citation = published.records()[0].citation
     return vary_record(template, source=source, citation=citation, figure=figure, seconds=1e-4)

@@ -1,4 +1,4 @@
-"""Strategies' options as data: chosen, checked, recorded; and what waits for nobody."""
+"""Strategy options: how they are chosen, checked and recorded; asynchronous strategies."""
 
 import json
 
@@ -34,7 +34,7 @@ def build_mxnet_request(**settings):
         ({"bucket_size": "512KiB"}, (("bucket_size", 2**19),)),
         ({"bucket_size": 4096}, (("bucket_size", 4096),)),
         ({"overlap": "off", "bucket_size": "10kB"}, (("bucket_size", 10_000), ("overlap", "off"))),
-        # What is so anyway was not chosen: the same cell.
+        # Default values are dropped, so the cell is the same.
         ({"overlap": "on", "backend": "gloo", "bucket_size": "auto"}, ()),
     ],
 )
@@ -190,7 +190,7 @@ def test_server_traffic_counts_both_directions_of_every_rank():
 
 
 def build_asynchronous_record(record, **fields):
-    """Two ranks: steps of 0.1 s, and of 0.4 s with 0.8 s once."""
+    """Return a record of two ranks: steps of 0.1 s, and of 0.4 s with 0.8 s once."""
     rank_step_seconds = ((0.1, 0.1, 0.1), (0.4, 0.8, 0.4))
     measurement = record().measurement.model_copy(update={"rank_step_seconds": rank_step_seconds})
     settings = {"ranks": 2, "strategy": "dist_async", "scaling": "weak"}
@@ -211,7 +211,7 @@ def test_asynchronous_step_time_follows_from_summed_rates():
 
     slow = reply(1, step_seconds=[4.0, 4.0])
     merged = ranks.merge_replies([reply(0), slow], asynchronous=True)["measurement"]
-    # 1/1 + 1/4 steps a second of two ranks is 1.6 s for a step of both; then 1/2 + 1/4.
+    # Two ranks with 1/1 + 1/4 steps/s take 1.6 s for a step of both; then 1/2 + 1/4.
     assert merged["step_seconds"] == pytest.approx([1.6, 8 / 3])
     assert merged["rank_step_seconds"] == [[1.0, 2.0], [4.0, 4.0]]
     assert merged["wall_seconds"] == 9.0 and merged["images"] == 16
@@ -244,7 +244,7 @@ def test_unsteady_rank_makes_an_asynchronous_launch_unsteady(record):
 
 
 def test_asynchronous_cell_is_shown_but_never_ranked(record):
-    """Not even with a certificate, which no such launch can have."""
+    """A certificate does not help, though no such launch can have one."""
     launch = build_asynchronous_record(record, strategy_options={"servers": 2})
     [table] = leaderboard.tables([launch], {})
     [row] = table.unranked

@@ -1,4 +1,4 @@
-"""Allocators instead of the C library's: that they are the ones that give memory."""
+"""Memory allocators that replace the C library's: memory really comes from them."""
 
 import pytest
 
@@ -19,7 +19,7 @@ ALLOCATORS = [name for name in allocators.NAMES if name != allocators.SYSTEM]
 
 @pytest.fixture
 def launch_with(framework_cell, tmp_path):
-    """A function: the record of a short training of LeNet with that allocator."""
+    """Return a function that trains LeNet briefly with an allocator and returns the record."""
 
     def launch(framework, name, **fields):
         cell = framework_cell(framework, allocator=name, **fields)
@@ -33,7 +33,7 @@ def launch_with(framework_cell, tmp_path):
 
 @pytest.fixture
 def framework_cell(cell):
-    """A function that makes a framework's cell."""
+    """Return a function that builds a framework's cell."""
 
     def make(framework, kernel=None, **fields):
         description = adapter.load(framework)
@@ -44,7 +44,7 @@ def framework_cell(cell):
     return make
 
 
-# Each allocator in one framework for every change.
+# The quick tests try each allocator in one framework.
 QUICK = {("mxnet", "jemalloc"), ("torch", "tcmalloc")}
 PAIRS = [
     pytest.param(framework, name, marks=() if (framework, name) in QUICK else pytest.mark.deep)

@@ -1,4 +1,4 @@
-"""Debian packages in a private prefix: exactly the locked bytes, or a reason why not."""
+"""Debian packages in a private prefix: exactly the locked bytes, or an error with a reason."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ CAFFE = adapter.load("caffe").folder / "requirements.lock"
 
 @pytest.fixture
 def small_lock(tmp_path):
-    """A lock with one small package of the release that Caffe comes from."""
+    """Return a lock with one small package of the Debian release that Caffe comes from."""
     [line] = [entry for entry in CAFFE.read_text().splitlines() if entry.startswith("libblas3=")]
     lock = tmp_path / "requirements.lock"
     lock.write_text(f"# of a test\n{line}\n")

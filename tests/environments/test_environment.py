@@ -1,4 +1,4 @@
-"""Environments: made once, whole or not at all, whoever else is making them."""
+"""Environments: created once, completely or not at all, also by concurrent processes."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from xfbench.environments import environment, installer, inventory
 
 @pytest.fixture
 def write_adapter(tmp_path, monkeypatch):
-    """A function that puts a managed adapter with this lock in a fresh cache; its description."""
+    """Return a function that writes a managed adapter with a lock and returns its description."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
@@ -40,7 +40,7 @@ def write_adapter(tmp_path, monkeypatch):
 
 @pytest.fixture
 def numpy_lock():
-    """NumPy's lines of a lock of ours."""
+    """Return NumPy's lines of the MXNet adapter's lock."""
     lines = (adapter.load("mxnet").folder / "requirements.lock").read_text().split("\n")
     start = next(number for number, line in enumerate(lines) if line.startswith("numpy=="))
     end = next(number for number in range(start, len(lines)) if not lines[number].endswith("\\"))
@@ -106,7 +106,7 @@ def test_offline_installation_reports_the_missing_network(
 ):
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # it may name packages on this disk
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # it may name local packages
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UnavailableError, match=r"(?i)network|offline"):
@@ -180,7 +180,7 @@ def test_changed_packages_are_reported_by_name(write_adapter, numpy_lock):
     created = environment.ensure(description)
     [metadata] = created.prefix.glob("lib/python3*/site-packages/numpy-*.dist-info/METADATA")
     text = metadata.read_text()
-    metadata.unlink()  # the installer's cache has it too
+    metadata.unlink()  # a hard link to the installer's cache
     metadata.write_text(text.replace(f"Version: {created.version}", "Version: 9.9"))
     words = rf"small: .*numpy was {created.version} and is 9\.9; `xfbench env remove small`"
     with pytest.raises(UnavailableError, match=words):
@@ -191,9 +191,9 @@ def test_changed_packages_are_reported_by_name(write_adapter, numpy_lock):
 
 @pytest.fixture
 def built_environment(write_adapter):
-    """A managed environment with one package, as if it had been made: adapter and packages' folder.
+    """Return an adapter and the package folder of its managed environment with one package.
 
-    Nothing is installed: only the files that are looked at.
+    Nothing is installed; only the files that xfbench reads exist.
     """
     description = write_adapter("# nothing\n")
     prefix = Path(environment.plan(description).rpartition(": ")[2])
@@ -264,7 +264,7 @@ def test_invalid_interpreter_is_reported_in_one_line(write_adapter, tmp_path, sc
 
 
 def test_killed_creator_ends_its_installer(write_adapter, numpy_lock, tmp_path, monkeypatch):
-    """Who makes it next is alone in the folder."""
+    """The next creator has the folder to itself."""
     slow_uv = tmp_path / "bin" / "uv"
     slow_uv.parent.mkdir()
     slow_uv.write_text(f'#!/bin/sh\necho > "{tmp_path}/begun"\nexec sleep 1000\n')
@@ -284,7 +284,7 @@ def test_killed_creator_ends_its_installer(write_adapter, numpy_lock, tmp_path, 
 
 
 def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
-    """What is in it is run."""
+    """The cache holds programs that xfbench runs."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("XFBENCH_HOME", str(home))
@@ -296,7 +296,7 @@ def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
 
 
 def test_cache_of_another_user_is_refused(open_folder):
-    """Though it be behind a link of theirs only."""
+    """A link that belongs to another user is refused too."""
     if os.geteuid() != 0:
         pytest.skip("giving a folder away, and being another, needs root")
     home, link = open_folder / "home", open_folder / "link"

@@ -1,7 +1,7 @@
-"""Successive halving: its rungs, its ranking, and how often it finds the best of what is known.
+"""Successive halving: its rungs, its ranking, and how often it finds the best setting.
 
-The simulation has no machine: speeds that are known, launches that differ as real ones do, and
-the time that each would take.
+The machines are simulated: speeds are known, launches vary as real ones do, and each launch has a
+simulated duration.
 """
 
 import math
@@ -26,7 +26,7 @@ from xfbench.tuning.halving import (
 )
 
 STEPS, WARMUP = 20, 3
-STARTUP = 0.5  # of what the steps of the fastest take
+STARTUP = 0.5  # as a share of the fastest setting's step time
 
 
 class Machine:
@@ -53,7 +53,7 @@ class Machine:
         return self.startup + (1 + WARMUP + steps) / self.speed[setting]
 
     def launch(self, setting, share, drift=0.0):
-        """Images per second as it is seen: launches differ, and so do the few steps of one."""
+        """Return the measured images per second, with noise between launches and between steps."""
         steps = round(STEPS * share)
         self.seconds += self.launch_seconds(setting, steps)
         of_steps = self.random.gauss(0, 0.03 / math.sqrt(steps))
@@ -76,7 +76,7 @@ def test_search_is_within_2_percent_at_a_quarter_of_the_time(noise):
 
 
 class Adding(Machine):
-    """Two kernels, and two choices whose worths add up but for a percent."""
+    """Kernels and two choices, whose effects add up to within about 1 %."""
 
     def __init__(self, seed, noise, kernels=2):
         super().__init__(seed, noise, threads=(1, 2), kernels=range(kernels))
@@ -110,7 +110,7 @@ def test_additive_choices_need_launches_of_half_the_settings(kernels):
 
 
 class Moving(Adding):
-    """Its two cores are moved apart and together again, for longer than a launch takes."""
+    """A machine whose two cores become distant and near again, for longer than a launch."""
 
     cores_distant, moves_at = False, 0.0
 
@@ -148,7 +148,7 @@ def test_launches_on_distant_cores_do_not_decide_the_search(monkeypatch):
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
 def test_small_search_takes_a_quarter_of_the_exhaustive_time(noise):
-    """Three settings of eight are confirmed, each as often as all of them exhaustively."""
+    """The search confirms three of eight settings, each as often as an exhaustive search does."""
     successes = []
     for seed in range(10):
         machine = Machine(seed, noise, threads=(1, 2), kernels=range(2))
@@ -183,7 +183,7 @@ def test_every_rung_has_fewer_settings_and_short_launches(settings):
 
 
 def test_settings_are_ranked_within_their_blocks():
-    """The second block was half as fast for all: who missed it is no better for it."""
+    """All settings are half as fast in the second block; missing it gives no advantage."""
     speeds = {
         "a": {(1, 0): 100.0, (2, 0): 50.0},
         "b": {(1, 0): 90.0},
@@ -197,7 +197,7 @@ def test_settings_are_ranked_within_their_blocks():
 
 
 def separate_factors(setting):
-    """Factors of one that tells nothing of another."""
+    """Return factors that predict no other setting."""
     return (setting,)
 
 
@@ -278,10 +278,10 @@ STEADY = launches(100, 101, 99, 100, 100)
     ("rival", "expected"),
     [
         (launches(90, 91, 89, 90, 90), True),  # slower
-        (launches(110, 111, 109, 110, 110), True),  # faster: it will be taken
-        (launches(100, 101, 100, 100, 99), True),  # not by 2 %
+        (launches(110, 111, 109, 110, 110), True),  # faster: it becomes the winner
+        (launches(100, 101, 100, 100, 99), True),  # not faster by 2 %
         (launches(100, 120, 90, 110, 95), False),
-        ({}, True),  # there is nothing to wait for
+        ({}, True),  # more launches would not help
     ],
 )
 def test_comparison_is_settled_if_launches_would_not_change_it(rival, expected):
@@ -295,7 +295,7 @@ def test_single_launch_settles_no_comparison():
 
 
 def test_rival_may_be_2_percent_faster_with_5_percent_risk():
-    """Above the one-sided bound of 95 % is 1.02; the interval's end of 95 % is not."""
+    """1.02 is above the one-sided 95 % bound, but below the end of the 95 % interval."""
     rival = launches(102, 99, 100, 102, 99, 101, 100)
     winner = launches(99, 101, 100, 100, 100, 99, 101)
     bounds = [
@@ -309,16 +309,16 @@ def test_rival_may_be_2_percent_faster_with_5_percent_risk():
 @pytest.mark.parametrize(
     ("by", "often"),
     [
-        (1.001, 5),  # these are precise at once
+        (1.001, 5),  # precise after the fewest launches
         (1.05, 10),
         (1.5, 20),
     ],
 )
 def test_quarter_of_the_exhaustive_time_is_enough(by, often):
-    """Launches that differ `by` so many times need so many of each setting."""
+    """If launches differ by the factor `by`, each setting needs `often` launches."""
     differ = launches(100, 100 * by, 100, 100 * by, 100, 100 * by)
     speeds = {"w": differ, "d": differ, "none": {}}.values()
-    seconds = often * 300.0 / 4  # all of them take 300 once
+    seconds = often * 300.0 / 4  # one launch of every setting takes 300 s
     assert not halving.has_spent_share(seconds - 1, 300.0, speeds, 5, 20)
     assert halving.has_spent_share(seconds + 1, 300.0, speeds, 5, 20)
     assert not halving.has_spent_share(1e9, 300.0, [launches(100)], 5, 20)
@@ -343,13 +343,13 @@ def test_rungs_increase_launches_and_step_share():
 
     assert describe_rungs(30) == [(30, 1, 0.25), (10, 2, 0.5), (4, 3, 0.5)]
     assert describe_rungs(30, 30) == describe_rungs(30)
-    # Half of them tell of the other half.
+    # Launches of half the settings predict the other half.
     assert describe_rungs(36, 18) == [(18, 1, 0.25), (9, 1, 0.5), (3, 2, 0.5)]
     assert describe_rungs(24, 12) == [(12, 1, 0.25), (6, 1, 0.5)]
 
 
 def build_measure(speeds, launched_settings):
-    """A rung's launches of settings with these speeds; `asked` is told which."""
+    """Return a function that measures a rung and adds its settings to `launched_settings`."""
 
     def measure(rung, settings):
         launched_settings.append([*settings])
@@ -400,7 +400,7 @@ def test_launches_of_half_the_settings_predict_the_rest():
 
 
 def search_where_launches_differ(noise, seed):
-    """Six settings within 6 %, six of half their speed; what was found, and each rung's."""
+    """Search six settings within 6 % and six at half speed; return the outcome and each rung's."""
     generator, launched_settings = random.Random(seed), []
     speeds = {number: 1 - number / 100 if number < 6 else 0.5 for number in range(12)}
 
@@ -464,7 +464,7 @@ def test_noise_is_estimated_from_repeated_launches():
     assert (
         estimate_noise(single_launches, separate) is None and estimate_noise({}, separate) is None
     )
-    # One launch of each tells it where choices tell of several.
+    # One launch of each setting suffices if several settings share each choice.
     additive = {
         (a, b): {(0, 0): a * b * math.exp(generator.gauss(0, 0.03))}
         for a, b in product(range(1, 7), repeat=2)
@@ -510,10 +510,11 @@ def test_failed_kernel_and_threads_give_no_prediction():
 
 
 def search_with_known_noise(deviation, speeds):
-    """A search among twelve settings with these speeds, the best four first; sizes of its rungs.
+    """Search twelve settings with these speeds; return the outcome and the sizes of extra rungs.
 
-    In every block but the first, each launch is off by the same factor, up or down. After two
-    rungs the eight residuals have six degrees of freedom, so that `deviation` is what is seen.
+    The best four settings come first. In every block but the first, each launch is off by the same
+    factor, up or down. After two rungs the eight residuals have six degrees of freedom, so the
+    estimated noise is `deviation`.
     """
     offset = deviation * math.sqrt(6 / 8)
     sizes = []
@@ -531,7 +532,7 @@ def search_with_known_noise(deviation, speeds):
     return outcome, sizes[2:]
 
 
-# The difference of two settings, of three launches each, has a standard error of 2 %.
+# Two settings with three launches each then differ with a standard error of 2 %.
 AT_THE_LIMIT = 0.02 / math.sqrt(2 / 3)
 
 
@@ -551,10 +552,10 @@ def test_of_the_best_only_those_that_are_near_are_launched_again(near, further):
 
 @pytest.mark.parametrize(("launches", "share"), [(1, 6 / 8), (2, 10 / 12), (5, 22 / 24)])
 def test_the_more_launches_a_setting_has_the_more_its_own_count(launches, share):
-    """Two choices add up, and together give 10 % more.
+    """Two choices together add 10 % that an additive model does not explain.
 
-    Least squares has a quarter of it left in each setting. Of that half counts with one launch,
-    two thirds with two.
+    Least squares leaves a quarter of it as the residual of each setting. Half of the residual
+    counts with one launch, two thirds with two.
     """
     factors = {choices: ("work", *choices) for choices in product("ab", "xy")}
     speeds = {

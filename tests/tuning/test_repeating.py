@@ -1,4 +1,4 @@
-"""Which launches of a search are done again, and how often."""
+"""Which launches of a search are repeated, and how often."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_existing_results_count_when_launches_run_out():
 
 @pytest.fixture
 def launch_record(record):
-    """A function that makes a record during which words took so long, before and after it."""
+    """Return a function that builds a record with these core-to-core latencies in seconds."""
 
     def make(*handovers, threads=2, **request):
         quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
@@ -74,7 +74,7 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
     assert not repeating.has_distant_cores(launch_record(3.3e-7, 3.2e-7, threads=1), nearest)
     failed = {"status": "failed", "reason": "no such kernel", "measurement": None}
     assert not repeating.has_distant_cores(vary_record(far, **failed), nearest)
-    assert not repeating.has_distant_cores(far, 3.2e-7)  # nothing nearer is known
+    assert not repeating.has_distant_cores(far, 3.2e-7)  # no lower latency is known
     assert distance.nearest_seconds([]) is None
 
 
@@ -85,11 +85,13 @@ def test_search_learns_the_lowest_core_to_core_latency(launch_record):
     assert not cores.should_repeat(far)
     cores.add_record(near)
     assert cores.should_repeat(far) and not cores.should_repeat(near)
-    assert repeating.CoreMonitor([1.9e-7]).should_repeat(far)  # it was known before
+    assert repeating.CoreMonitor([1.9e-7]).should_repeat(
+        far
+    )  # a lower latency from an earlier search
 
 
 def test_rare_low_latency_is_forgotten(launch_record):
-    """Two threads of one core, for a minute of half an hour, made all else look apart."""
+    """A short time with both threads on one core made all other latencies look high."""
     usual, cores = launch_record(2.9e-7, 3.2e-7), repeating.CoreMonitor()
     cores.add_record(launch_record(1.1e-7, 1.2e-7))
     assert cores.should_repeat(usual)
@@ -118,13 +120,13 @@ def test_core_to_core_latencies_are_remembered_until_a_reboot(launch_record, mon
     for latency_s in (2.2e-7, 1.9e-7, 3.2e-7):
         handover.save_latencies(launch_record(latency_s, 3.3e-7))
     assert handover.read_latencies() == [2.2e-7, 3.3e-7, 1.9e-7, 3.3e-7, 3.2e-7, 3.3e-7]
-    # What is no number is as if there were none.
+    # A file without numbers is ignored.
     [file] = (tmp_path / "home" / "handover").iterdir()
     file.write_text("?")
     assert handover.read_latencies() == []
     handover.save_latencies(launch_record(2.2e-7, 3.3e-7))
     assert handover.read_latencies() == [2.2e-7, 3.3e-7]
-    # After the system started anew the cores are others.
+    # After a reboot the vCPUs may be on other cores.
     (tmp_path / "boot").write_text("another")
     monkeypatch.setattr(handover, "_BOOT", tmp_path / "boot")
     assert handover.read_latencies() == []
@@ -136,7 +138,7 @@ def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launch_record):
 
 
 def test_at_most_half_as_many_launches_are_repeated(launch_record):
-    """The cores were near a thousand times before, and so are known to be apart for long."""
+    """A thousand earlier low latencies keep the lowest one valid for the whole test."""
     far, cores = launch_record(3.3e-7, 3.2e-7), repeating.CoreMonitor([1.9e-7] * 1000)
     for _ in range(40):
         cores.add_record(far)

@@ -1,6 +1,6 @@
-"""What a search launches next: what the budget leaves room for, and what is still to be settled.
+"""What a search launches next, given its budget and the comparisons that are not settled.
 
-The launches here are records that are made up; `tests/cli/test_tune.py` does real ones.
+The launches are made-up records; `tests/cli/test_tune.py` launches real ones.
 """
 
 import itertools
@@ -16,15 +16,15 @@ from xfbench.tuning.halving import Rung, halve
 from xfbench.tuning.searching import SearchOptions, _SearchLauncher, run_search
 from xfbench.tuning.space import Space, split_factors
 
-SECONDS = 10.0  # that a launch takes
+SECONDS = 10.0  # duration of a launch
 QUICK, SLOW = (0.5, 0.5, 0.5), (1.0, 1.0, 1.0)
 
 
 @pytest.fixture
 def build_launcher(record, monkeypatch):
-    """A function that makes the launches of a search; what it says; and what each launch takes.
+    """Return a function that builds a search launcher and the list of its progress lines.
 
-    `steps(cell, number)` are the seconds of the steps of a setting's launch with that number.
+    `steps(cell, number)` returns the step times in seconds of a cell's launch with that number.
     """
 
     def make(cells, steps, **options):
@@ -49,7 +49,7 @@ def build_launcher(record, monkeypatch):
 
 @pytest.fixture
 def cells(cell):
-    """Eight settings, all of one kernel, the last the default."""
+    """Eight settings with one kernel; the last one is the default."""
     return tuple(cell(threads=threads, steps=3) for threads in range(1, 9))
 
 
@@ -83,7 +83,7 @@ def test_spoiled_launches_are_repeated_within_the_budget(build_launcher, cells):
 
 
 def test_confirmation_launches_close_rivals_more_often(build_launcher, cells):
-    """Of the two quick ones it is not clear who is quicker; the default is twice as slow."""
+    """Which of the two quick settings is faster is unclear; the default is twice as slow."""
     drawn = itertools.cycle((0.4, 0.5, 0.6, 0.45, 0.55))
 
     def steps(cell, _):
@@ -98,7 +98,7 @@ def test_confirmation_launches_close_rivals_more_often(build_launcher, cells):
     assert slow_launches and {*slow_launches} == {5}
     [quick_launches] = {launch_counts[cell] for cell in confirmed if cell.threads <= 2}
     assert 5 < quick_launches < 20
-    # A quarter of twenty launches of eight settings, of which some are a bit longer.
+    # A quarter of 20 launches of each of 8 settings; some take a bit longer.
     assert 40 <= len(launches.records) <= 46
     assert lines[-1].endswith("that launching every setting takes: --launches for more")
 
@@ -133,9 +133,9 @@ def test_a_short_launch_has_whole_windows_and_one_at_least(cell, usual, window, 
 @pytest.mark.parametrize(
     ("count", "default", "expected"),
     [
-        (2, 0, 2 * 20),  # nothing is searched
-        (2, None, 3 * 20),  # the default is none of them
-        (3, 0, 3 + 4 * 3 + 3 * 20),  # a rung, four further ones of its size
+        (2, 0, 2 * 20),  # two settings need no search
+        (2, None, 3 * 20),  # the default is outside the search space
+        (3, 0, 3 + 4 * 3 + 3 * 20),  # one rung and four extra rungs
         (8, 7, 8 + 3 * 2 + 4 * 3 + 3 * 20),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is searched: all that trains the same, and what of it cannot be had here."""
+"""The search space: all settings that train the same, and those not available here."""
 
 import pytest
 

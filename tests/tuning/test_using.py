@@ -1,4 +1,4 @@
-"""`run --tuned`: which cells get what a search found, and what is said of the others."""
+"""`run --tuned`: which cells get tuned values, and the messages for the others."""
 
 import json
 from functools import partial
@@ -19,19 +19,19 @@ FIXED = Protocol.fixed(3)
 
 @pytest.fixture(scope="module")
 def version():
-    """PyTorch's, by which searches are known."""
+    """Return the PyTorch version, which saved searches are matched by."""
     return environment.ensure(adapter.load("torch")).version
 
 
 @pytest.fixture
 def cell(cell):
-    """As any test's, of PyTorch."""
+    """Return a function that builds a PyTorch cell."""
     return partial(cell, framework="torch", environment="managed", kernel="onednn")
 
 
 @pytest.fixture
 def save_search(cell, version, tmp_path):
-    """A function that keeps a search in the results folder, as if it had been done here."""
+    """Return a function that saves a search of this machine in the results folder."""
 
     def save(best=None, **fields):
         counts = {"steps": 20, "warmup": 3}
@@ -48,7 +48,7 @@ def save_search(cell, version, tmp_path):
 
 @pytest.fixture
 def tune_cell(cell, tmp_path):
-    """A function: what becomes of one cell, and what is said."""
+    """Return a function that applies tuning to a cell and returns the cell and the messages."""
 
     def tune(explicit_options=(), **fields):
         lines = []

@@ -1,11 +1,14 @@
-"""A search as `searching.run_search` does it, and an exhaustive one, on a machine that is known.
+"""A search like that of `searching.run_search`, and an exhaustive one, on a machine of known speed.
 
-The machine is simulated (`test_halving.py`) or recorded (`tests/benchmarks/tune.py`). It has
-`speed`, by setting; `default`, one of them; `factors(setting)`, as `effects.py` has them;
-`takes(setting)`, the seconds of a usual launch; `seconds`, what its launches took so far;
-`launch(setting, share)`, with that share of the usual steps: images per second, or None where it
-does not count; and `block(settings, share)`, one launch of each after the other: images per second
-of those that count.
+The machine is simulated (`test_halving.py`) or recorded (`tests/benchmarks/tune.py`). It has:
+
+- `speed`: images per second by setting
+- `default`: the default setting
+- `factors(setting)`: the factors of a setting, as in `effects.py`
+- `launch_seconds(setting)`: seconds of a launch with the usual steps
+- `seconds`: seconds of all launches so far
+- `launch(setting, share)`: images per second with that share of the steps; None if invalid
+- `block(settings, share)`: images per second of one launch of each setting, without invalid ones
 """
 
 from xfbench.analysis import statistics
@@ -15,7 +18,7 @@ MIN_LAUNCHES, MAX_LAUNCHES = 5, 20
 
 
 def search(machine):
-    """The setting taken, the launches of the confirmation, and the seconds before it."""
+    """Return the chosen setting, the confirmation's launches and the seconds before it."""
 
     def measure(rung, settings):
         speeds = {setting: {} for setting in settings}
@@ -46,7 +49,7 @@ def search(machine):
 
 
 def exhaustive_seconds(machine):
-    """Seconds that it takes to launch everything as `run` does: until within 2 %."""
+    """Return the seconds to launch each setting until its interval is within 2 %, as `run` does."""
     seconds_before = machine.seconds
     for setting in machine.speed:
         speeds = []
