@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.driver import peaks
+from tests.faults.driver import build_peaks
 from tests.remaining_processes import list_running
 from xfbench.base import atomic_files, paths
 from xfbench.base.processes import Outcome
@@ -98,7 +98,7 @@ def make_cache(folder):
     (folder / "canary").symlink_to(canaries)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_HOME", str(folder))
-        for threads, peak in peaks().items():
+        for threads, peak in build_peaks().items():
             atomic_files.write(roofline._cache_file(threads), json.dumps(peak).encode())
     return folder
 
@@ -140,7 +140,7 @@ def launch(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
         patch.setattr(handover, "measure_latency", lambda: None)
-        patch.setattr(roofline, "_PEAKS", peaks())
+        patch.setattr(roofline, "_PEAKS", build_peaks())
         [record] = run_requests([launch_cell.request(1)], context)
         assert list_running(root) == []
         assert list(store.records()) == [record]

@@ -1,6 +1,6 @@
-"""What the README, docs/faults.md and docs/security.md say a test keeps: each they name is there.
+"""The tests and limits that README.md, docs/faults.md and docs/security.md name exist.
 
-So is each limit where it is said to be. That a test keeps what is said, only reading it shows.
+Whether such a test checks what the page says, only a reader can tell.
 """
 
 import ast
@@ -11,66 +11,72 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = {"README.md": 6, "docs/faults.md": 11, "docs/security.md": 11}  # tests named at least
-NAMED = re.compile(r"`([\w/]+\.py)::(\w+)`")
+PAGES = {
+    "README.md": 6,
+    "docs/faults.md": 11,
+    "docs/security.md": 11,
+}  # least number of tests named
+TEST_REFERENCE = re.compile(r"`([\w/]+\.py)::(\w+)`")
 
 
 @cache
-def defined(path):
-    """Names that a module defines; none where there is no such file."""
+def defined_names(path):
+    """Return the names that a module defines; none if the file does not exist."""
     if not path.is_file():
         return frozenset()
-    found = set()
+    names = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef):
-            found.add(node.name)
+            names.add(node.name)
         for target in getattr(node, "targets", [getattr(node, "target", None)]):
             if isinstance(target, ast.Name):
-                found.add(target.id)
-    return frozenset(found)
+                names.add(target.id)
+    return frozenset(names)
 
 
-def text(page):
+def read_page(page):
     return (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_tests_named_on_a_page_exist(page):
-    found = set(NAMED.findall(text(page)))
-    assert len(found) >= PAGES[page]
+    references = set(TEST_REFERENCE.findall(read_page(page)))
+    assert len(references) >= PAGES[page]
     missing = {
         f"{file}::{name}"
-        for file, name in found
-        if name not in defined(ROOT / "tests" / file) | defined(ROOT / file)
+        for file, name in references
+        if name not in defined_names(ROOT / "tests" / file) | defined_names(ROOT / file)
     }
     assert missing == set()
 
 
-def unkept(lines):
-    """Rows of tables with tests, or with limits, that name none and no option."""
-    found, kept = [], False
-    for above, line in zip(["", *lines], lines, strict=False):
+def rows_without_tests(lines):
+    """Return the rows of tables of tests or limits that name no test and no option."""
+    rows, in_test_table = [], False
+    for previous_line, line in zip(["", *lines], lines, strict=False):
         if line.startswith("| ---"):
-            kept = above.endswith(("tests |", "below `tests/` |", "| option, or where |"))
+            in_test_table = previous_line.endswith(
+                ("tests |", "below `tests/` |", "| option, or where |")
+            )
         elif not line.startswith("|"):
-            kept = False
-        elif kept and not NAMED.search(line) and "| `--" not in line:
-            found.append(line)
-    return found
+            in_test_table = False
+        elif in_test_table and not TEST_REFERENCE.search(line) and "| `--" not in line:
+            rows.append(line)
+    return rows
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_table_row_names_a_test(page):
-    assert unkept(text(page).splitlines()) == []
+    assert rows_without_tests(read_page(page).splitlines()) == []
 
 
 def test_row_without_a_test_is_reported():
     table = ["| fault | tests |", "| --- | --- |", "| a | `test_a.py::test_a` |", "| b | – |"]
-    assert unkept(table) == ["| b | – |"]
-    assert unkept(["| a | b |", "| --- | --- |", "| c | d |"]) == []
+    assert rows_without_tests(table) == ["| b | – |"]
+    assert rows_without_tests(["| a | b |", "| --- | --- |", "| c | d |"]) == []
 
 
 def test_undefined_name_and_missing_file_are_detected():
-    assert "nowhere" not in defined(ROOT / "tests" / "test_faults.py")
-    assert "NAMED" in defined(ROOT / "tests" / "test_faults.py")
-    assert defined(ROOT / "tests" / "no_such.py") == frozenset()
+    assert "nowhere" not in defined_names(ROOT / "tests" / "test_faults.py")
+    assert "TEST_REFERENCE" in defined_names(ROOT / "tests" / "test_faults.py")
+    assert defined_names(ROOT / "tests" / "no_such.py") == frozenset()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.model.test_certificate import SOFTWARE, certified
+from tests.model.test_certificate import SOFTWARE, build_record_certificate
 from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.base import errors
@@ -27,7 +27,7 @@ def folder(record, tmp_path):
         store.prepare()
         fields = {"software": software, "machine": describe()}
         if proven:
-            certificate = certified(record(fields=fields, **request))
+            certificate = build_record_certificate(record(fields=fields, **request))
             certificate.write(store.certificate_path(certificate.id))
             fields["certificate"] = certificate.id
         rng = random.Random(f"{name} {request}")

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from tests.tuning.trials import exhaustive, tuned
+from tests.tuning.trials import exhaustive_seconds, search
 from xfbench import progress, statistics
 from xfbench.cli.options import FRAMEWORKS, parse_list, positive_int
 from xfbench.host import handover, machine
@@ -195,7 +195,7 @@ class RecordedMachine:
 
     factors = staticmethod(split_factors)
 
-    def takes(self, cell) -> float:
+    def launch_seconds(self, cell) -> float:
         cell_launches = self.launches_by_cell[cell].values()
         return stdlib_statistics.median(record.conditions.seconds for record in cell_launches)
 
@@ -296,8 +296,8 @@ def run_trial(recorded: RecordedMachine, speeds_by_all: dict) -> tuple[float, fl
 
     That is the search's alone, and all, over exhaustive search's.
     """
-    exhaustive_s = exhaustive(recorded)
-    chosen_cell, _, search_s = tuned(recorded)
+    exhaustive_s = exhaustive_seconds(recorded)
+    chosen_cell, _, search_s = search(recorded)
     speeds_of_chosen = recorded.speed[chosen_cell], speeds_by_all[chosen_cell]
     return *speeds_of_chosen, search_s / exhaustive_s, recorded.seconds / exhaustive_s
 
@@ -336,7 +336,7 @@ def summarise_searches(
     The best is known by all launches of usual length but the search's own: those that every setting
     had before, and those of the other searches' confirmations, which are of the best ones.
     """
-    exhaustive_s = stdlib_statistics.median(map(exhaustive, replays))
+    exhaustive_s = stdlib_statistics.median(map(exhaustive_seconds, replays))
     relative_bests, shares = [], []
     for tuning, own_launches in tunings:
         other_launches = {

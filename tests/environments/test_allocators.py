@@ -1,4 +1,4 @@
-"""Allocators instead of the C library's: that they are the ones that give memory."""
+"""Memory allocators that replace the C library's: memory really comes from them."""
 
 import pytest
 
@@ -15,87 +15,87 @@ from xfbench.rendering.tables import to_text
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 
-OTHERS = [name for name in allocators.NAMES if name != allocators.SYSTEM]
+ALLOCATORS = [name for name in allocators.NAMES if name != allocators.SYSTEM]
 
 
 @pytest.fixture
-def launched(own_cell, tmp_path):
-    """A function: the record of a short training of LeNet with that allocator."""
+def launch_with(framework_cell, tmp_path):
+    """Return a function that trains LeNet briefly with an allocator and returns the record."""
 
-    def do(framework, name, **fields):
-        one = own_cell(framework, allocator=name, **fields)
+    def launch(framework, name, **fields):
+        cell = framework_cell(framework, allocator=name, **fields)
         session = LaunchContext(Store(tmp_path / "results"), time_limit=120.0)
         session.prepare([framework], {}, print, allocated=[name])
-        [record] = run_requests([one.request(1)], session)
+        [record] = run_requests([cell.request(1)], session)
         return record
 
-    return do
+    return launch
 
 
 @pytest.fixture
-def own_cell(cell):
-    """A function that makes a framework's cell."""
+def framework_cell(cell):
+    """Return a function that builds a framework's cell."""
 
     def make(framework, kernel=None, **fields):
-        described = adapter.load(framework)
-        kind = environment.kind(described)
-        own = {"framework": framework, "environment": kind}
-        return cell(**own, kernel=kernel or described.default_kernel, **fields)
+        description = adapter.load(framework)
+        kind = environment.kind(description)
+        environment_fields = {"framework": framework, "environment": kind}
+        return cell(**environment_fields, kernel=kernel or description.default_kernel, **fields)
 
     return make
 
 
-# Each allocator in one framework for every change.
+# The quick tests try each allocator in one framework.
 QUICK = {("mxnet", "jemalloc"), ("torch", "tcmalloc")}
 PAIRS = [
     pytest.param(framework, name, marks=() if (framework, name) in QUICK else pytest.mark.deep)
     for framework in ("caffe", "jax", "mxnet", "tensorflow", "torch")
-    for name in OTHERS
+    for name in ALLOCATORS
 ]
 
 
 @pytest.mark.parametrize(("framework", "name"), PAIRS)
-def test_memory_comes_from_the_requested_allocator(launched, framework, name):
-    record = launched(framework, name)
+def test_memory_comes_from_the_requested_allocator(launch_with, framework, name):
+    record = launch_with(framework, name)
     assert record.status == "ok", record.reason
     assert f"/lib{name}" in record.observed.allocator
     assert record.observed.kernel == record.request.kernel
 
 
 @pytest.mark.deep
-def test_default_allocator_is_that_of_the_c_library(launched):
-    record = launched("torch", None)
+def test_default_allocator_is_that_of_the_c_library(launch_with):
+    record = launch_with("torch", None)
     assert record.observed.allocator.rpartition("/")[2].startswith("libc.so")
     assert "allocator" not in record.request.cell_fields()
 
 
-def test_allocator_keeps_the_preloaded_kernel_library(launched):
-    record = launched("caffe", "jemalloc", kernel="mkl")
+def test_allocator_keeps_the_preloaded_kernel_library(launch_with):
+    record = launch_with("caffe", "jemalloc", kernel="mkl")
     assert record.status == "ok" and record.observed.kernel == "mkl", record.reason
     assert "jemalloc" in record.observed.allocator
 
 
 @pytest.mark.deep
-def test_allocator_that_fails_to_load_makes_the_launch_invalid(launched, monkeypatch, tmp_path):
+def test_allocator_that_fails_to_load_makes_the_launch_invalid(launch_with, monkeypatch, tmp_path):
     broken = tmp_path / "libjemalloc.so.2"
     broken.write_bytes(b"no library")
     monkeypatch.setattr(allocators, "_library", lambda _: broken)
-    record = launched("torch", "jemalloc")
+    record = launch_with("torch", "jemalloc")
     assert record.status == "invalid"
     assert record.reason.startswith("jemalloc was asked for, and memory came from")
 
 
-def test_allocator_that_cannot_be_fetched_is_unavailable(launched, monkeypatch, tmp_path):
+def test_allocator_that_cannot_be_fetched_is_unavailable(launch_with, monkeypatch, tmp_path):
     monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "allocators" / "none")
     monkeypatch.setenv("XFBENCH_DEBIAN_MIRROR", f"file://{tmp_path}")
     with pytest.raises(UnavailableError, match="no mirror of Debian"):
         allocators.ensure("tcmalloc", print)
-    record = launched("torch", "tcmalloc")
+    record = launch_with("torch", "tcmalloc")
     assert record.status == "unavailable" and "no mirror of Debian" in record.reason
     assert [*(tmp_path / "allocators").glob("*.part")] == []
 
 
-def test_dry_run_fetches_no_allocator(own_cell, monkeypatch, tmp_path):
+def test_dry_run_fetches_no_allocator(framework_cell, monkeypatch, tmp_path):
     monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "none")
     settings = {"framework": ["torch"], "workload": ["lenet"], "allocator": ["jemalloc"]}
     lines = dry_run.list_commands(plan_builder.build_plan(settings, pythons={}))
@@ -105,20 +105,20 @@ def test_dry_run_fetches_no_allocator(own_cell, monkeypatch, tmp_path):
 
 def test_allocator_list_becomes_cells_and_system_is_the_default():
     settings = {"framework": ["torch"], "workload": ["lenet"]}
-    found = cells([matrix(**settings, allocator=["system", "jemalloc"])])
+    both_cells = cells([matrix(**settings, allocator=["system", "jemalloc"])])
     [plain] = cells([matrix(**settings)])
-    assert [one.allocator for one, _ in found] == [None, "jemalloc"]
-    assert found[0] == plain
+    assert [cell.allocator for cell, _ in both_cells] == [None, "jemalloc"]
+    assert both_cells[0] == plain
     with pytest.raises(UsageError, match="jemaloc"):
         cells([matrix(**settings, allocator=["jemaloc"])])
 
 
 def test_rows_and_repeat_command_show_the_allocator(record):
-    made = [record(), record(steps=(0.2,) * 3, allocator="tcmalloc")]
-    [table] = tables(made, {})
+    records = [record(), record(steps=(0.2,) * 3, allocator="tcmalloc")]
+    [table] = tables(records, {})
     assert sorted(row.request.allocator or "–" for row in table.unranked) == ["tcmalloc", "–"]
     assert {row.differs for row in table.unranked} == {""}
-    assert "tcmalloc" in to_text([table]) and "allocator" not in to_text(tables(made[:1], {}))
-    assert "--allocator tcmalloc" in " ".join(repeat.build_repeat_command(made[1:]))
-    assert "--allocator" not in " ".join(repeat.build_repeat_command(made[:1]))
-    assert made[1].request.label().endswith("tcmalloc")
+    assert "tcmalloc" in to_text([table]) and "allocator" not in to_text(tables(records[:1], {}))
+    assert "--allocator tcmalloc" in " ".join(repeat.build_repeat_command(records[1:]))
+    assert "--allocator" not in " ".join(repeat.build_repeat_command(records[:1]))
+    assert records[1].request.label().endswith("tcmalloc")

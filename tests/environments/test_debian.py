@@ -1,4 +1,4 @@
-"""Debian packages in a private prefix: exactly the locked bytes, or a reason why not."""
+"""Debian packages in a private prefix: exactly the locked bytes, or an error with a reason."""
 
 import subprocess
 import sys
@@ -13,36 +13,36 @@ CAFFE = adapter.load("caffe").folder / "requirements.lock"
 
 
 @pytest.fixture
-def tiny(tmp_path):
-    """A lock with one small package of the release that Caffe comes from."""
-    [line] = [one for one in CAFFE.read_text().splitlines() if one.startswith("libblas3=")]
+def small_lock(tmp_path):
+    """Return a lock with one small package of the Debian release that Caffe comes from."""
+    [line] = [entry for entry in CAFFE.read_text().splitlines() if entry.startswith("libblas3=")]
     lock = tmp_path / "requirements.lock"
     lock.write_text(f"# of a test\n{line}\n")
     return lock
 
 
-def test_locked_package_is_unpacked_only_into_its_prefix(tiny, tmp_path):
-    said = []
-    before = subprocess.run(["dpkg", "-l"], capture_output=True, check=True).stdout
-    debian.create(tiny, "bullseye", tmp_path / "prefix", said.append)
+def test_locked_package_is_unpacked_only_into_its_prefix(small_lock, tmp_path):
+    lines = []
+    packages_before = subprocess.run(["dpkg", "-l"], capture_output=True, check=True).stdout
+    debian.create(small_lock, "bullseye", tmp_path / "prefix", lines.append)
     assert list((tmp_path / "prefix").rglob("libblas.so.3*"))
     assert not (tmp_path / "prefix" / ".archives").exists()
-    assert any("downloading 1/1" in line for line in said)
-    assert subprocess.run(["dpkg", "-l"], capture_output=True, check=True).stdout == before
+    assert any("downloading 1/1" in line for line in lines)
+    assert subprocess.run(["dpkg", "-l"], capture_output=True, check=True).stdout == packages_before
 
 
-def test_a_package_with_another_digest_is_refused(tiny, tmp_path):
-    digest = tiny.read_text().split("sha256:")[1][:64]
-    tiny.write_text(tiny.read_text().replace(digest, "0" * 64))
+def test_a_package_with_another_digest_is_refused(small_lock, tmp_path):
+    digest = small_lock.read_text().split("sha256:")[1][:64]
+    small_lock.write_text(small_lock.read_text().replace(digest, "0" * 64))
     with pytest.raises(UnavailableError, match="sha256 differs"):
-        debian.create(tiny, "bullseye", tmp_path / "prefix", print)
+        debian.create(small_lock, "bullseye", tmp_path / "prefix", print)
 
 
-def test_missing_version_error_says_to_renew_the_lock(tiny, tmp_path):
-    version = tiny.read_text().split("=")[1].split(" ")[0]
-    tiny.write_text(tiny.read_text().replace(version, "0.0.1-1"))
+def test_missing_version_error_says_to_renew_the_lock(small_lock, tmp_path):
+    version = small_lock.read_text().split("=")[1].split(" ")[0]
+    small_lock.write_text(small_lock.read_text().replace(version, "0.0.1-1"))
     with pytest.raises(UnavailableError, match=r"libblas3 0\.0\.1-1: renew"):
-        debian.create(tiny, "bullseye", tmp_path / "prefix", print)
+        debian.create(small_lock, "bullseye", tmp_path / "prefix", print)
 
 
 def test_invalid_lock_line_is_refused_with_its_place(tmp_path):
@@ -73,7 +73,7 @@ def test_mirrors_come_from_the_debian_sources_of_the_machine(tmp_path, monkeypat
 
 def test_command_in_the_lock_reproduces_the_lock():
     command = CAFFE.read_text().splitlines()[0].removeprefix("# python ").split()
-    made = subprocess.run(
+    generated_lock = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, check=True, timeout=300
     ).stdout
-    assert made == CAFFE.read_text()
+    assert generated_lock == CAFFE.read_text()

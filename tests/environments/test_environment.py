@@ -1,4 +1,4 @@
-"""Environments: made once, whole or not at all, whoever else is making them."""
+"""Environments: created once, completely or not at all, also by concurrent processes."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from xfbench.model import adapter
 
 
 @pytest.fixture
-def small(tmp_path, monkeypatch):
-    """A function that puts a managed adapter with this lock in a fresh cache; its description."""
+def write_adapter(tmp_path, monkeypatch):
+    """Return a function that writes a managed adapter with a lock and returns its description."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
@@ -40,44 +40,44 @@ def small(tmp_path, monkeypatch):
 
 @pytest.fixture
 def numpy_lock():
-    """NumPy's lines of a lock of ours."""
+    """Return NumPy's lines of the MXNet adapter's lock."""
     lines = (adapter.load("mxnet").folder / "requirements.lock").read_text().split("\n")
-    first = next(n for n, line in enumerate(lines) if line.startswith("numpy=="))
-    last = next(n for n in range(first, len(lines)) if not lines[n].endswith("\\"))
-    return "\n".join(lines[first : last + 1]) + "\n"
+    start = next(number for number, line in enumerate(lines) if line.startswith("numpy=="))
+    end = next(number for number in range(start, len(lines)) if not lines[number].endswith("\\"))
+    return "\n".join(lines[start : end + 1]) + "\n"
 
 
-def test_environment_has_exactly_the_packages_of_its_lock(small, numpy_lock):
-    found = environment.ensure(small(numpy_lock))
-    assert found.version == found.packages["numpy"] == numpy_lock.split("==")[1].split()[0]
-    assert set(found.packages) == {"numpy"}
-    assert environment.find(small(numpy_lock)) == found
-    assert found.digest.startswith("sha256:")
+def test_environment_has_exactly_the_packages_of_its_lock(write_adapter, numpy_lock):
+    created = environment.ensure(write_adapter(numpy_lock))
+    assert created.version == created.packages["numpy"] == numpy_lock.split("==")[1].split()[0]
+    assert set(created.packages) == {"numpy"}
+    assert environment.find(write_adapter(numpy_lock)) == created
+    assert created.digest.startswith("sha256:")
 
 
-def test_concurrent_creation_gives_a_single_environment(small, numpy_lock, tmp_path):
-    small(numpy_lock)
+def test_concurrent_creation_gives_a_single_environment(write_adapter, numpy_lock, tmp_path):
+    write_adapter(numpy_lock)
     command = [sys.executable, "-m", "xfbench", "env", "create", "small"]
-    both = [
+    processes = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=300) for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert sum("installing" in errors for _, errors in said) == 1
-    made = [p for p in (tmp_path / "home" / "environments").iterdir() if p.is_dir()]
-    assert len(made) == 1
+    outputs = [process.communicate(timeout=300) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert sum("installing" in errors for _, errors in outputs) == 1
+    folders = [path for path in (tmp_path / "home" / "environments").iterdir() if path.is_dir()]
+    assert len(folders) == 1
     assert environment.find(adapter.load("small")).version
 
 
-def test_partial_environment_is_never_used(small, numpy_lock, tmp_path):
-    described = small(numpy_lock)
-    found = environment.ensure(described)
-    (found.prefix / "environment.json").unlink()
-    shutil.rmtree(found.prefix / "lib")
-    assert environment.find(described) is None
-    assert environment.ensure(described) == found
-    assert (found.prefix / "lib").is_dir()
+def test_partial_environment_is_never_used(write_adapter, numpy_lock, tmp_path):
+    description = write_adapter(numpy_lock)
+    created = environment.ensure(description)
+    (created.prefix / "environment.json").unlink()
+    shutil.rmtree(created.prefix / "lib")
+    assert environment.find(description) is None
+    assert environment.ensure(description) == created
+    assert (created.prefix / "lib").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -92,144 +92,152 @@ def test_partial_environment_is_never_used(small, numpy_lock, tmp_path):
         (None, "requirements.lock"),
     ],
 )
-def test_failed_installation_is_unavailable_and_leaves_no_folder(small, lock, words, tmp_path):
+def test_failed_installation_is_unavailable_and_leaves_no_folder(
+    write_adapter, lock, words, tmp_path
+):
     with pytest.raises(UnavailableError) as caught:
-        environment.ensure(small(lock))
+        environment.ensure(write_adapter(lock))
     assert words in str(caught.value).lower() and "\n" not in str(caught.value)
-    assert not [p for p in tmp_path.glob("home/environments/*") if p.is_dir()]
+    assert not [path for path in tmp_path.glob("home/environments/*") if path.is_dir()]
 
 
-def test_offline_installation_reports_the_missing_network(small, numpy_lock, monkeypatch, tmp_path):
+def test_offline_installation_reports_the_missing_network(
+    write_adapter, numpy_lock, monkeypatch, tmp_path
+):
     monkeypatch.setenv("UV_OFFLINE", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # it may name packages on this disk
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # it may name local packages
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UnavailableError, match=r"(?i)network|offline"):
-        environment.ensure(small(numpy_lock))
+        environment.ensure(write_adapter(numpy_lock))
 
 
-def test_removed_environment_is_created_again(small, numpy_lock):
-    described = small(numpy_lock)
-    environment.ensure(described)
-    assert environment.remove(described) and not environment.remove(described)
-    assert environment.find(described) is None
-    assert environment.ensure(described).version
+def test_removed_environment_is_created_again(write_adapter, numpy_lock):
+    description = write_adapter(numpy_lock)
+    environment.ensure(description)
+    assert environment.remove(description) and not environment.remove(description)
+    assert environment.find(description) is None
+    assert environment.ensure(description).version
 
 
 def test_lock_with_cuda_packages_states_its_size():
     for name in adapter.list_names():
-        described = adapter.load(name)
-        if described.environment.kind == "managed":
-            lock = (described.folder / "requirements.lock").read_text().lower()
-            brings = [word for word in ("nvidia", "cuda", "triton") if word in lock]
-            assert not brings or described.environment.size, name
+        description = adapter.load(name)
+        if description.environment.kind == "managed":
+            lock = (description.folder / "requirements.lock").read_text().lower()
+            gpu_packages = [word for word in ("nvidia", "cuda", "triton") if word in lock]
+            assert not gpu_packages or description.environment.size, name
     assert not adapter.load("torch").environment.size
 
 
 def test_worker_inherits_only_variables_on_the_list(monkeypatch):
     monkeypatch.setenv("MKL_NUM_THREADS", "77")
     monkeypatch.setenv("LD_PRELOAD", "")
-    described = adapter.load("reference")
-    variables = environment.ensure(described).variables(described, "numpy", 3)
+    description = adapter.load("reference")
+    variables = environment.ensure(description).variables(description, "numpy", 3)
     assert variables["MKL_NUM_THREADS"] == variables["OPENBLAS_NUM_THREADS"] == "3"
     assert "LD_PRELOAD" not in variables
     assert variables["PATH"] == os.environ["PATH"]
     assert json.dumps(variables)
 
 
-def test_full_disk_is_reported_and_leaves_no_environment(small, numpy_lock, tmp_path, monkeypatch):
-    described = small(numpy_lock)
+def test_full_disk_is_reported_and_leaves_no_environment(
+    write_adapter, numpy_lock, tmp_path, monkeypatch
+):
+    description = write_adapter(numpy_lock)
     with temporary_mounts.tmpfs(tmp_path, "disk", options="size=4m") as disk:
         home = disk / "home"
         monkeypatch.setenv("XFBENCH_HOME", str(home))
         with pytest.raises(UnavailableError, match="No space left on device") as caught:
-            environment.ensure(described)
+            environment.ensure(description)
         assert "\n" not in str(caught.value)
         assert not [path for path in home.glob("environments/*") if path.is_dir()]
         temporary_mounts.remount(disk, "size=300m")
-        assert environment.ensure(described).version
+        assert environment.ensure(description).version
 
 
 @pytest.mark.parametrize("damage", ["interpreter", "cut off", "empty", "of another kind"])
-def test_damaged_environment_is_created_again(small, numpy_lock, damage):
-    described = small(numpy_lock)
-    found = environment.ensure(described)
-    complete = found.prefix / "environment.json"
+def test_damaged_environment_is_created_again(write_adapter, numpy_lock, damage):
+    description = write_adapter(numpy_lock)
+    created = environment.ensure(description)
+    environment_file = created.prefix / "environment.json"
     if damage == "interpreter":
-        found.interpreter.unlink()
+        created.interpreter.unlink()
     else:
-        text = complete.read_text()
-        complete.write_text({"cut off": text[:99], "empty": "", "of another kind": "[]"}[damage])
-    assert environment.find(described) is None
+        text = environment_file.read_text()
+        environment_file.write_text(
+            {"cut off": text[:99], "empty": "", "of another kind": "[]"}[damage]
+        )
+    assert environment.find(description) is None
     assert environment.existing() == []
-    assert environment.ensure(described) == found
-    assert found.interpreter.exists()
+    assert environment.ensure(description) == created
+    assert created.interpreter.exists()
 
 
-def test_changed_packages_are_reported_by_name(small, numpy_lock):
-    described = small(numpy_lock)
-    found = environment.ensure(described)
-    [metadata] = found.prefix.glob("lib/python3*/site-packages/numpy-*.dist-info/METADATA")
+def test_changed_packages_are_reported_by_name(write_adapter, numpy_lock):
+    description = write_adapter(numpy_lock)
+    created = environment.ensure(description)
+    [metadata] = created.prefix.glob("lib/python3*/site-packages/numpy-*.dist-info/METADATA")
     text = metadata.read_text()
-    metadata.unlink()  # the installer's cache has it too
-    metadata.write_text(text.replace(f"Version: {found.version}", "Version: 9.9"))
-    words = rf"small: .*numpy was {found.version} and is 9\.9; `xfbench env remove small`"
+    metadata.unlink()  # a hard link to the installer's cache
+    metadata.write_text(text.replace(f"Version: {created.version}", "Version: 9.9"))
+    words = rf"small: .*numpy was {created.version} and is 9\.9; `xfbench env remove small`"
     with pytest.raises(UnavailableError, match=words):
-        environment.ensure(described)
-    assert environment.remove(described)
-    assert environment.ensure(described) == found
+        environment.ensure(description)
+    assert environment.remove(description)
+    assert environment.ensure(description) == created
 
 
 @pytest.fixture
-def finished(small):
-    """A managed environment with one package, as if it had been made: adapter and packages' folder.
+def built_environment(write_adapter):
+    """Return an adapter and the package folder of its managed environment with one package.
 
-    Nothing is installed: only the files that are looked at.
+    Nothing is installed; only the files that xfbench reads exist.
     """
-    described = small("# nothing\n")
-    prefix = Path(environment.plan(described).rpartition(": ")[2])
+    description = write_adapter("# nothing\n")
+    prefix = Path(environment.plan(description).rpartition(": ")[2])
     packages = prefix / "lib" / "python3.11" / "site-packages"
-    install(packages, "first", "1.0")
-    made = environment.Environment(
+    add_package(packages, "first", "1.0")
+    built = environment.Environment(
         *("small", "managed", Path(sys.executable), prefix, "1.0", "3.11"),
         packages={"first": "1.0"},
         digest="sha256:0",
     )
-    document = {**vars(made), "interpreter": sys.executable, "prefix": str(prefix)}
+    document = {**vars(built), "interpreter": sys.executable, "prefix": str(prefix)}
     (prefix / "environment.json").write_text(json.dumps(document))
-    return described, packages
+    return description, packages
 
 
-def install(folder, name, version):
+def add_package(folder, name, version):
     """Put the metadata of a package into a folder."""
     metadata = folder / f"{name}-{version}.dist-info" / "METADATA"
     metadata.parent.mkdir(parents=True)
     metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
-def test_an_environment_with_its_packages_is_used(finished):
-    described, _ = finished
-    assert environment.ensure(described).packages == {"first": "1.0"}
+def test_an_environment_with_its_packages_is_used(built_environment):
+    description, _ = built_environment
+    assert environment.ensure(description).packages == {"first": "1.0"}
 
 
-def test_an_environment_with_an_added_package_is_refused(finished):
-    described, packages = finished
-    install(packages, "second", "2.0")
+def test_an_environment_with_an_added_package_is_refused(built_environment):
+    description, packages = built_environment
+    add_package(packages, "second", "2.0")
     with pytest.raises(UnavailableError, match=r"second was not there and is 2\.0"):
-        environment.ensure(described)
+        environment.ensure(description)
 
 
-def test_an_environment_without_one_of_its_packages_is_refused(finished):
-    described, packages = finished
+def test_an_environment_without_one_of_its_packages_is_refused(built_environment):
+    description, packages = built_environment
     shutil.rmtree(packages / "first-1.0.dist-info")
     with pytest.raises(UnavailableError, match=r"first was 1\.0 and is gone"):
-        environment.ensure(described)
+        environment.ensure(description)
 
 
-def test_missing_python_version_is_named(small, tmp_path):
-    described = small("# nothing\n")
-    file = described.folder / "adapter.toml"
+def test_missing_python_version_is_named(write_adapter, tmp_path):
+    description = write_adapter("# nothing\n")
+    file = description.folder / "adapter.toml"
     file.write_text(file.read_text().replace('python = "3.11"', 'python = "3.4"'))
     with pytest.raises(UnavailableError, match=r"needs Python 3\.4, and none was found.*--python"):
         environment.ensure(adapter.load("small"))
@@ -246,26 +254,26 @@ def test_missing_python_version_is_named(small, tmp_path):
         ('ln -s /dev/zero "$3"', "no reply"),
     ],
 )
-def test_invalid_interpreter_is_reported_in_one_line(small, tmp_path, script, words):
+def test_invalid_interpreter_is_reported_in_one_line(write_adapter, tmp_path, script, words):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     with pytest.raises(UnavailableError, match=words) as caught:
-        environment.ensure(small(None), python)
+        environment.ensure(write_adapter(None), python)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
-def test_killed_creator_ends_its_installer(small, numpy_lock, tmp_path, monkeypatch):
-    """Who makes it next is alone in the folder."""
-    slow = tmp_path / "bin" / "uv"
-    slow.parent.mkdir()
-    slow.write_text(f'#!/bin/sh\necho > "{tmp_path}/begun"\nexec sleep 1000\n')
-    slow.chmod(0o755)
-    small(numpy_lock)
+def test_killed_creator_ends_its_installer(write_adapter, numpy_lock, tmp_path, monkeypatch):
+    """The next creator has the folder to itself."""
+    slow_uv = tmp_path / "bin" / "uv"
+    slow_uv.parent.mkdir()
+    slow_uv.write_text(f'#!/bin/sh\necho > "{tmp_path}/begun"\nexec sleep 1000\n')
+    slow_uv.chmod(0o755)
+    write_adapter(numpy_lock)
     script = (
         "from xfbench.model import adapter\n"
         "from xfbench.environments import environment, installer\n"
-        f"installer.find_uv_bin = lambda: {str(slow)!r}\n"
+        f"installer.find_uv_bin = lambda: {str(slow_uv)!r}\n"
         "environment.ensure(adapter.load('small'))\n"
     )
     creator = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path / "bin")
@@ -277,7 +285,7 @@ def test_killed_creator_ends_its_installer(small, numpy_lock, tmp_path, monkeypa
 
 
 def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
-    """What is in it is run."""
+    """The cache holds programs that xfbench runs."""
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("XFBENCH_HOME", str(home))
@@ -289,7 +297,7 @@ def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
 
 
 def test_cache_of_another_user_is_refused(open_folder):
-    """Though it be behind a link of theirs only."""
+    """A link that belongs to another user is refused too."""
     if os.geteuid() != 0:
         pytest.skip("giving a folder away, and being another, needs root")
     home, link = open_folder / "home", open_folder / "link"
@@ -303,7 +311,7 @@ def test_cache_of_another_user_is_refused(open_folder):
         "except errors.UsageError as error: print('refused', error)\n"
     )
 
-    def said(path):
+    def run_as_other_user(path):
         return subprocess.run(
             [sys.executable, "-c", script],
             env={**os.environ, "XFBENCH_HOME": str(path)},
@@ -313,15 +321,17 @@ def test_cache_of_another_user_is_refused(open_folder):
         ).stdout
 
     os.chown(home, 65533, -1)
-    assert said(home).startswith("refused") and "belongs to another user" in said(home)
+    assert run_as_other_user(home).startswith("refused") and "belongs to another user" in run_as_other_user(
+        home
+    )
     os.chown(home, 65534, -1)
-    assert said(home).startswith(str(home))
+    assert run_as_other_user(home).startswith(str(home))
     os.lchown(link, 65533, -1)
-    assert said(link).startswith("refused")
+    assert run_as_other_user(link).startswith("refused")
 
 
-def test_size_of_an_environment_excludes_link_targets(finished, tmp_path):
-    _, packages = finished
+def test_size_of_an_environment_excludes_link_targets(built_environment, tmp_path):
+    _, packages = built_environment
     [before] = environment.existing()
     outside = tmp_path / "outside"
     outside.write_bytes(b"x" * 10**6)
@@ -339,12 +349,12 @@ def test_size_of_an_environment_excludes_link_targets(finished, tmp_path):
         ("adapter.toml", 'python = "3.11"', 'python = "3.12"'),
     ],
 )
-def test_changed_description_needs_a_new_environment(small, file, old, new):
-    folder = small("# nothing\n").folder
+def test_changed_description_needs_a_new_environment(write_adapter, file, old, new):
+    folder = write_adapter("# nothing\n").folder
     (folder / "wheels.lock").write_text("# nothing\n")
-    described = folder / "adapter.toml"
-    text = described.read_text().replace("[environment]", '[environment]\nwheels = "wheels.lock"')
-    described.write_text(text)
+    description = folder / "adapter.toml"
+    text = description.read_text().replace("[environment]", '[environment]\nwheels = "wheels.lock"')
+    description.write_text(text)
     before = environment.plan(adapter.load("small"))
     assert environment.plan(adapter.load("small")) == before
     changed = folder / file
@@ -354,8 +364,8 @@ def test_changed_description_needs_a_new_environment(small, file, old, new):
 
 def test_worker_inherits_the_choice_of_devices(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    described = adapter.load("reference")
-    variables = environment.ensure(described).variables(described, "numpy", 1)
+    description = adapter.load("reference")
+    variables = environment.ensure(description).variables(description, "numpy", 1)
     assert variables["CUDA_VISIBLE_DEVICES"] == "3"
 
 
@@ -369,17 +379,17 @@ def test_variables_of_uv_come_before_those_of_pip(monkeypatch):
     assert variables["UV_FIND_LINKS"] == "/pip"
 
 
-def state_of_small():
-    [found] = [one for one in inventory.frameworks() if one.name == "small"]
-    return found.state, found.version
+def small_framework_state():
+    [framework] = [listed for listed in inventory.frameworks() if listed.name == "small"]
+    return framework.state, framework.version
 
 
-def test_environment_on_disk_is_installed(finished):
-    assert state_of_small() == ("installed", "1.0")
+def test_environment_on_disk_is_installed(built_environment):
+    assert small_framework_state() == ("installed", "1.0")
 
 
 @pytest.mark.parametrize(("python", "state"), [("3.11", "available"), ("3.4", "unavailable")])
-def test_framework_without_its_python_is_unavailable(small, python, state):
-    file = small("# nothing\n").folder / "adapter.toml"
+def test_framework_without_its_python_is_unavailable(write_adapter, python, state):
+    file = write_adapter("# nothing\n").folder / "adapter.toml"
     file.write_text(file.read_text().replace('python = "3.11"', f'python = "{python}"'))
-    assert state_of_small() == (state, None)
+    assert small_framework_state() == (state, None)

@@ -64,8 +64,10 @@ class Batch:
     def collect(self, proof: Proof):
         """Return a function for `Verifier.run` that adds the proof's cases to this batch."""
 
-        def run(documents, request, workload, described, found, activations=None, limit=0):
-            self.documents += [_renamed(document, proof) for document in documents]
+        def run(
+            documents, request, workload, description, environment, activations=None, time_limit=0
+        ):
+            self.documents += [_prefix_case(document, proof) for document in documents]
             if activations is not None:
                 with np.load(activations, allow_pickle=False) as arrays:
                     self.inputs |= {f"{proof}|{key}": value for key, value in arrays.items()}
@@ -73,14 +75,19 @@ class Batch:
 
         return run
 
-    def run(self, request: Request, found, folder) -> None:
+    def run(self, request: Request, framework_environment, folder) -> None:
         # JAX keeps 64-bit mode on after the first float64 case, so these come last.
         self.documents.sort(key=lambda document: document["options"]["precision"] == "float64")
         inputs = folder / "inputs.npz"
         np.savez(inputs, **self.inputs)
-        described = adapter.load(request.framework)
+        description = adapter.load(request.framework)
         results = jobs.run_cases(
-            self.documents, request, workloads()[request.workload], described, found, inputs
+            self.documents,
+            request,
+            workloads()[request.workload],
+            description,
+            framework_environment,
+            inputs,
         )
         cases: dict[str, dict[str, str]] = defaultdict(dict)
         for document in self.documents:
@@ -88,7 +95,7 @@ class Batch:
             cases[proof][case] = document["name"]
         for proof, names in cases.items():
             self.results[proof] = jobs.CaseResults(
-                _chosen(results.arrays, names), _chosen(results.unsupported, names)
+                _select(results.arrays, names), _select(results.unsupported, names)
             )
 
     def replay(self, proof: Proof):
@@ -97,23 +104,23 @@ class Batch:
 
         def run(*arguments, **keywords):
             nonlocal results
-            answer, results = results, None
-            return answer or jobs.run_cases(*arguments, **keywords)
+            first_results, results = results, None
+            return first_results or jobs.run_cases(*arguments, **keywords)
 
         return run
 
 
-def _renamed(document, proof):
-    reads = document["input"]
+def _prefix_case(document, proof):
+    input_name = document["input"]
     return {
         **document,
         "name": f"{proof}|{document['name']}",
-        "input": f"{proof}|{reads}" if reads else None,
+        "input": f"{proof}|{input_name}" if input_name else None,
     }
 
 
-def _chosen(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {name: values[long] for name, long in names.items() if long in values}
+def _select(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: values[full_name] for name, full_name in names.items() if full_name in values}
 
 
 @pytest.fixture(scope="session")
@@ -123,55 +130,56 @@ def prove(request, tmp_path_factory, certifying_home):
     The first proof of a framework, kernel and precision runs the cases of all that this session
     collected. Verdicts become certificates of this session, for `tests/training`.
     """
-    collected = {
+    collected_proofs = {
         item.callspec.params["proof"]: None
         for item in request.session.items
         if "proof" in getattr(getattr(item, "callspec", None), "params", {})
     }
     verifier = Verifier(print)
 
-    def group(proof):
+    def batch_key(proof):
         return proof.framework, proof.request.kernel, proof.request.precision
 
-    def verify(proof, found, run):
-        one = replace(verifier, run=run)
-        one.oracle = verifier.oracle
-        return one.verify(proof.request, found, proof.seed)
+    def verify(proof, framework_environment, run):
+        verifier_with_run = replace(verifier, run=run)
+        verifier_with_run.oracle = verifier.oracle
+        return verifier_with_run.verify(proof.request, framework_environment, proof.seed)
 
     batches: dict[tuple[str, ...], Batch] = {}
 
-    def batch(framework, kernel, precision):
+    def run_batch(framework, kernel, precision):
         key = framework, kernel, precision
         if key in batches:
             return batches[key]
-        prepared = batches[key] = Batch()  # if its run is ended, no other test starts it again
-        found = environment.ensure(adapter.load(framework))
-        for proof in collected:
-            if group(proof) == key:
+        batch = batches[key] = Batch()  # if its run is ended, no other test starts it again
+        framework_environment = environment.ensure(adapter.load(framework))
+        for proof in collected_proofs:
+            if batch_key(proof) == key:
                 with suppress(CasesCollected):
-                    verify(proof, found, prepared.collect(proof))
-        if prepared.documents:
+                    verify(proof, framework_environment, batch.collect(proof))
+        if batch.documents:
             request = Proof.of(framework, kernel=kernel, precision=precision).request
             try:
-                prepared.run(request, found, tmp_path_factory.mktemp("proofs"))
+                batch.run(request, framework_environment, tmp_path_factory.mktemp("proofs"))
             except jobs.CheckError as error:  # then each proof runs alone and says what is wrong
                 print(f"{framework} {kernel} {precision}: {error}")
-        return prepared
+        return batch
 
-    def verdict(proof):
-        found = environment.ensure(adapter.load(proof.framework))
-        answer = verify(proof, found, batch(*group(proof)).replay(proof))
+    def build_verdict(proof):
+        framework_environment = environment.ensure(adapter.load(proof.framework))
+        verdict = verify(proof, framework_environment, run_batch(*batch_key(proof)).replay(proof))
         if proof.seed == 0:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("XFBENCH_HOME", str(certifying_home))
-                certify.store_verdict(answer, found, proof.seed)
-        return answer
+                certify.store_verdict(verdict, framework_environment, proof.seed)
+        return verdict
 
-    return verdict
+    return build_verdict
 
 
-def shown(verdict):
+def summarise_violations(verdict):
     """Return what a failing assertion shows of a verdict."""
     return [
-        (d.case.name, d.quantity, d.relative_error, d.tolerance) for d in verdict.violations[:5]
+        (deviation.case.name, deviation.quantity, deviation.relative_error, deviation.tolerance)
+        for deviation in verdict.violations[:5]
     ]

@@ -15,30 +15,34 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
 
-every_workload = pytest.mark.parametrize("name", workloads())
-small = pytest.mark.parametrize("name", ["lenet", "convnet", "convnet-quick"])
+for_every_workload = pytest.mark.parametrize("name", workloads())
+for_small_workloads = pytest.mark.parametrize("name", ["lenet", "convnet", "convnet-quick"])
 
 
 def kind_and_shape(network, layer):
     """All that a layer does, its name and its neighbours' left out."""
-    bare = replace(layer, name="", inputs=())
-    return type(layer), bare, tuple(network.input_shapes(layer))
+    bare_layer = replace(layer, name="", inputs=())
+    return type(layer), bare_layer, tuple(network.input_shapes(layer))
 
 
-@every_workload
+@for_every_workload
 def test_every_layer_is_in_a_block_with_its_shapes(name):
     workload = workloads()[name]
     network = workload.network
-    cut = cut_into_blocks(network, workload.pixels)
-    covered = {
-        kind_and_shape(block.network, layer) for block in cut for layer in block.network.layers
+    blocks = cut_into_blocks(network, workload.pixels)
+    covered_layers = {
+        kind_and_shape(block.network, layer) for block in blocks for layer in block.network.layers
     }
-    missing = [la.name for la in network.layers if kind_and_shape(network, la) not in covered]
+    missing = [
+        layer.name
+        for layer in network.layers
+        if kind_and_shape(network, layer) not in covered_layers
+    ]
     assert missing == []
-    assert len(cut) > 1
+    assert len(blocks) > 1
 
 
-@every_workload
+@for_every_workload
 def test_block_input_shape_matches_the_network(name):
     workload = workloads()[name]
     for block in cut_into_blocks(workload.network, workload.pixels):
@@ -46,19 +50,19 @@ def test_block_input_shape_matches_the_network(name):
         assert block.network.input_shape == (*shape, *(1,) * (3 - len(shape)))
 
 
-@every_workload
+@for_every_workload
 def test_scaled_network_differs_only_in_its_initial_values(name):
     workload = workloads()[name]
-    other = scale_weights(workload.network, workload.pixels)
-    assert other.shapes == workload.network.shapes
-    assert [*other.parameters] == [*workload.network.parameters]
-    for mine, theirs in zip(
-        workload.network.parameters.values(), other.parameters.values(), strict=True
+    scaled = scale_weights(workload.network, workload.pixels)
+    assert scaled.shapes == workload.network.shapes
+    assert [*scaled.parameters] == [*workload.network.parameters]
+    for original, scaled_parameter in zip(
+        workload.network.parameters.values(), scaled.parameters.values(), strict=True
     ):
-        assert replace(mine, filler=theirs.filler) == theirs
+        assert replace(original, filler=scaled_parameter.filler) == scaled_parameter
 
 
-@small
+@for_small_workloads
 def test_activations_keep_their_size_in_a_scaled_network(name):
     workload = workloads()[name]
     network = scale_weights(workload.network, workload.pixels)
@@ -76,11 +80,11 @@ def test_activations_keep_their_size_in_a_scaled_network(name):
 def test_scaled_weights_make_the_lrn_of_convnet_matter():
     workload = workloads()["convnet"]
 
-    def change_of_loss(network):
+    def relative_loss_change(network):
         """What the loss does when the LRNs' alpha is off by a tenth."""
-        off = tuple(
-            replace(la, alpha=1.1 * la.alpha) if isinstance(la, xl.LRN) else la
-            for la in network.layers
+        changed_layers = tuple(
+            replace(layer, alpha=1.1 * layer.alpha) if isinstance(layer, xl.LRN) else layer
+            for layer in network.layers
         )
         values = initial_parameters(network, 0)
         images, labels = synthetic_batch(workload, 4, 0)
@@ -92,30 +96,30 @@ def test_scaled_weights_make_the_lrn_of_convnet_matter():
                 labels,
                 training=True,
             ).loss
-            for net in (network, replace(network, layers=off))
+            for net in (network, replace(network, layers=changed_layers))
         )
         return abs(wrong - right) / right
 
-    assert change_of_loss(workload.network) < 1e-8
-    assert change_of_loss(scale_weights(workload.network, workload.pixels)) > 1e-5
+    assert relative_loss_change(workload.network) < 1e-8
+    assert relative_loss_change(scale_weights(workload.network, workload.pixels)) > 1e-5
 
 
 def test_single_layer_block_keeps_the_layer_and_its_shapes():
     network = workloads()["googlenet"].network
     for name in ("conv2/norm2", "inception_3a/output", "loss1/loss", "pool3/3x3_s2"):
-        layer = next(la for la in network.layers if la.name == name)
+        layer = next(layer for layer in network.layers if layer.name == name)
         block = isolate_layer(network, name).network
-        alone = next(la for la in block.layers if la.name == name)
-        assert replace(alone, inputs=layer.inputs) == layer
-        assert block.input_shapes(alone) == network.input_shapes(layer)
+        block_layer = next(candidate for candidate in block.layers if candidate.name == name)
+        assert replace(block_layer, inputs=layer.inputs) == layer
+        assert block.input_shapes(block_layer) == network.input_shapes(layer)
 
 
-@every_workload
+@for_every_workload
 def test_case_names_are_unique_and_learning_rates_change(name):
     workload = workloads()[name]
-    found = [*cases.whole_network_cases(workload, 0), *cases.block_cases(workload, 0)]
-    assert len({case.name for case in found}) == len(found)
-    for case in found:
+    all_cases = [*cases.whole_network_cases(workload, 0), *cases.block_cases(workload, 0)]
+    assert len({case.name for case in all_cases}) == len(all_cases)
+    for case in all_cases:
         solver = case.workload.solver
         rates = {solver.learning_rate(step) for step in range(max(cases.STEPS))}
         assert len(rates) > 3
@@ -124,12 +128,12 @@ def test_case_names_are_unique_and_learning_rates_change(name):
 
 
 def test_sketch_keeps_distances_and_small_tensors():
-    random = np.random.RandomState(0)
-    a, b = random.standard_normal((2, 64, 3, 37, 11))
+    generator = np.random.RandomState(0)
+    a, b = generator.standard_normal((2, 64, 3, 37, 11))
     ratio = np.linalg.norm(sketch(a) - sketch(b)) / np.linalg.norm(a - b)
     assert ratio == pytest.approx(1, abs=0.2)
-    few = random.standard_normal((WIDTH, 1))
-    assert np.array_equal(sketch(few), few.ravel())
+    small_array = generator.standard_normal((WIDTH, 1))
+    assert np.array_equal(sketch(small_array), small_array.ravel())
 
 
 def test_sketch_shows_a_single_wrong_element_in_full():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.equality.families import generated
+from tests.equality.families import generate_workloads
 from xfbench.environments import environment
 from xfbench.equality import cases, jobs, verify
 from xfbench.equality.oracle import Oracle
@@ -19,9 +19,9 @@ KERNELS = [
 ]
 
 
-def generated_for(framework, kernel, count):
+def generate_for_kernel(framework, kernel, count):
     """Generated networks without what is known to be wrong in this kernel (docs/findings.md)."""
-    family = generated(count)
+    family = generate_workloads(count)
     if (framework, kernel) == ("torch", "channels_last"):
         family = [workload for workload in family if not overruns_memory(workload.network)]
         assert len(family) >= count / 3
@@ -38,17 +38,17 @@ def overruns_memory(network):
     )
 
 
-def expected_of(oracle, family, ranks=1):
+def build_expected(oracle, family, ranks=1):
     """What is expected of these networks, at weights that make every layer matter."""
-    found = []
+    family_cases = []
     for workload in family:
         [_, case] = cases.whole_network_cases(workload, 0, ranks)
         name = f"{workload.name} on {ranks}"
-        found.append(replace(case, name=name, is_whole_network=False, activations=()))
-    return oracle.expected(found)
+        family_cases.append(replace(case, name=name, is_whole_network=False, activations=()))
+    return oracle.expected(family_cases)
 
 
-def differing(framework, kernel, oracle, expected):
+def list_differences(framework, kernel, oracle, expected):
     """The networks that differ in this framework, as lines, the one with fewest layers first."""
     matrix = experiment.matrix(
         framework=[framework],
@@ -58,33 +58,43 @@ def differing(framework, kernel, oracle, expected):
         scaling="weak",
     )
     [(cell, _)] = experiment.cells([matrix])
-    described, one = adapter.load(framework), expected[0].case.workload
-    wanted = [
-        (each, precision)
+    description, workload = adapter.load(framework), expected[0].case.workload
+    checks = [
+        (expected_case, precision)
         for precision in ("float32", "float64")
         if capabilities.refusal_reason(cell.request(1).model_copy(update={"precision": precision}))
         is None
-        for each in expected
+        for expected_case in expected
     ]
-    documents = [each.case.document(precision) for each, precision in wanted]
-    found = environment.ensure(described)
-    results = jobs.run_cases(documents, cell.request(1), one, described, found)
+    documents = [expected_case.case.document(precision) for expected_case, precision in checks]
+    framework_environment = environment.ensure(description)
+    results = jobs.run_cases(
+        documents, cell.request(1), workload, description, framework_environment
+    )
     # MXNet's pooling cannot round an image's height up and its width down: one network in ten.
-    left = {each.case.name for each, p in wanted if each.case.key(p) in results.unsupported}
-    assert len(left) <= max(1, len(expected) / 10)
-    wrong = {}
-    for each, precision in wanted:
-        if each.case.key(precision) in results.unsupported:
+    unsupported_names = {
+        expected_case.case.name
+        for expected_case, precision in checks
+        if expected_case.case.key(precision) in results.unsupported
+    }
+    assert len(unsupported_names) <= max(1, len(expected) / 10)
+    differences = {}
+    for expected_case, precision in checks:
+        if expected_case.case.key(precision) in results.unsupported:
             continue
-        deviations = verify.judge_cases(oracle, [(each, precision)], results.arrays)
-        outside = [d for d in deviations if not d.is_within_tolerance]
+        deviations = verify.judge_cases(oracle, [(expected_case, precision)], results.arrays)
+        outside = [deviation for deviation in deviations if not deviation.is_within_tolerance]
         if outside:
-            first = max(outside, key=lambda d: d.excess)
-            what = f"{first.quantity} is off by {first.relative_error:.1e}"
-            wrong[each.case.workload.network] = f"{precision}: {what} ({first.tolerance:.1e})"
+            worst = max(outside, key=lambda deviation: deviation.excess)
+            message = f"{worst.quantity} is off by {worst.relative_error:.1e}"
+            differences[expected_case.case.workload.network] = (
+                f"{precision}: {message} ({worst.tolerance:.1e})"
+            )
     return [
         f"{text}: {network.input_shape} {network.layers}"
-        for network, text in sorted(wrong.items(), key=lambda item: len(item[0].layers))
+        for network, text in sorted(
+            differences.items(), key=lambda difference: len(difference[0].layers)
+        )
     ]
 
 
@@ -97,27 +107,35 @@ def oracle():
 @pytest.mark.parametrize(("framework", "kernel"), KERNELS)
 def test_generated_networks_are_equal(framework, kernel, oracle):
     count = 3 if kernel in ("xla", "inductor") else 8  # these compile each network anew
-    family = generated_for(framework, kernel, count)
-    assert differing(framework, kernel, oracle, expected_of(oracle, family)) == []
+    family = generate_for_kernel(framework, kernel, count)
+    assert list_differences(framework, kernel, oracle, build_expected(oracle, family)) == []
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "torch"])
 def test_two_ranks_match_the_oracle_with_batch_norm_per_rank(framework, oracle):
     """Networks with batch norm: each rank normalises by its own part of the batch."""
-    layers = [(w, [type(layer) for layer in w.network.layers]) for w in generated(60)]
-    family = [workload for workload, kinds in layers if xl.BatchNorm in kinds][:5]
+    workload_layers = [
+        (workload, [type(layer) for layer in workload.network.layers])
+        for workload in generate_workloads(60)
+    ]
+    family = [workload for workload, kinds in workload_layers if xl.BatchNorm in kinds][:5]
     assert len(family) == 5
     kernel = adapter.load(framework).default_kernel
-    assert differing(framework, kernel, oracle, expected_of(oracle, family, ranks=2)) == []
+    assert (
+        list_differences(framework, kernel, oracle, build_expected(oracle, family, ranks=2)) == []
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("framework", "kernel"), KERNELS)
 def test_many_generated_networks_are_equal(framework, kernel, oracle):
     assert (
-        differing(
-            framework, kernel, oracle, expected_of(oracle, generated_for(framework, kernel, 300))
+        list_differences(
+            framework,
+            kernel,
+            oracle,
+            build_expected(oracle, generate_for_kernel(framework, kernel, 300)),
         )
         == []
     )
@@ -125,8 +143,10 @@ def test_many_generated_networks_are_equal(framework, kernel, oracle):
 
 @pytest.mark.deep
 def test_generated_networks_are_reproducible_and_use_all_layers():
-    family = generated(30)
-    assert [w.network for w in family] == [w.network for w in generated(60)]
-    assert len({w.network.layers for w in family}) == 30
-    kinds = {type(layer).__name__ for w in family for layer in w.network.layers}
+    family = generate_workloads(30)
+    assert [workload.network for workload in family] == [
+        workload.network for workload in generate_workloads(60)
+    ]
+    assert len({workload.network.layers for workload in family}) == 30
+    kinds = {type(layer).__name__ for workload in family for layer in workload.network.layers}
     assert kinds >= {"Convolution", "Pooling", "LRN", "BatchNorm", "Concat", "Eltwise", "ReLU"}

@@ -17,7 +17,8 @@ TRUTH = {
     "test_loss": np.array([2.3]),
 }
 DRAWS = tuple(
-    {"gradient/conv1/weight": far, "output/conv1": 0.0, "test_loss": 0.0} for far in (1e-6, 3e-6)
+    {"gradient/conv1/weight": deviation, "output/conv1": 0.0, "test_loss": 0.0}
+    for deviation in (1e-6, 3e-6)
 )
 EXPECTED = Expected(CASE, TRUTH, DRAWS)
 
@@ -25,7 +26,9 @@ EXPECTED = Expected(CASE, TRUTH, DRAWS)
 def compare(precision="float32", **changes):
     measured = {**TRUTH, **changes}
     measured = {key: value for key, value in measured.items() if value is not None}
-    return {d.quantity: d for d in judge.compare(EXPECTED, precision, measured)}
+    return {
+        deviation.quantity: deviation for deviation in judge.compare(EXPECTED, precision, measured)
+    }
 
 
 def test_equal_results_pass_and_the_rate_is_not_compared():
@@ -42,12 +45,12 @@ def test_tolerance_is_10_times_the_largest_draw_plus_rounding():
     )
 
 
-@pytest.mark.parametrize(("factor", "holds"), [(0.99, True), (1.01, False)])
-def test_error_is_judged_by_its_norm(factor, holds):
+@pytest.mark.parametrize(("factor", "is_within"), [(0.99, True), (1.01, False)])
+def test_error_is_judged_by_its_norm(factor, is_within):
     name = "gradient/conv1/weight"
     allowed = compare()[name].allowed
     deviation = compare(**{name: np.array([3.0 + factor * allowed, 4.0])})[name]
-    assert deviation.is_within_tolerance == holds
+    assert deviation.is_within_tolerance == is_within
     assert deviation.excess == pytest.approx(factor, rel=1e-6)
     assert deviation.relative_error == pytest.approx(factor * allowed / 5, rel=1e-6)
 
@@ -68,7 +71,9 @@ def test_zero_expectation_accepts_only_zero(value, excess):
     draws = tuple({**draw, "step1/conv1/bias": 0.0} for draw in DRAWS)
     measured = {**truth, "step1/conv1/bias": np.array([value])}
     compared = judge.compare(Expected(CASE, truth, draws), "float32", measured)
-    [bias_deviation] = [d for d in compared if d.quantity == "step1/conv1/bias"]
+    [bias_deviation] = [
+        deviation for deviation in compared if deviation.quantity == "step1/conv1/bias"
+    ]
     assert bias_deviation.excess == excess
     assert bias_deviation.is_within_tolerance == (value == 0.0)
 

@@ -12,15 +12,15 @@ from xfbench.planning import experiment
 
 @pytest.fixture
 def verify():
-    def do(framework, workload, ranks, seed=0, **settings):
+    def build_verdict(framework, workload, ranks, seed=0, **settings):
         matrix = experiment.matrix(
             framework=[framework], workload=[workload], ranks=[ranks], scaling="weak", **settings
         )
         [(cell, _)] = experiment.cells([matrix])
-        found = environment.ensure(adapter.load(framework))
-        return Verifier(print).verify(cell.request(1), found, seed)
+        framework_environment = environment.ensure(adapter.load(framework))
+        return Verifier(print).verify(cell.request(1), framework_environment, seed)
 
-    return do
+    return build_verdict
 
 
 @pytest.mark.deep
@@ -42,13 +42,13 @@ def verify():
 def test_weights_after_each_update_match_a_single_process(verify, framework, strategy, ranks):
     verdict = verify(framework, "lenet", ranks, strategy=[strategy])
     assert verdict.verdict == "equal", verdict.worst
-    kinds = {deviation.kind: deviation.precision for deviation in verdict.violations}
-    assert kinds == {}
-    checked = {check.kind for check in verdict.checks}
-    assert "whole network, float32, own weights" in checked
+    violation_precisions = {deviation.kind: deviation.precision for deviation in verdict.violations}
+    assert violation_precisions == {}
+    check_kinds = {check.kind for check in verdict.checks}
+    assert "whole network, float32, own weights" in check_kinds
     # MXNet's server adds in float32, and Caffe has nothing else.
     if (framework, strategy) != ("mxnet", "dist_sync") and framework != "caffe":
-        assert "whole network, float64, scaled weights" in checked
+        assert "whole network, float64, scaled weights" in check_kinds
 
 
 @pytest.mark.deep
@@ -66,18 +66,20 @@ def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path
         framework=["reference"], workload=["lenet"], ranks=[2], scaling="weak"
     )
     [(cell, _)] = experiment.cells([matrix])
-    request, described = cell.request(1), adapter.load("reference")
-    found = environment.ensure(described)
+    request, description = cell.request(1), adapter.load("reference")
+    framework_environment = environment.ensure(description)
     monkeypatch.setattr(certify.capabilities, "refusal_reason", lambda request: None)
-    alone = request.model_copy(update={"ranks": 1, "strategy": "none"})
-    wrong = Verdict(alone, "different", "it is another network")
-    assert certify.store_verdict(wrong, found, 0).verdict == "different"
+    single_rank_request = request.model_copy(update={"ranks": 1, "strategy": "none"})
+    single_rank_verdict = Verdict(single_rank_request, "different", "it is another network")
+    assert (
+        certify.store_verdict(single_rank_verdict, framework_environment, 0).verdict == "different"
+    )
 
-    class Untouched:
+    class FailingVerifier:
         def verify(self, *_):
             raise AssertionError("nothing is to be trained")
 
-    verdict = certify.verify_cell(Untouched(), request, found, 0)
+    verdict = certify.verify_cell(FailingVerifier(), request, framework_environment, 0)
     assert verdict.verdict == "different"
     assert verdict.reason.startswith("on one rank: ") and "another network" in verdict.reason
 
@@ -91,8 +93,11 @@ def test_framework_without_a_strategy_is_unsupported(verify):
 def test_joined_result_takes_the_weights_of_a_deviating_rank():
     import numpy as np
 
-    same, other = np.array([1.0, 2.0]), np.array([1.0, 2.5])
-    assert _merge_arrays("2 ranks/own:float32:0:step3/conv1/weight", [same, other]) is other
-    assert _merge_arrays("2 ranks/own:float32:0:step3/bn1/mean", [same, other]) is same
-    losses = _merge_arrays("2 ranks/own:float32:0:losses", [same, other])
+    agreeing, deviating = np.array([1.0, 2.0]), np.array([1.0, 2.5])
+    assert (
+        _merge_arrays("2 ranks/own:float32:0:step3/conv1/weight", [agreeing, deviating])
+        is deviating
+    )
+    assert _merge_arrays("2 ranks/own:float32:0:step3/bn1/mean", [agreeing, deviating]) is agreeing
+    losses = _merge_arrays("2 ranks/own:float32:0:losses", [agreeing, deviating])
     assert losses.tolist() == [1.0, 2.25]

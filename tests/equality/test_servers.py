@@ -21,19 +21,26 @@ from xfbench.workloads import workloads
 )
 def test_servers_update_single_rank_weights_like_the_oracle(framework, strategy):
     [(cell, _)] = experiment.cells([experiment.matrix(framework=[framework], workload=["lenet"])])
-    together = {"strategy": strategy, "strategy_options": (("servers", 2),)}
-    request = cell.request(1).model_copy(update=together)
-    workload, oracle, described = workloads()["lenet"], Oracle(print), adapter.load(framework)
+    server_settings = {"strategy": strategy, "strategy_options": (("servers", 2),)}
+    request = cell.request(1).model_copy(update=server_settings)
+    workload, oracle, description = workloads()["lenet"], Oracle(print), adapter.load(framework)
     expected = oracle.expected(cases.whole_network_cases(workload, 0), precision="float32")
-    assert {one.case.workload.solver.policy for one in expected} == {"step", "inv"}
-    found = jobs.run_cases(
-        [one.case.document("float32") for one in expected],
+    assert {expected_case.case.workload.solver.policy for expected_case in expected} == {
+        "step",
+        "inv",
+    }
+    results = jobs.run_cases(
+        [expected_case.case.document("float32") for expected_case in expected],
         request,
         workload,
-        described,
-        environment.ensure(described),
+        description,
+        environment.ensure(description),
     )
-    deviations = judge_cases(oracle, [(one, "float32") for one in expected], found.arrays)
-    trained = [deviation for deviation in deviations if deviation.quantity.startswith("step10/")]
-    assert len(trained) == 2 * len(workload.network.parameters)
+    deviations = judge_cases(
+        oracle, [(expected_case, "float32") for expected_case in expected], results.arrays
+    )
+    step_10_deviations = [
+        deviation for deviation in deviations if deviation.quantity.startswith("step10/")
+    ]
+    assert len(step_10_deviations) == 2 * len(workload.network.parameters)
     assert [deviation for deviation in deviations if not deviation.is_within_tolerance] == []

@@ -15,9 +15,9 @@ ANSWER = {
 
 
 @pytest.mark.parametrize(
-    ("excess", "nearest"), [([0.2, 0.5], "50%"), ([None, 0.5], "50%"), ([None], "0%")]
+    ("excess", "share"), [([0.2, 0.5], "50%"), ([None, 0.5], "50%"), ([None], "0%")]
 )
-def test_verdict_text_shows_the_largest_share_of_the_tolerance(excess, nearest):
-    checks = [{**CHECK, "excess": one} for one in excess]
-    shown = verdicts.format_text({**ANSWER, "checks": checks})
-    assert f"{10 * len(checks)} quantities, at most {nearest} of their tolerance" in shown
+def test_verdict_text_shows_the_largest_share_of_the_tolerance(excess, share):
+    checks = [{**CHECK, "excess": share_of_tolerance} for share_of_tolerance in excess]
+    text = verdicts.format_text({**ANSWER, "checks": checks})
+    assert f"{10 * len(checks)} quantities, at most {share} of their tolerance" in text

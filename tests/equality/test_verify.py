@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from tests.equality.conftest import Proof, shown
+from tests.equality.conftest import Proof, summarise_violations
 from xfbench.environments import environment
 from xfbench.equality import certify, jobs, plants
 from xfbench.equality.verify import Verifier
@@ -22,7 +22,7 @@ from xfbench.workloads import workloads
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 MIXED = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # a unit in the last place
 SMALL_MUTATIONS = [
-    plant for plant in plants.load_mutations() if plant.workload in ("lenet", "convnet")
+    mutation for mutation in plants.load_mutations() if mutation.workload in ("lenet", "convnet")
 ]
 # Those that are cheap to train; the deep tests have all others.
 QUICK_MUTATIONS = (
@@ -34,11 +34,11 @@ QUICK_MUTATIONS = (
 )
 
 
-def proofs(*values):
+def for_proofs(*values):
     return pytest.mark.parametrize("proof", values, ids=str)
 
 
-@proofs(
+@for_proofs(
     # JAX compiles every case; in the quick tests only `tests/training` proves it.
     *(
         pytest.param(Proof.of(*cell), marks=pytest.mark.deep if cell[0] == "jax" else ())
@@ -47,12 +47,12 @@ def proofs(*values):
 )
 def test_correct_network_is_equal(prove, proof):
     verdict = prove(proof)
-    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
+    assert (verdict.verdict, summarise_violations(verdict), verdict.reason) == ("equal", [], None)
     assert verdict.place is None
     kinds = {check.kind for check in verdict.checks}
     assert {
-        f"{what}, float32, {weights} weights"
-        for what in ("whole network", "blocks")
+        f"{scope}, float32, {weights} weights"
+        for scope in ("whole network", "blocks")
         for weights in ("own", "scaled")
     } <= kinds
     if "float64" in adapter.load(proof.framework).precisions:
@@ -60,11 +60,17 @@ def test_correct_network_is_equal(prove, proof):
 
 
 @pytest.mark.deep
-@proofs(*(Proof.of(name, precision=p) for name in ("jax", "tensorflow", "torch") for p in MIXED))
+@for_proofs(
+    *(
+        Proof.of(name, precision=precision)
+        for name in ("jax", "tensorflow", "torch")
+        for precision in MIXED
+    )
+)
 def test_mixed_precision_is_equal_to_a_rounded_oracle(prove, proof):
     """In float16 the loss is scaled on its way back, in the framework and in the oracle."""
     verdict = prove(proof)
-    assert (verdict.verdict, shown(verdict)) == ("equal", [])
+    assert (verdict.verdict, summarise_violations(verdict)) == ("equal", [])
     precision = dict(proof.settings)["precision"]
     ulp = MIXED[precision]
     checks = {check.kind: check for check in verdict.checks}
@@ -75,10 +81,10 @@ def test_mixed_precision_is_equal_to_a_rounded_oracle(prove, proof):
 
 
 @pytest.mark.deep
-@proofs(Proof.of("torch", kernel="inductor"))
+@for_proofs(Proof.of("torch", kernel="inductor"))
 def test_a_compiled_network_is_equal(prove, proof):
     verdict = prove(proof)
-    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
+    assert (verdict.verdict, summarise_violations(verdict), verdict.reason) == ("equal", [], None)
 
 
 def test_tf32_needs_an_nvidia_gpu():
@@ -87,56 +93,56 @@ def test_tf32_needs_an_nvidia_gpu():
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-@proofs(
+@for_proofs(
     Proof.of("torch", "alexnet"),
     *(Proof.of(*cell) for cell in product(FRAMEWORKS, ("googlenet", "caffenet"))),
 )
 def test_an_imagenet_network_is_equal(prove, proof):
     verdict = prove(proof)
-    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
+    assert (verdict.verdict, summarise_violations(verdict), verdict.reason) == ("equal", [], None)
 
 
 @pytest.mark.deep
-@proofs(*(Proof.of(name, seed=7) for name in FRAMEWORKS))
+@for_proofs(*(Proof.of(name, seed=7) for name in FRAMEWORKS))
 def test_another_seed_gives_no_false_alarm(prove, proof):
     verdict = prove(proof)
-    assert (verdict.verdict, shown(verdict)) == ("equal", [])
+    assert (verdict.verdict, summarise_violations(verdict)) == ("equal", [])
 
 
 @pytest.mark.deep
-@proofs(*(Proof.of(name, lars=0.5, rate_warmup=2) for name in FRAMEWORKS))
+@for_proofs(*(Proof.of(name, lars=0.5, rate_warmup=2) for name in FRAMEWORKS))
 def test_lars_and_warm_up_are_equal(prove, proof):
     verdict = prove(proof)
-    assert (verdict.verdict, shown(verdict), verdict.reason) == ("equal", [], None)
+    assert (verdict.verdict, summarise_violations(verdict), verdict.reason) == ("equal", [], None)
     assert verdict.request.solver == "LARS 0.5, warm-up 2 epochs"
 
 
 @pytest.mark.parametrize(
     "mutation",
     [
-        pytest.param(p, marks=() if p.name in QUICK_MUTATIONS else pytest.mark.deep)
-        for p in SMALL_MUTATIONS
+        pytest.param(mutation, marks=() if mutation.name in QUICK_MUTATIONS else pytest.mark.deep)
+        for mutation in SMALL_MUTATIONS
     ],
     ids=lambda mutation: mutation.name,
 )
 def test_a_mutation_is_caught_at_its_layer(mutation):
-    [answer] = plants.run_self_test([mutation], 0, print, 600)["planted"]
-    assert answer["caught"]
-    assert answer["first_layer"] == mutation.layer
-    assert answer["likely_cause"]
+    [outcome] = plants.run_self_test([mutation], 0, print, 600)["planted"]
+    assert outcome["caught"]
+    assert outcome["first_layer"] == mutation.layer
+    assert outcome["likely_cause"]
 
 
 def test_ten_mutations_are_tried_in_the_quick_tests():
-    assert len({plant.name for plant in SMALL_MUTATIONS} & {*QUICK_MUTATIONS}) == 10
+    assert len({mutation.name for mutation in SMALL_MUTATIONS} & {*QUICK_MUTATIONS}) == 10
 
 
 def test_each_mutation_changes_its_file():
-    every = plants.load_mutations()
-    assert len(every) >= 20
-    assert len({plant.name for plant in every}) == len(every)
-    for plant in every:
-        compile(plant.mutated_source(), plant.file, "exec")
-        assert plant.workload in workloads()
+    mutations = plants.load_mutations()
+    assert len(mutations) >= 20
+    assert len({mutation.name for mutation in mutations}) == len(mutations)
+    for mutation in mutations:
+        compile(mutation.mutated_source(), mutation.file, "exec")
+        assert mutation.workload in workloads()
 
 
 def test_a_precision_that_an_adapter_lacks_is_unsupported(prove):
@@ -145,9 +151,9 @@ def test_a_precision_that_an_adapter_lacks_is_unsupported(prove):
     assert "no precision float64" in verdict.reason
 
 
-def command(*words, **variables):
+def run_xfbench(*arguments, **variables):
     return subprocess.run(
-        [sys.executable, "-m", "xfbench", *words],
+        [sys.executable, "-m", "xfbench", *arguments],
         capture_output=True,
         text=True,
         timeout=900,
@@ -158,7 +164,9 @@ def command(*words, **variables):
 
 @pytest.mark.deep
 def test_verify_prints_a_certificate_and_finds_it_again():
-    first = command("verify", "--framework", "torch", "--workload", "lenet", "--again", "--json")
+    first = run_xfbench(
+        "verify", "--framework", "torch", "--workload", "lenet", "--again", "--json"
+    )
     assert first.returncode == 0, first.stderr
     [verdict] = json.loads(first.stdout)["verdicts"]
     assert verdict["verdict"] == "equal"
@@ -167,33 +175,41 @@ def test_verify_prints_a_certificate_and_finds_it_again():
         *("framework", "workload", "kernel", "device", "precision", "ranks", "strategy"),
         *("verdict", "worst", "first_layer", "likely_cause", "certificate"),
     }
-    again = command("verify", "--framework", "torch", "--workload", "lenet", "--json")
-    assert json.loads(again.stdout)["verdicts"][0]["certificate"] == verdict["certificate"]
-    assert "cases" not in again.stderr  # nothing was run
+    cached = run_xfbench("verify", "--framework", "torch", "--workload", "lenet", "--json")
+    assert json.loads(cached.stdout)["verdicts"][0]["certificate"] == verdict["certificate"]
+    assert "cases" not in cached.stderr  # nothing was run
 
 
 @pytest.mark.deep
 def test_different_network_exits_with_1_and_names_the_layer():
-    plant = next(p for p in plants.load_mutations() if p.name == "loss summed over the batch")
-    with plants.applied(plant):
+    mutation = next(
+        mutation
+        for mutation in plants.load_mutations()
+        if mutation.name == "loss summed over the batch"
+    )
+    with plants.applied(mutation):
         for _ in range(2):  # the second time there is a verdict in the cache
-            done = command("verify", "--framework", "mxnet", "--workload", "lenet")
-            assert done.returncode == 1
-            assert "different" in done.stdout
-            assert "goes wrong first at  loss" in done.stdout
+            completed = run_xfbench("verify", "--framework", "mxnet", "--workload", "lenet")
+            assert completed.returncode == 1
+            assert "different" in completed.stdout
+            assert "goes wrong first at  loss" in completed.stdout
 
 
 def test_a_certificate_holds_for_one_adapter_only():
-    plant = next(p for p in plants.load_mutations() if p.framework == "torch")
-    environment_of_torch = environment.ensure(adapter.load("torch"))
+    mutation = next(
+        mutation for mutation in plants.load_mutations() if mutation.framework == "torch"
+    )
+    torch_environment = environment.ensure(adapter.load("torch"))
     [(cell, _)] = experiment.cells([experiment.matrix(framework=["torch"], workload=["lenet"])])
-    before = certify.build_subject(cell.request(1), environment_of_torch)
-    with plants.applied(plant):
-        after = certify.build_subject(cell.request(1), environment_of_torch)
-    assert certify.find_cached(after) is None
-    assert {k for k, v in after.model_dump().items() if v != before.model_dump()[k]} == {
-        "adapter_digest"
-    }
+    original = certify.build_subject(cell.request(1), torch_environment)
+    with plants.applied(mutation):
+        mutated = certify.build_subject(cell.request(1), torch_environment)
+    assert certify.find_cached(mutated) is None
+    assert {
+        field
+        for field, value in mutated.model_dump().items()
+        if value != original.model_dump()[field]
+    } == {"adapter_digest"}
 
 
 @pytest.mark.deep
@@ -210,5 +226,5 @@ def test_another_kernel_than_the_requested_one_proves_nothing():
         plants.applied(mutation),
         pytest.raises(jobs.CheckError, match="kernel native ran, not onednn"),
     ):
-        environment_of_torch = environment.ensure(adapter.load("torch"))
-        Verifier().verify(Proof.of("torch").request, environment_of_torch)
+        torch_environment = environment.ensure(adapter.load("torch"))
+        Verifier().verify(Proof.of("torch").request, torch_environment)

@@ -3,26 +3,26 @@
 import pytest
 
 from tests import command_runner
-from tests.faults.driver import peaks
+from tests.faults.driver import build_peaks
 from xfbench.host import roofline
 
 
 @pytest.fixture(autouse=True)
-def _told_peaks(monkeypatch):
+def _fake_peaks(monkeypatch):
     """What the machine can do need not be measured for these."""
-    for threads, peak in peaks().items():
+    for threads, peak in build_peaks().items():
         monkeypatch.setitem(roofline._PEAKS, threads, peak)
 
 
 @pytest.fixture
-def odd(fake_adapter):
+def run_arguments(fake_adapter):
     """A function: what a command line needs to run a fake trainer with these lines."""
 
     def make(lines="", **settings):
         fake_adapter(lines)
-        chosen = {"batch-size": 4, "data": "synthetic", "steps": 3, "warmup": 1, "launches": 1}
-        words = [f"--{name}={value}" for name, value in {**chosen, **settings}.items()]
-        return ["run", "--framework", "odd", "--workload", "lenet", "--no-verify", *words]
+        options = {"batch-size": 4, "data": "synthetic", "steps": 3, "warmup": 1, "launches": 1}
+        arguments = [f"--{name}={value}" for name, value in {**options, **settings}.items()]
+        return ["run", "--framework", "odd", "--workload", "lenet", "--no-verify", *arguments]
 
     return make
 

@@ -5,20 +5,20 @@ import sys
 from xfbench.cli import main
 from xfbench.host import handover, machine, roofline
 
-PEAK = {"float32": 1e15, "float64": 1e15, "bandwidth": 1e12}
+RANK_PEAKS = {"float32": 1e15, "float64": 1e15, "bandwidth": 1e12}
 
 
-def peaks():
+def build_peaks():
     """By number of threads, as many as a rank may have here."""
-    return dict.fromkeys(range(1, machine.usable_cores() + 1), PEAK)
+    return dict.fromkeys(range(1, machine.usable_cores() + 1), RANK_PEAKS)
 
 
-def command(*words):
+def build_command(*arguments):
     """What starts it."""
-    return [sys.executable, "-m", "tests.faults.driver", *map(str, words)]
+    return [sys.executable, "-m", "tests.faults.driver", *map(str, arguments)]
 
 
 if __name__ == "__main__":
-    roofline._PEAKS |= peaks()
+    roofline._PEAKS |= build_peaks()
     handover.measure_latency = lambda: None
     main()

@@ -11,58 +11,58 @@ import traceback
 from pathlib import Path
 
 import xfbench
-from tests.faults.driver import peaks
+from tests.faults.driver import build_peaks
 from xfbench.cli import main
 from xfbench.host import roofline
 
-OURS = str(Path(xfbench.__file__).parent)
+PACKAGE_FOLDER = str(Path(xfbench.__file__).parent)
 CHANGES = {
     *("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.chmod"),
     *("os.truncate", "subprocess.Popen", "os.posix_spawn"),
 }
-ELSEWHERE = ("/dev/", "/proc/", "/sys/")
+SYSTEM_FOLDERS = ("/dev/", "/proc/", "/sys/")
 
 
-def killed(number, log, *words):
+def build_command(number, log, *arguments):
     """What starts it."""
-    return [sys.executable, "-m", "tests.faults.points", *map(str, (number, log, *words))]
+    return [sys.executable, "-m", "tests.faults.points", *map(str, (number, log, *arguments))]
 
 
-def changes(event, arguments):
+def is_change(event, arguments):
     """Whether what is about to happen changes something that outlives this process."""
     if event != "open":
         return event in CHANGES
     path, _, flags = arguments
-    written = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-    return bool(written) and not str(path).startswith(ELSEWHERE)
+    is_written = isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    return bool(is_written) and not str(path).startswith(SYSTEM_FOLDERS)
 
 
-def here():
+def source_position():
     """The innermost line of ours."""
     for frame in reversed(traceback.extract_stack()):
-        if frame.filename.startswith(OURS):
-            return f"{Path(frame.filename).relative_to(OURS)}:{frame.name}:{frame.lineno}"
+        if frame.filename.startswith(PACKAGE_FOLDER):
+            return f"{Path(frame.filename).relative_to(PACKAGE_FOLDER)}:{frame.name}:{frame.lineno}"
     return ""
 
 
-def watch(number, log):
+def kill_at(number, log):
     """Count from here on; each goes to `log`, a line of JSON, before it happens."""
-    seen = 0
-    told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    count = 0
+    log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def hook(event, arguments):
-        nonlocal seen
-        if changes(event, arguments):
-            seen += 1
-            os.write(told, f"{json.dumps([event, here()])}\n".encode())
-            if seen == number:
+        nonlocal count
+        if is_change(event, arguments):
+            count += 1
+            os.write(log_file, f"{json.dumps([event, source_position()])}\n".encode())
+            if count == number:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
 
 
 if __name__ == "__main__":
-    roofline._PEAKS |= peaks()
+    roofline._PEAKS |= build_peaks()
     position, path, *sys.argv[1:] = sys.argv[1:]
-    watch(int(position), path)
+    kill_at(int(position), path)
     main()

@@ -14,7 +14,7 @@ from xfbench.store.results_folder import Store
 
 
 @pytest.fixture(scope="module")
-def carried(tmp_path_factory):
+def carried_folder(tmp_path_factory):
     """A folder that was run, and where its adapter is."""
     root = tmp_path_factory.mktemp("carried")
     fake_framework.write(root / "adapters" / "odd")
@@ -28,31 +28,31 @@ def carried(tmp_path_factory):
 
 
 @pytest.fixture
-def folder(carried, tmp_path):
-    shutil.copytree(carried, tmp_path / "back")
+def folder(carried_folder, tmp_path):
+    shutil.copytree(carried_folder, tmp_path / "back")
     return tmp_path / "back"
 
 
-def read(folder):
+def import_folder(folder):
     store = Store(folder.parent / "results")
     return list(bundle.read_carried_run(folder, store, print)), store
 
 
 def test_links_and_pipes_in_a_bundle_are_not_imported(folder, tmp_path):
     (tmp_path / "secret").write_text("hunter2")
-    here = folder / "launches" / "00001"
-    (here / "notes").symlink_to(tmp_path / "secret")
-    (here / "endless").symlink_to("/dev/zero")
-    (here / "stderr").unlink()
-    (here / "stderr").symlink_to(tmp_path / "secret")
-    os.mkfifo(here / "pipe")
-    [record], store = read(folder)
+    launch_folder = folder / "launches" / "00001"
+    (launch_folder / "notes").symlink_to(tmp_path / "secret")
+    (launch_folder / "endless").symlink_to("/dev/zero")
+    (launch_folder / "stderr").unlink()
+    (launch_folder / "stderr").symlink_to(tmp_path / "secret")
+    os.mkfifo(launch_folder / "pipe")
+    [record], store = import_folder(folder)
     names = {path.name for path in store.run_folder(record).iterdir()}
     assert {"request.json", "reply.json", "stdout"} <= names
     assert not {"notes", "endless", "stderr", "pipe"} & names
     assert "hunter2" not in str(record.reason)
-    again, _ = read(folder)
-    assert again == [record]
+    second_import, _ = import_folder(folder)
+    assert second_import == [record]
 
 
 STRANGE = [b"", b"\xff", b"-", b"9" * 9, b"x" * 10**6, b"[" * 10**5, b"[]", b"{}", None]
@@ -72,9 +72,9 @@ def test_strange_bundle_file_gives_a_record_or_a_short_error(folder, name):
         if content is not None:
             (folder / name).write_bytes(content)
         try:
-            records, _ = read(folder)
+            records, _ = import_folder(folder)
         except UsageError as error:
             assert name == "plan.json" and len(str(error).splitlines()) == 1
             continue
         assert name != "plan.json"
-        assert all(one.reason is None or len(one.reason) < 600 for one in records)
+        assert all(record.reason is None or len(record.reason) < 600 for record in records)

@@ -141,7 +141,7 @@ GUARDS = (
     (
         "xfbench/execution/job.py",
         "return private_names.make_redactor(())(text)",
-        "return said",
+        "return text",
         "faults/test_secrets.py::test_record_names_no_host_or_user",
     ),
     (
@@ -217,36 +217,36 @@ GUARDS = (
         "execution/test_job_queue.py::test_job_records_are_recognized_despite_a_wrong_clock",
     ),
 )
-named = pytest.mark.parametrize(
+for_each_guard = pytest.mark.parametrize(
     "guard", GUARDS, ids=[f"{Path(file).stem}: {text.strip()[:40]}" for file, text, *_ in GUARDS]
 )
 
 
-@named
+@for_each_guard
 def test_each_guard_is_in_its_file(guard):
-    file, text, instead, _ = guard
+    file, text, replacement, _ = guard
     assert (ROOT / file).read_text().count(text) == 1
-    assert text != instead
+    assert text != replacement
 
 
 @pytest.mark.long
-@named
+@for_each_guard
 def test_removal_of_a_guard_fails_a_test(guard, tmp_path):
-    file, text, instead, test = guard
-    bare = shutil.ignore_patterns("__pycache__")
+    file, text, replacement, test = guard
+    ignore_caches = shutil.ignore_patterns("__pycache__")
     for name in ("xfbench", "tests"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=bare)
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore_caches)
     for name in ("adapters", "launchers", "workloads"):  # where an installation has them
-        shutil.copytree(ROOT / name, tmp_path / "xfbench" / name, ignore=bare)
+        shutil.copytree(ROOT / name, tmp_path / "xfbench" / name, ignore=ignore_caches)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     mutant = tmp_path / file
-    mutant.write_text(mutant.read_text().replace(text, instead))
+    mutant.write_text(mutant.read_text().replace(text, replacement))
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", ""),
         "--tb=line",
     ]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, f"--basetemp={tmp_path / 'base'}", f"tests/{test}"],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
@@ -259,5 +259,5 @@ def test_removal_of_a_guard_fails_a_test(guard, tmp_path):
         for process in list_running(tmp_path):
             with suppress(psutil.Error):  # it has just ended
                 process.kill()
-    assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
-    assert " failed" in done.stdout and "skipped" not in done.stdout
+    assert completed.returncode == 1, completed.stdout[-2000:] + completed.stderr[-2000:]
+    assert " failed" in completed.stdout and "skipped" not in completed.stdout

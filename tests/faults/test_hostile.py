@@ -27,37 +27,39 @@ from xfbench.workloads import workloads
 
 # What runs, or may run, what a file says; what unpacks to where an archive says; names that
 # somebody may take first.
-RUNS = [
+UNSAFE_MODULES = [
     *("pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "yaml"),
     *("xml.etree.ElementTree.parse", "xml.etree.ElementTree.fromstring", "xml.dom", "xml.sax"),
     *("shutil.unpack_archive", "tempfile.mktemp", "code.interact", "runpy"),
 ]
-CALLS = {"eval", "exec", "compile", "mktemp", "extractall", "unpack_archive"}
+UNSAFE_CALLS = {"eval", "exec", "compile", "mktemp", "extractall", "unpack_archive"}
 
 
-def dangers(module, source):
+def find_dangers(module, source):
     """What of a module's text could run, or unpack, what somebody else has written."""
-    tree, found = ast.parse(source), []
-    found += [name for name in find_names(tree, module) if has_prefix(name, RUNS)]
+    tree, dangers = ast.parse(source), []
+    dangers += [name for name in find_names(tree, module) if has_prefix(name, UNSAFE_MODULES)]
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
-        called = ast.unparse(node.func)
-        given = {one.arg: ast.unparse(one.value) for one in node.keywords}
-        if called in CALLS or (called.rpartition(".")[2] in CALLS - {"eval", "exec", "compile"}):
-            found.append(called)
-        if given.get("shell", "False") != "False":
-            found.append(f"{called} with a shell")
-        if called in ("np.load", "numpy.load") and given.get("allow_pickle") != "False":
-            found.append(f"{called} may load a pickle")
-        if called == "torch.load" and given.get("weights_only") != "True":
-            found.append(f"{called} may load a pickle")
-    return found
+        function = ast.unparse(node.func)
+        keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+        if function in UNSAFE_CALLS or (
+            function.rpartition(".")[2] in UNSAFE_CALLS - {"eval", "exec", "compile"}
+        ):
+            dangers.append(function)
+        if keywords.get("shell", "False") != "False":
+            dangers.append(f"{function} with a shell")
+        if function in ("np.load", "numpy.load") and keywords.get("allow_pickle") != "False":
+            dangers.append(f"{function} may load a pickle")
+        if function == "torch.load" and keywords.get("weights_only") != "True":
+            dangers.append(f"{function} may load a pickle")
+    return dangers
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_no_module_executes_file_contents(module):
-    assert dangers(module, MODULES[module].read_text()) == []
+    assert find_dangers(module, MODULES[module].read_text()) == []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_no_module_executes_file_contents(module):
     ],
 )
 def test_danger_scan_reports_each_dangerous_call(source):
-    assert dangers("xfbench.execution.launch", source)
+    assert find_dangers("xfbench.execution.launch", source)
 
 
 class Evil:
@@ -91,13 +93,13 @@ class Evil:
         return open, (str(self.path), "w")
 
 
-def arrays(folder, name="case:loss", **members):
+def write_arrays(folder, name="case:loss", **members):
     with zipfile.ZipFile(folder / "found.npz", "w") as archive:
         for member, content in {**members}.items():
             archive.writestr(f"{name}{member}.npy", content)
 
 
-def header(text, content=b""):
+def build_header(text, content=b""):
     padded = text.encode().ljust(117) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + content
 
@@ -107,25 +109,27 @@ def test_checkpoint_is_not_written_to_an_existing_folder(tmp_path, planted):
     """In scratch that everybody may write, its name is taken just before."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "kept").write_text("kept")
-    place = tmp_path / "xfbench-1"
+    path = tmp_path / "xfbench-1"
 
-    def plant(folder):  # between emptying the place and making it
-        found = shutil.disk_usage(folder)
+    def take_place(folder):  # between emptying the place and making it
+        usage = shutil.disk_usage(folder)
         if planted == "link":
-            place.symlink_to(tmp_path / "theirs")
+            path.symlink_to(tmp_path / "theirs")
         elif planted == "folder":
-            place.mkdir()
+            path.mkdir()
         else:
-            place.write_text("")
-        return found
+            path.write_text("")
+        return usage
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoint, "shutil", SimpleNamespace(rmtree=shutil.rmtree, disk_usage=plant))
-        taken = []
-        with pytest.raises(FileExistsError), checkpoint.temporary_folder(place, 1) as folder:
-            taken.append(folder)
-    assert taken == []
-    assert [one.name for one in (tmp_path / "theirs").iterdir()] == ["kept"]
+        patch.setattr(
+            checkpoint, "shutil", SimpleNamespace(rmtree=shutil.rmtree, disk_usage=take_place)
+        )
+        entered = []
+        with pytest.raises(FileExistsError), checkpoint.temporary_folder(path, 1) as folder:
+            entered.append(folder)
+    assert entered == []
+    assert [file.name for file in (tmp_path / "theirs").iterdir()] == ["kept"]
 
 
 def test_checkpoint_folder_is_private(tmp_path):
@@ -136,32 +140,32 @@ def test_checkpoint_folder_is_private(tmp_path):
 @pytest.mark.parametrize("planted", ["anybody's", "somebody's"])
 def test_study_data_from_a_shared_folder_are_refused(open_folder, planted):
     """In memory that everybody may write, a folder's name is known beforehand."""
-    place = open_folder / "xfbench-studies" / "digits-raw"
-    place.mkdir(parents=True)
-    (place / "manifest.json").write_text("{}")
+    data_folder = open_folder / "xfbench-studies" / "digits-raw"
+    data_folder.mkdir(parents=True)
+    (data_folder / "manifest.json").write_text("{}")
     if planted == "anybody's":
-        place.parent.chmod(0o777)
+        data_folder.parent.chmod(0o777)
         with pytest.raises(UsageError, match="is writable by all users"):
-            media._make_data_set(place, "digits", "raw")
+            media._make_data_set(data_folder, "digits", "raw")
         return
     if os.geteuid() != 0:
         pytest.skip("giving a folder away, and being another, needs root")
-    os.chown(place.parent, 65533, -1)
+    os.chown(data_folder.parent, 65533, -1)
     script = (
         "import os, pathlib\n"
         "from xfbench.studies import media\n"
         "os.seteuid(65534)\n"
-        f"media._make_data_set(pathlib.Path({str(place)!r}), 'digits', 'raw')\n"
+        f"media._make_data_set(pathlib.Path({str(data_folder)!r}), 'digits', 'raw')\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
-    assert "belongs to another user" in done.stderr.splitlines()[-1]
+    assert "belongs to another user" in completed.stderr.splitlines()[-1]
 
 
 def test_malicious_arrays_are_refused_and_execute_nothing(cell, tmp_path):
     evil = tmp_path / "evil"
-    object_array = header(
+    object_array = build_header(
         "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
         pickle.dumps(np.array([Evil(evil)], dtype=object), protocol=2),
     )
@@ -173,16 +177,16 @@ def test_malicious_arrays_are_refused_and_execute_nothing(cell, tmp_path):
         pickle.dumps(Evil(evil)),
         b"",
         b"\x93NUMPY\x01\x00",
-        header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"),
-        header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }"),
-        header("__import__('os').system('touch evil')"),
-        header("{'descr': '<f8', 'fortran_order': False, 'shape': (4,), }", b"1234"),
+        build_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"),
+        build_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000,), }"),
+        build_header("__import__('os').system('touch evil')"),
+        build_header("{'descr': '<f8', 'fortran_order': False, 'shape': (4,), }", b"1234"),
     ]
     for content in contents:
-        arrays(tmp_path, s=content)
-        with pytest.raises(jobs.CheckError) as told:
+        write_arrays(tmp_path, s=content)
+        with pytest.raises(jobs.CheckError) as raised:
             jobs.read_results(documents, request, reply, tmp_path)
-        assert "cannot be read" in str(told.value)
+        assert "cannot be read" in str(raised.value)
     for content in (b"", b"PK\x03\x04" + b"x" * 100, pickle.dumps(Evil(evil)), b"\0" * 100):
         (tmp_path / "found.npz").write_bytes(content)
         with pytest.raises(jobs.CheckError):

@@ -35,7 +35,7 @@ READERS = {
 }
 
 
-def told(reader, file):
+def read_error(reader, file):
     with pytest.raises(UsageError) as caught:
         READERS[reader](file)
     message = str(caught.value)
@@ -57,16 +57,16 @@ def file(tmp_path, monkeypatch):
 @pytest.mark.parametrize("reader", READERS)
 def test_invalid_file_content_is_reported_in_one_line(reader, content, file):
     file.write_bytes(CONTENTS[content])
-    told(reader, file)
+    read_error(reader, file)
 
 
 @pytest.mark.parametrize("reader", ["site", "adapter"])
 def test_named_pipe_as_an_input_file_is_refused(reader, file):
     os.mkfifo(file)
-    assert "not a plain file" in told(reader, file)
+    assert "not a plain file" in read_error(reader, file)
     file.unlink()
     file.mkdir()
-    told(reader, file)
+    read_error(reader, file)
 
 
 @pytest.mark.parametrize(
@@ -95,24 +95,24 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_results_folder_of_any_name_supports_a_repeat_run(name, odd, xfbench, tmp_path):
-    place = tmp_path / "in" / name / "results"
+def test_results_folder_of_any_name_supports_a_repeat_run(name, run_arguments, xfbench, tmp_path):
+    results = tmp_path / "in" / name / "results"
     (tmp_path / "in").mkdir()
-    shown = xfbench(*odd(), f"--results={place}")
-    assert shown.returncode == 0, shown.stderr
-    [run] = (place / "runs").iterdir()
-    subprocess.run([run / "command.sh"], check=True, timeout=60, cwd=tmp_path / "in")
-    assert json.loads((run / "reply-again.json").read_bytes())["status"] == "ok"
-    shown = xfbench("results", "validate", str(place))
-    assert shown.returncode == 0, shown.stdout
-    assert "\u202e" not in shown.stdout + shown.stderr
+    completed = xfbench(*run_arguments(), f"--results={results}")
+    assert completed.returncode == 0, completed.stderr
+    [run_folder] = (results / "runs").iterdir()
+    subprocess.run([run_folder / "command.sh"], check=True, timeout=60, cwd=tmp_path / "in")
+    assert json.loads((run_folder / "reply-again.json").read_bytes())["status"] == "ok"
+    completed = xfbench("results", "validate", str(results))
+    assert completed.returncode == 0, completed.stdout
+    assert "\u202e" not in completed.stdout + completed.stderr
     assert not list(tmp_path.rglob("x"))
 
 
-def test_results_behind_a_link_are_written_to_its_target(odd, xfbench, tmp_path):
+def test_results_behind_a_link_are_written_to_its_target(run_arguments, xfbench, tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "results").symlink_to(tmp_path / "there")
-    assert xfbench(*odd(), "--results=results").returncode == 0
+    assert xfbench(*run_arguments(), "--results=results").returncode == 0
     assert len(list((tmp_path / "there").glob("records/*/*.json"))) == 1
 
 
@@ -146,19 +146,22 @@ def test_invalid_sample_list_is_reported_as_damage(tmp_path):
             prepared.open_prepared(tmp_path)
 
 
-def test_framework_output_is_printed_without_control_characters(odd, xfbench):
+def test_framework_output_is_printed_without_control_characters(run_arguments, xfbench):
     lines = "raise RuntimeError('\\x1b[2J\\u202ecod.exe\\x07')"
-    shown = xfbench(*odd(lines))
-    assert shown.returncode == 1
-    assert "RuntimeError" in shown.stderr
-    assert not {"\x1b", "\u202e", "\x07"} & set(shown.stdout + shown.stderr)
+    completed = xfbench(*run_arguments(lines))
+    assert completed.returncode == 1
+    assert "RuntimeError" in completed.stderr
+    assert not {"\x1b", "\u202e", "\x07"} & set(completed.stdout + completed.stderr)
 
 
 def test_command_line_control_characters_are_escaped(xfbench):
-    shown = xfbench("run", "--framework", "\x1b[31mtorch\u202e")
-    assert shown.returncode == 2
-    assert "\\x1b" in shown.stderr and not {"\x1b", "\u202e"} & set(shown.stderr)
-    for words in (["run", "--\x1b[31mx\u202e"], ["report", "--results=/nowhere/\x1b[31mx\u202e"]):
-        shown = xfbench(*words)
-        assert shown.returncode == 2
-        assert "\\x1b" in shown.stderr and not {"\x1b", "\u202e"} & set(shown.stderr)
+    completed = xfbench("run", "--framework", "\x1b[31mtorch\u202e")
+    assert completed.returncode == 2
+    assert "\\x1b" in completed.stderr and not {"\x1b", "\u202e"} & set(completed.stderr)
+    for arguments in (
+        ["run", "--\x1b[31mx\u202e"],
+        ["report", "--results=/nowhere/\x1b[31mx\u202e"],
+    ):
+        completed = xfbench(*arguments)
+        assert completed.returncode == 2
+        assert "\\x1b" in completed.stderr and not {"\x1b", "\u202e"} & set(completed.stderr)

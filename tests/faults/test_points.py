@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import temporary_mounts
-from tests.faults.points import killed
+from tests.faults.points import build_command
 from tests.remaining_processes import list_running, wait_for
 from xfbench.store.results_folder import Store
 
@@ -20,15 +20,15 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture
-def words(odd):
+def arguments(run_arguments):
     """A run of two launches."""
-    return odd("", launches=2)
+    return run_arguments("", launches=2)
 
 
-def run(number, log, words, results):
+def run_killed(number, log, arguments, results):
     """The command's exit status, and its words on standard error."""
-    done = subprocess.run(
-        killed(number, log, *words, f"--results={results}"),
+    completed = subprocess.run(
+        build_command(number, log, *arguments, f"--results={results}"),
         cwd=ROOT,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.DEVNULL,
@@ -37,101 +37,110 @@ def run(number, log, words, results):
         timeout=120,
         check=False,
     )
-    return done.returncode, done.stderr
+    return completed.returncode, completed.stderr
 
 
-def outcome(results):
+def read_outcomes(results):
     """What the records are of, and how they ended; nothing else is in their folder."""
     complaints = []
-    kept = [
+    outcomes = [
         (record.request.launch, record.status)
         for record in Store(results).records(complaints.append)
     ]
     assert complaints == []
-    return sorted(kept)
+    return sorted(outcomes)
 
 
-def gone_on_with(words, results, folder):
+def check_resume(arguments, results, folder):
     """That the run ends as it would have, nothing lost or twice, and nothing runs on."""
-    status, told = run(0, folder / "again", [*words, "--resume"], results)
-    assert status == 0, told
-    assert outcome(results) == [(1, "ok"), (2, "ok")]
+    status, errors = run_killed(0, folder / "again", [*arguments, "--resume"], results)
+    assert status == 0, errors
+    assert read_outcomes(results) == [(1, "ok"), (2, "ok")]
     wait_for(lambda: not list_running(folder), 15)
 
 
-def points(words, tmp_path):
+def record_changes(arguments, tmp_path):
     """All that an undisturbed run changes, in order: what, and where in the source."""
     log = tmp_path / "points"
-    run(0, tmp_path / "first", words, tmp_path / "earlier")  # packs the worker, once
-    status, told = run(0, log, words, tmp_path / "whole")
-    assert status == 0, told
-    assert outcome(tmp_path / "whole") == [(1, "ok"), (2, "ok")]
+    run_killed(0, tmp_path / "first", arguments, tmp_path / "earlier")  # packs the worker, once
+    status, errors = run_killed(0, log, arguments, tmp_path / "whole")
+    assert status == 0, errors
+    assert read_outcomes(tmp_path / "whole") == [(1, "ok"), (2, "ok")]
     return [tuple(json.loads(line)) for line in log.read_text().splitlines()]
 
 
-def _killed_at(numbers, words, tmp_path):
+def _check_kills(numbers, arguments, tmp_path):
     for number in numbers:
         results = tmp_path / f"killed-{number}"
-        status, told = run(number, tmp_path / f"log-{number}", words, results)
-        assert status == -9, (number, told)
-        gone_on_with(words, results, tmp_path)
+        status, errors = run_killed(number, tmp_path / f"log-{number}", arguments, results)
+        assert status == -9, (number, errors)
+        check_resume(arguments, results, tmp_path)
 
 
-def test_a_killed_driver_is_resumed(words, tmp_path):
+def test_a_killed_driver_is_resumed(arguments, tmp_path):
     """Killed before the last of its launches starts, and before the last record is stored."""
-    changes = [event for event, _ in points(words, tmp_path)]
-    last = {event: number for number, event in enumerate(changes, 1)}
-    _killed_at([last["subprocess.Popen"], last["os.rename"]], words, tmp_path)
+    events = [event for event, _ in record_changes(arguments, tmp_path)]
+    last_numbers = {event: number for number, event in enumerate(events, 1)}
+    _check_kills([last_numbers["subprocess.Popen"], last_numbers["os.rename"]], arguments, tmp_path)
 
 
 @pytest.mark.deep
-def test_driver_killed_at_each_place_is_resumed(words, tmp_path):
+def test_driver_killed_at_each_place_is_resumed(arguments, tmp_path):
     """Killed once before the last change that each line of the source makes."""
-    found = points(words, tmp_path)
-    last = {point: number for number, point in enumerate(found, 1)}
-    assert {event for event, _ in last} >= {"open", "os.rename", "os.mkdir", "subprocess.Popen"}
-    _killed_at(last.values(), words, tmp_path)
+    changes = record_changes(arguments, tmp_path)
+    last_numbers = {change: number for number, change in enumerate(changes, 1)}
+    assert {event for event, _ in last_numbers} >= {
+        "open",
+        "os.rename",
+        "os.mkdir",
+        "subprocess.Popen",
+    }
+    _check_kills(last_numbers.values(), arguments, tmp_path)
 
 
 @pytest.mark.long
-def test_resume_completes_a_run_killed_at_every_change(words, tmp_path):
-    _killed_at(range(1, len(points(words, tmp_path)) + 1), words, tmp_path)
+def test_resume_completes_a_run_killed_at_every_change(arguments, tmp_path):
+    _check_kills(range(1, len(record_changes(arguments, tmp_path)) + 1), arguments, tmp_path)
 
 
-def _needs(words, tmp_path):
+def _measure_disk_use(arguments, tmp_path):
     """How many files there are after an undisturbed run, and how many pages they take."""
     with temporary_mounts.tmpfs(tmp_path, "whole") as disk:
-        empty = os.statvfs(disk)
-        status, told = run(0, tmp_path / "log", words, disk / "results")
-        assert status == 0, told
-        full = os.statvfs(disk)
-    return empty.f_ffree - full.f_ffree, empty.f_bfree - full.f_bfree
+        before = os.statvfs(disk)
+        status, errors = run_killed(0, tmp_path / "log", arguments, disk / "results")
+        assert status == 0, errors
+        after = os.statvfs(disk)
+    return before.f_ffree - after.f_ffree, before.f_bfree - after.f_bfree
 
 
-def _full_at(limits, words, tmp_path):
+def _check_full_disks(limits, arguments, tmp_path):
     """Each of the limits, `mount`'s options for a disk in memory, is met once."""
     for number, limit in enumerate(limits):
         with temporary_mounts.tmpfs(tmp_path, f"full-{number}", options=limit) as disk:
             results = disk / "results"
-            status, told = run(0, tmp_path / f"log-{number}", words, results)
+            status, errors = run_killed(0, tmp_path / f"log-{number}", arguments, results)
             if status:
-                last = told.strip().splitlines()[-1]
-                assert "No space left on device" in last, (limit, told)
-                assert "defect" not in last, (limit, told)
+                last_line = errors.strip().splitlines()[-1]
+                assert "No space left on device" in last_line, (limit, errors)
+                assert "defect" not in last_line, (limit, errors)
             if results.is_dir():
-                assert set(outcome(results)) <= {(1, "ok"), (2, "ok")}, limit
+                assert set(read_outcomes(results)) <= {(1, "ok"), (2, "ok")}, limit
             temporary_mounts.remount(disk, "size=64m,nr_inodes=10000")
-            gone_on_with(words, results, tmp_path)
+            check_resume(arguments, results, tmp_path)
 
 
 @pytest.mark.long
-def test_resume_completes_a_run_that_ran_out_of_inodes(words, tmp_path):
+def test_resume_completes_a_run_that_ran_out_of_inodes(arguments, tmp_path):
     """For each file of the run."""
-    files, _ = _needs(words, tmp_path)
-    _full_at([f"size=64m,nr_inodes={count}" for count in range(2, files + 2)], words, tmp_path)
+    files, _ = _measure_disk_use(arguments, tmp_path)
+    _check_full_disks(
+        [f"size=64m,nr_inodes={count}" for count in range(2, files + 2)], arguments, tmp_path
+    )
 
 
 @pytest.mark.long
-def test_resume_completes_a_run_that_filled_the_disk(words, tmp_path):
-    _, pages = _needs(words, tmp_path)
-    _full_at([f"size={count * PAGE}" for count in range(1, pages + 1)], words, tmp_path)
+def test_resume_completes_a_run_that_filled_the_disk(arguments, tmp_path):
+    _, pages = _measure_disk_use(arguments, tmp_path)
+    _check_full_disks(
+        [f"size={count * PAGE}" for count in range(1, pages + 1)], arguments, tmp_path
+    )

@@ -42,13 +42,13 @@ def test_rank_that_ends_at_any_moment_is_named(launch, moment):
     record, folder = launch(SECOND + lines, **TWO_RANKS)
     assert record.status == "crashed"
     assert record.reason.startswith(f"rank 1 of 2: {words}"), record.reason
-    assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {one.name for one in folder.iterdir()}
+    assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.deep
 def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
     """PyTorch's own all-reduce over gloo, and a rank that is stopped in the middle of training."""
-    asked = cell(
+    training_cell = cell(
         framework="torch",
         environment="managed",
         kernel="onednn",
@@ -58,29 +58,31 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
     session = LaunchContext(Store(tmp_path / "results"), time_limit=30.0)
     session.prepare(["torch"], {}, print)
 
-    def stop():
-        ranks = wait_for(lambda: len(found := training(tmp_path)) == 2 and found, 30)
+    def suspend_rank():
+        ranks = wait_for(
+            lambda: len(processes := list_training_ranks(tmp_path)) == 2 and processes, 30
+        )
         time.sleep(6)  # it trains by then
         ranks[0].suspend()
 
     with ThreadPoolExecutor(1) as pool:
-        stopped = pool.submit(stop)
-        [record] = run_requests([asked.request(1)], session)
-        stopped.result()
+        suspension = pool.submit(suspend_rank)
+        [record] = run_requests([training_cell.request(1)], session)
+        suspension.result()
     assert record.status == "timed_out", record.reason
     assert list_running(tmp_path) == []
 
 
-def training(folder):
+def list_training_ranks(folder):
     """Ranks of PyTorch, by the threads that gloo has."""
-    return list_running(folder, lambda one: one.num_threads() > 3)
+    return list_running(folder, lambda process: process.num_threads() > 3)
 
 
 def test_occupied_port_ends_the_launch_with_the_server_message(launch):
     """Somebody has it since it was found to be free."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as server:
         serve = "import socket, time; socket.create_server(('127.0.0.1', {})); time.sleep(600)"
-        serve = serve.format(taken.getsockname()[1])
+        serve = serve.format(server.getsockname()[1])
         strategy = {"title": "with a server", "helpers": [{"ROLE": "server"}], "serve": serve}
         record, _ = launch(SLOW, adapter={"together": {STRATEGY: strategy}}, steps=100, **TWO_RANKS)
     assert record.status == "crashed"
@@ -90,9 +92,9 @@ def test_occupied_port_ends_the_launch_with_the_server_message(launch):
 
 def test_ranks_on_different_kinds_of_nodes_are_invalid(shared_launch, judge):
     """As a queue gives them that has both."""
-    another = {"cpu_model": "Another 9000"}
+    other_machine = {"cpu_model": "Another 9000"}
     ranks = shared_launch(**TWO_RANKS)
-    record = judge(ranks, lambda reply: reply["machine"].update(another))
+    record = judge(ranks, lambda reply: reply["machine"].update(other_machine))
     assert record.status == "invalid"
     assert "nodes of different kinds (" in record.reason
     assert "Another 9000" in record.reason and "--constraint" in record.reason
@@ -101,12 +103,12 @@ def test_ranks_on_different_kinds_of_nodes_are_invalid(shared_launch, judge):
 
 @pytest.fixture
 def watch():
-    with Watch(2, 1, "127.0.0.1") as made:
-        yield made
+    with Watch(2, 1, "127.0.0.1") as new_watch:
+        yield new_watch
 
 
 @contextlib.contextmanager
-def callers(watch, count):
+def connect_callers(watch, count):
     with contextlib.ExitStack() as stack:
         yield [
             stack.enter_context(socket.create_connection(watch.listener.getsockname()))
@@ -115,12 +117,12 @@ def callers(watch, count):
 
 
 def test_watch_ignores_strangers_and_still_accepts_ranks(watch):
-    with callers(watch, 300) as strangers:
-        for number, one in enumerate(strangers[::3]):
+    with connect_callers(watch, 300) as strangers:
+        for number, stranger in enumerate(strangers[::3]):
             words = [b"ended 1\n", b"x" * 5000, f"{'é' * 32} {number % 2} node\n".encode()]
             with contextlib.suppress(OSError):
-                one.sendall(words[number % 3])
-        with callers(watch, 1) as [rank]:
+                stranger.sendall(words[number % 3])
+        with connect_callers(watch, 1) as [rank]:
             rank.sendall(f"{watch.token} 1 node\n".encode())
             time.sleep(0.2)
             assert watch.failure is None
@@ -132,7 +134,7 @@ def test_watch_ignores_strangers_and_still_accepts_ranks(watch):
 
 @pytest.mark.parametrize("line", ["ended", "ended x", "ended " + "9" * 900, "", "\u0663"])
 def test_watch_ignores_malformed_lines(watch, line):
-    with callers(watch, 1) as [rank]:
+    with connect_callers(watch, 1) as [rank]:
         rank.sendall(f"{watch.token} 0 node\n{line}\nended 9\n".encode())
         wait_for(lambda: watch.failure)
     assert (watch.failure.rank, watch.failure.status) == (0, 9)
@@ -140,7 +142,7 @@ def test_watch_ignores_malformed_lines(watch, line):
 
 @pytest.mark.parametrize("number", ["2", "-1", "1.0", "\u0661", "9" * 100, ""])
 def test_watch_rejects_an_unknown_rank_number(watch, number):
-    with callers(watch, 1) as [rank]:
+    with connect_callers(watch, 1) as [rank]:
         rank.sendall(f"{watch.token} {number} node\nended 9\n".encode())
         rank.settimeout(10)
         with contextlib.suppress(ConnectionError):

@@ -23,7 +23,7 @@ TOKENS = {
         ]
     )
 }
-SAYS = """
+FAIL_WITH_PRIVATE_NAMES = """
 import platform, sys
 print(sorted(os.environ.items()), file=sys.stderr)
 raise RuntimeError(f"{platform.node()} has no /home/alice/data for alice@example.org")
@@ -31,43 +31,50 @@ raise RuntimeError(f"{platform.node()} has no /home/alice/data for alice@example
 
 
 @pytest.fixture
-def told(monkeypatch):
+def tokens(monkeypatch):
     """Tokens in the environment, as their owners have them."""
     for name, value in TOKENS.items():
         monkeypatch.setenv(name, value)
 
 
-@pytest.mark.parametrize("more", [[], ["--ranks=2", "--strategy=side by side", "--scaling=weak"]])
-def test_tokens_appear_in_no_file_or_output(odd, xfbench, tmp_path, told, more):
-    shown = [xfbench(*odd("import sys\nprint(dict(os.environ), file=sys.stderr)"), *more)]
-    shown += [xfbench("leaderboard", "--format", one) for one in ("text", "html", "json")]
-    shown += [xfbench("report", "--output", "report.html")]
-    shown += [xfbench("results", "export", name) for name in ("all.tar", "rows.csv")]
-    shown += [xfbench("results", "submit", "submission")]
-    assert shown[0].returncode == 0, shown[0].stderr
-    for one in shown:
-        assert "hunter2" not in one.stdout + one.stderr
+@pytest.mark.parametrize(
+    "options", [[], ["--ranks=2", "--strategy=side by side", "--scaling=weak"]]
+)
+def test_tokens_appear_in_no_file_or_output(run_arguments, xfbench, tmp_path, tokens, options):
+    outputs = [
+        xfbench(*run_arguments("import sys\nprint(dict(os.environ), file=sys.stderr)"), *options)
+    ]
+    outputs += [
+        xfbench("leaderboard", "--format", table_format)
+        for table_format in ("text", "html", "json")
+    ]
+    outputs += [xfbench("report", "--output", "report.html")]
+    outputs += [xfbench("results", "export", name) for name in ("all.tar", "rows.csv")]
+    outputs += [xfbench("results", "submit", "submission")]
+    assert outputs[0].returncode == 0, outputs[0].stderr
+    for output in outputs:
+        assert "hunter2" not in output.stdout + output.stderr
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {"stderr", "command.json", "command.sh", "report.html"} <= {one.name for one in files}
-    assert [one for one in files if b"hunter2" in one.read_bytes()] == []
+    assert {"stderr", "command.json", "command.sh", "report.html"} <= {path.name for path in files}
+    assert [path for path in files if b"hunter2" in path.read_bytes()] == []
 
 
-def test_launcher_environment_contains_no_token(told, monkeypatch):
+def test_launcher_environment_contains_no_token(tokens, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    given = starting.inherited_variables(
+    inherited = starting.inherited_variables(
         {**TOKENS, "SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
     )
-    assert given == {"SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
+    assert inherited == {"SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
 
 
-def test_job_script_contains_no_token(odd, xfbench, told, tmp_path, monkeypatch):
-    shown = xfbench(*odd(), "--launcher=slurm", "--dry-run")
-    assert shown.returncode == 0, shown.stderr
-    assert "#SBATCH" in shown.stdout and "hunter2" not in shown.stdout
+def test_job_script_contains_no_token(run_arguments, xfbench, tokens, tmp_path, monkeypatch):
+    output = xfbench(*run_arguments(), "--launcher=slurm", "--dry-run")
+    assert output.returncode == 0, output.stderr
+    assert "#SBATCH" in output.stdout and "hunter2" not in output.stdout
 
 
-def test_record_names_no_host_or_user(odd, xfbench, tmp_path):
-    assert xfbench(*odd(SAYS)).returncode == 1
+def test_record_names_no_host_or_user(run_arguments, xfbench, tmp_path):
+    assert xfbench(*run_arguments(FAIL_WITH_PRIVATE_NAMES)).returncode == 1
     [record] = Store(tmp_path / "results").records()
     assert record.status == "failed"
     assert record.reason.endswith("has no …/data for …"), record.reason

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import temporary_mounts
-from tests.faults.driver import command
+from tests.faults.driver import build_command
 from xfbench.base.errors import UsageError
 from xfbench.exchange import audit
 from xfbench.model import certificate
@@ -20,7 +20,7 @@ from xfbench.store.results_folder import Store
 
 ROOT = Path(__file__).parents[2]
 # In its second launch the worker takes all the room there is, and says so as well as it can.
-FILLS = """
+FILL_DISK = """
 import os
 if len(os.listdir("..")) > 1:
     with open("filler", "wb", buffering=0) as file:
@@ -35,65 +35,71 @@ def small_disk(tmp_path):
         yield point / "results"
 
 
-def test_full_disk_ends_the_run_in_one_line_and_resume_finishes(odd, xfbench, small_disk):
-    words = [*odd(FILLS, launches=3), f"--results={small_disk}"]
-    told = xfbench(*words)
-    assert told.returncode == 1
-    last = told.stderr.strip().splitlines()[-1]
-    assert "No space left on device" in last and "--resume" in last, told.stderr
+def test_full_disk_ends_the_run_in_one_line_and_resume_finishes(run_arguments, xfbench, small_disk):
+    arguments = [*run_arguments(FILL_DISK, launches=3), f"--results={small_disk}"]
+    completed = xfbench(*arguments)
+    assert completed.returncode == 1
+    last_line = completed.stderr.strip().splitlines()[-1]
+    assert "No space left on device" in last_line and "--resume" in last_line, completed.stderr
     store = Store(small_disk)
     [first] = store.records()
     assert first.status == "ok"
     assert not list((store.folder / "records").rglob("*.partial"))
-    [left] = (small_disk / "runs").glob("running-*")
-    (left / "filler").unlink()
-    words = [*odd("", launches=3), f"--results={small_disk}", "--resume"]
-    assert xfbench(*words).returncode == 0
-    kept = list(store.records())
-    assert sorted(record.request.launch for record in kept) == [1, 2, 3]
-    assert first in kept
+    [unfinished_folder] = (small_disk / "runs").glob("running-*")
+    (unfinished_folder / "filler").unlink()
+    arguments = [*run_arguments("", launches=3), f"--results={small_disk}", "--resume"]
+    assert xfbench(*arguments).returncode == 0
+    records = list(store.records())
+    assert sorted(record.request.launch for record in records) == [1, 2, 3]
+    assert first in records
 
 
-def test_read_only_results_folder_is_reported_before_a_launch(odd, xfbench, tmp_path):
-    words = odd("")
+def test_read_only_results_folder_is_reported_before_a_launch(run_arguments, xfbench, tmp_path):
+    arguments = run_arguments("")
     with temporary_mounts.tmpfs(tmp_path, "disk") as point:
-        for there in (False, True):
+        for exists in (False, True):
             folder = point / "results"
-            if there:
+            if exists:
                 temporary_mounts.remount(point, "rw")
                 Store(folder).prepare()
             temporary_mounts.make_read_only(point)
-            told = xfbench(*words, f"--results={folder}")
-            assert told.returncode in (1, 2)
-            assert "Read-only file system" in told.stderr.splitlines()[-1]
+            completed = xfbench(*arguments, f"--results={folder}")
+            assert completed.returncode in (1, 2)
+            assert "Read-only file system" in completed.stderr.splitlines()[-1]
             assert not list(point.rglob("running-*"))
 
 
 @pytest.mark.deep
-def test_two_drivers_in_one_folder_keep_all_records(odd, tmp_path):
+def test_two_drivers_in_one_folder_keep_all_records(run_arguments, tmp_path):
     results = tmp_path / "results"
-    words = [odd("", launches=2, steps=steps, results=results) for steps in (3, 4)]
-    both = [
-        subprocess.Popen(
-            command(*one), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        for one in words
+    argument_lists = [
+        run_arguments("", launches=2, steps=steps, results=results) for steps in (3, 4)
     ]
-    said = [one.communicate(timeout=120)[1] for one in both]
-    assert [one.returncode for one in both] == [0, 0], said
+    drivers = [
+        subprocess.Popen(
+            build_command(*arguments),
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for arguments in argument_lists
+    ]
+    errors = [driver.communicate(timeout=120)[1] for driver in drivers]
+    assert [driver.returncode for driver in drivers] == [0, 0], errors
     complaints = []
-    kept = list(Store(results).records(complaints.append))
-    assert sorted((one.request.steps, one.request.launch) for one in kept) == [
+    records = list(Store(results).records(complaints.append))
+    assert sorted((record.request.steps, record.request.launch) for record in records) == [
         *((3, 1), (3, 2)),
         *((4, 1), (4, 2)),
     ]
     assert complaints == []
     assert sorted(path.name for path in (results / "runs").iterdir()) == sorted(
-        one.id[7:23] for one in kept
+        record.id[7:23] for record in records
     )
 
 
-def endless(path):
+def write_oversized_file(path):
     with path.open("wb") as file:
         file.truncate(MAX_DOCUMENT_BYTES + 1)
 
@@ -104,7 +110,7 @@ DAMAGE = {
     "no text": lambda path, _: path.write_bytes(b"\xff\xfe{}"),
     "another's content": lambda path, text: path.write_text(text.replace('"ok"', '"failed"')),
     "nested without end": lambda path, _: path.write_bytes(b"[" * 10**5),
-    "endless": lambda path, _: endless(path),
+    "endless": lambda path, _: write_oversized_file(path),
     "of a schema to come": lambda path, text: path.write_text(text.replace("record/1", "record/2")),
     "a pipe": lambda path, _: os.mkfifo(path),
     "a folder": lambda path, _: path.mkdir(),
@@ -116,29 +122,33 @@ DAMAGE = {
 def test_damaged_record_is_reported_and_good_records_are_read(record, tmp_path, damage):
     store = Store(tmp_path / "results")
     store.prepare()
-    good, bad = record(launch=1), record(launch=2)
-    store.add(good)
-    store.add(bad)
-    path = store.record_path(bad.id[7:])
+    good_record, bad_record = record(launch=1), record(launch=2)
+    store.add(good_record)
+    store.add(bad_record)
+    path = store.record_path(bad_record.id[7:])
     text = path.read_text()
     path.unlink()
     DAMAGE[damage](path, text)
     complaints = []
-    assert list(store.records(complaints.append)) == [good]
-    with index.open_index(store, print) as found:
-        assert [one for _, one in found.select()] == [good]
-        assert [len(told.splitlines()) for told in found.damaged] == [1] * len(found.damaged)
-        assert found.damaged or damage == "a link to nowhere"
-    assert lookup.finished_records([good.request, bad.request], store) == [good]
+    assert list(store.records(complaints.append)) == [good_record]
+    with index.open_index(store, print) as record_index:
+        assert [indexed for _, indexed in record_index.select()] == [good_record]
+        assert [len(message.splitlines()) for message in record_index.damaged] == [1] * len(
+            record_index.damaged
+        )
+        assert record_index.damaged or damage == "a link to nowhere"
+    assert lookup.finished_records([good_record.request, bad_record.request], store) == [
+        good_record
+    ]
     if damage != "a link to nowhere":  # as one that was packed meanwhile
-        [told] = complaints
-        assert path.name in told and len(told) < 300
-        assert str(path) in {one.file for one in audit.validate(store.folder)[1]}
+        [complaint] = complaints
+        assert path.name in complaint and len(complaint) < 300
+        assert str(path) in {problem.file for problem in audit.validate(store.folder)[1]}
     store.pack()
     assert os.path.lexists(path)
     if damage != "a folder":
-        store.add(bad)
-        assert list(store.records()) == [good, bad]
+        store.add(bad_record)
+        assert list(store.records()) == [good_record, bad_record]
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -146,25 +156,28 @@ def test_damaged_certificate_is_reported_in_one_line(tmp_path, damage):
     path = tmp_path / "certificates" / f"{'ab' * 32}.json"
     path.parent.mkdir()
     DAMAGE[damage](path, '{"schema": "xfbench.record/1", "verdict": "ok"}')
-    [(identity, told)] = certificate.read_folder(tmp_path).items()
+    [(identity, message)] = certificate.read_folder(tmp_path).items()
     assert identity == f"sha256:{path.stem}"
-    assert isinstance(told, str) and len(told.splitlines()) == 1 and path.name in told
+    assert isinstance(message, str) and len(message.splitlines()) == 1 and path.name in message
 
 
 def test_clock_set_back_hides_no_record(record, tmp_path):
     store = Store(tmp_path / "results")
     store.prepare()
-    today = record(launch=1)
-    store.add(today)
-    with index.open_index(store, print) as found:
-        assert [one for _, one in found.select()] == [today]
-    early = record(launch=2, fields={"created": "1970-01-01T00:00:01.000Z"})
-    store.add(early)
-    path = store.record_path(early.id[7:])
-    for one in (path, path.parent):
-        os.utime(one, (1, 1))
-    assert lookup.finished_records([today.request, early.request], store) == [early, today]
-    assert list(store.records()) == [early, today]
+    today_record = record(launch=1)
+    store.add(today_record)
+    with index.open_index(store, print) as record_index:
+        assert [indexed for _, indexed in record_index.select()] == [today_record]
+    early_record = record(launch=2, fields={"created": "1970-01-01T00:00:01.000Z"})
+    store.add(early_record)
+    path = store.record_path(early_record.id[7:])
+    for changed_path in (path, path.parent):
+        os.utime(changed_path, (1, 1))
+    assert lookup.finished_records([today_record.request, early_record.request], store) == [
+        early_record,
+        today_record,
+    ]
+    assert list(store.records()) == [early_record, today_record]
 
 
 def test_index_of_another_user_is_not_opened(record, tmp_path):
@@ -172,33 +185,33 @@ def test_index_of_another_user_is_not_opened(record, tmp_path):
         pytest.skip("giving a file away needs root")
     store = Store(tmp_path / "results")
     store.prepare()
-    kept = record()
-    store.add(kept)
-    with index.open_index(store, print) as found:
-        assert found.count() == 1
-    theirs = store.folder / index.FILE_NAME
-    os.chown(theirs, 65534, 65534)
-    before = theirs.read_bytes()
-    with index.open_index(store, print) as found:
-        assert [one for _, one in found.select()] == [kept]
-    assert theirs.read_bytes() == before
-    theirs.unlink()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_bytes(before)
-    theirs.symlink_to(elsewhere)
-    with index.open_index(store, print) as found:
-        assert [one for _, one in found.select()] == [kept]
-    assert elsewhere.read_bytes() == before
+    stored_record = record()
+    store.add(stored_record)
+    with index.open_index(store, print) as record_index:
+        assert record_index.count() == 1
+    index_file = store.folder / index.FILE_NAME
+    os.chown(index_file, 65534, 65534)
+    content = index_file.read_bytes()
+    with index.open_index(store, print) as record_index:
+        assert [indexed for _, indexed in record_index.select()] == [stored_record]
+    assert index_file.read_bytes() == content
+    index_file.unlink()
+    target = tmp_path / "elsewhere"
+    target.write_bytes(content)
+    index_file.symlink_to(target)
+    with index.open_index(store, print) as record_index:
+        assert [indexed for _, indexed in record_index.select()] == [stored_record]
+    assert target.read_bytes() == content
 
 
-@pytest.mark.parametrize("which", [".", "runs"])
-def test_world_writable_results_folder_is_refused(tmp_path, which):
+@pytest.mark.parametrize("name", [".", "runs"])
+def test_world_writable_results_folder_is_refused(tmp_path, name):
     store = Store(tmp_path / "results")
     store.prepare()
-    (store.folder / which).chmod(0o777)
+    (store.folder / name).chmod(0o777)
     with pytest.raises(UsageError, match=r"writable by everybody.*--results"):
         store.prepare()
-    (store.folder / which).chmod(0o1777)  # where each may replace his own, as in /tmp
+    (store.folder / name).chmod(0o1777)  # where each may replace his own, as in /tmp
     store.prepare()
 
 
@@ -206,11 +219,11 @@ def test_file_modes_follow_the_umask(record, tmp_path):
     store = Store(tmp_path / "results")
     store.prepare()
     for launch, mask in enumerate((0o077, 0o027, 0o022, 0o002), 1):
-        kept = record(launch=launch)
-        before = os.umask(mask)
+        stored_record = record(launch=launch)
+        previous_mask = os.umask(mask)
         try:
-            store.add(kept, store.create_run_folder())
-            assert store.record_path(kept.id[7:]).stat().st_mode & 0o777 == 0o666 & ~mask
+            store.add(stored_record, store.create_run_folder())
+            assert store.record_path(stored_record.id[7:]).stat().st_mode & 0o777 == 0o666 & ~mask
         finally:
-            os.umask(before)
-        assert store.run_folder(kept).stat().st_mode & 0o777 == 0o700
+            os.umask(previous_mask)
+        assert store.run_folder(stored_record).stat().st_mode & 0o777 == 0o700

@@ -9,13 +9,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.driver import command
+from tests.faults.driver import build_command
 from tests.remaining_processes import list_running
 from xfbench.store.results_folder import Store
 
 ROOT = Path(__file__).parents[2]
 CELLS, SHARE = 1000, 0.05
-MOST_MEMORY = 300e6  # bytes of the driver
+MAX_MEMORY_BYTES = 300e6  # bytes of the driver
 # What a trainer does in its first step, and how that ends.
 FAULTS = {
     "raise RuntimeError('a fault')": "failed",
@@ -30,29 +30,31 @@ FAULTS = {
 }
 
 
-def expected(chance):
+def draw_faults(generator):
     """By a thousand times the learning rate, in which cells differ: the fault and the status."""
-    found = {}
+    faults = {}
     for number in range(1, CELLS + 1):
-        found[number] = "pass", "ok"
-        if chance.random() < SHARE:
-            found[number] = chance.choice(list(FAULTS.items()))
-    return found
+        faults[number] = "pass", "ok"
+        if generator.random() < SHARE:
+            faults[number] = generator.choice(list(FAULTS.items()))
+    return faults
 
 
-def number(rate):
+def cell_number(rate):
     """Of a cell; the published rate is none of one's own."""
     return round(1000 * (rate or 0.01))
 
 
 @pytest.mark.long
-def test_sweep_gives_a_record_for_every_cell(odd, tmp_path, capsys):
+def test_sweep_gives_a_record_for_every_cell(run_arguments, tmp_path, capsys):
     """The driver takes no more memory towards the end; how long it took is printed."""
-    plan = expected(random.Random(1))
-    acts = {one: act for one, (act, _) in plan.items() if act != "pass"}
+    faults = draw_faults(random.Random(1))
+    fault_lines = {
+        cell: fault_line for cell, (fault_line, _) in faults.items() if fault_line != "pass"
+    }
     lines = f"""
 import subprocess
-ACTS = {acts!r}
+ACTS = {fault_lines!r}
 def build(network, solver, options, group):
     global number
     number = round(1000 * solver.learning_rate(0))
@@ -61,29 +63,32 @@ def after_step(rank, steps):
     if steps == 1: exec(ACTS.get(number, "pass"))
 """
     results = tmp_path / "results"
-    rates = ",".join(str(one / 1000) for one in plan)
-    words = odd(lines, results=results, **{"learning-rate": rates, "time-limit": 10})
-    started = time.monotonic()
+    rates = ",".join(str(cell / 1000) for cell in faults)
+    arguments = run_arguments(lines, results=results, **{"learning-rate": rates, "time-limit": 10})
+    started_s = time.monotonic()
     with subprocess.Popen(
-        command(*words), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        build_command(*arguments), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as driver:
-        memory = []
-        while driver.poll() is None and time.monotonic() - started < 5400:
-            memory.append(psutil.Process(driver.pid).memory_info().rss)
+        memory_bytes = []
+        while driver.poll() is None and time.monotonic() - started_s < 5400:
+            memory_bytes.append(psutil.Process(driver.pid).memory_info().rss)
             time.sleep(1)
         driver.kill()
-    took = time.monotonic() - started
+    duration_s = time.monotonic() - started_s
     records = list(Store(results).records())
-    assert {number(one.request.learning_rate): one.status for one in records} == {
-        one: status for one, (_, status) in plan.items()
+    assert {cell_number(record.request.learning_rate): record.status for record in records} == {
+        cell: status for cell, (_, status) in faults.items()
     }
     assert len(records) == CELLS
     assert list_running(tmp_path) == []
-    assert max(memory) < MOST_MEMORY
-    quarter = len(memory) // 4
-    assert max(memory[-quarter:]) < 1.2 * max(memory[quarter : 2 * quarter])
-    own = sum(one.measurement.wall_seconds for one in records if one.measurement)
+    assert max(memory_bytes) < MAX_MEMORY_BYTES
+    quarter = len(memory_bytes) // 4
+    assert max(memory_bytes[-quarter:]) < 1.2 * max(memory_bytes[quarter : 2 * quarter])
+    training_s = sum(record.measurement.wall_seconds for record in records if record.measurement)
     with capsys.disabled():
-        counts = dict(Counter(one.status for one in records))
-        print(f"\n{counts}: {took / CELLS:.2f} s a cell, {own / CELLS:.2f} of it in training;")
-        print(f"the driver took {max(memory) / 1e6:.0f} MB at most")
+        counts = dict(Counter(record.status for record in records))
+        print(
+            f"\n{counts}: {duration_s / CELLS:.2f} s a cell, "
+            f"{training_s / CELLS:.2f} of it in training;"
+        )
+        print(f"the driver took {max(memory_bytes) / 1e6:.0f} MB at most")

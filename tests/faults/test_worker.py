@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests import memory_limits
 from tests.fake_framework import STRATEGY, TWO_RANKS
-from tests.faults.driver import command as command_line
+from tests.faults.driver import build_command as command_line
 from tests.remaining_processes import list_running, wait_for
 from xfbench.base import processes, safe_read
 from xfbench.host import machine
@@ -26,10 +26,10 @@ from xfbench.store.results_folder import Store
 def test_long_output_keeps_its_beginning_and_end(launch):
     record, folder = launch("print('first', 'x' * 10**8, 'last', flush=True)")
     assert record.status == "ok", record.reason
-    kept = (folder / "stdout").read_bytes()
-    assert len(kept) < safe_read.MAX_KEPT_BYTES + 100
-    assert kept.startswith(b"first") and kept.endswith(b"last\n")
-    assert b"83,222,796 bytes left out" in kept
+    output = (folder / "stdout").read_bytes()
+    assert len(output) < safe_read.MAX_KEPT_BYTES + 100
+    assert output.startswith(b"first") and output.endswith(b"last\n")
+    assert b"83,222,796 bytes left out" in output
 
 
 def test_endless_output_ends_the_launch(launch, monkeypatch):
@@ -48,7 +48,7 @@ def test_unnamed_signal_is_reported_by_number(launch):
 
 
 @pytest.mark.parametrize(
-    "mischief",
+    "code",
     [
         "import shutil; shutil.rmtree(os.getcwd())",
         "os.unlink('request.json')",
@@ -57,8 +57,8 @@ def test_unnamed_signal_is_reported_by_number(launch):
         "os.symlink('/dev/zero', 'reply.json')",
     ],
 )
-def test_worker_that_damages_its_folder_still_gets_a_record(launch, mischief):
-    record, _ = launch(f"{mischief}\nos._exit(0)")
+def test_worker_that_damages_its_folder_still_gets_a_record(launch, code):
+    record, _ = launch(f"{code}\nos._exit(0)")
     assert record.status == "crashed"
     assert "reply" in record.reason
 
@@ -90,9 +90,9 @@ REPLIES = {
 def test_invalid_reply_is_reported_in_one_line(tmp_path, kind):
     content, words = REPLIES[kind]
     (tmp_path / "reply.json").write_bytes(content)
-    with pytest.raises(worker_reply.ReplyError, match=words) as told:
+    with pytest.raises(worker_reply.ReplyError, match=words) as raised:
         worker_reply.read(tmp_path / "reply.json", JOB)
-    assert len(str(told.value)) < 600 and "\n" not in str(told.value)
+    assert len(str(raised.value)) < 600 and "\n" not in str(raised.value)
 
 
 def test_oversized_reply_is_not_read(tmp_path):
@@ -106,19 +106,19 @@ def test_reason_is_a_single_line_of_at_most_500_characters(tmp_path):
     reason = "no\nsuch\r\n operator " + "x" * 10**6
     document = {"job": JOB, "status": "failed", "reason": reason}
     (tmp_path / "reply.json").write_text(json.dumps(document))
-    found = worker_reply.read(tmp_path / "reply.json", JOB)["reason"]
-    assert found.startswith("no such operator xx") and len(found) == 500
+    short_reason = worker_reply.read(tmp_path / "reply.json", JOB)["reason"]
+    assert short_reason.startswith("no such operator xx") and len(short_reason) == 500
 
 
-def places(value, path=()):
+def value_paths(value, path=()):
     """The way to every value in a JSON document."""
     yield path
     if isinstance(value, dict):
-        for name, one in value.items():
-            yield from places(one, (*path, name))
+        for name, child in value.items():
+            yield from value_paths(child, (*path, name))
     elif isinstance(value, list):
-        for number, one in enumerate(value[:3]):
-            yield from places(one, (*path, number))
+        for number, child in enumerate(value[:3]):
+            yield from value_paths(child, (*path, number))
 
 
 STRANGE = st.sampled_from(
@@ -135,54 +135,54 @@ def test_reply_with_any_value_anywhere_becomes_a_record(shared_launch, judge, ra
     record, folder = launch
     assert record.status == "ok", record.reason
     last = json.loads((folder / ("reply.1.json" if ranks > 1 else "reply.json")).read_text())
-    ways = [way for way in places(last) if way and way[0] not in ("schema", "job")]
-    ways += [(name,) for name in ("kinds", "places", "support", "checkpoints")]
+    paths = [path for path in value_paths(last) if path and path[0] not in ("schema", "job")]
+    paths += [(name,) for name in ("kinds", "places", "support", "checkpoints")]
 
-    def becomes(way, value):
-        def change(reply):
-            for step in way[:-1]:
-                reply = reply[step]
-            reply[way[-1]] = value
+    def check_changed_reply(path, value):
+        def change_reply(reply):
+            for key in path[:-1]:
+                reply = reply[key]
+            reply[path[-1]] = value
 
-        made = judge(launch, change, limit=None)
-        assert Record.read(json.dumps(made.document()).encode()) == made
-        assert made.reason is None or "\n" not in made.reason
+        changed_record = judge(launch, change_reply, limit=None)
+        assert Record.read(json.dumps(changed_record.document()).encode()) == changed_record
+        assert changed_record.reason is None or "\n" not in changed_record.reason
 
-    for way in ways:
-        becomes(way, 10**400)
+    for path in paths:
+        check_changed_reply(path, 10**400)
 
     @settings(
         max_examples=60,
         derandomize=True,
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )
-    @given(st.sampled_from(ways), STRANGE)
-    def strange(way, value):
-        becomes(way, value)
+    @given(st.sampled_from(paths), STRANGE)
+    def check_strange_reply(path, value):
+        check_changed_reply(path, value)
 
-    strange()
+    check_strange_reply()
 
 
-HANGS = """
+HANG = """
 import subprocess
 subprocess.Popen(["sleep", "1234.5"], start_new_session=True)
 def after_step(rank, steps): time.sleep(600)
 """
 
 
-def _sleeps(process):
+def _is_sleep(process):
     """Whether it is what such a worker has started."""
     return process.name() == "sleep"
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
+def test_killed_driver_leaves_no_worker(run_arguments, tmp_path, ranks):
     """Nor what a worker has started and let go."""
-    more = {"ranks": 2, "strategy": STRATEGY, "scaling": "weak"} if ranks > 1 else {}
+    options = {"ranks": 2, "strategy": STRATEGY, "scaling": "weak"} if ranks > 1 else {}
     results = tmp_path / "results"
-    words = odd(HANGS, results=results, **more)
-    driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
-    wait_for(lambda: len(list_running(results, _sleeps)) == ranks, 60)
+    arguments = run_arguments(HANG, results=results, **options)
+    driver = subprocess.Popen(command_line(*arguments), stderr=subprocess.DEVNULL)
+    wait_for(lambda: len(list_running(results, _is_sleep)) == ranks, 60)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     wait_for(lambda: not list_running(results), 15)
@@ -190,12 +190,12 @@ def test_killed_driver_leaves_no_worker(odd, tmp_path, ranks):
     assert [path.name[:8] for path in (results / "runs").iterdir()] == ["running-"]
 
 
-def test_sigterm_to_the_driver_ends_worker_descendants(odd, tmp_path):
+def test_sigterm_to_the_driver_ends_worker_descendants(run_arguments, tmp_path):
     """By SIGTERM, as a scheduler or a shutdown does."""
     results = tmp_path / "results"
-    words = odd(HANGS, results=results)
-    driver = subprocess.Popen(command_line(*words), stderr=subprocess.DEVNULL)
-    wait_for(lambda: list_running(results, _sleeps), 60)
+    arguments = run_arguments(HANG, results=results)
+    driver = subprocess.Popen(command_line(*arguments), stderr=subprocess.DEVNULL)
+    wait_for(lambda: list_running(results, _is_sleep), 60)
     driver.send_signal(signal.SIGTERM)
     driver.wait()
     wait_for(lambda: not list_running(results), 15)
@@ -210,16 +210,16 @@ def test_missing_gpu_is_unavailable_without_a_launch(launch):
 
 
 @pytest.mark.deep
-def test_out_of_memory_worker_is_reported_and_the_run_continues(odd, tmp_path):
-    takes = "LARGE = len(os.listdir('..')) == 1\n"  # the first launch
-    takes += "def after_step(rank, steps): LARGE and np.ones(2 * 10**9, np.uint8)"
+def test_out_of_memory_worker_is_reported_and_the_run_continues(run_arguments, tmp_path):
+    adapter_lines = "LARGE = len(os.listdir('..')) == 1\n"  # the first launch
+    adapter_lines += "def after_step(rank, steps): LARGE and np.ones(2 * 10**9, np.uint8)"
     results = tmp_path / "results"
-    words = odd(takes, results=results, launches=2)
-    with memory_limits.limit_memory(800 * 10**6) as within:
-        argv = within(command_line(*words))
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr
-    first, second = sorted(Store(results).records(), key=lambda one: one.request.launch)
+    arguments = run_arguments(adapter_lines, results=results, launches=2)
+    with memory_limits.limit_memory(800 * 10**6) as wrap_command:
+        argv = wrap_command(command_line(*arguments))
+        completed = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert completed.returncode == 1, completed.stderr
+    first, second = sorted(Store(results).records(), key=lambda record: record.request.launch)
     assert first.status == "failed", first.reason
     assert first.reason == "out of memory: the kernel killed it"
     assert second.status == "ok", second.reason

@@ -15,7 +15,7 @@ import pytest
 from tests.cluster import slurm
 from tests.cluster.conftest import list_ranks, list_workers
 from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, death_code
-from tests.faults.driver import command
+from tests.faults.driver import build_command
 from tests.remaining_processes import wait_for
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
@@ -128,7 +128,7 @@ def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
     settings |= {"strategy": STRATEGY, "scaling": "weak", "launcher": "mpi"}
     words = [f"--{name}={value}" for name, value in settings.items()]
     words += ["--framework=odd", "--workload=lenet", "--no-verify", f"--results={tmp_path / 'r'}"]
-    driver = subprocess.Popen(command("run", *words), stderr=subprocess.DEVNULL)
+    driver = subprocess.Popen(build_command("run", *words), stderr=subprocess.DEVNULL)
     wait_for(lambda: len(list_workers(tmp_path)) == 4, 60)  # two ranks and their watchers
     driver.kill()
     driver.wait()

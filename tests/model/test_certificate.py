@@ -16,7 +16,7 @@ from xfbench.rendering.tables import to_text
 from xfbench.store.results_folder import Store
 
 
-def certified(record, **changes):
+def build_record_certificate(record, **changes):
     """A certificate for a record as it is, but for what is changed."""
     subject = Subject.from_request(
         record.request,
@@ -29,13 +29,13 @@ def certified(record, **changes):
 
 
 @pytest.fixture
-def covered(record):
+def build_covered(record):
     """A function: a record that carries a certificate, and that; the subject may be changed."""
 
     def make(**changes):
         fields = {"software": SOFTWARE, "machine": describe()}
-        certificate_of_cell = certified(record(fields=fields), **changes)
-        return record(fields={**fields, "certificate": certificate_of_cell.id}), certificate_of_cell
+        stored = build_record_certificate(record(fields=fields), **changes)
+        return record(fields={**fields, "certificate": stored.id}), stored
 
     return make
 
@@ -45,15 +45,15 @@ def only_row(ranked_record, certificates):
     return [*table.rows, *table.unranked][0]
 
 
-def test_record_with_a_valid_certificate_is_ranked(covered):
-    covered_record, stored = covered()
+def test_record_with_a_valid_certificate_is_ranked(build_covered):
+    covered_record, stored = build_covered()
     assert only_row(covered_record, {stored.id: stored}).reason is None
     [table] = tables([covered_record], {stored.id: stored})
     assert len(table.rows) == 1 and table.unranked == ()
 
 
-def test_certificate_of_other_strategy_options_gives_no_rank(covered):
-    covered_record, stored = covered(strategy_options=(("overlap", "off"), ("servers", 2)))
+def test_certificate_of_other_strategy_options_gives_no_rank(build_covered):
+    covered_record, stored = build_covered(strategy_options=(("overlap", "off"), ("servers", 2)))
     assert only_row(covered_record, {stored.id: stored}).reason == (
         "the certificate is for another strategy options: overlap=off, servers=2, not none"
     )
@@ -64,24 +64,24 @@ def test_indistinguishable_cells_share_a_rank(record):
     records, certificates = [], {}
     for threads, seconds in ((1, 0.1), (2, 0.1), (4, 0.5)):
         settings = {"threads": threads, "fields": fields}
-        stored = certified(record(**settings))
+        stored = build_record_certificate(record(**settings))
         certificates[stored.id] = stored
         for launch in range(1, 6):
-            noisy = seconds * (1 + 0.01 * ((launch * (threads + 2)) % 5))
+            step_seconds = seconds * (1 + 0.01 * ((launch * (threads + 2)) % 5))
             settings["fields"] = {**fields, "certificate": stored.id}
-            records.append(record(**settings, steps=(noisy,), launch=launch))
+            records.append(record(**settings, steps=(step_seconds,), launch=launch))
     [table] = tables(records, certificates)
     assert [row.rank for row in table.rows] == [(1, 2), (1, 2), (3, 3)]
-    shown = [line.split()[0] for line in to_text([table]).splitlines() if " reference " in line]
-    assert shown == ["1–2", "1–2", "3"]
+    ranks = [line.split()[0] for line in to_text([table]).splitlines() if " reference " in line]
+    assert ranks == ["1–2", "1–2", "3"]
 
 
 def test_a_record_without_a_certificate_has_no_rank(record):
     assert only_row(record(), {}).reason == NO_CERTIFICATE
 
 
-def test_missing_certificate_file_gives_no_rank(covered):
-    covered_record, _ = covered()
+def test_missing_certificate_file_gives_no_rank(build_covered):
+    covered_record, _ = build_covered()
     assert "not in the results folder" in only_row(covered_record, {}).reason
 
 
@@ -102,14 +102,14 @@ def test_missing_certificate_file_gives_no_rank(covered):
         ("accelerators", ("NVIDIA K40",)),
     ],
 )
-def test_certificate_with_any_changed_field_gives_no_rank(covered, field, value):
-    covered_record, stored = covered(**{field: value})
+def test_certificate_with_any_changed_field_gives_no_rank(build_covered, field, value):
+    covered_record, stored = build_covered(**{field: value})
     reason = only_row(covered_record, {stored.id: stored}).reason
     assert f"the certificate is for another {field.replace('_', ' ')}" in reason
 
 
-def test_edited_certificate_is_refused_with_the_reason(covered, tmp_path):
-    covered_record, stored = covered()
+def test_edited_certificate_is_refused_with_the_reason(build_covered, tmp_path):
+    covered_record, stored = build_covered()
     path = tmp_path / "certificates" / f"{stored.id[7:]}.json"
     stored.write(path)
     assert certificate.read_folder(tmp_path) == {stored.id: stored}
@@ -131,34 +131,34 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     stored = build_certificate(subject)
     document = stored.document()
     del document["id"], document["subject"]["strategy_options"]
-    earlier = {"id": digests.of_json(document), **document}
+    older_document = {"id": digests.of_json(document), **document}
     cached_path = tmp_path / "home" / "certificates" / f"{subject.key}.json"
     cached_path.parent.mkdir(parents=True)
-    cached_path.write_text(json.dumps(earlier))
+    cached_path.write_text(json.dumps(older_document))
     certify.attach_cached(request, session)
     [copied] = certificate.read_folder(session.store.folder).values()
-    assert copied.id == earlier["id"] == session.certificates[certified_fields(request)]
+    assert copied.id == older_document["id"] == session.certificates[certified_fields(request)]
     assert copied.subject == subject
 
 
-def test_edited_certificate_with_a_recomputed_id_is_refused(covered, tmp_path):
-    covered_record, stored = covered(kernel="other")
-    forged = stored.model_copy(update={"subject": certified(covered_record).subject})
+def test_edited_certificate_with_a_recomputed_id_is_refused(build_covered, tmp_path):
+    covered_record, stored = build_covered(kernel="other")
+    forged = stored.model_copy(update={"subject": build_record_certificate(covered_record).subject})
     forged = forged.model_copy(update={"id": forged.computed_id()})
     forged.write(tmp_path / "certificates" / f"{stored.id[7:]}.json")  # under the name it had
     reason = only_row(covered_record, certificate.read_folder(tmp_path)).reason
     assert "not the one that the record names" in reason
 
 
-def test_invalid_certificate_file_is_reported(covered, tmp_path):
-    covered_record, stored = covered()
+def test_invalid_certificate_file_is_reported(build_covered, tmp_path):
+    covered_record, stored = build_covered()
     path = tmp_path / "certificates" / f"{stored.id[7:]}.json"
     path.parent.mkdir()
     path.write_text('{"schema": "xfbench.certificate/1"')
     assert "is no certificate" in only_row(covered_record, certificate.read_folder(tmp_path)).reason
 
 
-def test_verdict_different_gives_no_rank(covered):
-    covered_record, stored = covered()
+def test_verdict_different_gives_no_rank(build_covered):
+    covered_record, stored = build_covered()
     different = stored.model_copy(update={"verdict": "different"})
     assert "different" in only_row(covered_record, {stored.id: different}).reason

@@ -1,4 +1,4 @@
-"""Strategies' options as data: chosen, checked, recorded; and what waits for nobody."""
+"""Strategy options: how they are chosen, checked and recorded; asynchronous strategies."""
 
 import json
 
@@ -18,13 +18,13 @@ from xfbench.model.strategy import ASYNCHRONOUS
 from xfbench.planning import experiment
 
 
-def cells(**settings):
-    wanted = {"framework": ["torch"], "workload": ["lenet"], "ranks": [2], "scaling": "weak"}
-    return [cell for cell, _ in experiment.cells([experiment.matrix(**{**wanted, **settings})])]
+def build_cells(**settings):
+    defaults = {"framework": ["torch"], "workload": ["lenet"], "ranks": [2], "scaling": "weak"}
+    return [cell for cell, _ in experiment.cells([experiment.matrix(**{**defaults, **settings})])]
 
 
-def mxnet(**settings):
-    [cell] = cells(framework=["mxnet"], **settings)
+def build_mxnet_request(**settings):
+    [cell] = build_cells(framework=["mxnet"], **settings)
     return cell.request(1)
 
 
@@ -35,15 +35,15 @@ def mxnet(**settings):
         ({"bucket_size": "512KiB"}, (("bucket_size", 2**19),)),
         ({"bucket_size": 4096}, (("bucket_size", 4096),)),
         ({"overlap": "off", "bucket_size": "10kB"}, (("bucket_size", 10_000), ("overlap", "off"))),
-        # What is so anyway was not chosen: the same cell.
+        # Default values are dropped, so the cell is the same.
         ({"overlap": "on", "backend": "gloo", "bucket_size": "auto"}, ()),
     ],
 )
 def test_strategy_options_are_part_of_the_cell(options, chosen):
-    [cell] = cells(strategy_options=options)
+    [cell] = build_cells(strategy_options=options)
     assert cell.strategy_options == chosen
-    again = type(cell).model_validate_json(cell.model_dump_json())
-    assert again == cell and hash(again) == hash(cell)
+    reread = type(cell).model_validate_json(cell.model_dump_json())
+    assert reread == cell and hash(reread) == hash(cell)
 
 
 @pytest.mark.parametrize(
@@ -58,41 +58,43 @@ def test_strategy_options_are_part_of_the_cell(options, chosen):
 )
 def test_wrong_strategy_option_is_refused_with_a_hint(options, words):
     with pytest.raises(UsageError, match=words):
-        cells(strategy_options=options)
+        build_cells(strategy_options=options)
 
 
 @pytest.mark.parametrize("count", ["0", "two", "-1", "1.5"])
 def test_server_count_must_be_a_positive_integer(count):
     with pytest.raises(UsageError, match="a whole number of one or more"):
-        mxnet(strategy=["dist_async"], strategy_options={"servers": count})
+        build_mxnet_request(strategy=["dist_async"], strategy_options={"servers": count})
 
 
 def test_strategy_without_options_refuses_an_option():
     with pytest.raises(UsageError, match="have no options"):
-        cells(framework=["caffe"], strategy_options={"servers": 2})
+        build_cells(framework=["caffe"], strategy_options={"servers": 2})
 
 
 def test_single_rank_drops_options_and_two_ranks_check_them():
-    found = cells(
+    all_cells = build_cells(
         framework=["torch", "mxnet"],
         ranks=[1, 2],
         strategy=["default"],
         strategy_options={"servers": "2"},
     )
-    of_one = [cell for cell in found if cell.ranks == 1]
-    assert {cell.strategy_options for cell in of_one} == {()}
+    single_rank_cells = [cell for cell in all_cells if cell.ranks == 1]
+    assert {cell.strategy_options for cell in single_rank_cells} == {()}
     refusals = {
-        c.framework: capabilities.refusal_reason(c.request(1)) for c in found if c.ranks == 2
+        cell.framework: capabilities.refusal_reason(cell.request(1))
+        for cell in all_cells
+        if cell.ranks == 2
     }
     assert refusals["mxnet"] is None
     assert "ddp of PyTorch has no option servers: it has backend" in refusals["torch"]
 
 
 @pytest.mark.parametrize(
-    ("strategy", "told"),
+    ("strategy", "words"),
     [("dist_async", "needs ranks that wait for each other"), ("dist_sync", None)],
 )
-def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
+def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, words):
     data_set = PreparedSet(
         digest="sha256:1",
         format="raw",
@@ -103,68 +105,71 @@ def test_asynchronous_ranks_refuse_a_cold_page_cache(strategy, told):
         medium="ext4 on virtio",
     )
     changes = {"data": "mine", "data_set": data_set, "page_cache": "cold", "epochs": 1}
-    asked = mxnet(strategy=[strategy], strategy_options={})
-    refused = capabilities.refusal_reason(
-        asked.model_copy(update={**changes, "steps": None, "input": "ours"})
+    request = build_mxnet_request(strategy=[strategy], strategy_options={})
+    reason = capabilities.refusal_reason(
+        request.model_copy(update={**changes, "steps": None, "input": "ours"})
     )
-    assert (told in refused) if told else refused is None
+    assert (words in reason) if words else reason is None
 
 
 def test_nccl_backend_is_refused_on_a_cpu():
-    [cell] = cells(strategy_options={"backend": "nccl"})
+    [cell] = build_cells(strategy_options={"backend": "nccl"})
     assert capabilities.refusal_reason(cell.request(1)) == "NCCL supports only GPUs"
 
 
 def test_worker_receives_every_strategy_option():
     from xfbench.workloads import workloads
 
-    request = mxnet(strategy=["dist_async"], strategy_options={"servers": 3})
-    told = job.build_document("train", request, workloads()["lenet"])
-    assert told["strategy_options"] == {"servers": 3, "overlap": "on"}
-    assert told["request"]["strategy_options"] == {"servers": 3}
+    request = build_mxnet_request(strategy=["dist_async"], strategy_options={"servers": 3})
+    document = job.build_document("train", request, workloads()["lenet"])
+    assert document["strategy_options"] == {"servers": 3, "overlap": "on"}
+    assert document["request"]["strategy_options"] == {"servers": 3}
 
 
 def test_strategy_starts_the_chosen_number_of_servers():
     strategy = adapter.load("mxnet").strategy("dist_sync")
     roles = [
-        one["DMLC_ROLE"] for _, one in strategy.helper_processes({"servers": 3, "overlap": "on"})
+        variables["DMLC_ROLE"]
+        for _, variables in strategy.helper_processes({"servers": 3, "overlap": "on"})
     ]
     assert roles == ["scheduler", "server", "server", "server"]
-    numbers = (
+    processes = (
         adapter.load("tensorflow").strategy("parameter_server").helper_processes({"servers": 2})
     )
-    assert [number for number, _ in numbers] == [0, 1]
+    assert [number for number, _ in processes] == [0, 1]
 
 
 def test_label_shows_the_strategy_options():
-    request = mxnet(strategy=["dist_async"], strategy_options={"servers": 2})
+    request = build_mxnet_request(strategy=["dist_async"], strategy_options={"servers": 2})
     assert "2 ranks dist_async servers=2" in request.label()
 
 
 def test_old_record_without_options_reads_and_keeps_its_cell(record, cell):
-    written = record().document()
-    assert written["request"].pop("strategy_options") == {}
-    del written["measurement"]["rank_step_seconds"]
+    document = record().document()
+    assert document["request"].pop("strategy_options") == {}
+    del document["measurement"]["rank_step_seconds"]
     old = cell().request(1)
     assert "strategy_options" not in old.cell_fields()
-    again = Record.model_validate({**written, "id": "sha256:" + "0" * 64})
-    assert again.request == old
-    assert json.loads(again.request.model_dump_json())["strategy_options"] == {}
+    reread = Record.model_validate({**document, "id": "sha256:" + "0" * 64})
+    assert reread.request == old
+    assert json.loads(reread.request.model_dump_json())["strategy_options"] == {}
 
 
 def test_certificate_is_bound_to_its_strategy_options(record):
-    def of(options):
-        asked = record(framework="torch", strategy_options=options).request
+    def build_subject(options):
+        request = record(framework="torch", strategy_options=options).request
         return Subject(
             **{name: "x" for name in Subject.model_fields if name not in ("strategy_options",)}
-            | {"ranks": 2, "accelerators": (), "strategy_options": asked.strategy_options}
+            | {"ranks": 2, "accelerators": (), "strategy_options": request.strategy_options}
         )
 
-    keys = {of(options).key for options in ((), (("overlap", "off"),), (("overlap", "no"),))}
+    keys = {
+        build_subject(options).key for options in ((), (("overlap", "off"),), (("overlap", "no"),))
+    }
     assert len(keys) == 3
-    fields = of(()).model_dump(mode="json")
+    fields = build_subject(()).model_dump(mode="json")
     del fields["strategy_options"]
-    assert of(()).key == certificate.digests.of_json(fields)[7:39]
+    assert build_subject(()).key == certificate.digests.of_json(fields)[7:39]
 
 
 @pytest.mark.parametrize(
@@ -186,19 +191,21 @@ def test_server_traffic_counts_both_directions_of_every_rank():
     assert required_bytes(400, 2, server=True) == 1600
 
 
-def asynchronous(record, **fields):
-    """Two ranks: steps of 0.1 s, and of 0.4 s with 0.8 s once."""
-    own = ((0.1, 0.1, 0.1), (0.4, 0.8, 0.4))
-    measured = record().measurement.model_copy(update={"rank_step_seconds": own})
+def build_asynchronous_record(record, **fields):
+    """Return a record of two ranks: steps of 0.1 s, and of 0.4 s with 0.8 s once."""
+    rank_step_seconds = ((0.1, 0.1, 0.1), (0.4, 0.8, 0.4))
+    measurement = record().measurement.model_copy(update={"rank_step_seconds": rank_step_seconds})
     settings = {"ranks": 2, "strategy": "dist_async", "scaling": "weak"}
     return record(
-        global_batch_size=8, batch_size_per_rank=4, fields={"measurement": measured},
+        global_batch_size=8, batch_size_per_rank=4, fields={"measurement": measurement},
         **settings, **fields,
     )  # fmt: skip
 
 
 def test_asynchronous_rates_of_ranks_add_up(record):
-    assert statistics.launch_throughput(asynchronous(record)) == pytest.approx(4 / 0.1 + 4 / 0.4)
+    assert statistics.launch_throughput(build_asynchronous_record(record)) == pytest.approx(
+        4 / 0.1 + 4 / 0.4
+    )
 
 
 def test_asynchronous_step_time_follows_from_summed_rates():
@@ -206,22 +213,22 @@ def test_asynchronous_step_time_follows_from_summed_rates():
 
     slow = build_reply(1, step_seconds=[4.0, 4.0])
     merged = ranks.merge_replies([build_reply(0), slow], asynchronous=True)["measurement"]
-    # 1/1 + 1/4 steps a second of two ranks is 1.6 s for a step of both; then 1/2 + 1/4.
+    # Two ranks with 1/1 + 1/4 steps/s take 1.6 s for a step of both; then 1/2 + 1/4.
     assert merged["step_seconds"] == pytest.approx([1.6, 8 / 3])
     assert merged["rank_step_seconds"] == [[1.0, 2.0], [4.0, 4.0]]
     assert merged["wall_seconds"] == 9.0 and merged["images"] == 16
-    together = ranks.merge_replies([build_reply(0), slow])["measurement"]
-    assert together["step_seconds"] == [2.5, 3.0] and not together["rank_step_seconds"]
+    synchronous = ranks.merge_replies([build_reply(0), slow])["measurement"]
+    assert synchronous["step_seconds"] == [2.5, 3.0] and not synchronous["rank_step_seconds"]
 
 
 def test_asynchronous_evaluation_is_the_mean_over_ranks():
     from tests.execution.test_ranks import build_reply
 
-    def learned(loss, accuracy):
+    def build_learning(loss, accuracy):
         epoch = {"epoch": 1, "seconds": 2.0, "train_loss": 1.0}
         return {"learning": [{**epoch, "test_loss": loss, "test_accuracy": accuracy}]}
 
-    replies = [build_reply(0) | learned(1.0, 0.5), build_reply(1) | learned(2.0, 0.7)]
+    replies = [build_reply(0) | build_learning(1.0, 0.5), build_reply(1) | build_learning(2.0, 0.7)]
     [epoch] = ranks.merge_replies(replies, asynchronous=True)["learning"]
     assert epoch["test_loss"] == 1.5 and epoch["test_accuracy"] == pytest.approx(0.6)
     [epoch] = ranks.merge_replies(replies)["learning"]
@@ -229,26 +236,28 @@ def test_asynchronous_evaluation_is_the_mean_over_ranks():
 
 
 def test_unsteady_rank_makes_an_asynchronous_launch_unsteady(record):
-    steady, rising = (0.1,) * 40, (0.1,) * 20 + (0.2,) * 20
-    for own, expected in (((steady, steady), True), ((steady, rising), False)):
-        one = asynchronous(record)
-        measured = one.measurement.model_copy(update={"rank_step_seconds": own})
-        assert statistics.is_steady(one.model_copy(update={"measurement": measured})) is expected
+    steady, slowing = (0.1,) * 40, (0.1,) * 20 + (0.2,) * 20
+    for rank_step_seconds, expected in (((steady, steady), True), ((steady, slowing), False)):
+        launch = build_asynchronous_record(record)
+        measurement = launch.measurement.model_copy(update={"rank_step_seconds": rank_step_seconds})
+        assert (
+            statistics.is_steady(launch.model_copy(update={"measurement": measurement})) is expected
+        )
 
 
 def test_asynchronous_cell_is_shown_but_never_ranked(record):
-    """Not even with a certificate, which no such launch can have."""
-    found = asynchronous(record, strategy_options={"servers": 2})
-    [table] = leaderboard.tables([found], {})
+    """A certificate does not help, though no such launch can have one."""
+    launch = build_asynchronous_record(record, strategy_options={"servers": 2})
+    [table] = leaderboard.tables([launch], {})
     [row] = table.unranked
     assert row.reason == ASYNCHRONOUS and row.asynchronous
     assert row.images_per_second.value == pytest.approx(50)
-    named = found.model_copy(update={"certificate": "sha256:" + "1" * 64})
-    assert leaderboard.unranked_reason(named, {named.certificate: None}) == ASYNCHRONOUS
+    certified = launch.model_copy(update={"certificate": "sha256:" + "1" * 64})
+    assert leaderboard.unranked_reason(certified, {certified.certificate: None}) == ASYNCHRONOUS
     from xfbench.rendering import tables
 
-    shown = tables.to_text([table])
-    assert "2 dist_async servers=2 (asynchronous)" in shown and ASYNCHRONOUS in shown
+    text = tables.to_text([table])
+    assert "2 dist_async servers=2 (asynchronous)" in text and ASYNCHRONOUS in text
     assert "servers=2" in tables.to_csv([table])
 
 
@@ -259,8 +268,8 @@ def test_each_set_of_options_has_its_own_row_and_baseline(record):
             ranks=ranks, strategy="dist_sync", scaling="weak", strategy_options=options, **size
         )
 
-    found = [launch(2), launch(2, servers=2), launch(4, servers=2)]
-    [table] = leaderboard.tables(found, {})
+    records = [launch(2), launch(2, servers=2), launch(4, servers=2)]
+    [table] = leaderboard.tables(records, {})
     rows = {(row.ranks, *row.strategy_options): row.efficiency for row in table.unranked}
     assert len(rows) == 3
     assert rows[4, "servers"].baseline_ranks == 2 and rows[4, "servers"].value == pytest.approx(1)
@@ -271,7 +280,7 @@ def test_asynchronous_strategy_is_not_verified(record):
         def _run(self, *_):
             raise AssertionError("nothing is to be trained")
 
-    request = mxnet(strategy=["dist_async"])
+    request = build_mxnet_request(strategy=["dist_async"])
     verdict = Untouched().verify(request, None)
     assert (verdict.verdict, verdict.reason) == ("unsupported", ASYNCHRONOUS)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.model.test_certificate import SOFTWARE, certified
+from tests.model.test_certificate import SOFTWARE, build_record_certificate
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
 from xfbench.equality import cases
@@ -32,7 +32,7 @@ def make_certified(record):
         fields = {"software": SOFTWARE, "machine": describe()}
         request = record(**choices).request
         fields["workload"] = workload_facts(training.build_workload(request))
-        proof = certified(record(fields=fields, **choices))
+        proof = build_record_certificate(record(fields=fields, **choices))
         return record(fields={**fields, "certificate": proof.id}, **choices), proof
 
     return make

@@ -1,4 +1,4 @@
-"""Experiments: every slip is told before anything is started, with the near name."""
+"""Experiments: every wrong setting is reported before a launch, with the nearest name."""
 
 import pytest
 
@@ -7,21 +7,21 @@ from xfbench.model.request import Protocol
 from xfbench.planning import experiment
 
 
-def cells_of(**settings):
-    chosen = {"framework": ["torch"], "workload": ["lenet"], **settings}
-    return experiment.cells([experiment.matrix(**chosen)])
+def build_cells(**settings):
+    all_settings = {"framework": ["torch"], "workload": ["lenet"], **settings}
+    return experiment.cells([experiment.matrix(**all_settings)])
 
 
 def test_lists_are_combined_into_cells():
-    cells = cells_of(framework=["torch", "mxnet"], workload=["lenet", "convnet"], threads=[1, 2])
+    cells = build_cells(framework=["torch", "mxnet"], workload=["lenet", "convnet"], threads=[1, 2])
     assert len(cells) == 8
     assert {protocol for _, protocol in cells} == {Protocol(least=5, most=20, precision=0.02)}
     assert len({cell for cell, _ in cells}) == 8
 
 
 def test_omitted_settings_take_the_workload_defaults():
-    [(lenet, _)] = cells_of(epochs=2)
-    [(alexnet, _)] = cells_of(workload=["alexnet"])
+    [(lenet, _)] = build_cells(epochs=2)
+    [(alexnet, _)] = build_cells(workload=["alexnet"])
     assert (lenet.data, lenet.global_batch_size, lenet.steps, lenet.epochs) == (
         "digits",
         64,
@@ -52,7 +52,7 @@ def test_omitted_settings_take_the_workload_defaults():
 )
 def test_wrong_setting_is_reported_in_one_line(settings, words):
     with pytest.raises(UsageError) as caught:
-        cells_of(**settings)
+        build_cells(**settings)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -60,9 +60,11 @@ def test_wrong_setting_is_reported_in_one_line(settings, words):
 def test_every_built_in_experiment_has_valid_cells():
     for name in experiment.names():
         study = experiment.load(name)
-        if not study.prepared:  # else see tests/studies
-            there = [one for one in study.matrix if not {*(one.data or ())} & {*study.present}]
-            assert experiment.cells([one for one in there if [*one.size] != ["paper"]])
+        if not study.prepared:  # tests/studies has the others
+            present = [
+                matrix for matrix in study.matrix if not {*(matrix.data or ())} & {*study.present}
+            ]
+            assert experiment.cells([matrix for matrix in present if [*matrix.size] != ["paper"]])
 
 
 def test_quick_experiment_has_8_cells_of_3_launches():

@@ -1,4 +1,4 @@
-"""Published figures: each is one that its source has, none is ours, and none is ever ranked."""
+"""Published figures: each matches its source, and none is ever ranked."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from xfbench.store import published
 from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
 
-# Of each study the numbers that its source printed as results, and those that only say of what.
+# For each study: the numbers printed as results, and the numbers that describe conditions.
 PRINTED = {
     ("Z17", "thread-sweep"): ({64}, {32, 128}),
     ("Z17", "kernels"): ({1.4, 3.7}, set()),
@@ -48,7 +48,7 @@ PRINTED = {
     ("Y19", "learning-speedup"): ({12000, 15000}, set()),
     ("A17", "hpc-support"): (set(), set()),
 }
-# What the sources say of a network by name, as they write it and as a request does.
+# Network names as the sources write them, and as a request does.
 NETWORKS = {
     "LeNet": "lenet",
     "AlexNet": "alexnet",
@@ -59,45 +59,56 @@ NETWORKS = {
 }
 
 
-def numbers(text):
-    """The numbers in a sentence, but for those that are part of a name: K40, ResNet-50."""
-    return {float(one) for one in re.findall(r"(?<![\w-])\d+(?:\.\d+)?(?!\w)", text)}
+def find_numbers(text):
+    """Return the numbers in a sentence, without those in names such as K40 or ResNet-50."""
+    return {float(number) for number in re.findall(r"(?<![\w-])\d+(?:\.\d+)?(?!\w)", text)}
 
 
-def of(record):
+def figure_values(record):
     figure = record.figure
-    return {one for one in (figure.value, figure.low, figure.high) if one is not None}
+    return {value for value in (figure.value, figure.low, figure.high) if value is not None}
 
 
 @pytest.mark.parametrize(("key", "study"), PRINTED)
 def test_figures_match_the_numbers_printed_by_the_source(key, study):
     results, conditions = PRINTED[key, study]
-    records = [one for one in published.figures_of_study(study) if one.citation.key == key]
-    assert set().union(*map(of, records)) == results
-    said = " ".join(one.sentence for one in published.findings(study))
-    assert numbers(said) == results | conditions
+    records = [record for record in published.figures_of_study(study) if record.citation.key == key]
+    assert set().union(*map(figure_values, records)) == results
+    sentences = " ".join(finding.sentence for finding in published.findings(study))
+    assert find_numbers(sentences) == results | conditions
     for record in records:
         figure, about = record.figure, record.figure.about
-        told = f"{figure.quantity} {figure.relative_to or ''} {about.machine or ''}"
+        text = f"{figure.quantity} {figure.relative_to or ''} {about.machine or ''}"
         counts = {about.threads, about.ranks, about.nodes, about.global_batch_size}
-        counts |= {about.batch_size_per_rank} | numbers(told) | numbers(about.machine or "")
-        # "One node" and "one device" are no numbers in the sentence.
+        counts |= (
+            {about.batch_size_per_rank} | find_numbers(text) | find_numbers(about.machine or "")
+        )
+        # The sentences spell out "one node" and "one device".
         assert counts - {None, 1} <= results | conditions
-        name = next((name for name, own in NETWORKS.items() if own == about.workload), None)
-        assert name is None or name in said or ("ResNets" in said and "resnet" in about.workload)
+        name = next(
+            (name for name, workload in NETWORKS.items() if workload == about.workload), None
+        )
+        assert (
+            name is None
+            or name in sentences
+            or ("ResNets" in sentences and "resnet" in about.workload)
+        )
 
 
 def test_published_sources_and_studies_are_complete():
-    told = {
-        (one.citation.key, one.citation.title, one.citation.where) for one in published.findings()
+    sources = {
+        (finding.citation.key, finding.citation.title, finding.citation.where)
+        for finding in published.findings()
     }
-    assert {key for key, _, _ in told} == {"Z17", "H19", "Y19", "A17"}
-    assert all(title and where for _, title, where in told)
-    assert {(one.citation.key, one.study) for one in published.findings()} == set(PRINTED)
-    assert {one.figure.about.study for one in published.records()} == {
+    assert {key for key, _, _ in sources} == {"Z17", "H19", "Y19", "A17"}
+    assert all(title and location for _, title, location in sources)
+    assert {(finding.citation.key, finding.study) for finding in published.findings()} == set(
+        PRINTED
+    )
+    assert {record.figure.about.study for record in published.records()} == {
         study for (_, study), (results, _) in PRINTED.items() if results
     }
-    networks = {one.figure.about.workload for one in published.records()} - {None}
+    networks = {record.figure.about.workload for record in published.records()} - {None}
     assert networks <= set(workloads())
 
 
@@ -105,43 +116,43 @@ def test_published_record_has_only_its_figure_and_source():
     for record in published.records():
         assert record.source == "published" and record.status == "ok"
         document = record.document()
-        kept = {"id", "created", "schema", "source", "citation", "figure", "status"}
-        assert {name for name, value in document.items() if value is not None} == kept
+        fields = {"id", "created", "schema", "source", "citation", "figure", "status"}
+        assert {name for name, value in document.items() if value is not None} == fields
         assert Record.read(json.dumps(document).encode()) == record
-        assert of(record) and record.figure.unit
+        assert figure_values(record) and record.figure.unit
         assert record.figure.low is None or record.figure.low < record.figure.high
 
 
 def test_ids_are_the_same_in_another_process():
     script = "from xfbench.store import published; print(*(one.id for one in published.records()))"
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    ids = [one.id for one in published.records()]
-    assert done.stdout.split() == ids and len(set(ids)) == len(ids)
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    ids = [record.id for record in published.records()]
+    assert completed.stdout.split() == ids and len(set(ids)) == len(ids)
 
 
 @pytest.fixture
-def measured(record):
-    """Three certified launches of 0.1 s a step, and their certificates."""
+def measured_records(record):
+    """Return three certified launches of 0.1 s a step, and their certificates."""
     fields = {"software": SOFTWARE, "machine": describe()}
     return certify_records([record(steps=(0.1,) * 9, launch=n, fields=fields) for n in (1, 2, 3)])
 
 
-def forged(like, source):
-    """A record that looks measured, proven and far faster, and says that it is from elsewhere."""
+def forge_record(template, source):
+    """Return a record with a certificate and a far higher speed, but an external source."""
     figure = published.records()[0].figure
     citation = published.records()[0].citation
-    return vary_record(like, source=source, citation=citation, figure=figure, seconds=1e-4)
+    return vary_record(template, source=source, citation=citation, figure=figure, seconds=1e-4)
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])
-def test_external_record_is_never_ranked(measured, source):
-    records, certificates = measured
-    [alone] = tables(records, certificates)
+def test_external_record_is_never_ranked(measured_records, source):
+    records, certificates = measured_records
+    [measured_table] = tables(records, certificates)
     [table] = tables(
-        [forged(records[0], source), *records, forged(records[2], source)], certificates
+        [forge_record(records[0], source), *records, forge_record(records[2], source)], certificates
     )
-    assert table.rows == alone.rows and table.rows[0].rank == (1, 1)
+    assert table.rows == measured_table.rows and table.rows[0].rank == (1, 1)
     assert table.rows[0].images_per_second.launches == 3
     assert len(table.unranked) == 2
     for row in table.unranked:
@@ -151,86 +162,92 @@ def test_external_record_is_never_ranked(measured, source):
 
 
 @pytest.mark.parametrize("by", ["framework", "threads", "machine"])
-def test_external_record_is_never_best(measured, by):
-    records, certificates = measured
-    fakes = [forged(records[0], "published")]
+def test_external_record_is_never_best(measured_records, by):
+    records, certificates = measured_records
+    fakes = [forge_record(records[0], "published")]
     fakes += [vary_record(fakes[0], request={"framework": "torch", "workload": "convnet"})]
-    alone, found = (tables(some, certificates) for some in (records, [*records, *fakes]))
-    assert best.reduce_to_best(found, (by,)) == best.reduce_to_best(alone, (by,))
-    assert best.reduce_to_best(found, (by,))[0].rows[0].configurations == 1
+    measured_tables, all_tables = (
+        tables(table_records, certificates) for table_records in (records, [*records, *fakes])
+    )
+    assert best.reduce_to_best(all_tables, (by,)) == best.reduce_to_best(measured_tables, (by,))
+    assert best.reduce_to_best(all_tables, (by,))[0].rows[0].configurations == 1
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])
-def test_unranked_table_gives_no_ratio_for_external_records(measured, source):
-    records, _ = measured
-    [table] = tables([*records, forged(records[0], source)], {})
-    [ours, theirs] = table.unranked
-    assert ours.relative_to_best == 1 and theirs.relative_to_best is None
+def test_unranked_table_gives_no_ratio_for_external_records(measured_records, source):
+    records, _ = measured_records
+    [table] = tables([*records, forge_record(records[0], source)], {})
+    [measured_row, external_row] = table.unranked
+    assert measured_row.relative_to_best == 1 and external_row.relative_to_best is None
 
 
 @pytest.mark.parametrize("law", ["strong", "weak"])
-def test_external_record_is_no_baseline_for_efficiency(measured, law):
-    records, certificates = measured
-    under = {"scaling": law, "ranks": 2, "strategy": "mpi", "global_batch_size": 4}
-    under["batch_size_per_rank"] = 2 if law == "strong" else 4
-    under["global_batch_size"] = 2 * under["batch_size_per_rank"]
-    own = [vary_record(one, request=under) for one in records]
-    alone = {"scaling": law, "ranks": 1, "strategy": "none"}
-    theirs = forged(vary_record(records[0], request=alone), "published")
-    [table] = tables([*own, theirs], certificates)
+def test_external_record_is_no_baseline_for_efficiency(measured_records, law):
+    records, certificates = measured_records
+    request = {"scaling": law, "ranks": 2, "strategy": "mpi", "global_batch_size": 4}
+    request["batch_size_per_rank"] = 2 if law == "strong" else 4
+    request["global_batch_size"] = 2 * request["batch_size_per_rank"]
+    two_ranks = [vary_record(record, request=request) for record in records]
+    single_rank = {"scaling": law, "ranks": 1, "strategy": "none"}
+    external = forge_record(vary_record(records[0], request=single_rank), "published")
+    [table] = tables([*two_ranks, external], certificates)
     row = next(row for row in (*table.rows, *table.unranked) if row.source == "measured")
     assert row.efficiency.baseline_ranks == 2 and row.efficiency.value == 1
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])
-def test_comparison_and_prediction_ignore_external_records(measured, source, tmp_path):
-    records, certificates = measured
+def test_comparison_and_prediction_ignore_external_records(measured_records, source, tmp_path):
+    records, certificates = measured_records
     store = Store(tmp_path / "results")
     store.prepare()
-    for proof in certificates.values():
-        proof.write(store.certificate_path(proof.id))
-    other = [vary_record(one, request={"threads": 2}) for one in records]
-    fakes = [forged(one, source) for one in (*records, *other)]
-    for one in (*records, *other, *fakes):
-        store.add(one)
+    for measured_certificate in certificates.values():
+        measured_certificate.write(store.certificate_path(measured_certificate.id))
+    two_threads = [vary_record(record, request={"threads": 2}) for record in records]
+    fakes = [forge_record(record, source) for record in (*records, *two_threads)]
+    for record in (*records, *two_threads, *fakes):
+        store.add(record)
     sides = Side.parse("threads=1", store.folder), Side.parse("threads=2", store.folder)
-    [found] = comparison.compare(*sides)
-    assert found.figures.ratio.launches == 3
-    assert found.figures.ratio.value == pytest.approx(1, rel=1e-6)
-    only = Store(tmp_path / "only")
-    only.prepare()
-    for one in fakes:
-        only.add(one)
+    [difference] = comparison.compare(*sides)
+    assert difference.figures.ratio.launches == 3
+    assert difference.figures.ratio.value == pytest.approx(1, rel=1e-6)
+    external_store = Store(tmp_path / "only")
+    external_store.prepare()
+    for record in fakes:
+        external_store.add(record)
     with pytest.raises(UsageError, match="no good launch"):
-        comparison.compare(Side.parse("threads=1", only.folder), Side.parse(None, only.folder))
+        comparison.compare(
+            Side.parse("threads=1", external_store.folder), Side.parse(None, external_store.folder)
+        )
     assert statistics.launch_speeds(fakes) == {}
-    scaled = [vary_record(one, request={"scaling": "weak"}) for one in fakes]
+    scaled = [vary_record(record, request={"scaling": "weak"}) for record in fakes]
     assert series.build_series(scaled) == []
-    proof = next(iter(certificates.values()))
-    assert certificate.coverage_error(proof, forged(records[0], source)).startswith(source)
+    measured_certificate = next(iter(certificates.values()))
+    assert certificate.coverage_error(
+        measured_certificate, forge_record(records[0], source)
+    ).startswith(source)
 
 
-def test_audit_refuses_a_published_record_with_a_certificate(measured, tmp_path):
-    records, certificates = measured
+def test_audit_refuses_a_published_record_with_a_certificate(measured_records, tmp_path):
+    records, certificates = measured_records
     store = Store(tmp_path / "results")
     store.prepare()
-    for one in published.records():
-        store.add(one)
+    for record in published.records():
+        store.add(record)
     assert audit.validate(store.folder) == (len(published.records()), [])
-    for proof in certificates.values():
-        proof.write(store.certificate_path(proof.id))
-    store.add(forged(records[0], "published"))
-    found = {one.defect: one.detail for one in audit.validate(store.folder)[1]}
-    assert set(found) <= {"certificate", "figure"}
-    assert "not measured by xfbench" in found["certificate"]
+    for measured_certificate in certificates.values():
+        measured_certificate.write(store.certificate_path(measured_certificate.id))
+    store.add(forge_record(records[0], "published"))
+    defects = {problem.defect: problem.detail for problem in audit.validate(store.folder)[1]}
+    assert set(defects) <= {"certificate", "figure"}
+    assert "not measured by xfbench" in defects["certificate"]
 
 
-def test_measured_record_has_no_not_measured_note(measured):
-    assert not any(map(unmeasured_source, measured[0]))
+def test_measured_record_has_no_not_measured_note(measured_records):
+    assert not any(map(unmeasured_source, measured_records[0]))
 
 
 def test_published_page_matches_the_files():
     command = [sys.executable, "-m", "xfbench.rendering.published_page"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     page = Path(__file__).parents[2] / "docs" / "published.md"
-    assert page.read_text(encoding="utf-8") == done.stdout
+    assert page.read_text(encoding="utf-8") == completed.stdout

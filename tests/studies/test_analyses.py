@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.model.test_certificate import certified
+from tests.model.test_certificate import build_record_certificate
 from xfbench.host.machine import describe
 from xfbench.planning import experiment
 from xfbench.studies import answer, cells
@@ -182,7 +182,7 @@ def test_unverified_frameworks_are_not_compared(make_study, make_launches, make_
         {"name": "ratio", "over": "framework", "against": "best"},
         matrix={"framework": ["torch", "reference"]},
     )
-    certificate = certified(make_launches(0.1)[0])
+    certificate = build_record_certificate(make_launches(0.1)[0])
     records = [*make_launches(*FAST), *make_launches(*SLOW, framework="torch", kernel="onednn")]
     [value] = make_finding(study, records, {certificate.id: certificate}).values
     assert value.interval is None
@@ -197,7 +197,7 @@ def test_unverified_framework_does_not_block_other_comparisons(
     records, certificates = [], {}
     for framework, kernel in kernels.items():
         request_fields = {"framework": framework, "kernel": kernel}
-        certificate = certified(make_launches(0.1, **request_fields)[0])
+        certificate = build_record_certificate(make_launches(0.1, **request_fields)[0])
         fields = {} if framework == slowest else {"certificate": certificate.id}
         certificates |= {} if framework == slowest else {certificate.id: certificate}
         step_times_s = FAST if framework == slowest else SLOW
@@ -233,7 +233,7 @@ def test_efficiency_is_relative_to_the_fewest_ranks(make_study, make_launches, m
     certificates = []
     for settings in ({"scaling": "weak"}, {"ranks": 2, "strategy": "ddp", **sizes}):
         [launch] = make_launches(0.1, **torch_fields, **settings)
-        certificates.append(certified(launch))
+        certificates.append(build_record_certificate(launch))
     records = [
         *make_launches(
             *FAST, **torch_fields, scaling="weak", fields={"certificate": certificates[0].id}

@@ -1,7 +1,7 @@
-"""Successive halving: its rungs, its ranking, and how often it finds the best of what is known.
+"""Successive halving: its rungs, its ranking, and how often it finds the best setting.
 
-The simulation has no machine: speeds that are known, launches that differ as real ones do, and
-the time that each would take.
+The machines are simulated: speeds are known, launches vary as real ones do, and each launch has a
+simulated duration.
 """
 
 import math
@@ -11,7 +11,7 @@ from statistics import fmean
 
 import pytest
 
-from tests.tuning.trials import exhaustive, tuned
+from tests.tuning.trials import exhaustive_seconds, search
 from xfbench import statistics
 from xfbench.tuning import halving, repeating
 from xfbench.tuning.effects import estimate_noise, relative_speeds
@@ -26,7 +26,7 @@ from xfbench.tuning.halving import (
 )
 
 STEPS, WARMUP = 20, 3
-STARTUP = 0.5  # of what the steps of the fastest take
+STARTUP = 0.5  # as a share of the fastest setting's step time
 
 
 class Machine:
@@ -49,48 +49,48 @@ class Machine:
         kernel, count, affinity = setting
         return (kernel, count), affinity
 
-    def takes(self, setting, steps=STEPS):
+    def launch_seconds(self, setting, steps=STEPS):
         return self.startup + (1 + WARMUP + steps) / self.speed[setting]
 
     def launch(self, setting, share, drift=0.0):
-        """Images per second as it is seen: launches differ, and so do the few steps of one."""
+        """Return the measured images per second, with noise between launches and between steps."""
         steps = round(STEPS * share)
-        self.seconds += self.takes(setting, steps)
+        self.seconds += self.launch_seconds(setting, steps)
         of_steps = self.random.gauss(0, 0.03 / math.sqrt(steps))
         return self.speed[setting] * math.exp(drift + self.random.gauss(0, self.noise) + of_steps)
 
     def block(self, settings, share):
         drift = self.random.gauss(0, 0.03)
-        return {one: self.launch(one, share, drift) for one in settings}
+        return {setting: self.launch(setting, share, drift) for setting in settings}
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.03, 0.05])
 def test_search_is_within_2_percent_at_a_quarter_of_the_time(noise):
-    found = []
+    successes = []
     for seed in range(10):
         machine = Machine(seed, noise)
-        best, *_ = tuned(machine)
+        best, *_ = search(machine)
         near = machine.speed[best] >= 0.98 * max(machine.speed.values())
-        found.append(near and machine.seconds <= exhaustive(machine) / 4)
-    assert sum(found) >= 9
+        successes.append(near and machine.seconds <= exhaustive_seconds(machine) / 4)
+    assert sum(successes) >= 9
 
 
 class Adding(Machine):
-    """Two kernels, and two choices whose worths add up but for a percent."""
+    """Kernels and two choices, whose effects add up to within about 1 %."""
 
     def __init__(self, seed, noise, kernels=2):
         super().__init__(seed, noise, threads=(1, 2), kernels=range(kernels))
         work = {(kernel, count): speed for (kernel, count, _), speed in self.speed.items()}
         worth = [
             {0: 1.0, 1: self.random.uniform(0.95, 1.05)},
-            {0: 1.0, **{one: self.random.uniform(0.97, 1.2) for one in (1, 2)}},
+            {0: 1.0, **{choice: self.random.uniform(0.97, 1.2) for choice in (1, 2)}},
         ]
         self.speed = {
-            (*own, *others): speed
-            * math.prod(of[one] for of, one in zip(worth, others, strict=True))
+            (*work_choices, *added_choices): speed
+            * math.prod(worths[choice] for worths, choice in zip(worth, added_choices, strict=True))
             * math.exp(self.random.gauss(0, 0.01))
-            for own, speed in work.items()
-            for others in product(*worth)
+            for work_choices, speed in work.items()
+            for added_choices in product(*worth)
         }
         self.default = (0, 2, 0, 0)
 
@@ -100,151 +100,171 @@ class Adding(Machine):
 
 @pytest.mark.parametrize("kernels", [2, 3])
 def test_additive_choices_need_launches_of_half_the_settings(kernels):
-    found = []
+    successes = []
     for seed in range(20):
         machine = Adding(seed, 0.02, kernels)
-        best, *_ = tuned(machine)
+        best, *_ = search(machine)
         near = machine.speed[best] >= 0.98 * max(machine.speed.values())
-        found.append(near and machine.seconds <= exhaustive(machine) / 4)
-    assert sum(found) >= 18
+        successes.append(near and machine.seconds <= exhaustive_seconds(machine) / 4)
+    assert sum(successes) >= 18
 
 
 class Moving(Adding):
-    """Its two cores are moved apart and together again, for longer than a launch takes."""
+    """A machine whose two cores become distant and near again, for longer than a launch."""
 
-    apart, until = False, 0.0
+    cores_distant, moves_at = False, 0.0
 
     def block(self, settings, share):
         return {
-            one: speed
-            for one, (speed, _) in repeating.launch_block(
-                settings, lambda one: self.moved(one, share), lambda found: found[1]
+            setting: speed
+            for setting, (speed, _) in repeating.launch_block(
+                settings,
+                lambda setting: self.launch_on_cores(setting, share),
+                lambda timed_launch: timed_launch[1],
             ).items()
         }
 
-    def moved(self, setting, share):
-        if self.seconds >= self.until:
-            self.apart = not self.apart
-            self.until = self.seconds + self.random.expovariate(1 / (8 * self.startup))
-        spoiled = self.apart and setting[1] > 1
-        return self.launch(setting, share) * (0.57 if spoiled else 1), spoiled
+    def launch_on_cores(self, setting, share):
+        if self.seconds >= self.moves_at:
+            self.cores_distant = not self.cores_distant
+            self.moves_at = self.seconds + self.random.expovariate(1 / (8 * self.startup))
+        is_spoiled = self.cores_distant and setting[1] > 1
+        return self.launch(setting, share) * (0.57 if is_spoiled else 1), is_spoiled
 
 
-def near_the_best(again, monkeypatch):
-    monkeypatch.setattr(repeating, "MAX_REPEATS", again)
+def count_near_optimal(max_repeats, monkeypatch):
+    monkeypatch.setattr(repeating, "MAX_REPEATS", max_repeats)
     machines = [Moving(seed, 0.01) for seed in range(40)]
     return sum(
-        machine.speed[tuned(machine)[0]] >= 0.98 * max(machine.speed.values())
+        machine.speed[search(machine)[0]] >= 0.98 * max(machine.speed.values())
         for machine in machines
     )
 
 
 def test_launches_on_distant_cores_do_not_decide_the_search(monkeypatch):
-    assert near_the_best(repeating.MAX_REPEATS, monkeypatch) >= 36
-    assert near_the_best(0, monkeypatch) < 32
+    assert count_near_optimal(repeating.MAX_REPEATS, monkeypatch) >= 36
+    assert count_near_optimal(0, monkeypatch) < 32
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.05])
 def test_small_search_takes_a_quarter_of_the_exhaustive_time(noise):
-    """Three settings of eight are confirmed, each as often as all of them exhaustively."""
-    found = []
+    """The search confirms three of eight settings, each as often as an exhaustive search does."""
+    successes = []
     for seed in range(10):
         machine = Machine(seed, noise, threads=(1, 2), kernels=range(2))
-        best, _, searched = tuned(machine)
+        best, _, searched = search(machine)
         near = machine.speed[best] >= 0.98 * max(machine.speed.values())
-        found.append(near and searched <= exhaustive(machine) / 4)
-    assert sum(found) >= 9
+        successes.append(near and searched <= exhaustive_seconds(machine) / 4)
+    assert sum(successes) >= 9
 
 
 def test_gain_interval_contains_the_true_gain():
-    held = []
+    contains_gain = []
     for seed in range(40):
         machine = Machine(seed, 0.04)
-        best, speeds, _ = tuned(machine)
+        best, speeds, _ = search(machine)
         if best != machine.default:
             ratio = statistics.compare(speeds[best], speeds[machine.default]).ratio
             truth = machine.speed[best] / machine.speed[machine.default]
-            held.append(ratio.low <= truth <= ratio.high)
-    assert len(held) > 20 and fmean(held) >= 0.88
+            contains_gain.append(ratio.low <= truth <= ratio.high)
+    assert len(contains_gain) > 20 and fmean(contains_gain) >= 0.88
 
 
 @pytest.mark.parametrize("settings", range(40))
 def test_every_rung_has_fewer_settings_and_short_launches(settings):
-    found = plan_rungs(settings)
-    sizes = [one.settings for one in found]
+    rungs = plan_rungs(settings)
+    sizes = [rung.settings for rung in rungs]
     assert sizes[:1] == ([settings] if settings > FINALISTS else [])
     assert all(fewer < more for more, fewer in pairwise(sizes))
-    assert [one.launches for one in found] == sorted(one.launches for one in found)
-    assert all(one.share < 1 for one in found)
-    blocks = [block for one in found for block in one.blocks]
+    assert [rung.launches for rung in rungs] == sorted(rung.launches for rung in rungs)
+    assert all(rung.share < 1 for rung in rungs)
+    blocks = [block for rung in rungs for block in rung.blocks]
     assert blocks == [*range(1, len(blocks) + 1)]
 
 
 def test_settings_are_ranked_within_their_blocks():
-    """The second block was half as fast for all: who missed it is no better for it."""
+    """All settings are half as fast in the second block; missing it gives no advantage."""
     speeds = {
         "a": {(1, 0): 100.0, (2, 0): 50.0},
         "b": {(1, 0): 90.0},
         "c": {(1, 0): 80.0, (2, 0): 40.0},
     }
-    found = relative_speeds(speeds)
-    assert [*found] == ["a", "b", "c"]
-    assert found["a"] == 1 and found["c"] == pytest.approx(0.8)
-    assert found["b"] == pytest.approx(0.9)
+    relative = relative_speeds(speeds)
+    assert [*relative] == ["a", "b", "c"]
+    assert relative["a"] == 1 and relative["c"] == pytest.approx(0.8)
+    assert relative["b"] == pytest.approx(0.9)
     assert relative_speeds({}) == {}
 
 
-def alone(setting):
-    """Factors of one that tells nothing of another."""
+def separate_factors(setting):
+    """Return factors that predict no other setting."""
     return (setting,)
 
 
 def test_eliminated_settings_keep_their_rung_and_reason():
-    def measure(rung, left):
-        speeds = {one: {(block, 0): 1.0 + one for block in rung.blocks} for one in left}
-        dead = {one: "crashed: no more" for one in left if one == 11}
-        return Round({one: own for one, own in speeds.items() if one not in dead}, dead)
+    def measure(rung, settings):
+        speeds = {
+            setting: {(block, 0): 1.0 + setting for block in rung.blocks} for setting in settings
+        }
+        dead = {setting: "crashed: no more" for setting in settings if setting == 11}
+        return Round(
+            {setting: blocks for setting, blocks in speeds.items() if setting not in dead}, dead
+        )
 
-    found = halve(range(12), alone, measure)
-    assert found.finalists == (10, 9) and not found.ended_by_budget
-    assert [(rung.number, count) for rung, count in found.rungs] == [(1, 12), (2, 4)]
-    assert found.blocks == 3
-    by_setting = {one.setting: one for one in found.dropped}
+    outcome = halve(range(12), separate_factors, measure)
+    assert outcome.finalists == (10, 9) and not outcome.ended_by_budget
+    assert [(rung.number, count) for rung, count in outcome.rungs] == [(1, 12), (2, 4)]
+    assert outcome.blocks == 3
+    by_setting = {eliminated.setting: eliminated for eliminated in outcome.dropped}
     assert by_setting[11].reason == "crashed: no more" and by_setting[11].relative is None
     assert (by_setting[0].rung, by_setting[7].rung) == (1, 2)
     assert by_setting[0].reason == "slower" and by_setting[0].relative == pytest.approx(1 / 11)
-    assert {*by_setting} | {*found.finalists} == {*range(12)}
+    assert {*by_setting} | {*outcome.finalists} == {*range(12)}
 
 
 def test_setting_that_fails_in_a_later_rung_is_eliminated():
-    def measure(rung, left):
+    def measure(rung, settings):
         dead = {10: "out of memory"} if rung.number == 2 else {}
-        speeds = {one: {(block, 0): 1.0 + one for block in rung.blocks} for one in left}
-        return Round({one: own for one, own in speeds.items() if one not in dead}, dead)
+        speeds = {
+            setting: {(block, 0): 1.0 + setting for block in rung.blocks} for setting in settings
+        }
+        return Round(
+            {setting: blocks for setting, blocks in speeds.items() if setting not in dead}, dead
+        )
 
-    found = halve(range(12), alone, measure)
-    assert found.finalists == (11, 9)
-    assert [one.reason for one in found.dropped if one.setting == 10] == ["out of memory"]
+    outcome = halve(range(12), separate_factors, measure)
+    assert outcome.finalists == (11, 9)
+    assert [eliminated.reason for eliminated in outcome.dropped if eliminated.setting == 10] == [
+        "out of memory"
+    ]
 
 
 def test_search_out_of_budget_keeps_the_best_settings():
-    def measure(rung, left):
-        return Round({one: {(1, 0): 1.0 + one} for one in left[:4]}, ended_by_budget=True)
+    def measure(rung, settings):
+        return Round(
+            {setting: {(1, 0): 1.0 + setting} for setting in settings[:4]}, ended_by_budget=True
+        )
 
-    found = halve(range(12), alone, measure)
-    assert found.finalists == (3, 2) and found.ended_by_budget and len(found.rungs) == 1
-    reasons = {one.setting: one.reason for one in found.dropped}
+    outcome = halve(range(12), separate_factors, measure)
+    assert outcome.finalists == (3, 2) and outcome.ended_by_budget and len(outcome.rungs) == 1
+    reasons = {eliminated.setting: eliminated.reason for eliminated in outcome.dropped}
     assert reasons[0] == "slower" and reasons[11].startswith("not tried")
 
 
 def test_search_without_valid_launches_has_no_winner():
-    found = halve(range(5), alone, lambda rung, left: Round({}, dict.fromkeys(left, "failed: why")))
-    assert found.finalists == () and {one.reason for one in found.dropped} == {"failed: why"}
+    outcome = halve(
+        range(5),
+        separate_factors,
+        lambda rung, settings: Round({}, dict.fromkeys(settings, "failed: why")),
+    )
+    assert outcome.finalists == () and {eliminated.reason for eliminated in outcome.dropped} == {
+        "failed: why"
+    }
 
 
 def test_two_settings_are_not_searched():
-    found = halve(["a", "b"], alone, lambda rung, left: pytest.fail("it was"))
-    assert found.finalists == ("a", "b") and found.rungs == ()
+    outcome = halve(["a", "b"], separate_factors, lambda rung, settings: pytest.fail("it was"))
+    assert outcome.finalists == ("a", "b") and outcome.rungs == ()
 
 
 def launches(*speeds):
@@ -258,10 +278,10 @@ STEADY = launches(100, 101, 99, 100, 100)
     ("rival", "expected"),
     [
         (launches(90, 91, 89, 90, 90), True),  # slower
-        (launches(110, 111, 109, 110, 110), True),  # faster: it will be taken
-        (launches(100, 101, 100, 100, 99), True),  # not by 2 %
+        (launches(110, 111, 109, 110, 110), True),  # faster: it becomes the winner
+        (launches(100, 101, 100, 100, 99), True),  # not faster by 2 %
         (launches(100, 120, 90, 110, 95), False),
-        ({}, True),  # there is nothing to wait for
+        ({}, True),  # more launches would not help
     ],
 )
 def test_comparison_is_settled_if_launches_would_not_change_it(rival, expected):
@@ -275,10 +295,13 @@ def test_single_launch_settles_no_comparison():
 
 
 def test_rival_may_be_2_percent_faster_with_5_percent_risk():
-    """Above the one-sided bound of 95 % is 1.02; the interval's end of 95 % is not."""
+    """1.02 is above the one-sided 95 % bound, but below the end of the 95 % interval."""
     rival = launches(102, 99, 100, 102, 99, 101, 100)
     winner = launches(99, 101, 100, 100, 100, 99, 101)
-    bounds = [statistics.compare(rival, winner, confidence=one).ratio.high for one in (0.9, 0.95)]
+    bounds = [
+        statistics.compare(rival, winner, confidence=confidence).ratio.high
+        for confidence in (0.9, 0.95)
+    ]
     assert bounds[0] < 1.02 < bounds[1]
     assert is_settled(winner, [rival])
 
@@ -286,28 +309,28 @@ def test_rival_may_be_2_percent_faster_with_5_percent_risk():
 @pytest.mark.parametrize(
     ("by", "often"),
     [
-        (1.001, 5),  # these are precise at once
+        (1.001, 5),  # precise after the fewest launches
         (1.05, 10),
         (1.5, 20),
     ],
 )
 def test_quarter_of_the_exhaustive_time_is_enough(by, often):
-    """Launches that differ `by` so many times need so many of each setting."""
+    """If launches differ by the factor `by`, each setting needs `often` launches."""
     differ = launches(100, 100 * by, 100, 100 * by, 100, 100 * by)
     speeds = {"w": differ, "d": differ, "none": {}}.values()
-    seconds = often * 300.0 / 4  # all of them take 300 once
+    seconds = often * 300.0 / 4  # one launch of every setting takes 300 s
     assert not halving.has_spent_share(seconds - 1, 300.0, speeds, 5, 20)
     assert halving.has_spent_share(seconds + 1, 300.0, speeds, 5, 20)
     assert not halving.has_spent_share(1e9, 300.0, [launches(100)], 5, 20)
 
 
 def test_winner_stays_unless_a_rival_is_certainly_faster():
-    surely, perhaps = launches(110, 111, 109, 110, 110), launches(101, 99, 101, 100, 101)
-    assert choose_winner("w", {"w": STEADY, "r": perhaps}) == "w"
-    assert choose_winner("w", {"w": STEADY, "r": surely, "d": perhaps}) == "r"
-    faster = launches(*(2 * one for one in surely.values()))
-    assert choose_winner("w", {"w": STEADY, "r": surely, "d": faster}) == "d"
-    assert choose_winner("w", {"w": {}, "r": perhaps, "d": surely}) == "d"
+    certain, similar = launches(110, 111, 109, 110, 110), launches(101, 99, 101, 100, 101)
+    assert choose_winner("w", {"w": STEADY, "r": similar}) == "w"
+    assert choose_winner("w", {"w": STEADY, "r": certain, "d": similar}) == "r"
+    fastest = launches(*(2 * speed for speed in certain.values()))
+    assert choose_winner("w", {"w": STEADY, "r": certain, "d": fastest}) == "d"
+    assert choose_winner("w", {"w": {}, "r": similar, "d": certain}) == "d"
     assert choose_winner("w", {"w": STEADY, "r": {}}) == "w"
     slower = launches(90, 91, 89, 90, 90)
     assert choose_winner("w", {"w": STEADY, "r": slower}) == "w"
@@ -315,104 +338,140 @@ def test_winner_stays_unless_a_rival_is_certainly_faster():
 
 
 def test_rungs_increase_launches_and_step_share():
-    def told(*counts):
-        return [(one.settings, one.launches, one.share) for one in halving.plan_rungs(*counts)]
+    def describe_rungs(*counts):
+        return [(rung.settings, rung.launches, rung.share) for rung in halving.plan_rungs(*counts)]
 
-    assert told(30) == [(30, 1, 0.25), (10, 2, 0.5), (4, 3, 0.5)]
-    assert told(30, 30) == told(30)
-    # Half of them tell of the other half.
-    assert told(36, 18) == [(18, 1, 0.25), (9, 1, 0.5), (3, 2, 0.5)]
-    assert told(24, 12) == [(12, 1, 0.25), (6, 1, 0.5)]
+    assert describe_rungs(30) == [(30, 1, 0.25), (10, 2, 0.5), (4, 3, 0.5)]
+    assert describe_rungs(30, 30) == describe_rungs(30)
+    # Launches of half the settings predict the other half.
+    assert describe_rungs(36, 18) == [(18, 1, 0.25), (9, 1, 0.5), (3, 2, 0.5)]
+    assert describe_rungs(24, 12) == [(12, 1, 0.25), (6, 1, 0.5)]
 
 
-def measured(speeds, asked):
-    """A rung's launches of settings with these speeds; `asked` is told which."""
+def build_measure(speeds, launched_settings):
+    """Return a function that measures a rung and adds its settings to `launched_settings`."""
 
     def measure(rung, settings):
-        asked.append([*settings])
-        return Round({one: {(b, 0): speeds[one] for b in rung.blocks} for one in settings})
+        launched_settings.append([*settings])
+        return Round(
+            {setting: {(b, 0): speeds[setting] for b in rung.blocks} for setting in settings}
+        )
 
     return measure
 
 
 def test_launches_of_half_the_settings_predict_the_rest():
-    worth = {"a": 1.0, "b": 3.0, "c": 2.0, "x": 1.0, "y": 1.1, "z": 1.2, "near": 1.0, "far": 0.9}
-    speeds = {one: math.prod(map(worth.get, one)) for one in product("abc", "xyz", ("near", "far"))}
-    asked = []
-    found = halve([*speeds], lambda one: one, measured(speeds, asked))
-    assert [len(one) for one in asked] == [9, 5]
-    assert found.finalists == (("b", "z", "near"), ("b", "y", "near"))
-    assert asked[1][0] == found.finalists[0] and not {*found.finalists} <= {*asked[0]}
-    last = next(one for one in found.dropped if one.setting == ("a", "x", "far"))
-    assert last.relative == pytest.approx(0.9 / 3.6)
-    reasons = {one.setting: one.reason for one in found.dropped if one.rung == 1}
-    assert {reasons[one] for one in reasons if one in asked[0]} == {"slower"}
-    assert {reasons[one] for one in reasons if one not in asked[0]} == {
+    speed_factors = {
+        "a": 1.0,
+        "b": 3.0,
+        "c": 2.0,
+        "x": 1.0,
+        "y": 1.1,
+        "z": 1.2,
+        "near": 1.0,
+        "far": 0.9,
+    }
+    speeds = {
+        setting: math.prod(map(speed_factors.get, setting))
+        for setting in product("abc", "xyz", ("near", "far"))
+    }
+    launched_settings = []
+    outcome = halve([*speeds], lambda setting: setting, build_measure(speeds, launched_settings))
+    assert [len(settings) for settings in launched_settings] == [9, 5]
+    assert outcome.finalists == (("b", "z", "near"), ("b", "y", "near"))
+    assert launched_settings[1][0] == outcome.finalists[0] and not {*outcome.finalists} <= {
+        *launched_settings[0]
+    }
+    slowest = next(
+        eliminated for eliminated in outcome.dropped if eliminated.setting == ("a", "x", "far")
+    )
+    assert slowest.relative == pytest.approx(0.9 / 3.6)
+    reasons = {
+        eliminated.setting: eliminated.reason
+        for eliminated in outcome.dropped
+        if eliminated.rung == 1
+    }
+    assert {reasons[setting] for setting in reasons if setting in launched_settings[0]} == {
+        "slower"
+    }
+    assert {reasons[setting] for setting in reasons if setting not in launched_settings[0]} == {
         "slower (estimated from similar settings)"
     }
 
 
-def search_where_launches_differ(by, seed):
-    """Six settings within 6 %, six of half their speed; what was found, and each rung's."""
-    machine, asked = random.Random(seed), []
+def search_where_launches_differ(noise, seed):
+    """Search six settings within 6 % and six at half speed; return the outcome and each rung's."""
+    generator, launched_settings = random.Random(seed), []
     speeds = {number: 1 - number / 100 if number < 6 else 0.5 for number in range(12)}
 
     def measure(rung, settings):
-        asked.append([*settings])
-        drawn = {one: {} for one in settings}
-        for block, one in product(rung.blocks, settings):
-            drawn[one][block, 0] = speeds[one] * math.exp(machine.gauss(0, by))
+        launched_settings.append([*settings])
+        drawn = {setting: {} for setting in settings}
+        for block, setting in product(rung.blocks, settings):
+            drawn[setting][block, 0] = speeds[setting] * math.exp(generator.gauss(0, noise))
         return Round(drawn)
 
-    return halve([*speeds], alone, measure), asked
+    return halve([*speeds], separate_factors, measure), launched_settings
 
 
 def test_noisy_launches_add_further_rungs():
-    further = []
+    extra_rungs = []
     for seed in range(20):
-        found, asked = search_where_launches_differ(0.06, seed)
-        assert [len(one) for one in asked[:2]] == [12, 4]
-        assert all({*more} <= {*before} for before, more in pairwise(asked))
-        assert len(found.finalists) == FINALISTS and max(found.finalists) < 6
-        blocks = [block for rung, _ in found.rungs for block in rung.blocks]
-        assert blocks == [*range(1, found.blocks + 1)]
-        assert [rung.number for rung, _ in found.rungs] == [*range(1, len(asked) + 1)]
-        further.append(len(asked) - 2)
-    assert max(further) == halving.MAX_EXTRA_RUNGS and sum(map(bool, further)) >= 10
+        outcome, launched_settings = search_where_launches_differ(0.06, seed)
+        assert [len(settings) for settings in launched_settings[:2]] == [12, 4]
+        assert all({*later} <= {*earlier} for earlier, later in pairwise(launched_settings))
+        assert len(outcome.finalists) == FINALISTS and max(outcome.finalists) < 6
+        blocks = [block for rung, _ in outcome.rungs for block in rung.blocks]
+        assert blocks == [*range(1, outcome.blocks + 1)]
+        assert [rung.number for rung, _ in outcome.rungs] == [*range(1, len(launched_settings) + 1)]
+        extra_rungs.append(len(launched_settings) - 2)
+    assert max(extra_rungs) == halving.MAX_EXTRA_RUNGS and sum(map(bool, extra_rungs)) >= 10
 
 
 def test_quiet_launches_keep_the_planned_rungs():
     for seed in range(20):
-        found, asked = search_where_launches_differ(0.002, seed)
-        assert [len(one) for one in asked] == [12, 4] and found.finalists == (0, 1)
+        outcome, launched_settings = search_where_launches_differ(0.002, seed)
+        assert [len(settings) for settings in launched_settings] == [
+            12,
+            4,
+        ] and outcome.finalists == (0, 1)
 
 
 def test_clearly_slower_setting_is_not_launched_again():
     speeds = {"a": (100, 120, 90, 110), "b": (101, 95, 119, 92), "c": (50, 61, 44, 57)}
 
     def measure(rung, settings):
-        return Round({one: {(b, 0): speeds[one][b - 1] for b in rung.blocks} for one in settings})
+        return Round(
+            {setting: {(b, 0): speeds[setting][b - 1] for b in rung.blocks} for setting in settings}
+        )
 
-    found = halve([*speeds], lambda one: ("work", one), measure)
-    assert {*found.finalists} == {"a", "b"} and [count for _, count in found.rungs] == [3]
+    outcome = halve([*speeds], lambda setting: ("work", setting), measure)
+    assert {*outcome.finalists} == {"a", "b"} and [count for _, count in outcome.rungs] == [3]
 
 
 def test_noise_is_estimated_from_repeated_launches():
-    drawn = random.Random(2)
+    generator = random.Random(2)
     speeds = {
-        one: {(block, 0): one * (1 + block) * math.exp(drawn.gauss(0, 0.03)) for block in range(30)}
-        for one in (1, 2, 3)
+        setting: {
+            (block, 0): setting * (1 + block) * math.exp(generator.gauss(0, 0.03))
+            for block in range(30)
+        }
+        for setting in (1, 2, 3)
     }
-    separate = {one: (one,) for one in speeds}
+    separate = {setting: (setting,) for setting in speeds}
     assert estimate_noise(speeds, separate) == pytest.approx(0.03, rel=0.2)
-    one_of_each = {one: {(0, 0): own[0, 0]} for one, own in speeds.items()}
-    assert estimate_noise(one_of_each, separate) is None and estimate_noise({}, separate) is None
-    # One launch of each tells it where choices tell of several.
-    added = {
-        (a, b): {(0, 0): a * b * math.exp(drawn.gauss(0, 0.03))}
+    single_launches = {setting: {(0, 0): blocks[0, 0]} for setting, blocks in speeds.items()}
+    assert (
+        estimate_noise(single_launches, separate) is None and estimate_noise({}, separate) is None
+    )
+    # One launch of each setting suffices if several settings share each choice.
+    additive = {
+        (a, b): {(0, 0): a * b * math.exp(generator.gauss(0, 0.03))}
         for a, b in product(range(1, 7), repeat=2)
     }
-    assert estimate_noise(added, {one: one for one in added}) == pytest.approx(0.03, rel=0.3)
+    assert estimate_noise(additive, {setting: setting for setting in additive}) == pytest.approx(
+        0.03, rel=0.3
+    )
 
 
 def test_clearly_slower_setting_is_not_confirmed_again():
@@ -429,14 +488,21 @@ def test_clearly_slower_setting_is_not_confirmed_again():
 
 def test_failed_kernel_and_threads_give_no_prediction():
     def measure(rung, settings):
-        dead = {one: "crashed: no more" for one in settings if one[0] == "a"}
+        dead = {setting: "crashed: no more" for setting in settings if setting[0] == "a"}
         return Round(
-            {one: {(b, 0): 1.0 for b in rung.blocks} for one in settings if one not in dead}, dead
+            {
+                setting: {(b, 0): 1.0 for b in rung.blocks}
+                for setting in settings
+                if setting not in dead
+            },
+            dead,
         )
 
-    found = halve([*product("abc", "xyz", "nf")], lambda one: one, measure)
-    assert {one.setting[0] for one in found.dropped if one.relative is None} == {"a"}
-    reasons = {one.reason for one in found.dropped if one.setting[0] == "a"}
+    outcome = halve([*product("abc", "xyz", "nf")], lambda setting: setting, measure)
+    assert {
+        eliminated.setting[0] for eliminated in outcome.dropped if eliminated.relative is None
+    } == {"a"}
+    reasons = {eliminated.reason for eliminated in outcome.dropped if eliminated.setting[0] == "a"}
     assert reasons == {
         "crashed: no more",
         "not tried: no launch with its kernel and threads counts",
@@ -444,28 +510,29 @@ def test_failed_kernel_and_threads_give_no_prediction():
 
 
 def search_with_known_noise(deviation, speeds):
-    """A search among twelve settings with these speeds, the best four first; sizes of its rungs.
+    """Search twelve settings with these speeds; return the outcome and the sizes of extra rungs.
 
-    In every block but the first, each launch is off by the same factor, up or down. After two
-    rungs the eight residuals have six degrees of freedom, so that `deviation` is what is seen.
+    The best four settings come first. In every block but the first, each launch is off by the same
+    factor, up or down. After two rungs the eight residuals have six degrees of freedom, so the
+    estimated noise is `deviation`.
     """
-    apart = deviation * math.sqrt(6 / 8)
+    offset = deviation * math.sqrt(6 / 8)
     sizes = []
 
     def measure(rung, settings):
         sizes.append(len(settings))
-        drawn = {one: {} for one in settings}
-        for one, block in product(settings, rung.blocks):
-            sign = 0 if block == 1 else (-1) ** (block + one)
-            drawn[one][block, 0] = math.exp(apart * sign) * speeds[one]
+        drawn = {setting: {} for setting in settings}
+        for setting, block in product(settings, rung.blocks):
+            sign = 0 if block == 1 else (-1) ** (block + setting)
+            drawn[setting][block, 0] = math.exp(offset * sign) * speeds[setting]
         return Round(drawn)
 
-    found = halve(range(12), alone, measure)
+    outcome = halve(range(12), separate_factors, measure)
     assert sizes[:2] == [12, 4]
-    return found, sizes[2:]
+    return outcome, sizes[2:]
 
 
-# The difference of two settings, of three launches each, has a standard error of 2 %.
+# Two settings with three launches each then differ with a standard error of 2 %.
 AT_THE_LIMIT = 0.02 / math.sqrt(2 / 3)
 
 
@@ -478,33 +545,36 @@ def test_the_best_are_launched_again_when_errors_matter(times, again):
 @pytest.mark.parametrize(("near", "further"), [(2, []), (3, [3])])
 def test_of_the_best_only_those_that_are_near_are_launched_again(near, further):
     speeds = [1.0] * near + [0.7] * (4 - near) + [0.3] * 8
-    found, sizes = search_with_known_noise(2 * AT_THE_LIMIT, speeds)
+    outcome, sizes = search_with_known_noise(2 * AT_THE_LIMIT, speeds)
     assert sizes[:1] == further
-    assert {*found.finalists} <= {*range(near)}
+    assert {*outcome.finalists} <= {*range(near)}
 
 
 @pytest.mark.parametrize(("launches", "share"), [(1, 6 / 8), (2, 10 / 12), (5, 22 / 24)])
 def test_the_more_launches_a_setting_has_the_more_its_own_count(launches, share):
-    """Two choices add up, and together give 10 % more.
+    """Two choices together add 10 % that an additive model does not explain.
 
-    Least squares has a quarter of it left in each setting. Of that half counts with one launch,
-    two thirds with two.
+    Least squares leaves a quarter of it as the residual of each setting. Half of the residual
+    counts with one launch, two thirds with two.
     """
-    factors = {one: ("work", *one) for one in product("ab", "xy")}
+    factors = {choices: ("work", *choices) for choices in product("ab", "xy")}
     speeds = {
-        one: {(block, 0): 1.1 if one == ("b", "y") else 1.0 for block in range(launches)}
-        for one in factors
+        setting: {(block, 0): 1.1 if setting == ("b", "y") else 1.0 for block in range(launches)}
+        for setting in factors
     }
-    found = relative_speeds(speeds, factors)
-    assert found["b", "y"] == 1
-    assert found["b", "x"] == pytest.approx(1.1**-share)
+    relative = relative_speeds(speeds, factors)
+    assert relative["b", "y"] == 1
+    assert relative["b", "x"] == pytest.approx(1.1**-share)
 
 
 def test_one_degree_of_freedom_gives_no_noise():
     speeds = {
-        one: {(block, 0): 1 + one + 0.1 * block * one for block in range(3)} for one in (0, 1)
+        setting: {(block, 0): 1 + setting + 0.1 * block * setting for block in range(3)}
+        for setting in (0, 1)
     }
-    two_blocks = {one: {key: own[key] for key in [*own][:2]} for one, own in speeds.items()}
-    separate = {one: (one,) for one in speeds}
+    two_blocks = {
+        setting: {key: blocks[key] for key in [*blocks][:2]} for setting, blocks in speeds.items()
+    }
+    separate = {setting: (setting,) for setting in speeds}
     assert estimate_noise(two_blocks, separate) is None
     assert estimate_noise(speeds, separate) > 0

@@ -1,4 +1,4 @@
-"""Which launches of a search are done again, and how often."""
+"""Which launches of a search are repeated, and how often."""
 
 import pytest
 
@@ -12,88 +12,99 @@ from xfbench.worker import distance
 def test_spoiled_launches_are_repeated_after_the_block():
     order = []
 
-    def launch(one):
-        order.append(one)
-        return one, order.count(one)
+    def launch(setting):
+        order.append(setting)
+        return setting, order.count(setting)
 
-    found = repeating.launch_block(
-        "abc", launch, lambda done: done in {("b", 1), ("c", 1), ("c", 2)}
+    last_results = repeating.launch_block(
+        "abc", launch, lambda numbered_launch: numbered_launch in {("b", 1), ("c", 1), ("c", 2)}
     )
     assert "".join(order) == "abcbcc"
-    assert found == {"a": ("a", 1), "b": ("b", 2), "c": ("c", 3)}
+    assert last_results == {"a": ("a", 1), "b": ("b", 2), "c": ("c", 3)}
 
 
 def test_repeats_end_at_a_limit_and_the_last_launch_counts():
     order = []
-    found = repeating.launch_block(
-        "ab", lambda one: order.append(one) or len(order), lambda _: True
+    last_results = repeating.launch_block(
+        "ab", lambda setting: order.append(setting) or len(order), lambda _: True
     )
     assert len(order) == 2 * (1 + repeating.MAX_REPEATS)
-    assert found == {"a": len(order) - 1, "b": len(order)}
+    assert last_results == {"a": len(order) - 1, "b": len(order)}
 
 
 def test_existing_results_count_when_launches_run_out():
-    left = ["third", "second", "first"]
-    found = repeating.launch_block("ab", lambda _: left.pop() if left else None, lambda _: True)
-    assert found == {"a": "third", "b": "second"}
+    remaining_results = ["third", "second", "first"]
+    last_results = repeating.launch_block(
+        "ab", lambda _: remaining_results.pop() if remaining_results else None, lambda _: True
+    )
+    assert last_results == {"a": "third", "b": "second"}
 
 
 @pytest.fixture
-def launched(record):
-    """A function that makes a record during which words took so long, before and after it."""
+def launch_record(record):
+    """Return a function that builds a record with these core-to-core latencies in seconds."""
 
     def make(*handovers, threads=2, **request):
-        calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
-        seen = Conditions(**calm, seconds=1.0, handover_seconds=handovers)
-        return record((0.1,), 1, {"conditions": seen}, threads=threads, **request)
+        quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
+        conditions = Conditions(**quiet, seconds=1.0, handover_seconds=handovers)
+        return record((0.1,), 1, {"conditions": conditions}, threads=threads, **request)
 
     return make
 
 
 def test_distant_cores_spoil_only_launches_of_several_threads(
-    launched,
+    launch_record,
 ):
-    near, far, moved = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7), launched(2.0e-7, 3.3e-7)
+    near, far, migrated = (
+        launch_record(2.0e-7, 1.9e-7),
+        launch_record(3.3e-7, 3.2e-7),
+        launch_record(2.0e-7, 3.3e-7),
+    )
     nearest = distance.nearest_seconds([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
     assert nearest == 1.9e-7
-    assert [repeating.has_distant_cores(a, nearest) for a in (near, far, moved, launched())] == [
+    assert [
+        repeating.has_distant_cores(launch, nearest)
+        for launch in (near, far, migrated, launch_record())
+    ] == [
         0,
         1,
         1,
         0,
     ]
-    assert not repeating.has_distant_cores(launched(3.3e-7, 3.2e-7, threads=1), nearest)
+    assert not repeating.has_distant_cores(launch_record(3.3e-7, 3.2e-7, threads=1), nearest)
     failed = {"status": "failed", "reason": "no such kernel", "measurement": None}
     assert not repeating.has_distant_cores(vary_record(far, **failed), nearest)
-    assert not repeating.has_distant_cores(far, 3.2e-7)  # nothing nearer is known
+    assert not repeating.has_distant_cores(far, 3.2e-7)  # no lower latency is known
     assert distance.nearest_seconds([]) is None
 
 
-def test_search_learns_the_lowest_core_to_core_latency(launched):
-    near, far = launched(2.0e-7, 1.9e-7), launched(3.3e-7, 3.2e-7)
+def test_search_learns_the_lowest_core_to_core_latency(launch_record):
+    near, far = launch_record(2.0e-7, 1.9e-7), launch_record(3.3e-7, 3.2e-7)
     cores = repeating.CoreMonitor()
     cores.add_record(far)
     assert not cores.should_repeat(far)
     cores.add_record(near)
     assert cores.should_repeat(far) and not cores.should_repeat(near)
-    assert repeating.CoreMonitor([1.9e-7]).should_repeat(far)  # it was known before
+    assert repeating.CoreMonitor([1.9e-7]).should_repeat(
+        far
+    )  # a lower latency from an earlier search
 
 
-def test_rare_low_latency_is_forgotten(launched):
-    """Two threads of one core, for a minute of half an hour, made all else look apart."""
-    usual, cores = launched(2.9e-7, 3.2e-7), repeating.CoreMonitor()
-    cores.add_record(launched(1.1e-7, 1.2e-7))
+def test_rare_low_latency_is_forgotten(launch_record):
+    """A short time with both threads on one core made all other latencies look high."""
+    usual, cores = launch_record(2.9e-7, 3.2e-7), repeating.CoreMonitor()
+    cores.add_record(launch_record(1.1e-7, 1.2e-7))
     assert cores.should_repeat(usual)
     for _ in range(10):
         cores.add_record(usual)
     assert not cores.should_repeat(usual) and cores.nearest_s == 2.9e-7
 
 
-def test_repeats_stay_a_limited_share_of_launches(launched):
-    far, cores = launched(3.3e-7, 3.2e-7), repeating.CoreMonitor([1.9e-7])
+def test_repeats_stay_a_limited_share_of_launches(launch_record):
+    far, cores = launch_record(3.3e-7, 3.2e-7), repeating.CoreMonitor([1.9e-7])
     for _ in range(50):
 
-        def launch(one):
+        def launch(setting):
             cores.add_record(far)
             return far
 
@@ -102,33 +113,33 @@ def test_repeats_stay_a_limited_share_of_launches(launched):
     assert cores.launches == 200 + cores.repeats
 
 
-def test_core_to_core_latencies_are_remembered_until_a_reboot(launched, monkeypatch, tmp_path):
+def test_core_to_core_latencies_are_remembered_until_a_reboot(launch_record, monkeypatch, tmp_path):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
-    handover.save_latencies(launched())
+    handover.save_latencies(launch_record())
     assert handover.read_latencies() == []
-    for seen in (2.2e-7, 1.9e-7, 3.2e-7):
-        handover.save_latencies(launched(seen, 3.3e-7))
+    for latency_s in (2.2e-7, 1.9e-7, 3.2e-7):
+        handover.save_latencies(launch_record(latency_s, 3.3e-7))
     assert handover.read_latencies() == [2.2e-7, 3.3e-7, 1.9e-7, 3.3e-7, 3.2e-7, 3.3e-7]
-    # What is no number is as if there were none.
-    [kept] = (tmp_path / "home" / "handover").iterdir()
-    kept.write_text("?")
+    # A file without numbers is ignored.
+    [file] = (tmp_path / "home" / "handover").iterdir()
+    file.write_text("?")
     assert handover.read_latencies() == []
-    handover.save_latencies(launched(2.2e-7, 3.3e-7))
+    handover.save_latencies(launch_record(2.2e-7, 3.3e-7))
     assert handover.read_latencies() == [2.2e-7, 3.3e-7]
-    # After the system started anew the cores are others.
+    # After a reboot the vCPUs may be on other cores.
     (tmp_path / "boot").write_text("another")
     monkeypatch.setattr(handover, "_BOOT", tmp_path / "boot")
     assert handover.read_latencies() == []
 
 
-def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launched):
+def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launch_record):
     ranks = {"ranks": 2, "strategy": "mpi", "scaling": "weak", "global_batch_size": 8}
-    assert repeating.has_distant_cores(launched(3.3e-7, threads=1, **ranks), 1.9e-7)
+    assert repeating.has_distant_cores(launch_record(3.3e-7, threads=1, **ranks), 1.9e-7)
 
 
-def test_at_most_half_as_many_launches_are_repeated(launched):
-    """The cores were near a thousand times before, and so are known to be apart for long."""
-    far, cores = launched(3.3e-7, 3.2e-7), repeating.CoreMonitor([1.9e-7] * 1000)
+def test_at_most_half_as_many_launches_are_repeated(launch_record):
+    """A thousand earlier low latencies keep the lowest one valid for the whole test."""
+    far, cores = launch_record(3.3e-7, 3.2e-7), repeating.CoreMonitor([1.9e-7] * 1000)
     for _ in range(40):
         cores.add_record(far)
     assert [cores.should_repeat(far) for _ in range(30)] == [True] * 20 + [False] * 10

@@ -1,6 +1,6 @@
-"""What a search launches next: what the budget leaves room for, and what is still to be settled.
+"""What a search launches next, given its budget and the comparisons that are not settled.
 
-The launches here are records that are made up; `tests/cli/test_tune.py` does real ones.
+The launches are made-up records; `tests/cli/test_tune.py` launches real ones.
 """
 
 import itertools
@@ -16,98 +16,100 @@ from xfbench.tuning.halving import Rung, halve
 from xfbench.tuning.searching import SearchOptions, _SearchLauncher, run_search
 from xfbench.tuning.space import Space, split_factors
 
-SECONDS = 10.0  # that a launch takes
+SECONDS = 10.0  # duration of a launch
 QUICK, SLOW = (0.5, 0.5, 0.5), (1.0, 1.0, 1.0)
 
 
 @pytest.fixture
-def launching(record, monkeypatch):
-    """A function that makes the launches of a search; what it says; and what each launch takes.
+def build_launcher(record, monkeypatch):
+    """Return a function that builds a search launcher and the list of its progress lines.
 
-    `steps(cell, number)` are the seconds of the steps of a setting's launch with that number.
+    `steps(cell, number)` returns the step times in seconds of a cell's launch with that number.
     """
 
-    def make(cells, steps, **choices):
-        calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
-        made = record(fields={"conditions": Conditions(**calm, seconds=SECONDS)})
+    def make(cells, steps, **options):
+        quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
+        template = record(fields={"conditions": Conditions(**quiet, seconds=SECONDS)})
 
         def run(requests, _):
-            [asked] = requests
-            measured = made.measurement.model_copy(
-                update={"step_seconds": steps(asked.cell(), asked.launch)}
+            [request] = requests
+            measurement = template.measurement.model_copy(
+                update={"step_seconds": steps(request.cell(), request.launch)}
             )
-            yield vary_record(made, request=dict(asked), measurement=measured)
+            yield vary_record(template, request=dict(request), measurement=measurement)
 
         monkeypatch.setattr(searching, "run_requests", run)
-        said = []
+        lines = []
         return _SearchLauncher(
-            Space(cells, cells[-1], ()), SearchOptions(**choices), None, said.append
-        ), said
+            Space(cells, cells[-1], ()), SearchOptions(**options), None, lines.append
+        ), lines
 
     return make
 
 
 @pytest.fixture
 def cells(cell):
-    """Eight settings, all of one kernel, the last the default."""
+    """Eight settings with one kernel; the last one is the default."""
     return tuple(cell(threads=threads, steps=3) for threads in range(1, 9))
 
 
-def searched(launches, cells):
+def search_and_confirm(launches, cells):
     halved = halve(cells, split_factors, launches.run_rung)
-    winner, *others = halved.finalists
-    before = len(launches.records)
-    found = launches.confirm(winner, [*dict.fromkeys([*others, cells[-1]])], halved)
-    return halved, found, launches.records[before:]
+    winner, *rivals = halved.finalists
+    searched_count = len(launches.records)
+    confirmed = launches.confirm(winner, [*dict.fromkeys([*rivals, cells[-1]])], halved)
+    return halved, confirmed, launches.records[searched_count:]
 
 
-def test_search_over_budget_still_confirms_the_winner(launching, cells):
-    chosen = {"min_launches": 2, "max_launches": 2, "budget_seconds": 11.5 * SECONDS}
-    launches, said = launching(
-        cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW, **chosen
+def test_search_over_budget_still_confirms_the_winner(build_launcher, cells):
+    options = {"min_launches": 2, "max_launches": 2, "budget_seconds": 11.5 * SECONDS}
+    launches, lines = build_launcher(
+        cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW, **options
     )
-    halved, found, confirming = searched(launches, cells)
+    halved, confirmed, confirming = search_and_confirm(launches, cells)
     assert halved.ended_by_budget and launches.ended_by_budget
     assert len(launches.records) <= 11 and len(confirming) >= 4
-    assert all(line.startswith("rung 1 of 2 · block 1 · ") for line in said[: -len(confirming)])
-    assert all(line.startswith("confirming · ") for line in said[-len(confirming) :])
-    assert sum(bool(own) for own in found.values()) >= 2
+    assert all(line.startswith("rung 1 of 2 · block 1 · ") for line in lines[: -len(confirming)])
+    assert all(line.startswith("confirming · ") for line in lines[-len(confirming) :])
+    assert sum(bool(speeds) for speeds in confirmed.values()) >= 2
 
 
-def test_spoiled_launches_are_repeated_within_the_budget(launching, cells):
-    chosen = {"min_launches": 1, "max_launches": 1, "budget_seconds": 3.5 * SECONDS}
-    launches, _ = launching(cells[:2], lambda *_: SLOW, **chosen)
+def test_spoiled_launches_are_repeated_within_the_budget(build_launcher, cells):
+    options = {"min_launches": 1, "max_launches": 1, "budget_seconds": 3.5 * SECONDS}
+    launches, _ = build_launcher(cells[:2], lambda *_: SLOW, **options)
     launches.cores.should_repeat = lambda record: True
     launches.confirm(cells[0], [cells[1]], halve(cells[:2], split_factors, launches.run_rung))
     assert len(launches.records) == 3
 
 
-def test_confirmation_launches_close_rivals_more_often(launching, cells):
-    """Of the two quick ones it is not clear who is quicker; the default is twice as slow."""
+def test_confirmation_launches_close_rivals_more_often(build_launcher, cells):
+    """Which of the two quick settings is faster is unclear; the default is twice as slow."""
     drawn = itertools.cycle((0.4, 0.5, 0.6, 0.45, 0.55))
 
     def steps(cell, _):
         return (next(drawn),) * 3 if cell.threads <= 2 else SLOW
 
-    launches, said = launching(cells, steps)
-    _, found, confirming = searched(launches, cells)
-    often = {cell: sum(one.request.cell() == cell for one in confirming) for cell in found}
-    slow = [often[cell] for cell in found if cell.threads > 2]
-    assert slow and {*slow} == {5}
-    [quick] = {often[cell] for cell in found if cell.threads <= 2}
-    assert 5 < quick < 20
-    # A quarter of twenty launches of eight settings, of which some are a bit longer.
+    launches, lines = build_launcher(cells, steps)
+    _, confirmed, confirming = search_and_confirm(launches, cells)
+    launch_counts = {
+        cell: sum(record.request.cell() == cell for record in confirming) for cell in confirmed
+    }
+    slow_launches = [launch_counts[cell] for cell in confirmed if cell.threads > 2]
+    assert slow_launches and {*slow_launches} == {5}
+    [quick_launches] = {launch_counts[cell] for cell in confirmed if cell.threads <= 2}
+    assert 5 < quick_launches < 20
+    # A quarter of 20 launches of each of 8 settings; some take a bit longer.
     assert 40 <= len(launches.records) <= 46
-    assert said[-1].endswith("of the time of an exhaustive search: raise --launches")
+    assert lines[-1].endswith("of the time of an exhaustive search: raise --launches")
 
 
-def test_further_rungs_state_their_reason(launching, cells):
+def test_further_rungs_state_their_reason(build_launcher, cells):
     drawn = itertools.cycle((0.4, 0.7, 0.5, 0.65, 0.45, 0.6, 0.3))
-    launches, said = launching(
+    launches, lines = build_launcher(
         cells[:4], lambda cell, _: (next(drawn),) * 3, min_launches=1, max_launches=1
     )
     halve(cells[:4], lambda cell: ("one kernel", cell.threads % 2), launches.run_rung)
-    titles = list(dict.fromkeys(line.split(" · ")[0] for line in said))
+    titles = list(dict.fromkeys(line.split(" · ")[0] for line in lines))
     assert titles[0] == "rung 1 of 1"
     assert titles[1] == "rung 2 (extra, because launches are noisy)"
 
@@ -131,42 +133,44 @@ def test_a_short_launch_has_whole_windows_and_one_at_least(cell, usual, window, 
 @pytest.mark.parametrize(
     ("count", "default", "expected"),
     [
-        (2, 0, 2 * 20),  # nothing is searched
-        (2, None, 3 * 20),  # the default is none of them
-        (3, 0, 3 + 4 * 3 + 3 * 20),  # a rung, four further ones of its size
+        (2, 0, 2 * 20),  # two settings need no search
+        (2, None, 3 * 20),  # the default is outside the search space
+        (3, 0, 3 + 4 * 3 + 3 * 20),  # one rung and four extra rungs
         (8, 7, 8 + 3 * 2 + 4 * 3 + 3 * 20),
     ],
 )
 def test_launch_limit_counts_rungs_and_confirmation(cell, count, default, expected):
-    tried = tuple(cell(threads=threads) for threads in range(1, count + 1))
-    usual = cell(threads=99) if default is None else tried[default]
+    cells = tuple(cell(threads=threads) for threads in range(1, count + 1))
+    usual = cell(threads=99) if default is None else cells[default]
     assert (
-        searching.max_launches(Space(tried, usual, ()), SearchOptions(max_launches=20)) == expected
+        searching.max_launches(Space(cells, usual, ()), SearchOptions(max_launches=20)) == expected
     )
 
 
 def test_a_longer_launch_is_foreseen_to_take_its_steps_longer(record, cell):
-    calm = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
-    seen = Conditions(**calm, seconds=10.0)
-    short = record(steps=(0.5, 0.5, 9.0), fields={"conditions": seen})  # three steps
+    quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
+    conditions = Conditions(**quiet, seconds=10.0)
+    short = record(steps=(0.5, 0.5, 9.0), fields={"conditions": conditions})  # three steps
     assert searching._predict_from_record(cell(steps=23), short) == 10 + 20 * 0.5
     assert searching._predict_from_record(cell(steps=3), short) == 10
 
 
-def test_the_seed_orders_each_block(launching, cells):
+def test_the_seed_orders_each_block(build_launcher, cells):
     orders = {
-        seed: [launching(cells, None, seed=seed)[0]._shuffle(cells, block) for block in range(5)]
+        seed: [
+            build_launcher(cells, None, seed=seed)[0]._shuffle(cells, block) for block in range(5)
+        ]
         for seed in (0, 1)
     }
     assert all({*order} == {*cells} for order in orders[0])
     assert len({tuple(order) for order in orders[0]}) == 5
     assert orders[0] != orders[1]
-    assert launching(cells, None)[0]._shuffle(cells, 3) == orders[0][3]
+    assert build_launcher(cells, None)[0]._shuffle(cells, 3) == orders[0][3]
 
 
-def test_the_confirmation_has_blocks_of_its_own(launching, cells):
-    launches, _ = launching(cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW)
-    halved, _, confirming = searched(launches, cells)
-    before = launches.records[: -len(confirming)]
-    assert max(one.request.launch for one in before) == halved.blocks
-    assert min(one.request.launch for one in confirming) == halved.blocks + 1
+def test_the_confirmation_has_blocks_of_its_own(build_launcher, cells):
+    launches, _ = build_launcher(cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW)
+    halved, _, confirming = search_and_confirm(launches, cells)
+    searching_records = launches.records[: -len(confirming)]
+    assert max(record.request.launch for record in searching_records) == halved.blocks
+    assert min(record.request.launch for record in confirming) == halved.blocks + 1

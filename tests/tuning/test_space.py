@@ -1,4 +1,4 @@
-"""What is searched: all that trains the same, and what of it cannot be had here."""
+"""The search space: all settings that train the same, and those not available here."""
 
 import pytest
 
@@ -17,69 +17,71 @@ from xfbench.tuning.space import (
 CORES = machine.usable_cores()
 
 
-def searched(framework="torch", workload="lenet", **asked):
-    return build_space(SpaceRequest(framework, workload, **asked), {})
+def build_test_space(framework="torch", workload="lenet", **fields):
+    return build_space(SpaceRequest(framework, workload, **fields), {})
 
 
 def test_space_has_every_kernel_thread_count_and_affinity():
-    found = searched()
+    space = build_test_space()
     kernels = adapter.load("torch").kernels_on("cpu")
-    assert {one.kernel for one in found.cells} == {*kernels}
-    assert {one.threads for one in found.cells} >= {1, CORES}
-    assert {one.affinity for one in found.cells} == {"none", "cores"}
-    assert {build_setting(one)["allocator"] for one in found.cells} == {*NAMES}
-    assert len({tuple(build_setting(one).values()) for one in found.cells}) == len(found.cells)
-    assert {(one.ranks, one.scaling, one.steps) for one in found.cells} == {(1, None, 20)}
-    assert {one.global_batch_size for one in found.cells} == {64}
+    assert {cell.kernel for cell in space.cells} == {*kernels}
+    assert {cell.threads for cell in space.cells} >= {1, CORES}
+    assert {cell.affinity for cell in space.cells} == {"none", "cores"}
+    assert {build_setting(cell)["allocator"] for cell in space.cells} == {*NAMES}
+    assert len({tuple(build_setting(cell).values()) for cell in space.cells}) == len(space.cells)
+    assert {(cell.ranks, cell.scaling, cell.steps) for cell in space.cells} == {(1, None, 20)}
+    assert {cell.global_batch_size for cell in space.cells} == {64}
 
 
 def test_default_setting_equals_the_setting_of_run():
-    found = searched()
-    assert found.default in found.cells
-    assert found.default.threads == CORES and found.default.affinity == "none"
-    assert found.default.kernel == adapter.load("torch").default_kernel
-    narrow = searched(over={"threads": ["1"], "affinity": ["cores"]})
-    assert narrow.default == found.default and narrow.default not in narrow.cells
+    space = build_test_space()
+    assert space.default in space.cells
+    assert space.default.threads == CORES and space.default.affinity == "none"
+    assert space.default.kernel == adapter.load("torch").default_kernel
+    narrow = build_test_space(over={"threads": ["1"], "affinity": ["cores"]})
+    assert narrow.default == space.default and narrow.default not in narrow.cells
 
 
 def test_named_values_restrict_the_search_space():
     over = {"threads": ["1"], "kernel": ["native"], "affinity": ["cores"]}
     over["allocator"] = ["tcmalloc"]
-    [one] = searched(over=over).cells
-    assert describe_setting(one) == "native · 1 thread · affinity cores · tcmalloc"
-    assert searched(over=over).values()["threads"] == (1,)
+    [cell] = build_test_space(over=over).cells
+    assert describe_setting(cell) == "native · 1 thread · affinity cores · tcmalloc"
+    assert build_test_space(over=over).values()["threads"] == (1,)
 
 
 def test_ranks_share_the_same_batch():
-    found = searched(over={"ranks": ["1", "2"], "threads": ["1"], "affinity": ["cores"]})
-    of_two = [one for one in (*found.cells, *(c for c, _ in found.left_out)) if one.ranks == 2]
-    assert {one.global_batch_size for one in of_two} == {64}
-    assert {(one.batch_size_per_rank, one.scaling, one.strategy) for one in of_two} == {
+    space = build_test_space(over={"ranks": ["1", "2"], "threads": ["1"], "affinity": ["cores"]})
+    two_rank_cells = [
+        cell for cell in (*space.cells, *(cell for cell, _ in space.left_out)) if cell.ranks == 2
+    ]
+    assert {cell.global_batch_size for cell in two_rank_cells} == {64}
+    assert {(cell.batch_size_per_rank, cell.scaling, cell.strategy) for cell in two_rank_cells} == {
         (32, "strong", "ddp")
     }
-    assert {one.scaling for one in found.cells if one.ranks == 1} == {None}
+    assert {cell.scaling for cell in space.cells if cell.ranks == 1} == {None}
 
 
 def test_impossible_settings_are_omitted_with_the_reason():
-    found = searched(over={"threads": ["1", "4096"], "affinity": ["none"]})
-    assert {one.threads for one in found.cells} == {1}
-    reasons = {one.threads: why for one, why in found.left_out}
+    space = build_test_space(over={"threads": ["1", "4096"], "affinity": ["none"]})
+    assert {cell.threads for cell in space.cells} == {1}
+    reasons = {cell.threads: reason for cell, reason in space.left_out}
     assert "4096 threads need 4096 processors" in reasons[4096]
-    assert {*found.values()} == {*SETTING_FIELDS} and found.values()["threads"] == (1, 4096)
-    mxnet = searched("mxnet", precision="bfloat16")
+    assert {*space.values()} == {*SETTING_FIELDS} and space.values()["threads"] == (1, 4096)
+    mxnet = build_test_space("mxnet", precision="bfloat16")
     assert mxnet.cells == () and "no precision bfloat16" in mxnet.left_out[0][1]
-    without = found.without([(found.cells[0], "not proven equal")])
-    assert found.cells[0] not in without.cells and len(without.left_out) == 1 + len(found.left_out)
+    reduced = space.without([(space.cells[0], "not proven equal")])
+    assert space.cells[0] not in reduced.cells and len(reduced.left_out) == 1 + len(space.left_out)
 
 
 def test_first_batch_size_is_the_default():
-    found = searched(batch_sizes=(32, 16), over={"affinity": ["none"], "threads": ["1"]})
-    assert {one.global_batch_size for one in found.cells} == {16, 32}
-    assert found.default.global_batch_size == 32
+    space = build_test_space(batch_sizes=(32, 16), over={"affinity": ["none"], "threads": ["1"]})
+    assert {cell.global_batch_size for cell in space.cells} == {16, 32}
+    assert space.default.global_batch_size == 32
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("fields", "words"),
     [
         ({"framework": "torhc"}, "did you mean torch"),
         ({"workload": "lnet"}, "did you mean lenet"),
@@ -92,6 +94,6 @@ def test_first_batch_size_is_the_default():
         ({"device": "gpu"}, "unknown device"),
     ],
 )
-def test_wrong_name_is_refused_before_the_search_starts(asked, words):
+def test_wrong_name_is_refused_before_the_search_starts(fields, words):
     with pytest.raises(UsageError, match=words):
-        searched(**asked)
+        build_test_space(**fields)

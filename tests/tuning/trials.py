@@ -1,55 +1,62 @@
-"""A search as `searching.run_search` does it, and an exhaustive one, on a machine that is known.
+"""A search like that of `searching.run_search`, and an exhaustive one, on a machine of known speed.
 
-The machine is simulated (`test_halving.py`) or recorded (`tests/benchmarks/tune.py`). It has
-`speed`, by setting; `default`, one of them; `factors(setting)`, as `effects.py` has them;
-`takes(setting)`, the seconds of a usual launch; `seconds`, what its launches took so far;
-`launch(setting, share)`, with that share of the usual steps: images per second, or None where it
-does not count; and `block(settings, share)`, one launch of each after the other: images per second
-of those that count.
+The machine is simulated (`test_halving.py`) or recorded (`tests/benchmarks/tune.py`). It has:
+
+- `speed`: images per second by setting
+- `default`: the default setting
+- `factors(setting)`: the factors of a setting, as in `effects.py`
+- `launch_seconds(setting)`: seconds of a launch with the usual steps
+- `seconds`: seconds of all launches so far
+- `launch(setting, share)`: images per second with that share of the steps; None if invalid
+- `block(settings, share)`: images per second of one launch of each setting, without invalid ones
 """
 
 from xfbench import statistics
 from xfbench.tuning.halving import Round, choose_winner, halve, has_spent_share, settings_to_repeat
 
-LEAST, MOST = 5, 20
+MIN_LAUNCHES, MAX_LAUNCHES = 5, 20
 
 
-def tuned(machine):
-    """The setting taken, the launches of the confirmation, and the seconds before it."""
+def search(machine):
+    """Return the chosen setting, the confirmation's launches and the seconds before it."""
 
-    def measure(rung, left):
-        speeds = {one: {} for one in left}
+    def measure(rung, settings):
+        speeds = {setting: {} for setting in settings}
         for block in rung.blocks:
-            for one, speed in machine.block(left, rung.share).items():
-                speeds[one][block, 0] = speed
-        return Round(speeds, {one: "none counts" for one, own in speeds.items() if not own})
+            for setting, speed in machine.block(settings, rung.share).items():
+                speeds[setting][block, 0] = speed
+        return Round(
+            speeds, {setting: "none counts" for setting, blocks in speeds.items() if not blocks}
+        )
 
     winner, runner_up = halve([*machine.speed], machine.factors, measure).finalists
-    searched = machine.seconds
-    compared = [*dict.fromkeys([winner, runner_up, machine.default])]
-    speeds = {one: {} for one in compared}
-    wanted, all_once = compared, sum(map(machine.takes, machine.speed))
-    for block in range(MOST):
-        if block >= LEAST:
-            wanted = settings_to_repeat(winner, wanted, speeds)
-            if has_spent_share(machine.seconds, all_once, speeds.values(), LEAST, MOST):
+    search_seconds = machine.seconds
+    finalists = [*dict.fromkeys([winner, runner_up, machine.default])]
+    speeds = {setting: {} for setting in finalists}
+    repeated, once_seconds = finalists, sum(map(machine.launch_seconds, machine.speed))
+    for block in range(MAX_LAUNCHES):
+        if block >= MIN_LAUNCHES:
+            repeated = settings_to_repeat(winner, repeated, speeds)
+            if has_spent_share(
+                machine.seconds, once_seconds, speeds.values(), MIN_LAUNCHES, MAX_LAUNCHES
+            ):
                 break
-        if not wanted:
+        if not repeated:
             break
-        for one, speed in machine.block(wanted, 1.0).items():
-            speeds[one][block, 0] = speed
-    return choose_winner(winner, speeds), speeds, searched
+        for setting, speed in machine.block(repeated, 1.0).items():
+            speeds[setting][block, 0] = speed
+    return choose_winner(winner, speeds), speeds, search_seconds
 
 
-def exhaustive(machine):
-    """Seconds that it takes to launch everything as `run` does: until within 2 %."""
-    before = machine.seconds
-    for one in machine.speed:
+def exhaustive_seconds(machine):
+    """Return the seconds to launch each setting until its interval is within 2 %, as `run` does."""
+    seconds_before = machine.seconds
+    for setting in machine.speed:
         speeds = []
-        for count in range(MOST):
-            if count >= LEAST and statistics.is_precise(speeds, 0.02):
+        for count in range(MAX_LAUNCHES):
+            if count >= MIN_LAUNCHES and statistics.is_precise(speeds, 0.02):
                 break
-            speeds += [speed for speed in [machine.launch(one, 1.0)] if speed]
-    taken_by_all = machine.seconds - before
-    machine.seconds = before
-    return taken_by_all
+            speeds += [speed for speed in [machine.launch(setting, 1.0)] if speed]
+    exhaustive = machine.seconds - seconds_before
+    machine.seconds = seconds_before
+    return exhaustive
