@@ -200,7 +200,7 @@ def test_comparison_and_prediction_ignore_external_records(measured, source, tmp
     only.prepare()
     for one in fakes:
         only.add(one)
-    with pytest.raises(UsageError, match="no good launch"):
+    with pytest.raises(UsageError, match="no ok launch"):
         comparison.compare(Side.parse("threads=1", only.folder), Side.parse(None, only.folder))
     assert statistics.launch_speeds(fakes) == {}
     scaled = [vary_record(one, request={"scaling": "weak"}) for one in fakes]

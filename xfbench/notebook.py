@@ -90,7 +90,7 @@ class Results:
         A side is "framework=torch,threads=2" or a results folder, as in `xfbench compare`. The
         conditions of these results hold for records of both. `verdict` is "faster", "slower" or
         "not_distinguishable", at 95 % for all together, or None with a `reason`. Raises UsageError
-        on an unknown field, or where a side has no good launch.
+        on an unknown field, or where a side has no ok launch.
         """
         sides = [Side.parse(text, self.folder, self.conditions) for text in (a, b)]
         return comparison.compare(*sides)

@@ -63,7 +63,7 @@ def _key_without_seed(record: Record) -> tuple[Any, ...]:
 
 
 def _data_set_label(request: Request) -> str:
-    """Return the data set's name, with the digest of a prepared one because names are not unique."""
+    """Return the data set's name, plus a prepared one's digest, as names are not unique."""
     data_set = request.data_set
     return f"{request.data} {data_set.digest[7:15]}" if data_set else request.data
 

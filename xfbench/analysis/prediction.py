@@ -38,7 +38,7 @@ _COMPUTING_ERROR, _MEASURED_LINK_ERROR, _DESCRIBED_LINK_ERROR = 0.02, 0.1, 0.3
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its 95 % interval; no interval (None) if every number of ranks had one launch."""
+    """A value with its 95 % interval; none if every number of ranks had one launch."""
 
     value: float
     low: float | None
@@ -261,7 +261,7 @@ def _fit_link(
     perturbation: _Perturbation,
     start_link: Link | None,
 ) -> Link:
-    """Fit the bandwidth and latency that explain the measured exchange, starting at `start_link`."""
+    """Fit the bandwidth and latency that explain the measured exchange, from `start_link` on."""
     ranks = [n for n, _ in linked_groups]
     groups = [*linked_groups.values()]
     steps = np.asarray([np.mean([launch.step_seconds for launch in group]) for group in groups])

@@ -188,7 +188,7 @@ def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 
 def is_precise(values: Sequence[float], precision: float) -> bool:
-    """Return whether the half-width of the interval is at most `precision`, relative to the value."""
+    """Return whether the half-width of the interval is at most `precision` times the value."""
     interval = geometric_interval(values) if values else None
     return bool(interval and interval.high and interval.high / interval.value - 1 <= precision)
 
