@@ -103,7 +103,7 @@ def test_a_dry_run_leaves_the_batches_open(run_inline, study):
     assert shown.returncode == 0, shown.stderr
     assert "are not known in advance" in shown.stdout
     assert "batch 128 and on, doubled until a launch is out of memory" in shown.stdout
-    assert "memory 200 MB a rank · at most 17 launches" in shown.stdout
+    assert "memory 200 MB per rank · at most 17 launches" in shown.stdout
     plan = json.loads(run_inline(*f"study run {study} --dry-run --json".split()).stdout)
     [search] = plan["found_out"]
     assert search["launches_at_most"] == 17 and search["batch_size"]["from"] == 128

@@ -147,8 +147,9 @@ def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     assert said.verdict == "leads, but others may be as fast"
     assert said.certainty[0].startswith("Rank 1–2 of 2: not distinguishable from 1 other.")
     # What they have in common is not said again.
-    rival = f"{3 - said.best.threads} threads"
-    assert said.certainty[0].endswith(f"These may also be first: {rival}."), said
+    assert said.certainty[0].endswith(
+        f"These may also be first: {3 - said.best.threads} threads."
+    ), said
     [table] = tables(alike[:1], certificates)
     assert "the only one" in build_summary(table, ()).certainty[0]
     assert "no interval" in build_summary(table, ()).certainty[1]
