@@ -106,7 +106,7 @@ def test_a_comparison_is_of_the_chosen_records(results):
     assert 1 < comparison.figures.ratio.low < comparison.figures.ratio.value < 1.02
     early_comparisons = xfbench.load(results, where="launch<=2").compare("threads=1", "threads=2")
     assert early_comparisons[0].figures.ratio.launches == 2
-    with pytest.raises(xfbench.UsageError, match="no good launch of threads=2"):
+    with pytest.raises(xfbench.UsageError, match="no ok launch of threads=2"):
         xfbench.load(results, where="threads=1").compare("threads=1", "threads=2")
 
 

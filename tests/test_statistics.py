@@ -83,7 +83,7 @@ def test_mean_interval_uses_student_t():
     assert interval.value == pytest.approx(7 / 3) and interval.launches == 3
     assert (interval.low, interval.high) == pytest.approx((7 / 3 - half_width, 7 / 3 + half_width))
     assert mean_interval([0.5]).low is None
-    with pytest.raises(ValueError, match="values are needed"):
+    with pytest.raises(ValueError, match="at least one value is needed"):
         mean_interval([])
 
 

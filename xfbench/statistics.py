@@ -1,10 +1,12 @@
-"""From records to figures. The unit of replication is the launch, never the step.
+"""Figures computed from records. The unit of replication is the launch, never the step.
 
-Steps of one launch are not independent, so a launch counts once, by its median step after
-warm-up, and not at all if it never became steady; over launches the interval is Student's
-t on the logarithm. Launches of different cells that ran in the same block, one after
-another, are compared pair by pair, so that what the machine did meanwhile falls out. Nothing
-here is stored: figures are computed from records whenever somebody looks.
+Steps of one launch are not independent. So a launch counts once, by its median step after warm-up.
+A launch that never became steady does not count. The interval over launches is Student's t on the
+logarithm.
+
+Launches of different cells in the same block ran one after another. They are compared pair by pair,
+which cancels changes of the machine. No figure is stored; all are computed from records when
+needed.
 """
 
 from __future__ import annotations
@@ -25,21 +27,21 @@ from xfbench.model.record import Measurement, Record
 from xfbench.model.request import Request
 from xfbench.worker.steady import steady_from
 
-# One value per launch, by the block it ran in: (launch number, how often that came before).
+# One value per launch, by block: (launch number, earlier launches with that number).
 Launches = Mapping[tuple[int, int], float]
 
 CONFIDENCE = 0.95
-POWER = 0.8  # with which the smallest visible difference would have been seen
+POWER = 0.8  # of detecting the smallest visible difference
 CLAIM_LAUNCHES = 5
 INDICATIVE_LAUNCHES = 3
 _OUTLIER_SCORE = 3.5  # modified z-score
-_MIN_STEP_S, _MAX_STEP_S = 1e-9, 1e9  # seconds of a step
-_MAX_LOGARITHM = 700.0  # of a logarithm, beyond which there is no number
+_MIN_STEP_S, _MAX_STEP_S = 1e-9, 1e9  # plausible seconds of a step
+_MAX_LOGARITHM = 700.0  # larger logarithms overflow a float
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and its 95 % interval over `launches`; no interval (None) from fewer than two."""
+    """A value and its 95 % interval over `launches`; no interval (None) for fewer than two."""
 
     value: float
     low: float | None
@@ -55,9 +57,9 @@ class Interval:
 
 
 def throughput(request: Request, measurement: Measurement) -> float:
-    """Images per second of one launch: global batch over the median timed step; 0 without one.
+    """Return images per second of a launch: global batch over the median timed step, or 0.
 
-    Where ranks do not wait for one another, each has its own rate, and they are added up.
+    If ranks do not wait for one another, the rates of all ranks are added up.
     """
     if measurement.rank_step_seconds:
         batch_size = request.batch_size_per_rank
@@ -80,10 +82,10 @@ def launch_throughput(record: Record) -> float:
 
 
 def is_steady(record: Record) -> bool:
-    """Whether the launch's timed steps kept their level, as far as their number lets one see.
+    """Return whether the timed steps kept their level, as far as their number shows.
 
-    Those of each rank, where ranks do not wait for one another. Never those of a record by which
-    a step takes no time, or an age: it is not ours, and nothing can be computed with it.
+    If ranks do not wait for one another, each rank's steps are checked. A launch with implausible
+    step times is never steady, because no figure can be computed from it.
     """
     measurement = record.measurement
     if measurement is None:
@@ -93,7 +95,7 @@ def is_steady(record: Record) -> bool:
     )
 
 
-# Asked several times of each launch while a table is made.
+# A table calls this several times for each launch.
 @lru_cache(maxsize=4096)
 def _first_steady_step(seconds: tuple[float, ...]) -> int:
     is_plausible = seconds and all(_MIN_STEP_S <= step <= _MAX_STEP_S for step in seconds)
@@ -101,10 +103,10 @@ def _first_steady_step(seconds: tuple[float, ...]) -> int:
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
-    """Which of the positive values lie far from the others; none of fewer than five.
+    """Return which of the positive values lie far from the others; none of fewer than five.
 
-    By the modified z-score of their logarithms: 0.6745 · |x − median| / MAD above 3.5 (Iglewicz
-    and Hoaglin 1993). They are marked and kept.
+    The score is the modified z-score of the logarithms: 0.6745 · |x − median| / MAD above 3.5
+    (Iglewicz and Hoaglin 1993). Outliers are marked and kept.
     """
     if len(values) < CLAIM_LAUNCHES:
         return [False] * len(values)
@@ -117,12 +119,12 @@ def outliers(values: Sequence[float]) -> list[bool]:
 
 
 def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Geometric mean of positive values with a t-interval on their logarithms.
+    """Return the geometric mean of positive values with a t-interval on their logarithms.
 
     Raises ValueError if there is no value or one is not positive.
     """
     if not values or min(values) <= 0:
-        raise ValueError("positive values are needed")
+        raise ValueError("values must be positive, and at least one is needed")
     logs = [math.log(value) for value in values]
     centre = statistics.fmean(logs)
     if len(logs) < 2:
@@ -135,16 +137,16 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Median of measurements, and between which two of them it lies, whatever they are drawn from.
+    """Return the median of measurements with a distribution-free interval.
 
-    The k-th least and the k-th greatest enclose the median with probability 1 − 2 P(B < k), B
-    binomial (n, ½) (David and Nagaraja, Order Statistics, 7.1); six are enough. Raises ValueError
-    if there is no value.
+    The k-th smallest and the k-th largest value enclose the median with probability 1 − 2 P(B < k).
+    B is binomial (n, ½) (David and Nagaraja, Order Statistics, 7.1). Six values are enough for an
+    interval. Raises ValueError if there is no value.
     """
     if not values:
-        raise ValueError("a value is needed")
+        raise ValueError("at least one value is needed")
     count, ordered = len(values), sorted(values)
-    # How many may be left out at each end; below 0: all of them are too few.
+    # Number of values outside the interval at each end; negative if there are too few values.
     miss_probabilities = 2 * special.bdtr(np.arange(count), count, 0.5)
     excluded = int(np.count_nonzero(miss_probabilities <= 1 - confidence)) - 1
     centre = statistics.median(ordered)
@@ -154,12 +156,12 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Arithmetic mean with a t-interval; its `launches` are how many values there were.
+    """Return the arithmetic mean with a t-interval; its `launches` is the number of values.
 
     Raises ValueError if there is no value.
     """
     if not values:
-        raise ValueError("values are needed")
+        raise ValueError("at least one value is needed")
     mean = statistics.fmean(values)
     if len(values) < 2:
         return Interval(mean, None, None, 1)
@@ -169,10 +171,10 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
 
 
 def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """How far positive values lie apart: the standard deviation of their logarithms.
+    """Return the standard deviation of the logarithms of positive values.
 
-    For small ones that is the coefficient of variation. The interval is the chi-squared one of a
-    normal distribution's deviation, on the logarithms. None for fewer than two.
+    If it is small, it equals the coefficient of variation. The interval is the chi-squared interval
+    for the deviation of a normal distribution. Returns None for fewer than two values.
     """
     if len(values) < 2:
         return None
@@ -186,7 +188,7 @@ def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 
 def is_precise(values: Sequence[float], precision: float) -> bool:
-    """Whether the half-width of the interval, relative to the value, is no more than that."""
+    """Return whether the half-width of the interval is at most `precision` times the value."""
     interval = geometric_interval(values) if values else None
     return bool(interval and interval.high and interval.high / interval.value - 1 <= precision)
 
@@ -194,9 +196,9 @@ def is_precise(values: Sequence[float], precision: float) -> bool:
 def required_launches(
     precision: float, deviation: float, min_launches: int, max_launches: int
 ) -> int:
-    """How many launches it takes until that precise, of `min_launches` and up to `max_launches`.
+    """Return how many launches give that precision, within `min_launches` and `max_launches`.
 
-    `deviation` is the standard one of the logarithms of a cell's launches.
+    `deviation` is the standard deviation of the logarithms of a cell's launches.
     """
     for count in range(max(min_launches, 2), max_launches):
         t_quantile = float(special.stdtrit(count - 1, (1 + CONFIDENCE) / 2))
@@ -207,11 +209,11 @@ def required_launches(
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many times A is B: the ratio with its interval, of so many launches of each.
+    """The ratio of A to B with its interval over launches.
 
-    `p` is the two-sided probability of such a ratio or a farther one if both were the same, and
-    `smallest_visible_difference` the relative one that these launches would have shown
-    with probability POWER; both None where there are too few. `paired` says that launches
+    `p` is the two-sided probability of a ratio at least as extreme if A and B are the same.
+    `smallest_visible_difference` is the relative difference that these launches detect with
+    probability POWER. Both are None if there are too few launches. `paired` says whether launches
     of the same blocks were compared.
     """
 
@@ -222,16 +224,16 @@ class Comparison:
 
     @property
     def verdict(self) -> Literal["faster", "slower", "not_distinguishable"]:
-        """Of A against B, taken alone; among many comparisons see `are_distinguishable`."""
+        """Return the verdict on this comparison alone; for several use `are_distinguishable`."""
         if self.p is None or self.p >= 1 - CONFIDENCE:
             return "not_distinguishable"
         return "faster" if self.ratio.value > 1 else "slower"
 
 
 def launch_speeds(records: Iterable[Record]) -> dict[tuple[int, int], float]:
-    """Throughput of each launch that counts, by its block; a launch done again is another block.
+    """Return the throughput of each launch that counts, by block; a repeat is another block.
 
-    What counts is measured by xfbench, ok and steady, and no probe.
+    A launch counts if xfbench measured it, it is ok and steady, and it is no probe.
     """
     speeds: dict[tuple[int, int], float] = {}
     for record in records:
@@ -247,7 +249,7 @@ def launch_speeds(records: Iterable[Record]) -> dict[tuple[int, int], float]:
 
 @dataclass(frozen=True)
 class _LogDifference:
-    """Of the logarithms of two sets of launches: mean, standard error (None: unknown), freedom."""
+    """Difference of mean logarithms of two sets of launches; `error` is None if unknown."""
 
     centre: float
     error: float | None
@@ -257,12 +259,12 @@ class _LogDifference:
 
 
 def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comparison:
-    """A over B: by pairs where both ran in the same blocks, else by Welch's test, of logarithms.
+    """Compare logarithms of A and B: in pairs if they share blocks, else by Welch's test.
 
-    `confidence` is that of the ratio's interval. Raises ValueError where one has no launch.
+    `confidence` applies to the ratio's interval. Raises ValueError if one side has no launch.
     """
     if not a or not b:
-        raise ValueError("both need a launch")
+        raise ValueError("each side needs at least one launch")
     difference = _log_difference(_log_values(a), _log_values(b))
     centre, error = difference.centre, difference.error
     if error is None:
@@ -277,13 +279,13 @@ def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comp
 
 
 def overall_ratio(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
-    """The geometric mean of A over B, each pair compared as by `compare`.
+    """Return the geometric mean of A over B, each pair compared as in `compare`.
 
-    Its interval is from the pairs' errors, as they are of different launches: freedom by Welch and
-    Satterthwaite. A pair of a cell and itself is 1 for certain. Raises ValueError without a pair.
+    The interval combines the pairs' independent errors, with degrees of freedom by Welch and
+    Satterthwaite. A pair of a cell with itself is exactly 1. Raises ValueError if there is no pair.
     """
     if not pairs:
-        raise ValueError("pairs are needed")
+        raise ValueError("at least one pair is needed")
     differences = [_log_difference(_log_values(a), _log_values(b)) for a, b in pairs if a is not b]
     centre = math.fsum(difference.centre for difference in differences) / len(pairs)
     count = min(
@@ -311,7 +313,7 @@ def overall_ratio(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
 
 
 def _bounded_exp(logarithm: float) -> float:
-    """Of an interval's end, which may be as far as nobody can have measured."""
+    """Return the exponential, limited so that it does not overflow."""
     return math.exp(min(logarithm, _MAX_LOGARITHM))
 
 
@@ -345,9 +347,9 @@ def _moments(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
-    """Of each difference, how probable one as large is by chance; None where nobody knows.
+    """Return the probability of each difference by chance, or None if it is unknown.
 
-    Where launches do not differ at all, 0 or 1.
+    Without variation between launches it is 0 or 1.
     """
     testable = [difference for difference in differences if difference.error]
     t_values = np.array(
@@ -366,7 +368,7 @@ def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
 
 
 def are_distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
-    """Which of many comparisons show a difference, so that all hold together (Holm 1979)."""
+    """Return which of many comparisons show a difference, so that all hold together (Holm 1979)."""
     order = sorted(range(len(probabilities)), key=lambda n: probabilities[n] or 0.0)
     order = [n for n in order if probabilities[n] is not None]
     is_distinct = [False] * len(probabilities)
@@ -379,15 +381,16 @@ def are_distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
 
 
 def cell_ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
-    """Each cell's first and last possible rank: those that cannot be told apart share theirs."""
+    """Return each cell's first and last possible rank; indistinguishable cells share ranks."""
     return group_ranks([[cell] for cell in cells])
 
 
 def group_ranks(groups: Sequence[Sequence[Launches]]) -> list[tuple[int, int]]:
-    """As `cell_ranks`, of groups of cells, each by the best it has, which seemed to be its first.
+    """Return `cell_ranks` of groups of cells, each ranked by its first cell, the best.
 
-    One is certainly better where its first cell is certainly faster than all of the other's. That
-    holds whichever seemed to be best, since all pairs of cells of two groups are judged together.
+    A group is better if its first cell is significantly faster than all cells of the other group.
+    All pairs of cells of two groups are tested together, so the result holds for any choice of best
+    cell.
     """
     logs = [[_log_values(cell) for cell in group] for group in groups]
     cells = [(n, index) for n, group in enumerate(logs) for index in range(len(group))]

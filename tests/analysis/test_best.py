@@ -159,8 +159,8 @@ def test_grouped_json_and_csv_report_configuration_counts(boards):
 def test_grouped_tables_warn_of_selection_bias(boards):
     best_tables = best.reduce_to_best(boards, ["framework"])
     for name in ("text", "markdown", "latex", "html"):
-        assert "chosen by the same launches" in tables.FORMATS[name](best_tables, "throughput")
-        assert "chosen by the same launches" not in tables.FORMATS[name](boards, "throughput")
+        assert "same launches select the best" in tables.FORMATS[name](best_tables, "throughput")
+        assert "same launches select the best" not in tables.FORMATS[name](boards, "throughput")
 
 
 def test_group_is_faster_only_if_its_best_beats_all_cells():

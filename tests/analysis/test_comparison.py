@@ -151,7 +151,7 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, 
     ("text", "message"),
     [
         ("nothing=3", "unknown field 'nothing'"),
-        ("framework=torch", "no good launch of framework=torch"),
+        ("framework=torch", "no ok launch of framework=torch"),
         ("elsewhere", "elsewhere has no results"),
     ],
 )

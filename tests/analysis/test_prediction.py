@@ -126,9 +126,9 @@ def test_described_link_needs_only_single_rank_launches(launches):
 @pytest.mark.parametrize(
     ("counts", "on_nodes", "words"),
     [
-        ([1], True, "nothing was measured over a link"),
-        ([1, 2, 4], False, "nothing was measured over a link"),
-        ([1, 2], True, "from 2 ranks alone bandwidth and latency cannot be told apart"),
+        ([1], True, "no launch used a link"),
+        ([1, 2, 4], False, "no launch used a link"),
+        ([1, 2], True, "2 ranks alone do not separate bandwidth from latency"),
     ],
 )
 def test_unidentifiable_link_is_refused_with_advice(launches, counts, on_nodes, words):

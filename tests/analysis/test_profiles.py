@@ -241,4 +241,4 @@ def test_as_many_launches_as_bars_leave_one_layer(profiled):
     [figure] = pictures.build_figures(table)
     assert len(figure.bars) == MOST_BARS
     assert {bar.name.partition(" · ")[0] for bar in figure.bars} == {"conv2"}
-    assert figure.note.startswith("Drawn are the 1 of ")
+    assert figure.note.startswith("Shows the 1 of ")

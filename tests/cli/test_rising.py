@@ -103,7 +103,7 @@ def test_dry_run_describes_the_batch_search(run_inline, study):
     assert outcome.returncode == 0, outcome.stderr
     assert "are not known in advance" in outcome.stdout
     assert "batch from 128, doubled until a launch is out of memory" in outcome.stdout
-    assert "memory 200 MB a rank · at most 17 launches" in outcome.stdout
+    assert "memory 200 MB per rank · at most 17 launches" in outcome.stdout
     plan = json.loads(run_inline(*f"study run {study} --dry-run --json".split()).stdout)
     [search] = plan["found_out"]
     assert search["launches_at_most"] == 17 and search["batch_size"]["from"] == 128

@@ -167,7 +167,7 @@ def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
         ("tune --framework torch --workload lenet --over threads", "NAME=VALUE,..."),
         ("tune --framework torch --workload lenet --over threads=1 --over threads=2", "once"),
         ("tune --framework torch --workload lenet --over treads=1", "did you mean threads"),
-        ("tune --framework torch --workload lenet --budget 9 --minutes 9", "exclude each other"),
+        ("tune --framework torch --workload lenet --budget 9 --minutes 9", "cannot be combined"),
         ("tune --framework mxnet --workload lenet --precision bfloat16", "no precision bfloat16"),
         ("run --tuned --carry away", "--carry is for another"),
     ],

@@ -32,5 +32,5 @@ def test_records_with_other_keys_are_not_resumed(tmp_path):
     write(tmp_path, ["a", "b", "c"])
     Writer(tmp_path, "train", 3).close()
     rename_keys(tmp_path, b"x")
-    with pytest.raises(Damaged, match="has 0 records of ours, not 3"):
+    with pytest.raises(Damaged, match="has 0 records from xfbench, not 3"):
         Writer(tmp_path, "train", 3)

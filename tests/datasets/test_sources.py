@@ -35,11 +35,11 @@ def test_mnist_is_read_plain_and_gzip_compressed(mnist):
 @pytest.mark.parametrize(
     "name, spoil, message_pattern",
     [
-        ("train-images-idx3-ubyte", lambda b: b[:-1], "it is not whole"),
-        ("train-images-idx3-ubyte", lambda b: b"\0\0\x08\x01" + b[4:], "begins with 2049"),
+        ("train-images-idx3-ubyte", lambda b: b[:-1], "it is incomplete"),
+        ("train-images-idx3-ubyte", lambda b: b"\0\0\x08\x01" + b[4:], "starts with 2049"),
         ("train-labels-idx1-ubyte", lambda b: b[:20] + b"\x0a" + b[21:], "label 10 of image 12"),
         ("t10k-labels-idx1-ubyte", lambda b: b[:5], "not whole|begins"),
-        ("t10k-images-idx3-ubyte", lambda b: b"", "begins with nothing"),
+        ("t10k-images-idx3-ubyte", lambda b: b"", "starts with nothing"),
     ],
 )
 def test_damaged_idx_file_is_refused_by_name(mnist, name, spoil, message_pattern):
@@ -64,7 +64,7 @@ def test_a_truncated_gzip_file_is_refused(mnist):
     path = root / "train-images-idx3-ubyte"
     (root / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes())[:-20])
     path.unlink()
-    with pytest.raises(Damaged, match="no whole gzip file"):
+    with pytest.raises(Damaged, match="no complete gzip file"):
         sources.mnist(root)
 
 

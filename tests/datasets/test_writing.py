@@ -103,14 +103,14 @@ def test_raw_format_refuses_images_of_different_sizes(folders, tmp_path, picture
 def test_existing_target_is_refused(mnist, tmp_path):
     source, preprocessing = sources.mnist(mnist()), Preprocessing(channels=1)
     make_set(source, tmp_path / "set", "raw", preprocessing)
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         writing.make_data_set(source, tmp_path / "set", "raw", preprocessing)
 
 
 def test_duplicate_image_names_are_refused(folders, tmp_path, picture):
     root = folders()
     (root / "train" / "n01" / "n01_0.JPEG.png").write_bytes(picture(1, kind="PNG"))
-    with pytest.raises(Damaged, match=r"two train images are called n01/n01_0"):
+    with pytest.raises(Damaged, match=r"two train images have the name n01/n01_0"):
         writing.make_data_set(sources.images(root), tmp_path / "set", "folder", SQUASHED)
     assert not (tmp_path / "set").exists()
 
@@ -272,7 +272,7 @@ def test_changed_or_truncated_samples_are_reported(mnist, tmp_path):
     content[784 * 7 + 3] ^= 1
     pixels.write_bytes(content)
     [check] = checking.check([target])
-    assert check.defect == "train image 7, 00000007, is not what the list says"
+    assert check.defect == "train image 7, 00000007, does not match the list"
     assert not checking.document([check])["equal"]
     pixels.write_bytes(content[:-1])
     with pytest.raises(Damaged, match="39199 bytes, not 39200"):
@@ -341,7 +341,7 @@ def test_label_above_a_million_is_refused(tmp_path):
     for label in (0, 2**24):
         writer.add(Sample(str(label), label, np.zeros((3, 4, 4), np.uint8)))
     writer.close()
-    with pytest.raises(Damaged, match="label 16777216 of 00000001: 1000000 are the most"):
+    with pytest.raises(Damaged, match="label 16777216 of 00000001: the maximum is 1000000"):
         make_set(sources.open_existing(f"recordio:{tmp_path}"), tmp_path / "set", "raw", UNCHANGED)
 
 
@@ -392,7 +392,7 @@ def test_labels_are_those_of_the_classes(tmp_path, label, accepted):
 
 @pytest.mark.parametrize("mark", ["\t", "\n", "\r"])
 def test_image_name_with_a_tab_or_line_end_is_refused(tmp_path, mark):
-    with pytest.raises(Damaged, match="a tab or a line end in the name"):
+    with pytest.raises(Damaged, match="has a tab or a line end"):
         writing.make_data_set(
             make_source([0], key=f"a{mark}{{}}"), tmp_path / "set", "raw", UNCHANGED
         )

@@ -214,7 +214,7 @@ def test_comparison_and_prediction_ignore_external_records(measured_records, sou
     external_store.prepare()
     for record in fakes:
         external_store.add(record)
-    with pytest.raises(UsageError, match="no good launch"):
+    with pytest.raises(UsageError, match="no ok launch"):
         comparison.compare(
             Side.parse("threads=1", external_store.folder), Side.parse(None, external_store.folder)
         )

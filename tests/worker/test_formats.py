@@ -259,7 +259,7 @@ def test_resuming_a_truncated_lmdb_is_refused(tmp_path):
             open_writer("lmdb", tmp_path, 1)
     file.write_bytes(complete_content)
     open_writer("lmdb", tmp_path, 300).close()
-    with pytest.raises(Damaged, match="300 records of ours, not 301"):
+    with pytest.raises(Damaged, match="300 records from xfbench, not 301"):
         open_writer("lmdb", tmp_path, 301)
     open_writer("lmdb", tmp_path, 300).close()
 

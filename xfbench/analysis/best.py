@@ -50,8 +50,8 @@ def parse_fields(text: str) -> tuple[str, ...]:
         return ()
     for name in names:
         if name in _ONE_ROW:
-            reason = "networks are compared by --columns slowdown"
-            reason = "a row is of all seeds" if name == "seed" else reason
+            reason = "use --columns slowdown to compare networks"
+            reason = "a row covers all seeds" if name == "seed" else reason
             raise errors.UsageError(f"--by {name}: {reason}")
         if name not in FIELDS:
             raise errors.unknown_name_error("field", name, (ROW, *FIELDS))
@@ -61,13 +61,12 @@ def parse_fields(text: str) -> tuple[str, ...]:
 def reduce_to_best(
     tables: Iterable[Table], by: Sequence[str], *, with_ranks: bool = True
 ) -> list[Table]:
-    """The tables with one row for each combination of the fields' values: the best of those alike.
+    """Return the tables with one row, the best, for each combination of the fields' values.
 
-    The best is the fastest that is ranked and has launches enough to be indicative, else the
-    fastest that is ranked, else the fastest. A field of the heading that rows
-    are by is no longer in it, and tables that were apart by it alone are one. Without `with_ranks`
-    no row has a rank, which takes comparing everything with everything. What was not measured
-    by xfbench is no one's best.
+    The best is the fastest ranked row with enough launches to be indicative, else the fastest
+    ranked row, else the fastest row. A field in `by` leaves the heading, and tables that differ
+    only in it are merged. Without `with_ranks` no row has a rank, which saves comparing all rows
+    with all others. Records that xfbench did not measure are left out.
     """
     if not by:
         return list(tables)
@@ -138,7 +137,7 @@ def _field_value(name: str, table: Table, row: Row) -> Value | None:
     if name == "machine":
         return table.machine
     if name == "kernel":
-        return row.kernel  # the one that was observed
+        return row.kernel  # the observed kernel
     if name == "framework_version":
         return row.framework_version
     value = getattr(row.request, name)

@@ -18,11 +18,11 @@ from xfbench.workloads import workloads
 
 @dataclass(frozen=True)
 class Shares:
-    """Of a step of several ranks: medians over a cell's launches, each a share of the step.
+    """Shares of a step of several ranks, as medians over a cell's launches.
 
-    They add up to one but for noise. `bytes_per_step` is what the strategy has to send,
-    `counted_bytes` what network interfaces counted; None where ranks shared memory. Both again
-    for an epoch of `epoch_steps`; None where nobody knows how many images that has.
+    The three shares add up to one except for noise. `bytes_per_step` is what the strategy has to
+    send. `counted_bytes` is what network interfaces counted, or None if ranks share memory. The
+    figures per epoch are for `epoch_steps`, and None if the number of images is unknown.
     """
 
     compute: float

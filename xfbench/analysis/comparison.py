@@ -41,10 +41,10 @@ _DEPENDENT_FIELDS = {
     "batch_size_per_rank": ("global_batch_size",),
     "results": ("machine",),
 }
-# Not compared: how long a launch measures, and with which random numbers.
+# Fields that are never compared: length of a launch, random numbers and site.
 _IGNORED_FIELDS = ("steps", "epochs", "warmup", "window", "seed", "site")
 _UNNAMED_FIELDS = ("environment", "workload", *_IGNORED_FIELDS)
-# Fields that have text in every record, by which the index chooses.
+# Fields that are text in every record and that the index can filter by.
 _INDEXED_FIELDS = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
 _PAIRS_PER_VERDICT = 5  # pairs of launches for one A/A verdict
 
@@ -53,9 +53,9 @@ Verdict = Literal["faster", "slower", "not_distinguishable"]
 
 @dataclass(frozen=True)
 class Side:
-    """What a command line names: a results folder and the values that fields must have.
+    """One side of a comparison: a results folder and the values that fields must have.
 
-    `conditions` hold for its records besides; nothing is named by them.
+    `conditions` filter its records further and are not part of its name.
     """
 
     folder: Path
@@ -66,10 +66,10 @@ class Side:
     def parse(
         cls, text: str | None, folder: Path, conditions: tuple[selection.Condition, ...] = ()
     ) -> Side:
-        """From "framework=torch,threads=2" or a folder's path; `folder` where none is named.
+        """Return the side for "framework=torch,threads=2", a folder's path, or None.
 
-        All that is in `folder` for None. Raises UsageError on an unknown field, or where there
-        are no results.
+        None selects all records in `folder`, which is also the default folder. Raises UsageError if
+        a field is unknown or there are no results.
         """
         field_values: dict[str, str] = {}
         if text and "=" not in text:
@@ -92,7 +92,10 @@ class Side:
         )
 
     def records(self, complain: WarningHandler) -> Iterator[Record]:
-        """This side's records, oldest first; `complain` hears of what is none, or cannot be."""
+        """Return the records of this side, oldest first.
+
+        `complain` gets a line for each damaged or rejected record.
+        """
         conditions = [*self.conditions] + [
             selection.equal_condition(f"request.{name}", value)
             for name, value in self.field_values.items()
@@ -111,9 +114,9 @@ class Side:
 
 @dataclass(frozen=True)
 class CellComparison:
-    """A against B: names, the figures, and the verdict that holds beside all others'.
+    """Names and figures of A against B, with a verdict that holds together with all others.
 
-    `reason` says why there is none: one of them is not proven to be the same network.
+    `reason` says why there is no verdict: one side is not verified as the same network.
     """
 
     a: str
@@ -123,7 +126,7 @@ class CellComparison:
     reason: str | None = None
 
     def document(self) -> dict[str, Any]:
-        """As `compare --json` prints it."""
+        """Return the comparison as `compare --json` prints it."""
         figures = self.figures
         return {
             "a": self.a,
@@ -165,7 +168,7 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
         *(dependent for name in named_fields for dependent in _DEPENDENT_FIELDS.get(name, ())),
         *_IGNORED_FIELDS,
     }
-    free_fields -= {"workload"}  # images per second of two networks are two things
+    free_fields -= {"workload"}  # speeds of two networks are not comparable
     held_fields = [name for name in (*_REQUEST_FIELDS, "machine") if name not in free_fields]
     cells_a, cells_b = _load_cells(a), _load_cells(b)
     certificates = {**certificate.read_folder(a.folder), **certificate.read_folder(b.folder)}
@@ -199,15 +202,15 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
 
 
 def compare_with_itself(side: Side) -> tuple[list[CellComparison], int, int]:
-    """A/A: launches of each cell in turn taken for A and B.
+    """Compare each cell with itself (A/A): its launches alternate between A and B.
 
-    All of them compared; and how many verdicts over groups of five pairs there are, and how
-    many of those are false.
+    Returns the comparisons, the number of verdicts over groups of five pairs, and the number of
+    those verdicts that are false.
     """
     comparisons, verdicts = [], []
     for cell in _load_cells(side):
         speeds = [*cell.launches.values()]
-        # Every other pair the other way round, so that a drift favours neither.
+        # Swap every other pair, so that a drift favours neither side.
         pairs = [speeds[n : n + 2][:: 1 - n % 4] for n in range(0, len(speeds) - 1, 2)]
         launches_a, launches_b = ({(n, 0): pair[k] for n, pair in enumerate(pairs)} for k in (0, 1))
         if not pairs:
@@ -238,14 +241,14 @@ def overall_ratio(comparisons: Sequence[CellComparison]) -> float | None:
 
 
 def parse_fail_limit(limit: str) -> Callable[[CellComparison], bool]:
-    """Whether a comparison is what "slower:5%" or "faster" names. Raises UsageError."""
+    """Return a predicate for comparisons beyond "slower:5%" or "faster". Raises UsageError."""
     verdict, _, share = limit.partition(":")
     try:
         min_change = float(share.removesuffix("%") or 0) / 100
     except ValueError:
         min_change = -1.0
     if verdict not in ("slower", "faster") or min_change < 0:
-        raise errors.UsageError(f"--fail-on {limit}: the form is slower:5% or faster:5%")
+        raise errors.UsageError(f"--fail-on {limit}: write slower:5% or faster:5%")
 
     def exceeds_limit(comparison: CellComparison) -> bool:
         change = comparison.figures.ratio.value - 1
@@ -258,7 +261,7 @@ def parse_fail_limit(limit: str) -> Callable[[CellComparison], bool]:
 
 
 def _load_cells(side: Side) -> list[_Cell]:
-    """The side's cells, each with its launches that are ok; revisions apart where one is named."""
+    """Return the side's cells with their ok launches, separately by kind of machine."""
 
     cells: dict[tuple[str, ...], _Cell] = defaultdict(_Cell)
     for record in side.records(say):
@@ -266,7 +269,7 @@ def _load_cells(side: Side) -> list[_Cell]:
             cells[record.cell, machine_class(record.machine)].records.append(record)
     if not cells:
         filters = ",".join(f"{k}={v}" for k, v in side.field_values.items() if k != "results")
-        raise errors.UsageError(f"{side.folder} has no good launch of {filters or 'any cell'}")
+        raise errors.UsageError(f"{side.folder} has no ok launch of {filters or 'any cell'}")
     return list(cells.values())
 
 

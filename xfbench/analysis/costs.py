@@ -14,12 +14,12 @@ from xfbench.model.record import Record
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one cell: medians over its launches, of memory the most; None where it is not known.
+    """Costs of one cell: medians over its launches, the maximum for memory; None if unknown.
 
-    `startup_seconds` until the framework was loaded, `build_seconds` until the network was
-    made, then the first step. `solution_seconds`: all of that and all epochs' steps;
-    `accuracy_seconds`: the same up to the end of the first epoch whose test accuracy is
-    `target` or better, None unless every launch got there. Evaluations are not counted.
+    `startup_seconds` ends when the framework is loaded, `build_seconds` when the network is built;
+    the first step follows. `solution_seconds` covers all of that and the steps of all epochs.
+    `accuracy_seconds` covers the same up to the first epoch with a test accuracy of at least
+    `target`. It is None unless every launch reached it. Evaluations are not counted.
     """
 
     startup_seconds: float | None

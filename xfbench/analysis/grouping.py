@@ -1,4 +1,4 @@
-"""Which records stand in one table, and in one row of it: like with like."""
+"""Grouping of records into tables and rows, so that only like is compared with like."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PARTITION_FIELDS = (
 def group_by_cell(
     records: Iterable[Record], *, probes: bool = False
 ) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
-    """The records by the table they stand in, and by their row in it, oldest first.
+    """Return the records by the heading of their table and by cell, oldest first.
 
-    Those from elsewhere have rows of their own, and nothing in them that counts. Probes measure
-    nothing, and stand nowhere unless they are asked for.
+    A record that was not measured by xfbench has a row of its own. Probes measure nothing and are
+    left out unless `probes` is true.
     """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
@@ -47,14 +47,14 @@ def group_by_cell(
         if record.source != "measured":
             groups[head][f"{record.source} {record.id}"].append(record)
             continue
-        # One row for a cell with all its seeds, under the name of the first of them.
+        # One row has all seeds of a cell, under the cell of the first seed.
         cell = record.cell or request.model_dump_json(exclude={"launch"})
         groups[head][cells.setdefault((head, _key_without_seed(record)), cell)].append(record)
     return groups
 
 
 def _key_without_seed(record: Record) -> tuple[Any, ...]:
-    """What makes a record's cell but its seed: other weights and another order, nothing else."""
+    """Return what identifies a record's cell except its seed."""
     request, software, workload = record.request, record.software, record.workload
     if request is None or software is None or workload is None:
         return (record.cell or request,)
@@ -63,12 +63,12 @@ def _key_without_seed(record: Record) -> tuple[Any, ...]:
 
 
 def _data_set_label(request: Request) -> str:
-    """The data set; of a prepared one which samples, since names are anybody's."""
+    """Return the data set's name, plus a prepared one's digest, as names are not unique."""
     data_set = request.data_set
     return f"{request.data} {data_set.digest[7:15]}" if data_set else request.data
 
 
-# What no column of a table has, by what it is called.
+# Fields that no table shows as a column, with the text that names their value.
 _HIDDEN_FIELDS = {
     "steps": "{} steps",
     "epochs": "{} epochs",
@@ -84,7 +84,7 @@ _HIDDEN_FIELDS = {
 
 
 def describe_differences(requests: Sequence[Request]) -> list[str]:
-    """Of requests that a table shows alike, what each of them is otherwise in: "20 steps"."""
+    """Return, for each request that a table shows alike, what differs: "20 steps"."""
     differing = [
         name for name in _HIDDEN_FIELDS if len({getattr(request, name) for request in requests}) > 1
     ]

@@ -1,8 +1,8 @@
-"""Leaderboards as values: which records stand in one table, in one row, and ranked or not.
+"""Leaderboards as values: the table and row of each record, and whether the row is ranked.
 
-One table compares like with like: workload, data, device, precision, scaling, batch and
-kind of machine are the same throughout. What is not proven equal is shown and not ranked.
-How a table looks is `layout/tables.py`'s business.
+All rows of a table have the same workload, data, device, precision, scaling, batch and kind of
+machine. A row without a valid certificate is shown but not ranked. `layout/tables.py` renders the
+tables.
 """
 
 from __future__ import annotations
@@ -45,21 +45,23 @@ NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
 
 @dataclass(frozen=True)
 class Row:
-    """One cell on one kind of machine. `reason` says why it is not ranked; None if it is.
+    """One cell on one kind of machine. `reason` says why the row is not ranked, or is None.
 
-    `rank` is the first and the last it may have: rows that cannot be told apart share theirs.
-    `threads_observed` worked in the last launch. Of the launches, `outliers` lie far from the
-    others, and count; `unstable` never became steady, and do not. `data_format` is a prepared
-    data set's, `medium` what it lies on, `page_cache` how each epoch found it (see `Request`);
-    `input` says whose reader read it, and `pixels_off` by how many levels of 255 its pixels are
-    other than ours, at most; `input_share` the part of a step that is waiting for input, and
-    `input_cpu_share` that of its CPU time which prepares it, beside training.
-    `checkpoints` were asked for in each. `differs` tells it from rows of which all else that is
-    shown is the same. `spread` is how far launches lie apart, relative.
-    `accuracy` is the mean over `seeds` after the last epoch, its interval over them.
-    `records` are the ids of all its launches. `request` is that of one of them, and `speeds` have
-    the throughput of each that counts, by its block. The best of several `configurations`
-    (see `best.py`) is one `group`, by its values.
+    `rank` is the first and the last possible rank: rows that are not distinguishable share ranks.
+    `threads_observed` is from the last launch. `outliers` counts launches far from the others; they
+    stay in the figures. `unstable` counts launches that never became steady; they are left out.
+
+    `data_format` and `medium` belong to a prepared data set. `page_cache` says how each epoch found
+    it (see `Request`). `input` names the reader. `pixels_off` is the largest difference from
+    xfbench's reader, in levels of 255. `input_share` is the part of a step spent waiting for input.
+    `input_cpu_share` is the part of CPU time that prepares input.
+
+    `checkpoints` is the number requested per launch. `differs` tells the row from rows that
+    otherwise look the same. `spread` is the relative spread of launches. `accuracy` is the mean
+    over `seeds` after the last epoch, with its interval over seeds. `records` has the ids of all
+    launches. `request` is the request of one launch. `speeds` has the throughput of each launch
+    that counts, by block. `group` has the values of a group whose best row this is, out of
+    `configurations` (see `best.py`).
     """
 
     rank: tuple[int, int] | None
@@ -111,11 +113,11 @@ class Row:
 
     @property
     def storage(self) -> tuple[str | None, ...]:
-        """How its data set was kept and read."""
+        """Return how the data set is stored and read."""
         return self.data_format, self.medium, self.page_cache, self.input
 
     def document(self) -> dict[str, Any]:
-        """The row as `--json` prints it."""
+        """Return the row as `--json` prints it."""
         speed = self.images_per_second
         document = asdict(replace(self, speeds={}))
         del document["request"], document["speeds"]
@@ -132,11 +134,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One comparison: what is the same in all rows, the ranked rows, and those that are not.
+    """One comparison: the conditions that all rows share, the ranked rows and the unranked rows.
 
-    `batch_size` is that of an update, under weak scaling that of each rank; `solver` what is
-    otherwise than published about it (see `running/training.py`). Where rows are the
-    best of groups `by` some fields (see `best.py`), those of these that are named here are empty.
+    `batch_size` is per update, or per rank under weak scaling. `solver` lists what differs from the
+    published solver (see `running/training.py`). If rows are the best of groups `by` some fields
+    (see `best.py`), those fields are empty here.
     """
 
     workload: str
@@ -161,7 +163,7 @@ class Table:
         return " · ".join(filter(None, [*same, scaling, batch, self.machine, best]))
 
     def document(self) -> dict[str, Any]:
-        """The table as `--json` prints it."""
+        """Return the table as `--json` prints it."""
         head = {k: v or None for k, v in vars(self).items() if k not in ("rows", "unranked", "by")}
         return {
             **head,
@@ -174,10 +176,10 @@ class Table:
 def tables(
     records: Iterable[Record], certificates: Certificates, target: float = TARGET_ACCURACY
 ) -> list[Table]:
-    """The leaderboards of these records, in order of workload name and heading.
+    """Return the leaderboards of these records, in order of workload name and heading.
 
-    Ranked is what one of `certificates` covers, of which each is one or says what is wrong.
-    Time to accuracy is until a test accuracy of `target`.
+    A row is ranked if one of `certificates` covers it; a text there says what is wrong with the
+    certificate. Time to accuracy ends at a test accuracy of `target`.
     """
     return tables_from_parts([records], certificates, target)
 
@@ -187,9 +189,9 @@ def tables_from_parts(
     certificates: Certificates,
     target: float = TARGET_ACCURACY,
 ) -> list[Table]:
-    """As `tables`, of records in parts, each let go before the next one is asked for.
+    """Return `tables` of records in parts; each part is released before the next is requested.
 
-    Those of a row have to be in one part, as they are by the fields `grouping.PARTITION_FIELDS`.
+    All records of a row must be in one part: parts are split by `grouping.PARTITION_FIELDS`.
     """
     rows_by_heading: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for part in parts:
@@ -220,7 +222,7 @@ def _build_table(head: tuple[Any, ...], cell_rows: list[Row]) -> Table:
 
 
 def sort_rows(rows: list[Row]) -> list[Row]:
-    """The fastest first, each relative to the best that is ranked."""
+    """Return rows fastest first, each relative to the best ranked row."""
     return sorted(_with_relative_speed(rows), key=_sort_key)
 
 
@@ -295,7 +297,7 @@ def _build_row(cell: str, records: list[Record], certificates: Certificates, tar
 
 
 def _seed_accuracies(records: Iterable[Record]) -> list[float]:
-    """The test accuracy after the last epoch, by seed: the mean of the seed's launches."""
+    """Return the test accuracy after the last epoch for each seed, as the mean of its launches."""
     accuracies_by_seed = defaultdict(list)
     for record in records:
         if record.status == "ok" and record.learning and record.request:
@@ -310,7 +312,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def unranked_reason(record: Record, certificates: Certificates) -> str | None:
-    """Why the record may not be ranked; None where a certificate covers it."""
+    """Return why the record may not be ranked, or None if a certificate covers it."""
     if reason := unmeasured_source(record):
         return reason
     if is_asynchronous(record):
@@ -324,7 +326,7 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
 
 
 def _drop_superseded(rows: list[Row]) -> list[Row]:
-    """Leave out "cannot be had" rows of what was measured after all, say after an installation."""
+    """Leave out rows of unavailable configurations that were measured later."""
     measured = {_configuration_key(row) for row in rows if row.images_per_second}
     return [
         row
@@ -358,9 +360,10 @@ def _configuration_key(row: Row) -> tuple[Any, ...]:
 
 
 def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> list[Row]:
-    """Under a law, each against the same on the least ranks: framework, kernel, threads.
+    """Add the efficiency under `law` against the row with the fewest ranks.
 
-    Of several ranks the same strategy too, with the same options.
+    The baseline has the same framework, kernel and threads. With several ranks it also has the same
+    strategy and options.
     """
     if not law:
         return rows
@@ -395,7 +398,7 @@ def _strategy_key(row: Row) -> tuple[Any, ...]:
 
 
 def _with_relative_speed(rows: list[Row]) -> list[Row]:
-    """Each relative to the best that is ranked; if none is, to the best of all."""
+    """Add the speed relative to the best ranked row, or to the best row if none is ranked."""
     measured_rows = [row for row in rows if row.images_per_second]
     ranked = [row for row in measured_rows if row.reason is None] or measured_rows
     best = max((row.images_per_second.value for row in ranked if row.images_per_second), default=0)

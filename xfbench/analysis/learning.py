@@ -1,8 +1,8 @@
-"""What more ranks are worth to whoever wants to learn: learning speed-up, beside the parallel one.
+"""Learning speed-up of more ranks, next to their parallel speed-up.
 
-With T(n, ℓ) the seconds of training that n ranks need until the test loss is ℓ, the learning
-speed-up is L(n, ℓ) = T(1, ℓ) / T(n, ℓ), taken at ℓ*, the best loss that every run reached; the
-parallel one is S(n), the ratio of images per second. This definition is xfbench's own.
+T(n, ℓ) is the training time in seconds that n ranks need to reach the test loss ℓ. The learning
+speed-up is L(n, ℓ) = T(1, ℓ) / T(n, ℓ) at ℓ*, the best loss that every run reached. The parallel
+speed-up S(n) is the ratio of images per second. This definition is xfbench's own.
 """
 
 from __future__ import annotations

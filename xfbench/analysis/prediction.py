@@ -1,10 +1,10 @@
-"""Throughput on more ranks than there are: a model fitted to a few small runs, with its interval.
+"""Throughput on more ranks than were measured: a model fitted to a few small runs, with intervals.
 
-A step takes as long as the slowest rank computes, and what of the exchange is not over by then.
-Computing is measured, and depends on the images per rank; the slowest of n is the median of the
-largest of n draws from what steps took on one rank; the exchange goes by its algorithm, in its
-buckets, over a link whose bandwidth and latency are fitted, or told. What the model itself may
-be wrong by is in the interval: see docs/prediction.md, where it was tried.
+A step takes as long as the slowest rank computes, plus the exposed part of the exchange. Computing
+time is measured and depends on the images per rank. The slowest of n ranks is the median of the
+largest of n draws from the steps on one rank. The exchange follows its algorithm, in its buckets,
+over a link with a fitted or given bandwidth and latency. The interval includes errors of the model
+itself; docs/prediction.md describes its tests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy  # its parts are loaded where they are used: tables predict nothing
+import scipy  # loads its submodules on use, so tables do not pay for them
 
 from xfbench import statistics
 from xfbench.analysis.series import Launch, Series
@@ -23,22 +23,22 @@ from xfbench.model import communication_cost
 from xfbench.model.communication_cost import Link
 
 _DRAWS = 400
-_MIN_EXCHANGE_S = 1e-12  # seconds that all gradients take at the least
+_MIN_EXCHANGE_S = 1e-12  # lower limit for exchanging all gradients
 _DEFAULT_NOISE, _MIN_NOISE = (
     0.01,
     0.002,
-)  # between launches: where one cannot tell, and at the least
-# What a message's latency is thought to be at the most, as a standard deviation in seconds: from
-# a few numbers of ranks alone it could be anything, at the cost of the bandwidth.
+)  # between launches: if it cannot be measured, and at least
+# Prior standard deviation of a message's latency, in seconds. Few numbers of ranks alone do not
+# separate latency from bandwidth.
 _LATENCY_DEVIATION_S = 1e-3
-# What the model may be wrong by, as standard deviations of a factor: of computing, and of the
-# exchange, there and where it was fitted, over a link that was measured or only described.
+# Errors of the model, as standard deviations of a factor: of computing, and of the exchange over a
+# measured or a described link.
 _COMPUTING_ERROR, _MEASURED_LINK_ERROR, _DESCRIBED_LINK_ERROR = 0.02, 0.1, 0.3
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its 95 % interval; none (None) where every count of ranks had one launch."""
+    """A value with its 95 % interval; none if every number of ranks had one launch."""
 
     value: float
     low: float | None
@@ -47,9 +47,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Point:
-    """What is expected on so many ranks, how many times the most measured; and what was measured.
+    """The prediction for `ranks`, with the measured speed if there is one.
 
-    `efficiency` is relative to the fewest ranks that were measured.
+    `beyond_data` is the ratio to the largest measured number of ranks. `efficiency` is relative to
+    the smallest.
     """
 
     ranks: int
@@ -61,7 +62,7 @@ class Point:
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Of one draw: computing is `fixed` + `per_image` · images, in seconds."""
+    """Parameters of one draw: computing takes `fixed` + `per_image` · images, in seconds."""
 
     fixed: float
     per_image: float
@@ -76,7 +77,7 @@ class _Parameters:
 
 @dataclass(frozen=True)
 class Fit:
-    """The model of one series: its best parameters, and draws from what they may be as well."""
+    """The model of one series: its best parameters, and draws of other plausible parameters."""
 
     series: Series
     has_described_link: bool
@@ -84,7 +85,7 @@ class Fit:
     draws: Sequence[_Parameters] = field(repr=False)
 
     def predict(self, ranks: int) -> Point:
-        """Raises UsageError where the images of an update cannot be shared by so many."""
+        """Return the prediction. Raises UsageError if `ranks` cannot share an update evenly."""
         values = [self._speed(ranks, draw) for draw in self.draws]
         fewest = min(n for n, _ in self.series.groups)
         value = self._speed(ranks, self.best)
@@ -99,7 +100,7 @@ class Fit:
         )
 
     def document(self) -> dict[str, Any]:
-        """The fit as `predict --json` prints it."""
+        """Return the fit as `predict --json` prints it."""
         series = self.series
         images = sorted({series.images_per_rank(n) for n, _ in series.groups})
         return {
@@ -131,7 +132,7 @@ class Fit:
         series = self.series
         images = series.images_per_rank(ranks)
         computing_seconds = parameters.computing_seconds(images)
-        # A step of the group is reported by its median, so the slowest's median it is.
+        # A group's step is reported by its median, so use the median of the slowest rank.
         slowest_seconds = computing_seconds * float(
             np.quantile(parameters.relative_steps, 0.5 ** (1 / ranks))
         )
@@ -142,9 +143,9 @@ class Fit:
 
 
 def fit(series: Series, link: Link | None = None) -> Fit:
-    """The model of a series; with a `link` over that, else over the one that was measured.
+    """Return the model of a series, over `link` if it is given, else over the measured link.
 
-    Raises UsageError where what was measured does not say what the link can do.
+    Raises UsageError if the measurements do not determine the link.
     """
     linked_groups = {
         (ranks, nodes): group
@@ -174,23 +175,23 @@ def fit(series: Series, link: Link | None = None) -> Fit:
 
 
 class _Perturbation:
-    """What a draw differs by from what was measured: nothing, without random numbers."""
+    """Random factors in which a draw differs from the measurements; none without random numbers."""
 
     def __init__(self, noise: float, freedom: int, rng: np.random.Generator | None = None) -> None:
         self.rng, self.noise, self.freedom = rng, noise, freedom
 
     def launch_factor(self, count: int) -> float:
-        """A factor of the mean of so many launches."""
+        """Return a factor for the mean of `count` launches."""
         if self.rng is None:
             return 1.0
         return float(np.exp(self.rng.standard_t(self.freedom) * self.noise / count**0.5))
 
     def model_factor(self, deviation: float) -> float:
-        """A factor of what the model says."""
+        """Return a factor for a figure of the model."""
         return 1.0 if self.rng is None else float(np.exp(self.rng.normal(0, deviation)))
 
     def prior_latency(self) -> float:
-        """In seconds, as it is thought to be before anything is measured."""
+        """Return a draw from the prior of the latency, in seconds."""
         return 0.0 if self.rng is None else float(self.rng.normal(0, _LATENCY_DEVIATION_S))
 
     def resample(self, values: np.ndarray) -> np.ndarray:
@@ -203,19 +204,17 @@ def _check_link_measured(
     counts = {ranks for ranks, _ in linked_groups}
     advice = "describe the link with --link BANDWIDTH,LATENCY"
     if not counts:
-        raise UsageError(
-            f"{series.title}: nothing was measured over a link between nodes: {advice}"
-        )
+        raise UsageError(f"{series.title}: no launch used a link between nodes: {advice}")
     if len(counts) < 2:
         [ranks] = counts
         raise UsageError(
-            f"{series.title}: from {ranks} ranks alone bandwidth and latency cannot be told apart: "
+            f"{series.title}: {ranks} ranks alone do not separate bandwidth from latency: "
             f"measure another number of ranks on several nodes, or {advice}"
         )
 
 
 def _launch_noise(series: Series) -> tuple[float, int]:
-    """Relative standard deviation of launches of one kind, and its degrees of freedom."""
+    """Return the relative standard deviation between equal launches, and its degrees of freedom."""
     freedom = sum(len(group) - 1 for group in series.groups.values())
     if not freedom:
         return _DEFAULT_NOISE, 0
@@ -227,7 +226,10 @@ def _launch_noise(series: Series) -> tuple[float, int]:
 
 
 def _fit_computing(series: Series, perturbation: _Perturbation) -> tuple[float, float]:
-    """Seconds of a step of no image, and of each image: as measured where ranks are as dense."""
+    """Return the fixed seconds of a step and the seconds per image.
+
+    Use the launches with as many ranks per node as the series has, if there are any.
+    """
     dense_groups = {
         key: group
         for key, group in series.groups.items()
@@ -270,7 +272,7 @@ def _fit_link(
     deviations = np.hypot(
         perturbation.noise * steps / np.sqrt(counts), _MEASURED_LINK_ERROR * exposed_seconds
     )
-    # Computing and exchange were measured as one: what a launch was slower by is in both.
+    # Computing and exchange are measured together, so a launch's noise affects both.
     slower = steps * np.asarray([perturbation.launch_factor(count) - 1 for count in counts])
     exposed_seconds = (
         exposed_seconds
@@ -284,7 +286,7 @@ def _fit_link(
         ]
     ).T
     prior_latency = perturbation.prior_latency()
-    # Seconds of all gradients, and of a message.
+    # The unknowns are the seconds of all gradients and of a message.
     if series.buckets == communication_cost.SINGLE_BUCKET:
         rows = np.stack([crossings, messages], axis=1) / deviations[:, None]
         rows = np.vstack([rows, [0.0, 1 / _LATENCY_DEVIATION_S]])

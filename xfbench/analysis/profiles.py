@@ -1,8 +1,8 @@
-"""Where a step's time goes, layer by layer: what launches with `--profile` brought along.
+"""Time of each layer of a step, from launches with `--profile`.
 
-The seconds are a framework's own profiler's, of a few steps after those that are measured. A
-profiler slows steps down, and counts what runs at once each by itself: they say where the time
-goes, and never how fast a framework is.
+The seconds are from the framework's own profiler, over a few steps after the timed ones. A profiler
+slows steps down and counts concurrent work separately. So the seconds show where the time goes, not
+how fast a framework is.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from xfbench.workloads.layers import Network
 
 PHASES = ("forward", "backward")
 _PREFIX = "profile/"
-# Such layers do no arithmetic that is counted (see `Network.forward_macs`).
+# Kind of a layer without counted arithmetic (see `Network.forward_macs`).
 _UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
 class LayerTime:
-    """A layer of a step: its kind, and per direction its seconds and operations per second.
+    """A layer's kind, its seconds in each direction, and its operations per second.
 
-    `flops`: of convolutions and inner products, two operations per multiply-add, over the
-    whole batch of a rank; `share_of_peak` that of the cores' matrix product. None where there
-    is nothing to count, or where it is not known.
+    `flops` is for convolutions and inner products: two operations per multiply-add, over the batch
+    of a rank. `share_of_peak` is relative to the cores' matrix product. Both are None if nothing is
+    counted or the layer is unknown.
     """
 
     layer: str
@@ -46,10 +46,10 @@ class LayerTime:
 
 @dataclass(frozen=True)
 class Profile:
-    """Of one cell: medians over its launches that are ok, in seconds of a step.
+    """Profile of one cell: medians over its ok launches, in seconds per step.
 
-    `step_seconds` is what a step took under the `profiler`, `slowdown` that relative to the
-    timed ones. `update_seconds` changed the weights; `other_seconds` belong to no layer.
+    `step_seconds` is the step under the `profiler`; `slowdown` is its ratio to the timed steps.
+    `update_seconds` changed the weights. `other_seconds` belong to no layer.
     """
 
     profiler: str
@@ -62,7 +62,7 @@ class Profile:
 
     @property
     def unseen_seconds(self) -> float:
-        """What passed and no operation was seen in: the framework between its operations."""
+        """Return the seconds outside all operations: the framework between its operations."""
         seen_seconds = (
             sum(layer.seconds for layer in self.layers) + self.update_seconds + self.other_seconds
         )
@@ -70,9 +70,9 @@ class Profile:
 
     @property
     def kinds(self) -> tuple[LayerTime, ...]:
-        """All layers of a kind that has several as one, named by how many they are; longest first.
+        """Return one sum per kind with several layers, named by their number; longest first.
 
-        `flops` and `share_of_peak` are of those layers' seconds in which operations are counted.
+        `flops` and `share_of_peak` count only layers whose operations are known.
         """
         layers_by_kind: dict[str, list[LayerTime]] = {}
         for layer in self.layers:
@@ -98,7 +98,7 @@ def _merge_layers(kind: str, layers: Sequence[LayerTime]) -> LayerTime:
 
 
 def _mean_rate(rates: Sequence[tuple[float | None, float]]) -> float | None:
-    """Of rates that are known, each with its seconds."""
+    """Return the mean of the known rates, weighted by their seconds."""
     weighted_rates = [(rate, seconds) for rate, seconds in rates if rate is not None]
     if not weighted_rates:
         return None
@@ -108,7 +108,7 @@ def _mean_rate(rates: Sequence[tuple[float | None, float]]) -> float | None:
 
 
 def profile(records: Sequence[Record]) -> Profile | None:
-    """The profile of a cell's launches; None where none has one."""
+    """Return the profile of a cell's launches, or None if no launch has one."""
     launches = [
         (record, record.measurement)
         for record in records
@@ -145,19 +145,19 @@ def profile(records: Sequence[Record]) -> Profile | None:
 
 
 def _profiled_step_seconds(measurement: Measurement) -> float | None:
-    """The seconds of a profiled step; None where there is no profile."""
+    """Return the seconds of a profiled step, or None without a profile."""
     seconds = measurement.phases.get(f"{_PREFIX}step") if measurement.step_seconds else None
     return seconds if seconds and math.isfinite(seconds) and seconds > 0 else None
 
 
 def _phase_seconds(measurement: Measurement, name: str) -> float:
-    """Those of a part of a step; what cannot be a time is none."""
+    """Return the seconds of a phase, or 0 if the value cannot be a time."""
     seconds = measurement.phases.get(name, 0.0)
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
 def _layer_names(phase_seconds: dict[str, float]) -> list[str]:
-    """The layers in the order that the launch told them in."""
+    """Return the layers in the order in which the launch reported them."""
     starts = tuple(f"{_PREFIX}{phase}/" for phase in PHASES)
     names = [
         name.removeprefix(start)
@@ -169,7 +169,7 @@ def _layer_names(phase_seconds: dict[str, float]) -> list[str]:
 
 
 def _find_network(record: Record) -> Network | None:
-    """The network that was trained, where we have it still: by its digest, not its name."""
+    """Return the trained network if its digest matches a current workload, else None."""
     workload = record.workload
     try:
         current_workload = workloads().get(workload.name) if workload else None

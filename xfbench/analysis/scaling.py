@@ -16,9 +16,9 @@ from xfbench.statistics import Launches
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Throughput per rank, relative to the same on `baseline_ranks`; 1 is perfect.
+    """Throughput per rank relative to that on `baseline_ranks`; 1 is perfect.
 
-    With a 95 % interval where there are launches enough of both.
+    It has a 95 % interval if both have enough launches.
     """
 
     law: Literal["strong", "weak"]

@@ -1,4 +1,4 @@
-"""Launches that differ in their ranks alone, and how those exchange: what `predict` goes by."""
+"""Series of launches that differ only in their ranks, which `predict` extrapolates."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from xfbench.workloads.layers import Network
 
 _GRADIENT_BYTES = {
     "float64": 8
-}  # bytes of a gradient; of other precisions, whose parameters are float32, 4
+}  # bytes per gradient value; 4 for other precisions, whose parameters are float32
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch: seconds of its median step, of that computing, and of exchange that showed."""
+    """Seconds of a launch's median step, of its computing, and of its exposed exchange."""
 
     step_seconds: float
     computing_seconds: float
@@ -35,11 +35,11 @@ class Launch:
 
 @dataclass(frozen=True)
 class Series:
-    """Launches that differ in their ranks alone, under one law, and how they exchange.
+    """Launches that differ only in their ranks, under one scaling law, and how they exchange.
 
-    `batch_size` is that of an update under strong scaling, of each rank under weak. `groups` has
-    launches by (ranks, nodes). `spread` are steps on one rank relative to their launch's median,
-    and `payload` the bytes of all gradients.
+    `batch_size` is per update under strong scaling and per rank under weak scaling. `groups` has
+    launches by (ranks, nodes). `relative_steps` are the steps on one rank relative to their
+    launch's median. `payload_bytes` is the size of all gradients.
     """
 
     title: str
@@ -54,7 +54,7 @@ class Series:
     relative_steps: Sequence[float]
 
     def images_per_rank(self, ranks: int) -> int:
-        """Of each rank. Raises UsageError where an update's cannot be shared evenly."""
+        """Return the batch per rank. Raises UsageError if an update cannot be shared evenly."""
         if self.law == "weak":
             return self.batch_size
         if self.batch_size % ranks:
@@ -63,11 +63,11 @@ class Series:
 
     @property
     def max_ranks(self) -> int:
-        """The largest number of ranks that was measured."""
+        """Return the largest measured number of ranks."""
         return max(ranks for ranks, _ in self.groups)
 
     def measured_speed(self, ranks: int) -> float | None:
-        """Images per second there; None where it was not measured."""
+        """Return images per second on `ranks`, or None if they were not measured."""
         launches = [
             launch for (n, _), group in self.groups.items() if n == ranks for launch in group
         ]
@@ -80,11 +80,11 @@ class Series:
 
 
 def build_series(records: Iterable[Record]) -> list[Series]:
-    """What the records hold that can be extrapolated: those of one rank belong to every strategy.
+    """Return the series in these records that can be extrapolated.
 
-    Only launches that are ok and steady, under a law, and of strategies whose ranks wait for one
-    another, since of others a step is no common one; of several ranks those that say what a step
-    takes without the exchange.
+    Launches must be ok, steady and under a scaling law. Strategies whose ranks do not wait for one
+    another are left out, because their ranks share no step. Launches of several ranks need their
+    computing time without the exchange. Launches of one rank belong to every strategy.
     """
     records_by_series: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Record]]]
     records_by_series = defaultdict(lambda: defaultdict(list))

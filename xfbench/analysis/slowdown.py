@@ -1,8 +1,8 @@
-"""How much slower each is than the best of its network: one table over several networks.
+"""Slowdown of each group against the best of each network: one table over several networks.
 
-Rows are the best of each framework, or of what else they are by (see `best.py`); a column is a
-network with its data and its batch. What has no value says why. How a table looks is
-`layout/slowdown_tables.py`'s business.
+A row is the best of a framework or of another group (see `best.py`). A column is a network with its
+data and batch. An entry without a value has a reason. `layout/slowdown_tables.py` renders the
+table.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True)
 class Entry:
-    """One row in one network: how many times the best is as fast, or why that is not known.
+    """One row in one network: the slowdown against the best, or the reason why there is none.
 
-    `row` is the configuration, the fastest of `row.configurations`; its rank is among
-    its network's. The best itself is 1, without an interval.
+    `row` is the fastest of `row.configurations`, with its rank in this network. The best itself has
+    a slowdown of 1 without an interval.
     """
 
     slowdown: Interval | None
@@ -36,7 +36,7 @@ class Entry:
     reason: str | None
 
     def document(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the entry as `--json` prints it."""
         return {
             "slowdown": self.slowdown and asdict(self.slowdown),
             "reason": self.reason,
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Network:
-    """A column; `name` tells it from the others."""
+    """A column, with a `name` that no other column has."""
 
     name: str
     workload: str
@@ -56,7 +56,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Line:
-    """A row: its group by its values, an entry for each network, and their geometric mean."""
+    """A row: the values of its group, an entry for each network, and their geometric mean."""
 
     group: Mapping[str, Value | None]
     entries: tuple[Entry, ...]
@@ -64,16 +64,16 @@ class Line:
 
     @property
     def name(self) -> str:
-        """The group in a few words."""
+        """Return the group's values as one text."""
         return " · ".join("–" if value is None else str(value) for value in self.group.values())
 
 
 @dataclass(frozen=True)
 class Slowdown:
-    """One table: what is the same in all of it. Means are over the networks called `common`.
+    """One table: its conditions, networks and lines. Means are over the `common` networks.
 
-    These are the ones in which every row that has a value anywhere has one; means of fewer than two
-    are not given.
+    A network is common if every row with any value has a value there. There is no mean over fewer
+    than two networks.
     """
 
     device: str
@@ -93,7 +93,7 @@ class Slowdown:
         return " · ".join(filter(None, ["slowdown against the best", *conditions, best_by]))
 
     def document(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the table as `--json` prints it."""
         head = {name: getattr(self, name) for name in ("device", "precision", "scaling", "machine")}
         return {
             **{name: value or None for name, value in head.items()},
@@ -117,9 +117,9 @@ class Slowdown:
 def slowdowns(
     tables: Iterable[Table], by: Sequence[str] = DEFAULT_BY, *, with_ranks: bool = True
 ) -> list[Slowdown]:
-    """One of each device, precision, scaling and kind of machine among the leaderboards.
+    """Return one table for each device, precision, scaling and kind of machine.
 
-    Rows that are shown have a rank only with `with_ranks`.
+    Rows have a rank only with `with_ranks`.
     """
     tables_by_heading: dict[tuple[str, ...], list[Table]] = defaultdict(list)
     for table in best.reduce_to_best(tables, by or DEFAULT_BY, with_ranks=with_ranks):
@@ -194,7 +194,7 @@ def _overall_slowdown(
 
 
 def _networks(tables: Sequence[Table]) -> list[Network]:
-    """Named by what tells them apart: the network, and its data and batch where there are more."""
+    """Name each network by its workload, and by data and batch if the workload has several."""
 
     def network_name(table: Table) -> str:
         same_workload = [candidate for candidate in tables if candidate.workload == table.workload]
@@ -218,7 +218,7 @@ def _sort_key(line: Line) -> tuple[Any, ...]:
 
 
 def _mixed_sort_key(values: tuple[Value | None, ...]) -> tuple[tuple[bool, int, str], ...]:
-    """What values of different kinds are ordered by: numbers as such, before texts."""
+    """Return a sort key for values of different types: numbers by size, then texts."""
     return tuple(
         (value is None, value if isinstance(value, int) else 0, str(value)) for value in values
     )

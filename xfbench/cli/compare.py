@@ -70,8 +70,8 @@ def compare(
         print(f"Geometric mean of these ratios: {mean:.3f}")
     if against_itself and not as_json and trials:
         print(
-            f"{false_verdicts} of {trials} verdicts on five pairs of launches are false; 5 % "
-            "are expected"
+            f"{false_verdicts} of {trials} verdicts on five pairs of launches are false (5 % "
+            "expected)"
         )
     if is_failure and any(map(is_failure, comparisons)):
         raise typer.Exit(1)

@@ -236,7 +236,7 @@ def _rename_source(source: Source, name: str | None) -> Source:
     if name is None:
         return source
     if not name or set(name) & set("/,\\\n\t "):
-        raise errors.UsageError(f"--as {name!r}: a name has no spaces, commas or slashes")
+        raise errors.UsageError(f"--as {name!r}: a name must not have spaces, commas or slashes")
     return replace(source, name=name)
 
 
@@ -280,12 +280,11 @@ def _make_data_set(
         return
     counts = _format_counts({name: split.samples for name, split in manifest.splits.items()})
     print(f"{target}: {counts} images, {len(manifest.classes)} classes, {manifest.digest[7:19]}")
-    print(f"to use it: xfbench run --data {target if to else target.name}")
+    print(f"use it with: xfbench run --data {target if to else target.name}")
     if rotated_count := sum(split.turned for split in manifest.splits.values()):
         say(
-            f"{rotated_count} JPEG files have an EXIF rotation, and readers differ: xfbench "
-            "reads them "
-            "as stored; with --size or --encode all readers do (docs/data.md)"
+            f"{rotated_count} JPEG files have an EXIF rotation, which readers treat differently: "
+            "xfbench reads them as stored; with --size or --encode all readers do (docs/data.md)"
         )
 
 

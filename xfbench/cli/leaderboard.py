@@ -90,7 +90,7 @@ def leaderboard(
         raise errors.unknown_name_error("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
     if published and columns in (_SLOWDOWN, _LAYERS):
         raise errors.UsageError(
-            "--published works only with the tables of workloads: see `xfbench results list "
+            "--published works only with the tables of workloads: use `xfbench results list "
             "--published "
             "--where figure.about.study=slowdown`"
         )

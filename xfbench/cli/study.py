@@ -383,7 +383,7 @@ def _print_plan(
         )
         limit = line.cell.memory_limit
         parts = [line.cell.label(), f"batch {line.rules.describe()}"]
-        parts += [f"memory {limit / 1e6:.0f} MB a rank"] if limit else []
+        parts += [f"memory {limit / 1e6:.0f} MB per rank"] if limit else []
         parts += [f"at most {max_launches} launches"] if max_launches else []
         print(" · ".join(parts) + (f": {reason}" if reason else ""))
     for name in prepared.missing_data:

@@ -122,7 +122,7 @@ def tune(
     from xfbench.tuning import searching, space
 
     if budget is not None and minutes is not None:
-        raise errors.UsageError("--budget and --minutes exclude each other: give one of them")
+        raise errors.UsageError("--budget and --minutes cannot be combined: use one of them")
     interpreters, usual_protocol = parse_interpreters(python), Protocol()
     tuning_request = space.SpaceRequest(
         framework=framework,
@@ -148,7 +148,7 @@ def tune(
     )
     search_space = space.build_space(tuning_request, interpreters)
     if not search_space.cells:
-        raise errors.UsageError(f"there are no settings to try: {search_space.left_out[0][1]}")
+        raise errors.UsageError(f"no settings to try: {search_space.left_out[0][1]}")
     if len(tuning_request.batch_sizes) > 1:
         say("several batch sizes: another batch size is different training, not a faster setting")
     if dry_run:
@@ -273,7 +273,7 @@ def _print_tuning(tuning: Tuning, file: Path) -> None:
         print(f"  {_format_figure(tuning.over_runner_up)} times {describe_setting(runner_up)}")
     print(
         f"  settings: {tuning.settings}, launches: {tuning.launches}, "
-        f"{tuning.machine_seconds:.0f} s, of which {tuning.search_seconds:.0f} s the search"
+        f"{tuning.machine_seconds:.0f} s, of which {tuning.search_seconds:.0f} s for the search"
         + (", ended by the budget" if tuning.ended_by_budget else "")
     )
     usage = "used by" if tuning.confirmed else "after confirmation it is used by"

@@ -71,7 +71,7 @@ def _check_set(
             pixels = pictures.decode_pixels(sample, channels)
             digests.append(sample_digest(pixels, sample.label))
             if digests[-1] != listed.digests[index] and defect is None:
-                defect = f"{split} image {index}, {sample.key}, is not what the list says"
+                defect = f"{split} image {index}, {sample.key}, does not match the list"
             if prepared_set is not first_set and max_difference is not None:
                 difference = _pixel_difference(
                     pixels, sample.label, first_set, split, index, digests[-1]

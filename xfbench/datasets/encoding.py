@@ -27,7 +27,7 @@ class Picture:
 def validate_pixels(pixels: np.ndarray) -> np.ndarray:
     """Return pixels of a valid shape and type. Raises ValueError if they are invalid."""
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in (1, 3):
-        raise ValueError(f"{pixels.dtype} {pixels.shape} are no uint8 pixels (1 or 3, H, W)")
+        raise ValueError(f"{pixels.dtype} {pixels.shape} must be uint8 pixels (1 or 3, H, W)")
     return pixels
 
 
@@ -66,18 +66,18 @@ def build_picture(image: np.ndarray | bytes, key: str) -> Picture:
 def validate_label(label: int, key: str, max_label: int = MAX_LABEL) -> int:
     """Return the label. Raises UsageError if the format cannot store it."""
     if not 0 <= label <= max_label:
-        raise UsageError(f"{key} has label {label}: this format keeps 0 to {max_label}")
+        raise UsageError(f"{key} has label {label}: this format stores 0 to {max_label}")
     return label
 
 
 def encode_key(key: str) -> bytes:
     """Encode a key. Raises UsageError if it is empty, not text, or has line ends or tabs."""
     if not key or any(mark in key for mark in "\n\r\t"):
-        raise UsageError(f"{key!r} is no key: it is empty or has line ends or tabs")
+        raise UsageError(f"{key!r} is no valid key: it is empty or has line ends or tabs")
     try:
         return key.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{key!r} is no text: give that file another name") from error
+        raise UsageError(f"{key!r} is not valid text: rename the file") from error
 
 
 def encode_varint(value: int) -> bytes:

@@ -30,7 +30,7 @@ _MAX_NAME_BYTES = 511 - len("00000000_")
 _MAX_SAMPLES = 10**8
 _TRANSACTION_BYTES = 32 << 20
 _MIN_MAP_BYTES = 64 << 20
-_DISK_HINT = "make room there, or choose a folder on another disk; what is written is kept"
+_DISK_HINT = "free space there, or choose a folder on another disk; written samples are kept"
 
 
 class Writer:
@@ -41,7 +41,7 @@ class Writer:
         self._folder = folder / f"{split}.lmdb"
         self._folder.mkdir(parents=True, exist_ok=True)
         if count:
-            # LMDB maps the file: one that is cut off would end this process with SIGBUS.
+            # LMDB maps the file: a truncated file would end this process with SIGBUS.
             collections.deque(reading.records(DataFile(self._folder / "data.mdb")), maxlen=0)
         else:
             (self._folder / "data.mdb").unlink(missing_ok=True)
@@ -60,7 +60,7 @@ class Writer:
     def add(self, sample: Sample) -> None:
         """Add a sample. Raises UsageError if the format cannot store it or the disk is full."""
         if self._count == _MAX_SAMPLES:
-            raise UsageError(f"{self._folder}: keys of eight digits are for {_MAX_SAMPLES} samples")
+            raise UsageError(f"{self._folder}: eight-digit keys allow {_MAX_SAMPLES} samples")
         content = encode_datum(sample)
         self._pending.append((b"%08d_" % self._count + encode_name(sample.key), content))
         self._count += 1
@@ -85,7 +85,7 @@ class Writer:
         with self._database.begin(write=True) as transaction, transaction.cursor() as cursor:
             for number in range(count):
                 if not (cursor.next() and cursor.key().startswith(b"%08d_" % number)):
-                    raise Damaged(f"{self._folder} has {number} records of ours, not {count}")
+                    raise Damaged(f"{self._folder} has {number} records from xfbench, not {count}")
             if cursor.next():
                 while cursor.delete():
                     pass
@@ -99,7 +99,7 @@ class Writer:
         except lmdb.MapFullError:
             return False
         except lmdb.Error as error:
-            # LMDB calls a write that the disk cut short an input/output error.
+            # LMDB reports a write that a full disk cut short as an input/output error.
             free = shutil.disk_usage(self._folder).free
             problem = f"no space left, {free} bytes are free" if free < self._bytes else str(error)
             raise UsageError(f"{self._folder}: {problem}; {_DISK_HINT}") from error

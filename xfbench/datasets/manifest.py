@@ -1,4 +1,4 @@
-"""The manifest of a data set, `manifest.json`: what it is, in which order, and how it was made."""
+"""The manifest of a data set, `manifest.json`: its samples, their order and its preprocessing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class _ManifestModel(BaseModel):
 
 
 class Preprocessing(_ManifestModel):
-    """What was done to every image when it was read from its source.
+    """Preprocessing of every image when it was read from its source.
 
-    `size` is (height, width) in pixels, None where each has its own; `fit` how it came to that:
-    all of it squashed, or its shorter side scaled and the middle cut out; `encoding` "pixels",
-    "png" or "jpeg:90" where it was decoded and encoded anew; `shuffle` the seed of a fixed order,
-    None for that of the source.
+    `size` is (height, width) in pixels, or None if each image has its own. `fit` says how images
+    reach that size: squashed, or scaled by the shorter side and cropped at the center. `encoding`
+    is "pixels", "png" or "jpeg:90" if images were decoded and encoded again. `shuffle` is the seed
+    of a fixed order, or None for the source's order.
     """
 
     channels: Literal[1, 3]
@@ -35,9 +35,9 @@ class Preprocessing(_ManifestModel):
 
 
 class Split(_ManifestModel):
-    """How many samples, and the digest of their digests in order (see `worker.samples`).
+    """The number of samples and the digest of their digests in order (see `worker.samples`).
 
-    `turned` counts JPEG files that ask to be shown mirrored or turned (EXIF).
+    `turned` counts JPEG files whose EXIF orientation is mirrored or rotated.
     """
 
     samples: int
@@ -46,9 +46,10 @@ class Split(_ManifestModel):
 
 
 class Manifest(_ManifestModel):
-    """`shape` is (channels, height, width) where all images have one; `classes` are named by label.
+    """The contents of `manifest.json`.
 
-    `digest` says which samples these are, in which order, whatever the format.
+    `shape` is (channels, height, width) if all images share it. `classes` are the class names by
+    label. `digest` identifies the samples and their order in any format.
     """
 
     schema_: Literal["xfbench.data/1"] = Field(default="xfbench.data/1", alias="schema")

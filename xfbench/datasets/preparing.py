@@ -43,9 +43,9 @@ def prepare_sample(sample: Sample, preprocessing: Preprocessing) -> Sample:
 
 
 def read_orientation(sample: Sample) -> int:
-    """How a JPEG file asks to be shown: EXIF's 2 to 8, mirrored or turned; 1 where it is upright.
+    """Return a JPEG file's EXIF orientation: 1 if upright, 2 to 8 if mirrored or rotated.
 
-    Nothing here does so, and readers differ. What cannot be understood asks for nothing.
+    xfbench does not apply the orientation, and readers differ. An unreadable one counts as 1.
     """
     if not isinstance(sample.image, bytes) or not sample.image.startswith(_JPEG):
         return 1
@@ -74,7 +74,7 @@ def parse_encoding(text: str | None) -> str | None:
         return text
     quality = quality or "90"
     if kind != "jpeg" or not quality.isdecimal() or not 1 <= int(quality) <= 100:
-        raise UsageError(f"--encode {text}: {_ENCODINGS} was expected")
+        raise UsageError(f"--encode {text}: expected {_ENCODINGS}")
     return f"jpeg:{quality}"
 
 
@@ -84,5 +84,5 @@ def parse_size(text: str | None) -> tuple[int, int] | None:
         return None
     parts = text.lower().split("x")
     if len(parts) > 2 or not all(part.isdecimal() and 0 < int(part) <= 8192 for part in parts):
-        raise UsageError(f"--size {text}: the form is 256 or HEIGHTxWIDTH, in pixels")
+        raise UsageError(f"--size {text}: expected 256 or HEIGHTxWIDTH, in pixels")
     return int(parts[0]), int(parts[-1])

@@ -1,4 +1,4 @@
-"""Write RecordIO: `SPLIT.rec` as MXNet's im2rec does, and at the end its index, `SPLIT.idx`."""
+"""Write RecordIO as MXNet's im2rec does: `SPLIT.rec`, and at the end its index, `SPLIT.idx`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST_LABEL = 2**24
 
 
 class Writer(AppendedFile):
-    """Appends to `SPLIT.rec`; records are numbered from 0, which is all that is kept of a key."""
+    """A writer that appends to `SPLIT.rec`; records have numbers from 0 instead of keys."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
         """Append after the first `count` records. Raises Damaged if fewer are complete."""

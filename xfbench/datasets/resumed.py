@@ -20,7 +20,7 @@ def first_bounds(path: Path, count: int, records: Records) -> list[tuple[int, in
         return []
     bounds = list(itertools.islice(records(DataFile(path)), count))
     if len(bounds) < count:
-        raise Damaged(f"{path} has {len(bounds)} records, not the {count} that were written")
+        raise Damaged(f"{path} has {len(bounds)} records, not the {count} that its list has")
     return bounds
 
 

@@ -68,7 +68,7 @@ def find(name: str) -> PreparedDataSet:
         return matches[0]
     if matches:
         folder_names = ", ".join(data_set.folder.name for data_set in matches)
-        raise errors.UsageError(f"data set {name!r} is there as {folder_names}: name one of them")
+        raise errors.UsageError(f"data set {name!r} exists as {folder_names}: choose one")
     names = [*BUILT_IN, *(data_set.folder.name for data_set in data_sets)]
     unknown = errors.unknown_name_error("data set", name, names)
-    raise errors.UsageError(f"{unknown}; others are made by `xfbench data prepare`")
+    raise errors.UsageError(f"{unknown}; create others with `xfbench data prepare`")

@@ -26,7 +26,7 @@ from xfbench.worker.samples import Sample
 
 Split = Literal["train", "test"]
 _IDX_IMAGES, _IDX_LABELS = 2051, 2049
-_MAX_BYTES = 2**31  # of one IDX file; the largest that is published has 376 MB
+_MAX_BYTES = 2**31  # of one IDX file; the largest published file has 376 MB
 _CHUNK_BYTES = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -35,11 +35,12 @@ _VALIDATION = ("test", "val", "validation", "valid")
 
 @dataclass(frozen=True)
 class Source:
-    """Images as somebody has them. `by_class` says that they come class by class, not mixed.
+    """A data set in its published form.
 
-    `classes` are named by label, None where they are numbered, as far as the labels go;
-    `channels` is what the data set is known to have; `note` says whose it is; `before` what was
-    done to images of a data set that is made already.
+    `by_class` says whether images are grouped by class instead of mixed. `classes` are names by
+    label, or None if classes are only numbered. `channels` is the data set's known number of
+    channels. `note` names its authors. `before` is the preprocessing of a data set that is already
+    prepared.
     """
 
     name: str
@@ -63,7 +64,7 @@ class _Arrays(Sequence[Sample]):
 
 
 class _Files(Sequence[Sample]):
-    """Files below a folder, with their labels, as a list has them."""
+    """Files below a folder, with their labels, as a sequence of samples."""
 
     def __init__(self, root: Path, listed: Sequence[tuple[str, int]]) -> None:
         self.root, self.listed = root, listed
@@ -105,7 +106,7 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     names = [f"{name}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in ("", ".gz")]
     path = next((root / file_name for file_name in names if (root / file_name).exists()), None)
     if path is None:
-        raise Damaged(f"{root} has no {names[0]} (or .gz): MNIST is four IDX files")
+        raise Damaged(f"{root} has no {names[0]} (or .gz): MNIST has four IDX files")
     path = resolve_file(root, path.name)
     count = 1 + dimensions
     try:
@@ -114,20 +115,18 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
             header = np.frombuffer(start[: len(start) // 4 * 4], ">u4").astype(np.int64)
             if not len(header) or header[0] != magic:
                 first_word = header[0] if len(header) else "nothing"
-                raise Damaged(
-                    f"{path} begins with {first_word}, not with {magic}: is it another file?"
-                )
+                raise Damaged(f"{path} starts with {first_word}, not {magic}: is it another file?")
             value_count = prod(header[1:].tolist())
             values = np.frombuffer(_read_at_most(file, min(value_count, _MAX_BYTES) + 1), np.uint8)
     except (OSError, EOFError, zlib.error) as error:
-        raise Damaged(f"{path} is no whole gzip file: {error}") from error
+        raise Damaged(f"{path} is no complete gzip file: {error}") from error
     if len(header) != count or values.size != value_count:
         shape = " × ".join(map(str, header[1:]))
         more = "more than " if values.size > min(value_count, _MAX_BYTES) else ""
         held_count = min(values.size, value_count)
-        raise Damaged(f"{path} has {more}{held_count} values, not {shape}: it is not whole")
+        raise Damaged(f"{path} has {more}{held_count} values, not {shape}: it is incomplete")
     if not value_count:
-        raise Damaged(f"{path} has nothing in it: {' × '.join(map(str, header[1:]))} values")
+        raise Damaged(f"{path} is empty: {' × '.join(map(str, header[1:]))} values")
     return values.reshape(header[1:])
 
 
@@ -157,7 +156,7 @@ def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
         values = np.fromfile(path, np.uint8)
         if not values.size or values.size % record_bytes:
             raise Damaged(
-                f"{path} has {values.size} bytes, no multiple of {record_bytes}: it is not whole"
+                f"{path} has {values.size} bytes, no multiple of {record_bytes}: it is incomplete"
             )
         parts.append(values.reshape(-1, record_bytes))
         _check_labels(path, parts[-1][:, 0], 10)
@@ -174,7 +173,7 @@ def _check_labels(path: Path, labels: np.ndarray, classes: int) -> None:
 
 
 def images(root: Path) -> Source:
-    """A folder of class folders, or of `train` and `test` (or `val`) with class folders each."""
+    """Open a folder of class folders, or of `train` and `test` (or `val`) with class folders."""
     train = root / "train" if (root / "train").is_dir() else root
     classes = folder.list_classes(train)
     test = next((root / name for name in _VALIDATION if (root / name).is_dir()), None)
@@ -189,7 +188,7 @@ def _list_class_files(
 ) -> _Files:
     """Return the images of the chosen classes; each class has at least one."""
     if foreign := sorted(set(folder.list_classes(root)) - set(known_classes)):
-        raise Damaged(f"{root} has a class {foreign[0]} that the training images have not")
+        raise Damaged(f"{root} has the class {foreign[0]}, which has no training images")
     listed = [
         (f"{name}/{file}", label)
         for label, name in enumerate(chosen_classes)
@@ -199,10 +198,10 @@ def _list_class_files(
 
 
 def imagenet(root: Path, count: int | None = None) -> Source:
-    """Class folders below `train`, and `val` with class folders or a list `val.txt`.
+    """Open ImageNet: class folders below `train`, and `val` with class folders or `val.txt`.
 
-    A list has a line for each image, "NAME LABEL", and may stand beside `train` too; `count`
-    takes the first so many classes, by name.
+    `val.txt` has a line "NAME LABEL" for each image; `train.txt` may exist too. `count` selects the
+    first classes by name.
     """
     train = root / "train"
     classes = folder.list_classes(train)
@@ -229,10 +228,10 @@ def _read_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
         if not name or not label.isdecimal():
             raise Damaged(f'{location}: {line[:80]!r} is not "NAME LABEL"')
         if int(label) >= classes:
-            raise Damaged(f"{location}: label {label}, and there are {classes} classes")
+            raise Damaged(f"{location}: label {label}, but there are {classes} classes")
         if not (root / name).is_file():
             raise Damaged(
-                f"{location}: {root / name} is not there: is it the list of another split?"
+                f"{location}: {root / name} does not exist: is it the list of another split?"
             )
         labelled_files.append((name, int(label)))
     if not labelled_files:
@@ -272,7 +271,7 @@ def open_existing(text: str) -> Source:
     )
 
 
-# By the names on the command line; the digits need no folder.
+# By name on the command line; the digits need no folder.
 PUBLISHED: dict[str, Callable[[Path], Source]] = {
     "mnist": mnist,
     "cifar10": cifar10,

@@ -31,17 +31,16 @@ from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, sample_digest, stream_digest
 
 _SYNC_INTERVAL = 256  # samples between two syncs
-_MAX_CLASSES = 10**6  # where nothing says how many there are
-_ROTATED_TABS = 4  # tabs in the line of an image that asks to be shown turned
+_MAX_CLASSES = 10**6  # if the number of classes is unknown
+_ROTATED_TABS = 4  # tabs in the line of an image with an EXIF orientation
 Report = Callable[[str, int, int], None]
 
 
 class Writer(Protocol):
-    """Appends samples to a split, after its first `count`; what lies beyond those is cut off.
+    """Writer that appends samples to a split after its first `count`; later samples are removed.
 
-    Each format's is made with the folder, the split's name, `count`, and what it needs to know of
-    the set. All raise OSError where the disk does not take it, and UsageError for what the format
-    cannot hold.
+    Each format constructs it with the folder, the split's name, `count`, and the settings it needs.
+    All methods raise OSError if the disk fails, and UsageError if the format cannot store a sample.
     """
 
     def add(self, sample: Sample) -> None: ...
@@ -61,20 +60,22 @@ def make_data_set(
     report: Report = lambda *_: None,
     lock_timeout_s: float = 0,
 ) -> Manifest:
-    """Write the data set and return its manifest; `report` gets split, samples done, their number.
+    """Write the data set and return its manifest.
+
+    `report` gets the split, the number of samples done and the total.
 
     If another process writes the same data set, wait up to `lock_timeout_s` seconds and use its
     result. Raises UsageError if the target exists or the other process is not done by then, and
     Damaged if the source is not as expected.
     """
     if target.exists():
-        raise UsageError(f"{target} is there already: remove it, or name another folder with --to")
+        raise UsageError(f"{target} already exists: remove it, or choose another folder with --to")
     partial = target.with_name(f"{target.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
     lock = FileLock(target.with_name(f"{target.name}.lock"))
     try:
         with lock.acquire(timeout=lock_timeout_s):
-            if target.exists():  # by now
+            if target.exists():  # created meanwhile
                 with contextlib.suppress(OSError):
                     partial.rmdir()
                 Path(lock.lock_file).unlink(missing_ok=True)
@@ -108,7 +109,7 @@ def make_data_set(
             partial.rename(target)
             Path(lock.lock_file).unlink(missing_ok=True)
     except Timeout:
-        raise UsageError(f"{target} is being made by another process: wait for it") from None
+        raise UsageError(f"another process is writing {target}: wait for it") from None
     return manifest
 
 
@@ -182,7 +183,7 @@ def _write_split(
                     f"{image_shape[1]}×{image_shape[2]}" for image_shape in sorted(shapes)
                 )
                 raise UsageError(
-                    f"images of {sizes} pixels: raw has one size for all, give it by --size"
+                    f"images of {sizes} pixels: raw needs one size for all, set it with --size"
                 )
             writer.add(sample)
             shape_text = "x".join(map(str, shape))
@@ -241,12 +242,12 @@ def _sample_order(samples: Sequence[Sample], preprocessing: Preprocessing) -> Se
 
 def _check_sample(sample: Sample, source: Source, split: str, keys: set[str]) -> None:
     if sample.key in keys:
-        raise Damaged(f"{source.name}: two {split} images are called {sample.key}")
+        raise Damaged(f"{source.name}: two {split} images have the name {sample.key}")
     if set(sample.key) & set("\t\n\r"):
-        raise Damaged(f"{source.name}: there is a tab or a line end in the name {sample.key!r}")
+        raise Damaged(f"{source.name}: the name {sample.key!r} has a tab or a line end")
     count = len(source.classes) if source.classes else _MAX_CLASSES
     if not 0 <= sample.label < count:
-        classes = f"there are {count} classes" if source.classes else f"{count} are the most"
+        classes = f"there are {count} classes" if source.classes else f"the maximum is {count}"
         raise Damaged(f"{source.name}: label {sample.label} of {sample.key}: {classes}")
 
 

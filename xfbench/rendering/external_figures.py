@@ -1,7 +1,7 @@
-"""Figures from elsewhere, shown beside measured ones: published, or imported from a file.
+"""External figures, shown next to measured ones: published, or imported from a file.
 
-A list of their own below the tables, and at its end where they are from. They have no rank, and
-nothing is computed with them: each stands as its source has it.
+They have a list of their own below the tables, followed by their sources. They have no rank, and
+nothing is computed from them. Each is shown as its source prints it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
 
 @dataclass(frozen=True)
 class FigureText:
-    """A record's figure in words. `workload` is the network that it is about, "" for none."""
+    """A record's figure as texts. `workload` is the network it is about, or "" for none."""
 
     record: str
     source: str
@@ -40,13 +40,13 @@ class FigureText:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The texts in the columns of HEADERS."""
+        """Return the texts in the columns of HEADERS."""
         named = f"{self.key} ({self.source})" if self.source != "published" else self.key
         return named, self.study, self.quantity, self.figure, self.relative_to, self.about
 
 
 def external_figures(records: Iterable[Record]) -> list[Record]:
-    """Those that hold a figure from elsewhere, in their order; what is there twice once."""
+    """Return the records with an external figure, in order and without duplicates."""
     unique: dict[Any, Record] = {}
     for record in records:
         if record.source != "measured" and record.figure:
@@ -55,7 +55,7 @@ def external_figures(records: Iterable[Record]) -> list[Record]:
 
 
 def figures_of_network(records: Iterable[Record], name: str | None) -> list[Record]:
-    """The figures about one network, or, for None, about no one network in particular."""
+    """Return the figures about one network, or for None those about no single network."""
     return [record for record in external_figures(records) if figure_workload(record) == name]
 
 
@@ -66,7 +66,7 @@ def figures_in_index(index: Index) -> list[Record]:
 
 
 def figure_workload(record: Record) -> str | None:
-    """The network that a figure is about, by its name in a request; None where none is named."""
+    """Return the workload name of a figure's network, or None if there is none."""
     about = record.figure.about if record.figure else None
     if about and about.workload:
         return about.workload
@@ -79,7 +79,7 @@ def describe_figure(record: Record) -> FigureText:
     if figure is None:
         raise ValueError(f"record {record.id} has no figure")
     about = figure.about or About()
-    # Of a file's figures the place in it is often all that tells one from another.
+    # Often only the place in an imported file tells its figures apart.
     place = citation.where if citation and record.source == "imported" else ""
     return FigureText(
         record=record.id,
@@ -95,9 +95,9 @@ def describe_figure(record: Record) -> FigureText:
 
 
 def format_figure(figure: Figure) -> str:
-    """What was printed, with its unit: "2.7 (1.0–3.7) %", "5.0–22.3 times", "1 %".
+    """Return the printed figure with its unit: "2.7 (1.0–3.7) %", "5.0–22.3 times", "1 %".
 
-    All numbers have as many decimals as the one with the most.
+    All numbers have as many decimals as the number with the most decimals.
     """
     low, high = figure.low, figure.high
     numbers = [number for number in (figure.value, low, high) if number is not None]
@@ -122,7 +122,7 @@ def _number(number: float, decimals: int = 0) -> str:
 
 
 def describe_subject(about: About) -> str:
-    """What a figure is of, but for its network and study: "tensorflow 1.8 · 4 ranks · 4 P100"."""
+    """Return a figure's subject without network and study: "tensorflow 1.8 · 4 ranks · 4 P100"."""
     framework = " ".join(filter(None, (about.framework, about.framework_version)))
     numbers = {
         "threads": about.threads,
@@ -147,7 +147,7 @@ def describe_subject(about: About) -> str:
 
 
 def bibliography(records: Iterable[Record]) -> list[tuple[str, str]]:
-    """Each source that these figures cite, and what it is; of publications where in it they are."""
+    """Return key and title of each cited source; for publications, with the places cited."""
     places_by_source: dict[tuple[str, str], list[str]] = {}
     for record in external_figures(records):
         if citation := record.citation:
@@ -167,9 +167,9 @@ def render(
     records: Iterable[Record],
     networks: Iterable[str] = (),
 ) -> str:
-    """The tables in one of `tables.FORMATS`, and below those of each network its figures.
+    """Return the tables in one of `tables.FORMATS`, each network's figures below its tables.
 
-    `networks` are shown too where they have figures and no table.
+    `networks` adds networks that have figures but no table.
     """
     figure_records = external_figures(records)
     names = sorted({table.workload for table in leaderboards} | set(networks))
@@ -200,7 +200,7 @@ def render(
 
 
 def render_list(records: Iterable[Record]) -> str:
-    """All figures among the records in a table for a terminal, with their networks and sources."""
+    """Return a terminal table of all figures among the records, with networks and sources."""
     table_format = formats.FORMATS["text"]
     figure_texts = [describe_figure(record) for record in external_figures(records)]
     lines = [
@@ -228,7 +228,7 @@ def _to_json(leaderboards: Sequence[Table], figure_records: Sequence[Record]) ->
 
 
 def _to_csv(leaderboards: Sequence[Table], figure_records: Sequence[Record]) -> str:
-    """The tables' lines, and one for each figure, with columns of its own after theirs."""
+    """Return the tables' lines and one line per figure, with extra columns for figures."""
     table_lines = list(csv.DictReader(io.StringIO(tables.to_csv(leaderboards))))
     lines = table_lines + [_figure_columns(record) for record in figure_records]
     if not lines:

@@ -1,7 +1,7 @@
-"""Formats of tables as text: how one is laid out, what keeps its texts from doing anything, digits.
+"""Text formats of tables: layout, escaping and digits.
 
-What a record says is anybody's: in no format may it be more than text to look at. Which rows
-and columns a table has is `tables.py`'s business.
+A record may come from anywhere, so its texts are escaped in every format. `tables.py` decides the
+rows and columns.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from xfbench.statistics import Interval
 _MAX_FIELD_CHARS = 1000  # characters of a field
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
-_ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # else they become links
-_LIST_START = re.compile(r"^(\d*)([-+.)])")  # what would begin a list
+_ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # prevents links
+_LIST_START = re.compile(r"^(\d*)([-+.)])")  # the start of a list
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
 _LATEX |= {"^": "\\^{}", "~": "\\~{}"}
 _FORMULA_STARTS = ("=", "+", "-", "@")
@@ -32,10 +32,10 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 
 @dataclass(frozen=True)
 class Format:
-    """How a table is laid out, and what stands above and below it.
+    """The layout of a table, its heading and its notes.
 
-    `style` is tabulate's, which escapes fields for LaTeX and HTML itself; in the others
-    `escaped` does. `heading` and `note` make lines of their own of a text, and escape it.
+    `style` is tabulate's, which escapes fields for LaTeX and HTML itself; for other styles `escape`
+    does. `heading` and `note` escape a text and return it as lines of its own.
     """
 
     style: str
@@ -44,7 +44,7 @@ class Format:
     escape: Callable[[str], str] = str
 
     def table(self, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-        """The table of texts as they are."""
+        """Return the table of the texts, escaped as the format needs."""
         rows = [[self._escape_field(field) for field in line] for line in lines]
         names = [self._escape_field(name) for name in headers]
         return tabulate(rows, names, self.style, disable_numparse=True)
@@ -103,7 +103,7 @@ def escape_csv_formula(value: object) -> object:
 
 
 def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
-    """Lines with names for columns, numbers in full; nothing in it runs in a spreadsheet."""
+    """Return lines with column names and full numbers; no field runs in a spreadsheet."""
     buffer = io.StringIO()
     if lines:
         writer = csv.DictWriter(buffer, list(lines[0]), lineterminator="\n")

@@ -1,7 +1,7 @@
-"""How profiles look: one function per format, leaderboards in, text out.
+"""Text formats of layer profiles, with one function per format.
 
-A table per leaderboard, a line per layer and per kind of layer, a column per configuration that
-was profiled.
+Each leaderboard gives a table. A line is a layer or a kind of layer; a column is a profiled
+configuration.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.profiles import LayerTime, Profile
 from xfbench.rendering import formats
 
-# So many layers have a line of their own, those in which most time goes; CSV and JSON have all.
+# Layers with a line of their own: those that take the most time. CSV and JSON have all layers.
 MAX_LAYERS = 20
-NO_PROFILE = "No launch here was profiled: xfbench run --profile"
+NO_PROFILE = "No launch has a profile: use xfbench run --profile"
 
 
 def profiled_rows(table: Table) -> list[tuple[Row, Profile]]:
@@ -27,7 +27,7 @@ def profiled_rows(table: Table) -> list[tuple[Row, Profile]]:
 
 
 def heaviest_layers(profiles: Sequence[Profile], max_layers: int) -> list[str]:
-    """The layers in which most time goes, over all of them, in the network's order."""
+    """Return the layers that take the most time over all profiles, in network order."""
     names = list(dict.fromkeys(layer.layer for profile in profiles for layer in profile.layers))
     total_shares = {name: sum(_share(profile, name) for profile in profiles) for name in names}
     heaviest = set(sorted(names, key=lambda name: -total_shares[name])[:max_layers])
@@ -56,7 +56,7 @@ def _configuration_name(row: Row) -> str:
 
 
 def _layer_text(layer: LayerTime | None) -> str:
-    """Forward and backward, and how near to the limit both are together."""
+    """Return forward and backward time, and the share of the limit of both together."""
     if layer is None:
         return "–"
     both = (
@@ -107,7 +107,7 @@ def _lines(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[list[str]]:
 
 
 def _kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
-    """Of several layers each, those in which most time goes first, over all profiles."""
+    """Return kinds of several layers, those with the most time over all profiles first."""
     share_by_kind: dict[str, float] = {}
     for profile in profiles:
         for layer in profile.kinds:
@@ -119,9 +119,9 @@ def _kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
 
 def _notes(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
     yield (
-        "Milliseconds of a step, forward + backward, as each framework's own profiler saw them "
-        "after the timed steps; in brackets, of the limit of these cores. It slows steps down, "
-        "and what runs at once counts each by itself: not a measure of speed."
+        "Milliseconds of a step, forward + backward, from each framework's own profiler after the "
+        "timed steps; in brackets, the share of these cores' limit. A profiler slows steps, and "
+        "counts concurrent work separately: this is no measure of speed."
     )
     for row, profile in row_profiles:
         launches = f"{profile.launches} launch{'es' if profile.launches > 1 else ''}"
@@ -144,12 +144,12 @@ def _render(tables: Sequence[Table], table_format: formats.Format) -> str:
 
 
 def to_json(tables: Sequence[Table]) -> str:
-    """One JSON document, which has all that there is."""
+    """Return one JSON document with all layers."""
     return json.dumps({"profiles": list(_profile_documents(tables))}, indent=1)
 
 
 def to_csv(tables: Sequence[Table]) -> str:
-    """One line per configuration and layer, numbers in full; nothing runs in a spreadsheet."""
+    """Return one CSV line per configuration and layer, with full numbers."""
     lines = []
     for columns in _profile_documents(tables):
         layers, _ = columns.pop("layers"), columns.pop("kinds")

@@ -1,4 +1,4 @@
-"""How tables of slowdown look: one function per format, values in, text out."""
+"""Text formats of slowdown tables, with one function per format."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _REASON_WORDS = {status for status in get_args(Status) if status != "ok"} | {NOT
 
 
 def headers(table: Slowdown) -> list[str]:
-    """What stands above the columns of `row_texts`."""
+    """Return the column headers of `row_texts`."""
     mean = [f"mean of {len(table.common)}"] if len(table.common) > 1 else []
     return [*table.by, *(network.name for network in table.networks), *mean]
 
 
 def row_texts(table: Slowdown, line: Line) -> list[str]:
-    """A row as texts: its group, a slowdown or a word for each network, perhaps the mean."""
+    """Return a row as texts: its group, a slowdown or a word per network, and the mean if any."""
     mean = [format_times(line.overall)] if len(table.common) > 1 else []
     return [*_group_texts(line), *map(_slowdown_text, line.entries), *mean]
 
 
 def setting_texts(line: Line) -> list[str]:
-    """The same, with what each figure was reached by."""
+    """Return a row as texts, with the configuration behind each figure."""
     return [
         *_group_texts(line),
         *(describe_setting(entry.row, line) if entry.slowdown else "–" for entry in line.entries),
@@ -39,7 +39,7 @@ def setting_texts(line: Line) -> list[str]:
 
 
 def describe_setting(row: Row | None, line: Line) -> str:
-    """What a row is beside its group, in a few words."""
+    """Return the settings of a row that its group does not name."""
     if row is None:
         return "–"
     parts = {
@@ -54,14 +54,14 @@ def describe_setting(row: Row | None, line: Line) -> str:
 
 
 def format_times(interval: Interval | None) -> str:
-    """How many times, with the digits that its interval supports."""
+    """Return the ratio with the digits that its interval supports."""
     return format_speed(interval)
 
 
 def notes(table: Slowdown) -> Iterator[str]:
-    """What is said under the table: of the mean, of the choice, why figures are missing."""
+    """Yield the notes under the table: the mean, the selection, and why figures are missing."""
     if len(table.common) > 1:
-        yield f"Mean: the geometric one, over {', '.join(table.common)}."
+        yield f"Mean: geometric, over {', '.join(table.common)}."
     rows = [entry.row for line in table.lines for entry in line.entries if entry.slowdown]
     if any(row and (row.configurations or 1) > 1 for row in rows):
         yield SELECTION_NOTE
@@ -106,12 +106,12 @@ def _render(tables: Sequence[Slowdown], table_format: formats.Format) -> str:
 
 
 def to_json(tables: Sequence[Slowdown]) -> str:
-    """One JSON document, which has all that there is."""
+    """Return one JSON document with all fields."""
     return json.dumps({"slowdowns": [table.document() for table in tables]}, indent=1)
 
 
 def to_csv(tables: Sequence[Slowdown]) -> str:
-    """One line per row and network, numbers in full; nothing in it runs in a spreadsheet."""
+    """Return one CSV line per row and network, with full numbers."""
     return formats.to_csv([line for table in tables for line in _table_lines(table)])
 
 

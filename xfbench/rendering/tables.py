@@ -18,8 +18,8 @@ from xfbench.rendering import formats
 from xfbench.statistics import Interval
 
 SELECTION_NOTE = (
-    "The best of several was chosen by the same launches, which makes it look a little faster than "
-    "it is (docs/method.md, The best of each)."
+    "The same launches select the best configuration and measure it, so it looks a little faster "
+    "than it is (docs/method.md, The best of each)."
 )
 format_speed, format_number = formats.format_speed, formats.format_number
 # A column of a table. One of `_OPTIONAL_COLUMNS` is left out if it is empty in every row.
@@ -46,7 +46,7 @@ def _ranks(row: Row) -> str:
 
 
 def _format_interval(interval: Efficiency | Interval | None, spec: str) -> str:
-    """A share with its interval, where there is one."""
+    """Return a share with its interval, if there is one."""
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None:
@@ -84,7 +84,7 @@ def _configuration_count(row: Row) -> str:
 
 
 def _relative_to_best(row: Row) -> str:
-    """Two digits, where the interval is narrow enough for them."""
+    """Return two digits if the interval is narrow enough, else one."""
     throughput, share = row.images_per_second, row.relative_to_best
     if throughput is None or share is None:
         return "–"
@@ -237,17 +237,17 @@ def to_text(tables: Sequence[Table], columns: str = "throughput") -> str:
 
 
 def to_markdown(tables: Sequence[Table], columns: str = "throughput") -> str:
-    """For a README or a web page's source."""
+    """Return the tables as Markdown."""
     return _render(tables, columns, formats.FORMATS["markdown"])
 
 
 def to_latex(tables: Sequence[Table], columns: str = "throughput") -> str:
-    """For a paper; needs the package booktabs."""
+    """Return the tables as LaTeX, which needs the package booktabs."""
     return _render(tables, columns, formats.FORMATS["latex"])
 
 
 def to_html(tables: Sequence[Table], columns: str = "throughput") -> str:
-    """Bare tables for a page of one's own; whatever a record says is text."""
+    """Return bare HTML tables for embedding; all texts are escaped."""
     return _render(tables, columns, formats.FORMATS["html"])
 
 
@@ -257,13 +257,13 @@ def to_json(tables: Sequence[Table], columns: str = "") -> str:
 
 
 def to_csv(tables: Sequence[Table], columns: str = "") -> str:
-    """One line per row, all columns, numbers in full; nothing in it runs in a spreadsheet."""
+    """Return one CSV line per row with all columns and full numbers."""
     lines = [_row_columns(table, row) for table in tables for row in (*table.rows, *table.unranked)]
     return formats.to_csv(lines)
 
 
 def comparison_table(compared: Sequence[CellComparison]) -> str:
-    """Verdicts with their evidence, for a terminal."""
+    """Return verdicts and their evidence for a terminal."""
     lines = []
     for comparison in compared:
         ratio, smallest_difference = (
@@ -282,7 +282,7 @@ def comparison_table(compared: Sequence[CellComparison]) -> str:
 
 
 def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
-    """For a terminal: what is expected on each number of ranks, and from what it follows."""
+    """Return the prediction for each number of ranks, and its basis, for a terminal."""
     rows = [
         [
             str(point.ranks),
@@ -302,7 +302,7 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     counts = ", ".join(map(str, fit["measured_ranks"]))
     bandwidth, latency = fit["bandwidth"]["value"], fit["latency"]["value"]
     count = len(fit["buckets"])
-    pieces = f"{count} buckets behind computing" if count > 1 else "one piece after computing"
+    pieces = f"{count} buckets during computing" if count > 1 else "one piece after computing"
     lines = [
         formats.FORMATS["text"].render_heading(fit["title"]),
         body,
@@ -333,7 +333,7 @@ def _format_gigabytes(value: int | None) -> str:
 
 
 def visible_columns(table: Table, columns: str = "throughput") -> list[Column]:
-    """The columns of a table that have something to say in it, those it is by among the first."""
+    """Return the columns that are not empty in every row, grouping fields near the front."""
     rows = [*table.rows, *table.unranked]
     visible = [
         (name, read)
@@ -365,7 +365,7 @@ def _render(tables: Sequence[Table], columns: str, table_format: formats.Format)
             parts.append(table_format.render_heading("not ranked"))
             lines = [[read(row) for _, read in visible] for row in table.unranked]
             reasons = [row.reason or "" for row in table.unranked]
-            if len(set(reasons)) == 1:  # said once, under the table
+            if len(set(reasons)) == 1:  # one note under the table
                 parts += [table_format.table(headers, lines), table_format.render_note(reasons[0])]
             else:
                 lines_with_reasons = [
@@ -389,7 +389,7 @@ def _row_columns(table: Table, row: Row) -> dict[str, Any]:
     throughput = document.pop("images_per_second") or {}
     document["records"] = " ".join(document["records"])
     document |= document.pop("costs")
-    del document["profile"]  # which has a line per layer: --columns layers
+    del document["profile"]  # --columns layers prints it
     shares = document.pop("communication") or {}
     for field in fields(Shares):
         document[f"communication_{field.name}"] = shares.get(field.name)

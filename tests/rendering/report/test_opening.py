@@ -8,10 +8,10 @@ def test_the_first_screen_names_the_fastest_setting(open_board):
     for text in (
         "torch with onednn on 2 threads is fastest",
         re.compile("1.[56][0-9]{2}.* images/s"),
-        "Rank 1 for certain",
+        "Rank 1 is certain",
         "95 % interval",
         "5 launches (enough for a claim)",
-        "proven equal",
+        "is verified",
         "--framework torch",
         "--launches",
     ):

@@ -144,16 +144,16 @@ def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     [table] = tables(records, certificates)
     summary = build_summary(table, ())
     assert summary.ranked and summary.verdict == "is fastest"
-    assert summary.certainty[0] == "Rank 1 for certain: all 4 others are slower."
+    assert summary.certainty[0] == "Rank 1 is certain: all 4 others are slower."
     caffe_records = [record for record in records if record.request.framework == "caffe"]
     openblas_records = [record for record in caffe_records if record.request.kernel == "openblas"]
     [table] = tables(openblas_records, certificates)
     summary = build_summary(table, ())
-    assert summary.verdict == "leads; others may be as fast"
-    assert summary.certainty[0].startswith("Rank 1–2 of 2: 1 other cannot be told from it.")
+    assert summary.verdict == "leads, but others may be as fast"
+    assert summary.certainty[0].startswith("Rank 1–2 of 2: not distinguishable from 1 other.")
     # The sentence names only the settings that differ.
     assert summary.certainty[0].endswith(
-        f"May be first as well: {3 - summary.best.threads} threads."
+        f"These may also be first: {3 - summary.best.threads} threads."
     ), summary
     [table] = tables(openblas_records[:1], certificates)
     assert "the only one" in build_summary(table, ()).certainty[0]
@@ -184,7 +184,7 @@ def test_network_section_starts_with_the_most_frameworks(board):
 def test_unverified_row_is_no_winner(measured):
     [table] = tables(measured[:2], {})
     summary = build_summary(table, ())
-    assert not summary.ranked and summary.verdict == "was fastest, and is not ranked"
+    assert not summary.ranked and summary.verdict == "is fastest but not ranked"
     assert "no equality certificate" in summary.certainty[0]
     unavailable_fields = {"status": "unavailable", "reason": "no wheel", "measurement": None}
     [table] = tables([vary_record(measured[0], **unavailable_fields)], {})

@@ -1,11 +1,11 @@
-"""A small set of real photographs, cut out of five in many ways: JPEG files that cost decoding.
+"""A small set of real photographs, cropped from five images in many ways as JPEG files.
 
-The five came with scikit-image 0.26, whose documentation says whose they are: astronaut and rocket
-are in the public domain; chelsea (a cat), coffee and retina are CC0. Here they are scaled to 400 or
-450 pixels and compressed again.
+The five images come with scikit-image 0.26, whose documentation names their licences: astronaut and
+rocket are in the public domain; chelsea (a cat), coffee and retina are CC0. Here they are scaled to
+400 or 450 pixels and compressed again.
 
-Each gives two classes: what lies around its left and its right half. Places, scales, mirroring
-and quality follow from the image's number, so that the same Pillow makes the same bytes.
+Each image gives two classes: crops around its left and its right half. Positions, scales, mirroring
+and quality follow from the crop's number, so the same Pillow version writes the same bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRAIN, TEST, SIDE = 400, 100, 256
 
 
 def source() -> Source:
-    """400 photographs to train on and 100 others to test with, of 256×256 pixels."""
+    """Return 400 training and 100 test photographs of 256×256 pixels."""
     note = "cut out of photographs that come with scikit-image (public domain, CC0)"
     splits: dict[Split, Sequence[Sample]]
     splits = {"train": _Cuts(0, TRAIN), "test": _Cuts(TRAIN, TEST)}
@@ -55,7 +55,7 @@ def _opened(name: str) -> Image.Image:
 
 
 def _cut(number: int) -> bytes:
-    """The JPEG file of a square part whose middle is in its class's half."""
+    """Return the JPEG file of a square crop whose center is in its class's half."""
     random, label = np.random.RandomState(number), number % len(CLASSES)
     photograph, half = _opened(NAMES[label // 2]), label % 2
     side = min(photograph.size) * random.uniform(0.4, 1)

@@ -1,5 +1,5 @@
-"""The report: one HTML file that shows a results folder and needs nothing else.
+"""The report: one self-contained HTML file that shows a results folder.
 
-Values go in (`content.py`, `sentences.py`, `figures.py`), a template turns them into a page
-(`page.py`); what a record says is text and stays text (`xfbench/base/terminal_text.py`).
+`content.py`, `sentences.py` and `figures.py` build values, and `page.py` renders them with a
+template. All texts from records are escaped (`xfbench/base/terminal_text.py`).
 """

@@ -1,6 +1,6 @@
-"""What the report says, as values: boards, their rows with all that each leads to, and facts.
+"""Content of the report as values: boards, their rows with details, certificates and machines.
 
-How it looks is the template's business, what it says in sentences is in `sentences.py`.
+The template decides the layout. `sentences.py` writes the summary sentences.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from xfbench.rendering.report.figures import Figure
 from xfbench.rendering.report.sentences import Summary, build_summary, join_digits
 from xfbench.statistics import is_steady, launch_throughput
 
-# Beyond so many rows launches are summed up, and only the fastest of each board have all.
+# With more rows than this, launches are summarized; only the fastest of a board keep details.
 MANY_ROWS, FASTEST = 200, 3
-AT_ONCE = 100  # rows of a table that are shown before all of them are asked for
-SHORT = 16  # of an id: as long as the name of a run's folder
+AT_ONCE = 100  # rows of a table shown at first
+SHORT = 16  # characters of an id, as in a run folder's name
 _MOST_WORDS, _MOST_RECORDS = 4, 8
 _QUIET, _NOT_KNOWN = "quiet", "not known"
 _FIGURES = ("images/s", "efficiency", "rank")
@@ -35,7 +35,7 @@ _FIGURES = ("images/s", "efficiency", "rank")
 
 @dataclass(frozen=True)
 class Shown:
-    """One field of a row: its column, its text, and the number it is sorted by, if it is one."""
+    """One field of a row: its column, its text, and its number for sorting, if it has one."""
 
     column: str
     text: str
@@ -44,7 +44,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Launch:
-    """A record in a line. `conditions` is what disturbed it; `reason` why it does not count."""
+    """One record. `conditions` lists its noise; `reason` says why it does not count."""
 
     record: str
     number: int
@@ -57,9 +57,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of a board, and what it leads to. `proof` is a place in the page.
+    """A row of a board with its details. `proof` is the anchor of its certificate.
 
-    `launches`: all of its records; where there are many rows, `summed` says what they come to.
+    `launches` has all of its records. If the report has many rows, `summed` summarizes them
+    instead.
     """
 
     anchor: str
@@ -77,9 +78,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Board:
-    """A leaderboard: what is the same in all of it, its rows, its figures.
+    """A leaderboard: its conditions, rows and figures.
 
-    `most` is the throughput at which the scale of the interval bars ends.
+    `most` is the throughput at the end of the scale of interval bars.
     """
 
     anchor: str
@@ -95,7 +96,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Proof:
-    """A certificate in words, at its place in the page; or what is wrong with it."""
+    """A certificate as texts, or what is wrong with it, with its anchor in the page."""
 
     anchor: str
     id: str
@@ -107,7 +108,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Network:
-    """The boards of one network: first the one that ranks most frameworks, then most rows."""
+    """The boards of one network, by number of ranked frameworks, then of rows."""
 
     name: str
     facts: str
@@ -116,7 +117,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Report:
-    """The whole page. `span` is the first and the last day of the records."""
+    """The content of the whole page. `span` is the first and the last day of the records."""
 
     networks: tuple[Network, ...]
     others: ExternalFigures
@@ -136,9 +137,9 @@ class Report:
 def report(
     records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
 ) -> Report:
-    """What there is to say about these records; those from elsewhere have figures in a list.
+    """Return the report on these records; those with external figures are listed separately.
 
-    `literature` are published figures about these networks, or about none in particular.
+    `literature` has published figures about these networks or about no single network.
     """
     records_by_id = {record.id: trusted_record(record) for record in records if record.request}
     measured = [record for record in records_by_id.values() if record.source == "measured"]
@@ -201,7 +202,7 @@ def _network(name: str, boards: list[Board], records: Mapping[str, Record]) -> N
         work = 2 * workload.train_macs_per_image
         facts = (
             f"{workload.parameters:,} parameters, input {size}, {workload.classes} classes, "
-            f"{work / 1e6:,.3g} million operations to train on an image"
+            f"{work / 1e6:,.3g} million operations per image in training"
         )
     return Network(name, facts, tuple(boards))
 
@@ -280,7 +281,7 @@ def _shown(column: str, text: str, row: Row) -> Shown:
 
 
 def _number(column: str, row: Row) -> float | None:
-    """What a column is sorted by where that is no text."""
+    """Return the number by which a column is sorted, or None for text."""
     speed = row.images_per_second
     numbers: dict[str, float | None] = {
         "rank": row.rank[0] + row.rank[1] / 1e6 if row.rank else None,
@@ -301,7 +302,7 @@ def _launch(record: Record) -> Launch:
     assert request is not None
     noise = conditions.record_disturbances(record)
     more = [f"and {len(noise) - _MOST_WORDS} more"] if len(noise) > _MOST_WORDS else []
-    reason = f"{record.status}: {record.reason or 'no reason given'}"
+    reason = f"{record.status}: {record.reason or 'no reason recorded'}"
     if elsewhere := unmeasured_source(record):
         reason = elsewhere
     elif record.status == "ok":
@@ -319,15 +320,15 @@ def _launch(record: Record) -> Launch:
 
 
 def _summed(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
-    """Launches in a few words: their records, and what disturbed them."""
+    """Return the launches in short: their records, and their noise."""
     launches = [_launch(record) for record in records]
     named = " ".join(launch.record for launch in launches[:_MOST_RECORDS])
     omitted = len(launches) - _MOST_RECORDS
     noisy = [launch for launch in launches if launch.conditions not in (_QUIET, _NOT_KNOWN)]
     spoiled = [launch for launch in launches if launch.reason]
-    text = f"{len(noisy)} of {len(launches)} launches were disturbed"
-    text += f", as in: {noisy[-1].conditions}" if noisy else ""
-    text += f"; {len(spoiled)} do not count, as in: {spoiled[-1].reason}" if spoiled else ""
+    text = f"{len(noisy)} of {len(launches)} launches were noisy"
+    text += f", for example: {noisy[-1].conditions}" if noisy else ""
+    text += f"; {len(spoiled)} do not count, for example: {spoiled[-1].reason}" if spoiled else ""
     return ("records", f"{named} and {omitted} more" if omitted > 0 else named), (
         "conditions",
         text,
@@ -340,13 +341,13 @@ def _speed(record: Record) -> str:
 
 
 def _facts(row: Row, record: Record) -> Iterable[tuple[str, str]]:
-    """What else is known of a row, most of it of its last launch."""
+    """Yield more facts about a row, most of them from its last launch."""
     observed, software = record.observed, record.software
     if observed:
-        cpus = f", {observed.cpus:.1f} CPUs kept busy" if observed.cpus is not None else ""
-        yield "threads", f"{row.threads} asked for, {observed.threads} worked{cpus}"
+        cpus = f", {observed.cpus:.1f} CPUs busy" if observed.cpus is not None else ""
+        yield "threads", f"{row.threads} requested, {observed.threads} worked{cpus}"
         evidence = f": {observed.kernel_evidence[0]}" if observed.kernel_evidence else ""
-        yield "kernel seen", f"{observed.kernel}{evidence}"
+        yield "kernel observed", f"{observed.kernel}{evidence}"
     row_costs = row.costs
     parts = {
         "start-up": row_costs.startup_seconds,
@@ -363,13 +364,13 @@ def _facts(row: Row, record: Record) -> Iterable[tuple[str, str]]:
         yield "costs", " · ".join(costs)
     if of_step := row.communication:
         yield (
-            "of a step",
+            "share of a step",
             f"computing {of_step.compute:.0%}, waiting {max(0.0, of_step.waiting):.0%}, "
             f"exchange {max(0.0, of_step.exposed):.0%}",
         )
     if software:
         commit = f", commit {software.git_commit[:10]}" if software.git_commit else ""
-        changed = ", changed since" if software.git_dirty else ""
+        changed = ", with local changes" if software.git_dirty else ""
         yield "measured by", f"xfbench {software.xfbench_version}{commit}{changed}"
     if row.cell:
         yield "cell", _short(row.cell)
@@ -393,7 +394,7 @@ def _proof(identity: str, anchor: str, certificates: Certificates) -> Proof:
     worst = max(
         (check.excess for check in certificate.checks if check.excess is not None), default=None
     )
-    margin = "" if worst is None else f", the largest error {worst:.2g} of what it may be"
+    margin = "" if worst is None else f", largest error {worst:.2g} of its tolerance"
     return Proof(
         anchor=anchor,
         id=_short(identity),
@@ -408,7 +409,7 @@ def _proof(identity: str, anchor: str, certificates: Certificates) -> Proof:
 
 
 def _machines(records: Iterable[Record]) -> list[Machine]:
-    """One host of each kind that there is in the records."""
+    """Return one host of each kind among the records."""
     return list({machine_class(r.machine): r.machine for r in records if r.machine}.values())
 
 

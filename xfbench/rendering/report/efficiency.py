@@ -1,7 +1,7 @@
-"""Efficiency and speed-up over ranks, with what others published of the same drawn beside it.
+"""Efficiency and speed-up over ranks, with published figures as marks.
 
-Of others only what was printed is drawn, where it was printed of a number of ranks: an
-efficiency under the law it is of, a speed-up over one rank. Nothing is computed from it.
+A published figure is drawn only if its source prints it for a number of ranks: an efficiency under
+its scaling law, or a speed-up over one rank. Nothing is computed from it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xfbench.rendering.report.figures import (
 
 
 def build_figures(table: Table, elsewhere: Iterable[Record]) -> list[Figure]:
-    """Those of a table under a law: efficiency, and speed-up where others printed one."""
+    """Return a table's efficiency figure, and a speed-up figure if one is published."""
     lines = _build_lines([row for row in (*table.rows, *table.unranked) if row.efficiency])
     if not table.scaling or not lines:
         return []
@@ -54,7 +54,7 @@ def build_figures(table: Table, elsewhere: Iterable[Record]) -> list[Figure]:
 
 
 def _build_lines(rows: Sequence[Row]) -> list[Line]:
-    """Efficiency over ranks, a line for what differs in ranks alone; the best first."""
+    """Return lines of efficiency over ranks for rows that differ only in ranks, best first."""
     lines = [
         Line(name(group[-1], without=("ranks",)), tuple(map(_build_point, group)))
         for group in over_ranks(rows)
@@ -74,7 +74,7 @@ def _build_efficiency(law: str, lines: Sequence[Line], marks: Sequence[Mark]) ->
     ideal = Line("ideal", tuple(Point(x, 1.0) for x in x_limits), ideal=True)
     return _build_figure(
         f"Efficiency of {law} scaling",
-        "Throughput per rank, relative to that on the fewest ranks",
+        "Throughput per rank relative to the fewest ranks",
         "efficiency",
         [*lines[:MOST_LINES], ideal],
         lines,
@@ -92,7 +92,7 @@ def _build_speed_up(lines: Sequence[Line], marks: Sequence[Mark]) -> Figure:
     ideal = Line("ideal", tuple(Point(x, x) for x in x_limits), ideal=True)
     return _build_figure(
         "Speed-up",
-        "Throughput relative to that on one rank",
+        "Throughput relative to one rank",
         "times",
         [*speed_ups[:MOST_LINES], ideal],
         speed_ups,
@@ -114,7 +114,7 @@ def _build_figure(
         f"{line.name}: " + ", ".join(f"{format_value(p.y)} at {p.x:g}" for p in line.points)
         for line in lines[:MOST_NAMED]
     ]
-    sentences += [f"Not measured here: {mark.name}, at {mark.x:g}" for mark in marks[:MOST_NAMED]]
+    sentences += [f"Not measured here: {mark.name} at {mark.x:g}" for mark in marks[:MOST_NAMED]]
     line_rows = [
         (line.name, f"{point.x:g}", format_value(point.y), _format_range(point, format_value))
         for line in lines
@@ -134,14 +134,12 @@ def _build_figure(
         marks=tuple(marks),
         at=tuple(sorted(x_values)),
         percent=y == "efficiency",
-        note=f"Drawn are {MOST_LINES} of {len(lines)}; all are in the data."
-        if is_truncated
-        else "",
+        note=f"Shows {MOST_LINES} of {len(lines)}; the data has all." if is_truncated else "",
     )
 
 
 def _is_drawable(record: Record, network: str) -> bool:
-    """Whether its figure can stand on these axes: of the network or of none, on known ranks."""
+    """Return whether the axes fit the figure: its network, a number of ranks and the unit."""
     figure = record.figure
     if figure is None or figure.about is None or figure.about.ranks is None:
         return False
@@ -150,7 +148,7 @@ def _is_drawable(record: Record, network: str) -> bool:
     units = {"efficiency": "%", "speed-up": "times"}
     has_right_unit = units.get(_quantity_name(record)) == figure.unit
     is_plausible = all(0 < number < 1e6 for number in numbers) and figure.about.ranks < 1e7
-    # Of no network in particular an efficiency says something; a speed-up is of a network.
+    # An efficiency about no single network is still comparable; a speed-up is not.
     workloads = (network, None) if _quantity_name(record) == "efficiency" else (network,)
     return (
         has_value_or_range
@@ -166,7 +164,7 @@ def _is_efficiency_of(record: Record, law: str) -> bool:
 
 
 def _quantity_name(record: Record) -> str:
-    """Its name, without how it was told."""
+    """Return the quantity's name without its qualifiers."""
     return record.figure.quantity.partition(",")[0] if record.figure else ""
 
 

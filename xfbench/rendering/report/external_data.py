@@ -1,4 +1,4 @@
-"""What the report shows from elsewhere: published and imported figures, by network, and sources."""
+"""External figures in the report: published and imported figures by network, with sources."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from xfbench.model.record import Record
 from xfbench.rendering import external_figures
 from xfbench.rendering.external_figures import FigureText
 
-MAX_ROWS = 200  # of a group
-_MAX_REFERENCE_LENGTH = 600  # characters of a reference
+MAX_ROWS = 200  # rows of a group
+_MAX_REFERENCE_LENGTH = 600  # characters of a source's reference
 
 
 @dataclass(frozen=True)
 class Group:
-    """The figures about one network, and how many more there are than are shown.
+    """The shown figures about one network, and the number of omitted ones.
 
-    `name` is "" for those about no network in particular.
+    `name` is "" for figures about no single network.
     """
 
     name: str
@@ -28,14 +28,14 @@ class Group:
 
 @dataclass(frozen=True)
 class ExternalFigures:
-    """All of it: the figures in groups, and each source with what it is, in pieces."""
+    """The external figures in groups, and each source with its reference in pieces."""
 
     groups: tuple[Group, ...] = ()
     sources: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def build_external(records: Iterable[Record], networks: Iterable[str]) -> ExternalFigures:
-    """The figures about these networks, then those about no network in particular."""
+    """Return the figures about these networks, then those about no single network."""
     figures = external_figures.external_figures(records)
     figures_by_network = {
         name: external_figures.figures_of_network(figures, name or None)
@@ -65,7 +65,7 @@ def build_external(records: Iterable[Record], networks: Iterable[str]) -> Extern
 
 
 def named_networks(records: Sequence[Record]) -> list[str]:
-    """The networks that figures from elsewhere are about, by name."""
+    """Return the names of the networks that external figures are about."""
     return sorted(
         {
             workload

@@ -1,7 +1,7 @@
-"""What the report draws: figures as values, each with its data and a description in words.
+"""Figures of the report as values, each with its data and a description in words.
 
-Which cells of a leaderboard make a sweep, a comparison of kernels, a scaling curve. How a
-figure looks is `svg.py`'s business.
+This module decides which cells of a leaderboard form a thread sweep, a comparison of kernels or a
+scaling curve. `svg.py` draws the figures.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from xfbench.model.record import Record
 from xfbench.rendering import tables
 
 MOST_LINES, MOST_BARS, MOST_STEPS = 8, 20, 60
-MOST_NAMED = 6  # lines or bars whose values a description says
+MOST_NAMED = 6  # lines or bars with values in a description
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value at `x`, with its interval where there is one."""
+    """A value at `x`, with its interval if there is one."""
 
     x: float
     y: float
@@ -32,7 +32,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """Points in order of x. `ideal` ones are what would be perfect for the line before."""
+    """Points in order of x. An `ideal` line is the ideal of the line before it."""
 
     name: str
     points: tuple[Point, ...]
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """A value with its interval."""
+    """A value with its interval, if there is one."""
 
     name: str
     value: float
@@ -51,7 +51,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """A value or a range at `x` that was not measured here; `printed` as its source has it."""
+    """An external value or range at `x`; `printed` is the text of its source."""
 
     name: str
     printed: str
@@ -63,10 +63,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Figure:
-    """Lines over an axis `x`, or bars; `headers` and `data` are all of its numbers, as text.
+    """Lines over an axis `x`, or bars; `headers` and `data` have all numbers as text.
 
-    `at` are the places on x that get a tick, everywhere else where it is empty. `limit` is
-    a value on y with a line of its own, and its name.
+    `at` has the x positions of ticks; if it is empty, ticks are at round numbers. `limit` is a y
+    value with a line of its own, and the name of that line.
     """
 
     title: str
@@ -86,7 +86,7 @@ class Figure:
 
 
 def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
-    """All that the leaderboard has the cells for, in the order of the page."""
+    """Return all figures that the leaderboard has cells for, in the order of the page."""
     rows = [row for row in (*table.rows, *table.unranked) if row.images_per_second]
     drawn = (
         _threads([row for row in rows if row.ranks == 1]),
@@ -99,12 +99,12 @@ def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
 
 
 def name(row: Row, *, without: Collection[str] = ()) -> str:
-    """A row in a few words: "torch · onednn · 2 threads"."""
+    """Return a short name of a row: "torch · onednn · 2 threads"."""
     return " · ".join(text for key, text in parts(row).items() if text and key not in without)
 
 
 def parts(row: Row) -> dict[str, str]:
-    """What a row's name consists of; what needs no words is empty."""
+    """Return the parts of a row's name; a default setting has an empty text."""
     return {
         "framework": row.framework,
         "kernel": row.kernel,
@@ -151,7 +151,7 @@ def _grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
 
 
 def _threads(rows: Sequence[Row]) -> Figure | None:
-    """Images per second over threads, a line for what differs in nothing else."""
+    """Return images per second over threads, with a line for each combination of other settings."""
 
     def group_key(row: Row) -> tuple[Any, ...]:
         return row.framework, row.framework_version, row.kernel, *_other_settings(row)
@@ -166,7 +166,7 @@ def _threads(rows: Sequence[Row]) -> Figure | None:
 
 
 def _lines_figure(title: str, x: str, lines: list[Line]) -> Figure | None:
-    """The figure of images per second, of the fastest lines where there are many."""
+    """Return the figure of images per second, limited to the fastest lines."""
     measured_lines = [line for line in lines if not line.ideal]
     if not measured_lines:
         return None
@@ -199,11 +199,11 @@ def _lines_figure(title: str, x: str, lines: list[Line]) -> Figure | None:
 
 
 def _fastest_of(count: int, most: int) -> str:
-    return f"Drawn are the {most} fastest of {count}; all are in the data." if count > most else ""
+    return f"Shows the {most} fastest of {count}; the data has all." if count > most else ""
 
 
 def _kernels(rows: Sequence[Row]) -> Figure | None:
-    """Frameworks that were measured with several kernels, the same but for these."""
+    """Return a figure of frameworks measured with several kernels and otherwise equal settings."""
 
     def group_key(row: Row) -> tuple[Any, ...]:
         rank_settings = row.ranks, row.nodes, row.strategy, str(row.strategy_options)
@@ -238,7 +238,7 @@ def _bars_figure(title: str, rows: Sequence[Row]) -> Figure:
 
 
 def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
-    """Images per second over ranks, each with what as many ranks could give at best."""
+    """Return images per second over ranks, with the ideal scaling of each line."""
     if law is None:
         return None
 
@@ -255,9 +255,9 @@ def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
 
 
 def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
-    """Rows that differ in their ranks alone, two or more, in order of these.
+    """Return groups of rows that differ only in ranks, in order of ranks.
 
-    One rank belongs to every way in which several train together.
+    Each group has two or more numbers of ranks. A row of one rank belongs to every strategy.
     """
 
     def group_key(row: Row) -> tuple[Any, ...]:
@@ -276,7 +276,7 @@ def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
-    """How much of the cores' matrix product each has: the roof that they are under."""
+    """Return each row's share of the cores' matrix product, which limits its speed."""
     bars, data = [], []
     for row in rows:
         limit = next(
@@ -297,10 +297,10 @@ def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
     return Figure(
         title="Share of the limit",
         description=(
-            "Arithmetic of training as a share of the matrix product that the same cores can "
-            f"do. The most has {best.name}: {best.value:.0%}."
+            "Arithmetic of training as a share of the matrix product on the same cores. "
+            f"The highest is {best.name}: {best.value:.0%}."
         ),
-        y="of the matrix product's GFLOP/s",
+        y="share of the matrix product",
         headers=("configuration", "share", "GFLOP/s", "possible", "source of the limit"),
         data=tuple(data),
         bars=tuple(bars[:MOST_BARS]),
@@ -311,7 +311,7 @@ def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
 
 
 def _learning(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
-    """Test accuracy over the seconds since the process started, evaluations left out."""
+    """Return test accuracy over the seconds since process start, without evaluations."""
     lines, data = [], []
     for row in rows:
         points = []
@@ -363,7 +363,7 @@ def _passed(record: Record, epoch: int) -> float:
 
 
 def steps(records: Sequence[Record]) -> Figure | None:
-    """Each launch's timed steps, one after another, in milliseconds."""
+    """Return the timed steps of each launch in order, in milliseconds."""
     lines, data = [], []
     for record in records:
         measured = record.measurement
@@ -382,7 +382,7 @@ def steps(records: Sequence[Record]) -> Figure | None:
     longest = max(point.y for line in lines for point in line.points)
     return Figure(
         title="Step times",
-        description=f"Median {middle:.3g} ms, the longest {longest:.3g} ms.",
+        description=f"Median {middle:.3g} ms, longest {longest:.3g} ms.",
         x="timed step",
         y="ms",
         headers=("launch", "milliseconds of each timed step"),
@@ -392,7 +392,7 @@ def steps(records: Sequence[Record]) -> Figure | None:
 
 
 def _spread(count: int) -> list[int]:
-    """The places of at most MOST_STEPS steps, evenly over all."""
+    """Return the indices of at most MOST_STEPS steps, evenly spread over all steps."""
     step_count = min(count, MOST_STEPS)
     return [place * count // step_count for place in range(step_count)]
 

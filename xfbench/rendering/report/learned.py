@@ -1,4 +1,4 @@
-"""The figure of learning speed-up: what more ranks give in learning, beside what in images."""
+"""The figure of learning speed-up, next to the speed-up in images per second."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from xfbench.statistics import Interval, is_steady
 
 
 def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
-    """Both speed-ups over ranks, of ranked rows that learned on one rank and on more, if any.
+    """Return a figure of both speed-ups over ranks, or none.
 
-    What is not ranked may be another network, and is left out.
+    It has ranked rows that trained on one rank and on more. Unranked rows may be another network
+    and are left out.
     """
     lines: list[Line] = []
     data: list[tuple[str, ...]] = []
@@ -65,8 +66,8 @@ def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
     figure = Figure(
         title="Learning speed-up",
         description=(
-            "How many times sooner than one rank the best test loss that every run reached is "
-            f"there, and how many times as many images a second. {'; '.join(sentences)}."
+            "Speed-up over one rank: of the time to the best test loss that every run reached, "
+            f"and of images per second. {'; '.join(sentences)}."
         ),
         x="ranks",
         y="times",
@@ -74,15 +75,13 @@ def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
         data=tuple(data),
         lines=(*lines[:MOST_LINES], ideal),
         at=tuple(sorted(set(rank_counts))),
-        note=f"Drawn are {MOST_LINES} of {len(lines)}; all are in the data."
-        if is_truncated
-        else "",
+        note=f"Shows {MOST_LINES} of {len(lines)}; the data has all." if is_truncated else "",
     )
     return [figure]
 
 
 def _trained_records(row: Row, records: Mapping[str, Record]) -> Sequence[Record]:
-    """The row's launches that count, with a test loss that is a number."""
+    """Return the row's launches that count and have a finite test loss."""
     row_records = [records[record_id] for record_id in row.records]
     return [
         r for r in row_records if r.status == "ok" and is_steady(r) and best_loss(r) is not None

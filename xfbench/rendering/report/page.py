@@ -1,8 +1,8 @@
-"""Turns the report's values into one HTML page that loads nothing and runs only its own script.
+"""Rendering of the report as one HTML page that loads nothing and runs only its own script.
 
-Three lines keep what a record says from doing anything: the template escapes every value,
-`xfbench/base/terminal_text.py` shows what cannot be seen, and the page's policy lets no script,
-style or address but its own take effect.
+Three measures keep texts from records harmless. The template escapes every value, and
+`xfbench/base/terminal_text.py` shows invisible characters. The page's policy allows only its own
+style and script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def render_report(
     literature: Sequence[Record] = (),
     studies: Sequence[Study] = (),
 ) -> str:
-    """The page about these records, with what `literature` has about the same networks."""
+    """Return the page about these records, with figures from `literature`."""
     report = content.report(records, certificates, literature)
     return render_template(
         "page.html",
@@ -45,7 +45,7 @@ def render_report(
 
 
 def render_template(template: str, **values: Any) -> str:
-    """One of our templates, filled in, with the style sheet, the script and the policy."""
+    """Return a rendered template, with the style sheet, the script and the policy."""
     folder = paths.package_folder("xfbench.rendering.report")
     style, script = (
         Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
@@ -72,14 +72,14 @@ def render_template(template: str, **values: Any) -> str:
 
 
 def _make_printable(value: Any) -> Any:
-    """What the template is given to print, fit to be looked at; markup is ours."""
+    """Return a value that is safe to print; markup from xfbench stays unchanged."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return make_legible(value)
     return value
 
 
 def _build_policy(style: str, script: str) -> str:
-    """Nothing from anywhere, but this style sheet and this script, by their digests."""
+    """Return a policy that allows only this style sheet and this script, by their digests."""
     rules = {
         "default-src": "'none'",
         "style-src": _hash_source(style),

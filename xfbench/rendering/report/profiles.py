@@ -1,4 +1,4 @@
-"""The figure of where a step's time goes: layer by layer, framework against framework."""
+"""The figure of time per layer of a step, for each profiled framework."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEADERS = (
 
 
 def build_figures(table: Table) -> list[Figure]:
-    """Seconds of the layers in which most time goes, of all rows that were profiled."""
+    """Return a figure of the layers that take the most time, for all profiled rows."""
     profiled = profiled_rows(table)
     if not profiled:
         return []
@@ -38,17 +38,17 @@ def build_figures(table: Table) -> list[Figure]:
         for row, profile in profiled
     ]
     sentences = [
-        f"{label}: most in {layer.layer}, {format_milliseconds(layer.seconds)} ms"
+        f"{label}: slowest layer {layer.layer}, {format_milliseconds(layer.seconds)} ms"
         for label, layer in slowest_layers[:MOST_NAMED]
     ]
     count = max(len(profile.layers) for profile in profiles)
-    note = f"Drawn are the {len(names)} of {count} layers in which most time goes; all are in "
+    note = f"Shows the {len(names)} of {count} layers that take the most time; all are in "
     return [
         Figure(
-            title="Where the time goes",
+            title="Time per layer",
             description=(
-                "Milliseconds of a step by layer, forward and backward together, as each "
-                "framework's own profiler saw them after the timed steps, which it slows down. "
+                "Milliseconds of a step by layer, forward plus backward, from each framework's "
+                "own profiler after the timed steps. A profiler slows steps down. "
                 f"{'; '.join(sentences)}."
             ),
             y="ms of a step",

@@ -1,4 +1,4 @@
-"""The command that does a row's launches again: every setting that a default might change."""
+"""The command that repeats a row's launches, with every setting whose default may differ."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from xfbench.model.record import Record
 from xfbench.model.request import Request
 from xfbench.model.strategy import format_options
 
-# What a name or value looks like that needs no quotes in any shell.
+# A name or value that needs no quotes in any shell.
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
 
 def build_repeat_command(records: Sequence[Record]) -> tuple[str, ...]:
-    """A command line for the launches of one row, each option with its value a part.
+    """Return the command line for the launches of one row, with one part per option.
 
-    Empty where there is none: for what was not measured by xfbench, for a study's probes, and
-    for names that no command could have.
+    It is empty if the row was not measured by xfbench, is a study's probe, or has names that no
+    command accepts.
     """
     if not records or any(record.source != "measured" or not record.request for record in records):
         return ()
@@ -36,7 +36,7 @@ def build_repeat_command(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _setting_options(request: Request) -> dict[str, object]:
-    """Options of `xfbench run`; those are left out whose default is the same everywhere."""
+    """Return options of `xfbench run`, without those that have the same default everywhere."""
     options: dict[str, object] = {
         "--workload": request.workload,
         "--framework": request.framework,
@@ -45,7 +45,7 @@ def _setting_options(request: Request) -> dict[str, object]:
         "--kernel": request.kernel,
         "--threads": request.threads,
         "--batch-size": request.fixed_batch_size,
-        # A prepared set is under the name that `data prepare` gives it, unless somebody chose one.
+        # `data prepare` gives a prepared set this name, unless the user chose another.
         "--data": f"{request.data}-{request.data_set.format}" if request.data_set else request.data,
         "--page-cache": request.page_cache,
         "--input": request.input,
@@ -77,7 +77,7 @@ def _setting_options(request: Request) -> dict[str, object]:
 
 
 def _launch_options(records: Sequence[Record]) -> dict[str, object]:
-    """As many as the protocol gave; where no record has one, as many as there are."""
+    """Return the protocol's launches, or the number of records without a protocol."""
     protocol = records[-1].protocol
     if protocol is None:
         return {"--launches": len(records)}
@@ -87,5 +87,5 @@ def _launch_options(records: Sequence[Record]) -> dict[str, object]:
 
 
 def has_named_python(records: Sequence[Record]) -> bool:
-    """Whether the interpreter was one that somebody named, which the command has to as well."""
+    """Return whether the user chose the interpreter, so that the command needs --python."""
     return any(record.request and record.request.environment == "python" for record in records)

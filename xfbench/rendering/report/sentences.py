@@ -1,4 +1,4 @@
-"""The summary in sentences: what is fastest, how sure that is, and how to do it again."""
+"""The summary in sentences: the fastest row, its certainty, and the command that repeats it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MAX_NAMED = 3
 
 @dataclass(frozen=True)
 class Summary:
-    """What one board comes to. `best` is its fastest, ranked or not; None if nothing ran.
+    """The summary of one board. `best` is its fastest row, ranked or not, or None if nothing ran.
 
-    `verdict` says what it is, `speed` how fast it is, `certainty` how sure that is, in sentences.
+    `verdict`, `speed` and `certainty` are sentences or parts of sentences.
     """
 
     best: Row | None
@@ -30,16 +30,16 @@ class Summary:
 
 
 def build_summary(table: Table, command: Sequence[str]) -> Summary:
-    """The summary of a board; `command` repeats its first row."""
+    """Return the summary of a board; `command` repeats its first row."""
     best = next((row for row in (*table.rows, *table.unranked) if row.images_per_second), None)
     if best is None:
-        reason = table.unranked[0].reason if table.unranked else "there is no row"
+        reason = table.unranked[0].reason if table.unranked else "there are no rows"
         return Summary(None, False, "", f"Nothing was measured: {reason}.", "", (), ())
     ranked = best.reason is None
     is_certain = best.rank is not None and best.rank[1] == 1
-    verdict = "is fastest" if is_certain else "leads; others may be as fast"
+    verdict = "is fastest" if is_certain else "leads, but others may be as fast"
     if not ranked:
-        verdict = "was fastest, and is not ranked"
+        verdict = "is fastest but not ranked"
     certainty = _certainty_sentences(best, table) if ranked else _unranked_sentences(best)
     return Summary(
         best=best,
@@ -53,20 +53,20 @@ def build_summary(table: Table, command: Sequence[str]) -> Summary:
 
 
 def _describe_configuration(row: Row) -> str:
-    """In words: "torch with onednn on 2 threads"."""
+    """Return a text such as "torch with onednn on 2 threads"."""
     parts = [
         f"{row.framework} with {row.kernel} on {row.threads} thread{_plural_suffix(row.threads)}"
     ]
     if row.ranks > 1:
-        parts.append(f"in each of {row.ranks} ranks ({row.strategy})")
+        parts.append(f"per rank on {row.ranks} ranks ({row.strategy})")
     if row.data_format:
         parts.append(f"from {row.data_format}")
     return " ".join(parts)
 
 
 def _certainty_sentences(best: Row, table: Table) -> list[str]:
-    """Rank interval, throughput's interval, launches, certificate."""
-    return [_rank_sentence(best, table), _interval_sentence(best), "Its network was proven equal."]
+    """Return sentences on the rank, the throughput's interval, the launches and the certificate."""
+    return [_rank_sentence(best, table), _interval_sentence(best), "Its network is verified."]
 
 
 def _unranked_sentences(best: Row) -> list[str]:
@@ -78,10 +78,10 @@ def _rank_sentence(best: Row, table: Table) -> str:
     first, last = best.rank
     rival_count = len(table.rows) - 1
     if not rival_count:
-        return "It is the only one that is ranked, so that nothing is said against others."
+        return "It is the only ranked row, so there is no comparison."
     if last == 1:
-        slower = f"all {rival_count} others are" if rival_count > 1 else "the other one is"
-        return f"Rank 1 for certain: {slower} slower."
+        slower = f"all {rival_count} others are" if rival_count > 1 else "the other row is"
+        return f"Rank 1 is certain: {slower} slower."
     possible_firsts = [
         row for row in table.rows if row is not best and row.rank and row.rank[0] == 1
     ]
@@ -95,10 +95,10 @@ def _rank_sentence(best: Row, table: Table) -> str:
         if len(possible_firsts) > _MAX_NAMED
         else ""
     )
-    possible = f" May be first as well: {names}{more}." if possible_firsts else ""
+    possible = f" These may also be first: {names}{more}." if possible_firsts else ""
     indistinguishable = f"{last - 1} other{_plural_suffix(last - 1)}"
     return (
-        f"Rank {first}–{last} of {len(table.rows)}: {indistinguishable} cannot be told from it."
+        f"Rank {first}–{last} of {len(table.rows)}: not distinguishable from {indistinguishable}."
         f"{possible}"
     )
 
@@ -108,12 +108,12 @@ def _interval_sentence(row: Row) -> str:
     assert speed is not None
     count = f"{speed.launches} launch{'es' if speed.launches > 1 else ''}"
     if speed.low is None or speed.high is None:
-        return f"{count}, so that there is no interval: do more with --launches."
+        return f"There is no interval from {count}: run more with --launches."
     low, high = (join_digits(tables.format_number(bound, 3)) for bound in (speed.low, speed.high))
     label = {
         "claim": "enough for a claim",
-        "indicative": f"indicative; a claim takes {CLAIM_LAUNCHES}",
-        "smoke": "no more than a sign of life",
+        "indicative": f"indicative; a claim needs {CLAIM_LAUNCHES}",
+        "smoke": "only a smoke test",
     }[speed.label]
     exclusions = [f"{row.unstable} never became steady"] if row.unstable else []
     exclusions += [f"{row.outliers} far off"] if row.outliers else []
@@ -122,7 +122,7 @@ def _interval_sentence(row: Row) -> str:
 
 
 def join_digits(figure: str) -> str:
-    """A figure that no line ends in: its spaces keep its digits together."""
+    """Return the figure with no-break spaces, so that no line ends within it."""
     return figure.replace(" ", "\u00a0")
 
 

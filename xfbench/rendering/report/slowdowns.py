@@ -1,4 +1,4 @@
-"""The report's tables of slowdown, as texts: over networks, against the best of each."""
+"""The report's slowdown tables as texts: each group against the best of each network."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from xfbench.analysis.leaderboard import Table
 from xfbench.analysis.slowdown import slowdowns
 from xfbench.rendering import slowdown_tables as tables
 
-MAX_TABLES = 20  # tables that are shown
+MAX_TABLES = 20  # shown tables
 _MAX_NOTES = 12
 
 
 @dataclass(frozen=True)
 class Field:
-    """A slowdown, or a word for why there is none, and what it was reached with."""
+    """A slowdown, or a word for why there is none, and the configuration behind it."""
 
     text: str
     setting: str
@@ -23,7 +23,7 @@ class Field:
 
 @dataclass(frozen=True)
 class SlowdownTable:
-    """One table. `lines` have a name and a field for each of `headers` but the first."""
+    """One table. `lines` have a name, and a field for each of `headers` except the first."""
 
     title: str
     headers: tuple[str, ...]
@@ -32,7 +32,7 @@ class SlowdownTable:
 
 
 def build_tables(boards: Iterable[Table]) -> list[SlowdownTable]:
-    """Those in which there is anything to compare."""
+    """Return the tables that compare at least two rows."""
     shown_tables = []
     for table in slowdowns(boards, with_ranks=False):
         if len([line for line in table.lines if any(entry.slowdown for entry in line.entries)]) < 2:

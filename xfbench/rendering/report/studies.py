@@ -1,4 +1,4 @@
-"""The page of a study as texts and figures, in the report and in a file of its own alike."""
+"""The page of a study as texts and figures, for the report and for a file of its own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from xfbench.rendering.report.figures import Figure
 
-MAX_ROWS = 20  # of each table, and points of a line, among other studies; alone it has all
+MAX_ROWS = 20  # of tables and points of lines in the report; a study's own page has all
 
 
 @dataclass(frozen=True)
 class Table:
-    """Texts in columns, and how many rows more there are than `rows`."""
+    """Texts in columns, and the number of omitted rows."""
 
     title: str
     headers: tuple[str, ...]
@@ -21,7 +21,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a source says: `verdict` is what it does here, by `why`; None where nobody can tell."""
+    """A source's claim. `verdict` says whether it holds here and `why`; None if it is undecided."""
 
     source: str
     text: str
@@ -31,7 +31,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Part:
-    """One finding: the answer in a sentence, verdicts, figures, the table that they rest on."""
+    """One finding: the answer in a sentence, verdicts, figures, and the table behind them."""
 
     title: str
     sentence: str
@@ -43,9 +43,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Study:
-    """All that a study's page says. `anchor` begins the ids of its places.
+    """All texts of a study's page. `anchor` is the prefix of its ids.
 
-    `facts` are where, how much and when.
+    `facts` say where, how much and when was measured.
     """
 
     name: str

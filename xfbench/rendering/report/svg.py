@@ -1,6 +1,6 @@
-"""Draws figures as SVG that a screen reader can read: a title, a description, text as text.
+"""Drawing of figures as accessible SVG: a title, a description, and text as text.
 
-Colours and fonts are the page's style sheet's. Lines differ in colour, dashes and markers.
+The page's style sheet sets colours and fonts. Lines differ in colour, dashes and markers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xfbench.rendering.report.figures import Figure, Line, Mark, Point
 WIDTH, HEIGHT = 440, 250
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 52, 12, 22, 40
 BAR_HEIGHT, BAR_PITCH = 10, 36
-# Around (0, 0), one for each line in turn.
+# Markers around (0, 0), used in turn for each line.
 _MARKERS = (
     "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
     "M-3-3h6v6h-6z",
@@ -26,7 +26,7 @@ _MARKERS = (
     "M0 4l4-7h-8z",
     "M-4-1.4h2.6v-2.6h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6z",
 )
-# Open ones, for what was not measured here.
+# Open markers, for values that were not measured here.
 _OPEN_MARKERS = (
     "M-4.5 0L0-4.5L4.5 0L0 4.5z",
     "M-4-4h8v8h-8z",
@@ -39,7 +39,7 @@ Scale = Callable[[float], float]
 
 
 def draw_figure(figure: Figure, name: str) -> Markup:
-    """The figure as an `svg` element whose ids begin with `name`."""
+    """Return the figure as an `svg` element whose ids start with `name`."""
     height = (
         HEIGHT if figure.lines else len(figure.bars) * BAR_PITCH + MARGIN_TOP + MARGIN_BOTTOM - 8
     )
@@ -61,7 +61,7 @@ def draw_figure(figure: Figure, name: str) -> Markup:
 
 
 def draw_swatch(index: int) -> Markup:
-    """A line's colour, dashes and marker, for a legend."""
+    """Return a line's colour, dashes and marker, for a legend."""
     root = ET.Element(
         "svg",
         {"viewBox": "0 0 28 10", "class": f"swatch s{index % STYLE_COUNT}", "aria-hidden": "true"},
@@ -72,14 +72,14 @@ def draw_swatch(index: int) -> Markup:
 
 
 def draw_mark_swatch(index: int) -> Markup:
-    """The marker of what was not measured here, for a legend."""
+    """Return the marker of an external value, for a legend."""
     root = ET.Element("svg", {"viewBox": "0 0 28 10", "class": "swatch", "aria-hidden": "true"})
     _add_path(root, _OPEN_MARKERS[index % len(_OPEN_MARKERS)], "other", transform="translate(14 5)")
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
 def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
-    """A swatch and a name for each line but the ideal ones, and for each mark."""
+    """Return a swatch and a name for each line that is not ideal, and for each mark."""
     measured_lines = [line for line in figure.lines if not line.ideal]
     entries = [(draw_swatch(index), line.name) for index, line in enumerate(measured_lines)]
     return entries + [
@@ -88,7 +88,7 @@ def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
 
 
 def round_ticks(low: float, high: float, max_steps: int = 5) -> list[float]:
-    """Round numbers between `low` and `high`, at most so many steps apart."""
+    """Return round numbers between `low` and `high`, with at most `max_steps` steps."""
     if not high > low:
         return [low]
     min_step = (high - low) / max_steps
@@ -106,7 +106,7 @@ def _draw_lines(root: ET.Element, figure: Figure) -> None:
     points = [point for line in figure.lines for point in line.points]
     points += [_mark_to_point(mark) for mark in figure.marks]
     top = max(point.high or point.y for point in points)
-    # An interval that reaches far beyond all values would press them to the ground.
+    # An interval far beyond all values would flatten them.
     top = min(top, 2.5 * max(point.y for point in points)) or 1.0
     low = 0.0 if figure.from_zero else min(point.y for point in points)
     if not figure.from_zero:
@@ -136,7 +136,7 @@ def _draw_lines(root: ET.Element, figure: Figure) -> None:
         index += not line.ideal
         group = ET.SubElement(root, "g", {"class": f"s{index % STYLE_COUNT}"})
         _draw_line(group, line, x, y, index, has_no_markers=not figure.at and figure.from_zero)
-        # Beside one another, so that none hides another's interval.
+        # Shift points sideways, so that no interval hides another.
         if figure.at:
             group.set("transform", f"translate({4 * (index - (count - 1) / 2):g} 0)")
     for number, mark in enumerate(figure.marks):
@@ -149,7 +149,7 @@ def _mark_to_point(mark: Mark) -> Point:
 
 
 def _draw_mark(root: ET.Element, mark: Mark, x: Scale, y: Scale, index: int) -> None:
-    """A value or the ends of a range, open, so that it is not taken for a measured one."""
+    """Draw a value or the ends of a range with open markers, so that it does not look measured."""
     if mark.low is not None and mark.high is not None:
         low, high = _clamp_y(y(mark.low)), _clamp_y(y(mark.high))
         _add_path(root, f"M{x(mark.x):.1f} {low:.1f}V{high:.1f}", "other")
@@ -182,7 +182,7 @@ def _clamp_y(height: float) -> float:
 
 
 def _build_x_scale(first: float, last: float, is_logarithmic: bool) -> Scale:
-    """The x axis; by doublings where values lie far apart."""
+    """Return the x axis, logarithmic with base 2 if `is_logarithmic`."""
     if first == last:
         return lambda _: (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2
     if is_logarithmic:
@@ -228,7 +228,7 @@ def _build_scale(low: float, high: float, start: float, end: float) -> Scale:
 
 
 def _format_tick(value: float) -> str:
-    """A number of an axis: no more digits than one can read off."""
+    """Return the number of a tick with no more digits than an axis needs."""
     if abs(value) >= 1e6 or 0 < abs(value) < 1e-3:
         return f"{value:.2g}"
     if abs(value) >= 100:
@@ -252,7 +252,7 @@ def _add_text(
 def draw_interval_bar(
     value: float, low: float | None, high: float | None, scale_end: float
 ) -> Markup:
-    """A throughput on a scale that ends at `scale_end`, for beside its number."""
+    """Return a throughput's bar on a scale that ends at `scale_end`, next to its number."""
     scale = _build_scale(0, scale_end, 0, 100)
     paths = f'<path class="bar" d="M0 2H{min(scale(value), 100):.1f}v6H0z"/>'
     if low is not None and high is not None:
