@@ -321,9 +321,9 @@ def test_cache_of_another_user_is_refused(open_folder):
         ).stdout
 
     os.chown(home, 65533, -1)
-    assert run_as_other_user(home).startswith("refused") and "belongs to another user" in run_as_other_user(
-        home
-    )
+    assert run_as_other_user(home).startswith(
+        "refused"
+    ) and "belongs to another user" in run_as_other_user(home)
     os.chown(home, 65534, -1)
     assert run_as_other_user(home).startswith(str(home))
     os.lchown(link, 65533, -1)

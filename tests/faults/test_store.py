@@ -209,7 +209,7 @@ def test_world_writable_results_folder_is_refused(tmp_path, name):
     store = Store(tmp_path / "results")
     store.prepare()
     (store.folder / name).chmod(0o777)
-    with pytest.raises(UsageError, match=r"writable by everybody.*--results"):
+    with pytest.raises(UsageError, match=r"writable by all users.*--results"):
         store.prepare()
     (store.folder / name).chmod(0o1777)  # where each may replace his own, as in /tmp
     store.prepare()

@@ -29,7 +29,10 @@ def make_scaling_finding(make_study, make_training, make_finding):
         matrix |= {"epochs": len(one_rank_losses), "steps": None, "data": ["digits"]}
         study = make_study({"name": "learning_speedup", **claim}, matrix=matrix)
         rank_fields = ({}, {"ranks": 2, "strategy": "ddp", **SIZES})
-        certificates = [build_record_certificate(make_training(one_rank_losses, **torch_fields, **request_fields))
+        certificates = [
+            build_record_certificate(
+                make_training(one_rank_losses, **torch_fields, **request_fields)
+            )
             for request_fields in rank_fields
         ]
         records = []

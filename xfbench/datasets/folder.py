@@ -15,7 +15,7 @@ _PNG = b"\x89PNG"
 
 
 class Writer:
-    """See `xfbench.datasets.writing.Writer`. The last files of an interrupted run are written again."""
+    """See `xfbench.datasets.writing.Writer`. An interrupted run's last files are rewritten."""
 
     def __init__(self, folder: Path, split: str, count: int, classes: Sequence[str] | None) -> None:
         self.root, self.classes = folder / split, classes

@@ -115,7 +115,7 @@ class Store:
                 mode = folder.stat().st_mode
                 if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # launches run what is in it
                     raise UsageError(
-                        f"{folder} is writable by everybody, and launches run files in it: "
+                        f"{folder} is writable by all users, and launches run files in it: "
                         "run chmod o-w on it, or choose another folder with --results"
                     )
             readme = self.folder / "README"

@@ -78,7 +78,7 @@ def test_published_efficiency_is_drawn_only_for_its_scaling(
     [mark] = figure.marks
     assert (mark.x, mark.y) == (mark_ranks, share) and mark.name.startswith("Z17")
     assert word in mark.name and "published" in mark.name
-    assert f"Not measured here: {mark.name}, at {mark_ranks}" in figure.description
+    assert f"Not measured here: {mark.name} at {mark_ranks}" in figure.description
     assert figure.data[-1] == (mark.name, str(mark_ranks), mark.printed, "–")
 
 
@@ -153,7 +153,7 @@ def test_page_lists_published_figures_without_a_rank(open_report, make_scaled_re
     )
     section = report_page.locator("#elsewhere")
     text = section.inner_text()
-    for word in ("3.26 times", "93–1 012 %", "About no network in particular", "Jingoo Han"):
+    for word in ("3.26 times", "93–1 012 %", "About no single network", "Jingoo Han"):
         assert word in text
     assert "Kalyan S. Perumalla" in text and "IPDPSW), 2019 (abstract)" in text
     assert "theirs (imported)" in text and "None was measured here, and none has a rank" in text

