@@ -15,7 +15,7 @@ from xfbench.base.processes import Outcome
 from xfbench.environments import environment
 from xfbench.execution import canary, job, record_builder
 from xfbench.execution.launch import LaunchContext
-from xfbench.host import handover, roofline
+from xfbench.host import core_latency, roofline
 from xfbench.model.adapter import load
 from xfbench.model.request import Cell
 from xfbench.session import run_requests
@@ -34,7 +34,8 @@ DESCRIPTION = {
 }
 # Measuring core-to-core latency takes a second or two on a busy machine.
 NO_LOOKS = (
-    "from xfbench.worker import handover\nhandover.CoreLatencyProbe.seconds = lambda self: None\n"
+    "from xfbench.worker import core_latency\n"
+    "core_latency.CoreLatencyProbe.seconds = lambda self: None\n"
 )
 # Ways for a rank to end in a step: its code, and the status and reason of the record.
 DEATHS = {
@@ -139,7 +140,7 @@ def launch(
     launch_cell = cell(**{"framework": "odd", "kernel": "plain", **request})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
-        patch.setattr(handover, "measure_latency", lambda: None)
+        patch.setattr(core_latency, "measure_latency", lambda: None)
         patch.setattr(roofline, "_PEAKS", build_peaks())
         [record] = run_requests([launch_cell.request(1)], context)
         assert list_running(root) == []

@@ -42,7 +42,7 @@ MAY_START = {
     "xfbench.base.processes": ["subprocess"],
     "xfbench.worker.watch": ["os.fork"],
     "xfbench.worker.pingpong": ["os.fork"],
-    "xfbench.worker.handover": ["subprocess"],
+    "xfbench.worker.core_latency": ["subprocess"],
 }
 STOPWATCHES = ["time.perf_counter", "time.process_time", "time.thread_time", "timeit", "time.*"]
 CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "datetime"]
@@ -256,7 +256,7 @@ def test_module_follows_the_architecture_rules(module):
         ("xfbench.worker.loop", "import os as o\no.spawnv(0, 'true', [])"),
         ("xfbench.worker.watch", "import os\nos.forkpty()"),
         ("xfbench.worker.watch", "import subprocess"),
-        ("xfbench.worker.handover", "import os\nos.fork()"),
+        ("xfbench.worker.core_latency", "import os\nos.fork()"),
         ("xfbench.environments.environment", "import multiprocessing.pool"),
         ("xfbench.environments.environment", "import psutil\npsutil.Popen('true')"),
         ("xfbench.execution.launch", "from time import perf_counter"),
@@ -289,7 +289,7 @@ def test_architecture_check_refuses_a_violation(module, source):
         ("xfbench.worker.__main__", "import_module(f'xfbench.adapters.{name}.train')"),
         ("xfbench.worker.mpi", "from mpi4py import MPI"),
         ("xfbench.worker.watch", "import os\nos.fork()"),
-        ("xfbench.worker.handover", "import subprocess\nsubprocess.Popen([])"),
+        ("xfbench.worker.core_latency", "import subprocess\nsubprocess.Popen([])"),
         ("xfbench.environments.environment", "import time\ntime.monotonic()"),
         ("xfbench.model.record", "from xfbench.workloads import Workload\nfrom . import gpus"),
         ("xfbench.rendering.tables", "from xfbench.analysis.leaderboard import Table"),

@@ -31,7 +31,7 @@ from tabulate import tabulate
 from tests.tuning.trials import exhaustive_seconds, search
 from xfbench import progress, statistics
 from xfbench.cli.options import FRAMEWORKS, parse_list, positive_int
-from xfbench.host import handover, machine
+from xfbench.host import core_latency, machine
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan
 from xfbench.model.request import Cell, Protocol
@@ -50,7 +50,7 @@ from xfbench.tuning.space import (
     describe_setting,
     split_factors,
 )
-from xfbench.worker import distance
+from xfbench.worker.core_latency import nearest_seconds
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
 BATCHES = {"lenet": (), "convnet": (), "alexnet": (16,), "googlenet": (8,)}
@@ -184,7 +184,11 @@ class RecordedMachine:
             for record in cell_launches.values()
         ]
         self.cores = repeating.CoreMonitor(
-            [latency_s for record in all_records for latency_s in handover.record_latencies(record)]
+            [
+                latency_s
+                for record in all_records
+                for latency_s in core_latency.record_latencies(record)
+            ]
         )
         blocks = sorted(
             {block for cell_launches in launches_by_cell.values() for block in cell_launches}
@@ -252,11 +256,11 @@ def rank_speeds(launches_by_cell: dict) -> dict:
 
 def counted_speeds(records: dict) -> Launches:
     """Speeds, by block, of those whose cores were as near as in the others; all where none is."""
-    nearest = distance.nearest_seconds(
+    nearest = nearest_seconds(
         [
             latency_s
             for record in records.values()
-            for latency_s in handover.record_latencies(record)
+            for latency_s in core_latency.record_latencies(record)
         ]
     )
     near_records = {

@@ -22,9 +22,9 @@ from tabulate import tabulate
 
 from tests.benchmarks import inside
 from xfbench import statistics
-from xfbench.host import handover, machine
+from xfbench.host import core_latency, machine
 from xfbench.model import adapter
-from xfbench.worker import distance
+from xfbench.worker.core_latency import nearest_seconds
 
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
 ROUNDS = {"convnet": 30, "lenet": 60}
@@ -105,9 +105,7 @@ def measure(
 def nearest_latency_s() -> float:
     """Seconds between cores that lie near, as far as it is known."""
     return (
-        distance.nearest_seconds(handover.read_latencies())
-        or handover.measure_latency()
-        or math.inf
+        nearest_seconds(core_latency.read_latencies()) or core_latency.measure_latency() or math.inf
     )
 
 

@@ -28,7 +28,7 @@ def main() -> None:
     network = counts.pop(0)
     rounds, batch_size, threads, own_first = map(int, counts)
     sys.path.insert(0, archive)
-    from xfbench.worker import affinity, distributed, handover
+    from xfbench.worker import affinity, core_latency, distributed
     from xfbench.worker.input import synthetic_batch
     from xfbench.worker.protocol import Group, Options
     from xfbench.workloads import workloads
@@ -47,7 +47,7 @@ def main() -> None:
         rendezvous_path = str(Path("meeting").absolute())
         group = Group(rank, size, strategy, rendezvous_path, options=json.loads(options_json))
     cores = (
-        handover.CoreLatencyProbe() if size == 1 else None
+        core_latency.CoreLatencyProbe() if size == 1 else None
     )  # before the framework, as in a launch
     images, labels = synthetic_batch(workload, batch_size, rank)
     train = importlib.import_module(f"xfbench.adapters.{framework}.train")
@@ -114,7 +114,7 @@ def measure_while_near(time_round, rounds: int, nearest: float, cores) -> list:
     One of them costs half a loop's speed while they do not (docs/findings.md#two-modes), so that
     it waits for them: a minute at most, all together.
     """
-    from xfbench.worker import distance
+    from xfbench.worker.core_latency import is_far_apart, nearest_seconds
 
     latencies_s: list[float] = []
 
@@ -123,7 +123,7 @@ def measure_while_near(time_round, rounds: int, nearest: float, cores) -> list:
         return latencies_s[-1]
 
     def is_far(seconds: float) -> bool:
-        return distance.is_far_apart([seconds], min(nearest, distance.nearest_seconds(latencies_s)))
+        return is_far_apart([seconds], min(nearest, nearest_seconds(latencies_s)))
 
     latency_s, timed_rounds, waits = measure_latency(), [], 0
     for _ in range(3 * rounds):

@@ -24,7 +24,7 @@ from xfbench import statistics
 from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.execution.launch import LaunchContext
-from xfbench.host import handover, machine
+from xfbench.host import core_latency, machine
 from xfbench.model import adapter
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
@@ -107,7 +107,7 @@ def measure_pairs(
     cell, plain = tuning.best, tuning.default
     session.prepare([cell.framework], {}, print_progress, allocated=[cell.allocator])
     certify.certify_requests([cell.request(1)], session, print_progress, print_progress)
-    cores = repeating.CoreMonitor(handover.read_latencies())
+    cores = repeating.CoreMonitor(core_latency.read_latencies())
     records, speeds, order = [], {}, random.Random(0)
 
     def launch(number: int) -> Record:

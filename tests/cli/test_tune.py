@@ -13,7 +13,7 @@ import itertools
 from xfbench.worker import loop
 SECONDS = {"plain": 0.05, "quick": 0.025, "slow": 0.1}
 now, reads = 0.0, itertools.count()
-handover.CoreLatencyProbe.seconds = lambda self: 2e-7
+core_latency.CoreLatencyProbe.seconds = lambda self: 2e-7
 loop.perf_counter = lambda: now + 1e-9 * next(reads)
 class Trainer(FakeTrainer):
     def __init__(self, options, group):
@@ -79,12 +79,12 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
     observations = {
         record_id: records_by_id[record_id]["observed"] or {} for record_id in tuning["records"]
     }
-    handovers = {
+    latencies = {
         record_id: observed.get("handover_seconds", ())
         for record_id, observed in observations.items()
     }
     assert all(
-        CORES == 1 or len(handovers[record_id]) >= 2
+        CORES == 1 or len(latencies[record_id]) >= 2
         for record_id in successful_ids & {*observations}
     )
     assert {request["launch"] for request in requests if request["steps"] == 1} == {1}

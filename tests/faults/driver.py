@@ -3,7 +3,7 @@
 import sys
 
 from xfbench.cli import main
-from xfbench.host import handover, machine, roofline
+from xfbench.host import core_latency, machine, roofline
 
 RANK_PEAKS = {"float32": 1e15, "float64": 1e15, "bandwidth": 1e12}
 
@@ -20,5 +20,5 @@ def build_command(*arguments):
 
 if __name__ == "__main__":
     roofline._PEAKS |= build_peaks()
-    handover.measure_latency = lambda: None
+    core_latency.measure_latency = lambda: None
     main()

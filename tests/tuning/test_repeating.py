@@ -3,10 +3,10 @@
 import pytest
 
 from tests.sample_records import vary_record
-from xfbench.host import handover
+from xfbench.host import core_latency
 from xfbench.model.record import Conditions
 from xfbench.tuning import repeating
-from xfbench.worker import distance
+from xfbench.worker.core_latency import nearest_seconds
 
 
 def test_spoiled_launches_are_repeated_after_the_block():
@@ -44,9 +44,9 @@ def test_existing_results_count_when_launches_run_out():
 def launch_record(record):
     """Return a function that builds a record with these core-to-core latencies in seconds."""
 
-    def make(*handovers, threads=2, **request):
+    def make(*latencies, threads=2, **request):
         quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
-        conditions = Conditions(**quiet, seconds=1.0, handover_seconds=handovers)
+        conditions = Conditions(**quiet, seconds=1.0, handover_seconds=latencies)
         return record((0.1,), 1, {"conditions": conditions}, threads=threads, **request)
 
     return make
@@ -60,7 +60,7 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
         launch_record(3.3e-7, 3.2e-7),
         launch_record(2.0e-7, 3.3e-7),
     )
-    nearest = distance.nearest_seconds([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
+    nearest = nearest_seconds([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
     assert nearest == 1.9e-7
     assert [
         repeating.has_distant_cores(launch, nearest)
@@ -75,7 +75,7 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
     failed = {"status": "failed", "reason": "no such kernel", "measurement": None}
     assert not repeating.has_distant_cores(vary_record(far, **failed), nearest)
     assert not repeating.has_distant_cores(far, 3.2e-7)  # no lower latency is known
-    assert distance.nearest_seconds([]) is None
+    assert nearest_seconds([]) is None
 
 
 def test_search_learns_the_lowest_core_to_core_latency(launch_record):
@@ -115,21 +115,21 @@ def test_repeats_stay_a_limited_share_of_launches(launch_record):
 
 def test_core_to_core_latencies_are_remembered_until_a_reboot(launch_record, monkeypatch, tmp_path):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
-    handover.save_latencies(launch_record())
-    assert handover.read_latencies() == []
+    core_latency.save_latencies(launch_record())
+    assert core_latency.read_latencies() == []
     for latency_s in (2.2e-7, 1.9e-7, 3.2e-7):
-        handover.save_latencies(launch_record(latency_s, 3.3e-7))
-    assert handover.read_latencies() == [2.2e-7, 3.3e-7, 1.9e-7, 3.3e-7, 3.2e-7, 3.3e-7]
+        core_latency.save_latencies(launch_record(latency_s, 3.3e-7))
+    assert core_latency.read_latencies() == [2.2e-7, 3.3e-7, 1.9e-7, 3.3e-7, 3.2e-7, 3.3e-7]
     # A file without numbers is ignored.
     [file] = (tmp_path / "home" / "handover").iterdir()
     file.write_text("?")
-    assert handover.read_latencies() == []
-    handover.save_latencies(launch_record(2.2e-7, 3.3e-7))
-    assert handover.read_latencies() == [2.2e-7, 3.3e-7]
+    assert core_latency.read_latencies() == []
+    core_latency.save_latencies(launch_record(2.2e-7, 3.3e-7))
+    assert core_latency.read_latencies() == [2.2e-7, 3.3e-7]
     # After a reboot the vCPUs may be on other cores.
     (tmp_path / "boot").write_text("another")
-    monkeypatch.setattr(handover, "_BOOT", tmp_path / "boot")
-    assert handover.read_latencies() == []
+    monkeypatch.setattr(core_latency, "_BOOT", tmp_path / "boot")
+    assert core_latency.read_latencies() == []
 
 
 def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launch_record):

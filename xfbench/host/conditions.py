@@ -15,10 +15,11 @@ from pathlib import Path
 
 import psutil
 
-from xfbench.host import handover, machine
+from xfbench.host import core_latency, machine
 from xfbench.model import gpus
 from xfbench.model.record import Competitor, Conditions, Record
-from xfbench.worker import cgroup, distance
+from xfbench.worker import cgroup
+from xfbench.worker.core_latency import is_far_apart
 
 _CPUS = Path("/sys/devices/system/cpu")
 # Of one core during the launch; less is a daemon's housekeeping.
@@ -47,12 +48,12 @@ class Reading:
     processes: Mapping[ProcessKey, tuple[str, float]]
     on_accelerators: tuple[str, ...] = ()
     thermal: int | None = None
-    handover: float | None = None
+    core_latency_s: float | None = None
 
 
 def read_conditions() -> Reading:
     """Read the present state of the machine."""
-    handed_over = handover.measure_latency()
+    core_latency_s = core_latency.measure_latency()
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
     return Reading(
@@ -67,7 +68,7 @@ def read_conditions() -> Reading:
         processes=_processes(),
         on_accelerators=tuple(machine.accelerator_processes()),
         thermal=_thermal_throttles(),
-        handover=handed_over,
+        core_latency_s=core_latency_s,
     )
 
 
@@ -106,7 +107,9 @@ def conditions_between(
         accelerator_processes=tuple(
             dict.fromkeys((*before.on_accelerators, *after.on_accelerators))
         ),
-        handover_seconds=tuple(latency for latency in (before.handover, after.handover) if latency),
+        handover_seconds=tuple(
+            latency for latency in (before.core_latency_s, after.core_latency_s) if latency
+        ),
         seconds=seconds,
     )
 
@@ -144,7 +147,7 @@ def record_disturbances(record: Record) -> list[str]:
     reasons = (
         disturbances(conditions, record.machine.cores) if conditions and record.machine else []
     )
-    if distance.is_far_apart(latencies := handover.record_latencies(record)):
+    if is_far_apart(latencies := core_latency.record_latencies(record)):
         latency_range = f"{1e6 * min(latencies):.2f} to {1e6 * max(latencies):.2f} µs"
         reasons.append(
             f"the system moved the cores: from one to the other and back in {latency_range}"

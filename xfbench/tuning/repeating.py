@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
-from xfbench.host import handover
+from xfbench.host import core_latency
 from xfbench.model.record import Record
-from xfbench.worker import distance
+from xfbench.worker.core_latency import is_far_apart, nearest_seconds
 
 T = TypeVar("T", bound=Hashable)
 L = TypeVar("L")
@@ -54,12 +54,12 @@ class CoreMonitor:
     @property
     def nearest_s(self) -> float | None:
         """The core-to-core latency of near cores, in seconds; None if unknown."""
-        return distance.nearest_seconds(self.latencies_s)
+        return nearest_seconds(self.latencies_s)
 
     def add_record(self, record: Record) -> None:
         """Add the record of a launch."""
         self.launches += 1
-        self.latencies_s += handover.record_latencies(record)
+        self.latencies_s += core_latency.record_latencies(record)
 
     def should_repeat(self, record: Record) -> bool:
         """Return whether to repeat a launch; if so, count the repeat."""
@@ -80,4 +80,4 @@ def has_distant_cores(record: Record, nearest_s: float | None) -> bool:
     if request is None or record.measurement is None:
         return False
     is_parallel = request.threads * request.ranks > 1
-    return is_parallel and distance.is_far_apart(handover.record_latencies(record), nearest_s)
+    return is_parallel and is_far_apart(core_latency.record_latencies(record), nearest_s)

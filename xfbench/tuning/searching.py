@@ -16,7 +16,7 @@ from xfbench.base import errors
 from xfbench.equality import certify
 from xfbench.execution import launch
 from xfbench.execution.launch import LaunchContext
-from xfbench.host import handover, machine
+from xfbench.host import core_latency, machine
 from xfbench.model import adapter, facts
 from xfbench.model.certificate import certified_fields
 from xfbench.model.machines import machine_class
@@ -227,7 +227,7 @@ class _SearchLauncher:
     ) -> None:
         self.space, self.choices, self.session, self.say = space, choices, session, say
         self.records: list[Record] = []
-        self.cores = repeating.CoreMonitor(handover.read_latencies())
+        self.cores = repeating.CoreMonitor(core_latency.read_latencies())
         self.last_records: dict[Cell, Record] = {}  # by setting; launches may have any length
         self.seconds = 0.0
         self.new_seconds = 0.0  # without earlier launches that are reused
@@ -330,7 +330,7 @@ class _SearchLauncher:
         if record is None:
             [record] = run_requests([request], self.session)
             self.new_seconds += _launch_seconds(record)
-            handover.save_latencies(record)
+            core_latency.save_latencies(record)
             self.say(
                 f"{stage} · block {request.launch} · {describe_setting(cell)} · "
                 f"{_describe_outcome(record)}"

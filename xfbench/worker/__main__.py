@@ -84,7 +84,7 @@ def _pin(job: dict[str, Any]) -> list[int] | None:
 
 
 def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
-    from xfbench.worker import check, handover, loop, probes, trace
+    from xfbench.worker import check, core_latency, loop, probes, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
 
@@ -114,7 +114,7 @@ def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]
     workload = workload_from_json(job["workload"])
     # Before the framework, to inherit nothing of it. Several ranks would all wait for one probe.
     alone = job["action"] == "train" and group.size == 1 and options.device == "cpu"
-    cores = handover.CoreLatencyProbe() if alone else None
+    cores = core_latency.CoreLatencyProbe() if alone else None
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
     if workload.solver.lars and not getattr(adapter, "LARS", False):
         raise Unsupported(f"the {request['framework']} adapter does not translate LARS")

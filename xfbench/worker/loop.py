@@ -17,8 +17,8 @@ from typing import Any, Callable
 import numpy as np
 
 from xfbench.worker import checkpoint, energy, feed, links, nvml, observe, page_cache, profile
+from xfbench.worker.core_latency import CoreLatencyProbe
 from xfbench.worker.evaluate import evaluate, finite_or_none
-from xfbench.worker.handover import CoreLatencyProbe
 from xfbench.worker.input import DataSet, open_data_set
 from xfbench.worker.protocol import Group, Options, Reader, Trainer, TrainingFiles
 from xfbench.worker.steady import steady_from
@@ -128,7 +128,7 @@ def train(
             "affinity": observe.affinity(),
             "libraries": observe.math_libraries(),
             "allocator": observe.allocator(),
-            "handover_seconds": series.handovers,
+            "handover_seconds": series.core_latencies,
             "gpus": [gpu] if gpu else [],
         },
     }
@@ -160,7 +160,7 @@ class _WindowSeries:
 
     def watch(self) -> None:
         """Start to count threads, and measure core-to-core latency."""
-        self.handovers: list[float] = []
+        self.core_latencies: list[float] = []
         self.measure_latency()
         self.ticks = observe.thread_ticks()
         self.meter.start()
@@ -171,7 +171,7 @@ class _WindowSeries:
     def measure_latency(self) -> None:
         """Measure core-to-core latency. Call it outside of anything that is timed."""
         if self.cores and (latency := self.cores.seconds()):
-            self.handovers.append(latency)
+            self.core_latencies.append(latency)
         self.measured_at = perf_counter()
 
     def usage(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:

@@ -1,7 +1,7 @@
 """Print the round-trip time of a message between two CPUs, in seconds, for each line of input.
 
 The CPUs are the first and the last that the process may use. No package is needed, so that it
-starts in a few milliseconds; see `handover.py`. With only one CPU it ends immediately.
+starts in a few milliseconds; see `core_latency.py`. With only one CPU it ends immediately.
 """
 
 from __future__ import annotations

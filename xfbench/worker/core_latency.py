@@ -1,4 +1,4 @@
-"""Measure the latency between two cores while a launch trains.
+"""Core-to-core latency: measure it while a launch trains, and decide whether cores were far apart.
 
 A helper process measures it. It starts before the framework, so that it does not disturb the
 framework and inherits none of its threads or memory. It sleeps until it is asked.
@@ -10,8 +10,12 @@ import contextlib
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from xfbench.worker import observe
+
+FAR_RATIO = 1.5  # times the nearest: most measurements of near cores differ by less
+_RARE_SHARE = 0.1  # of all times, which may come from two threads of the same core
 
 
 class CoreLatencyProbe:
@@ -50,3 +54,17 @@ class CoreLatencyProbe:
         """End the process. Then its time and memory count as those of a child."""
         if self._process:
             self._process.communicate()
+
+
+def nearest_seconds(latencies: Sequence[float]) -> float | None:
+    """Return the latency of near cores in seconds, without rare smaller values."""
+    return sorted(latencies)[int(_RARE_SHARE * len(latencies))] if latencies else None
+
+
+def is_far_apart(latencies: Sequence[float], least: float | None = None) -> bool:
+    """Return whether cores were farther apart at any of these times than when nearest.
+
+    `least` is the latency in seconds when they are nearest; without it, the smallest of these is.
+    """
+    all_latencies = [*latencies, *([least] if least else [])]
+    return bool(latencies) and max(latencies) > FAR_RATIO * min(all_latencies)

@@ -6,17 +6,17 @@ import sys
 
 import pytest
 
-from xfbench.host import conditions, handover
+from xfbench.host import conditions, core_latency
 from xfbench.model.record import Conditions
-from xfbench.worker import distance, observe, pingpong
-from xfbench.worker.handover import CoreLatencyProbe
+from xfbench.worker import observe, pingpong
+from xfbench.worker.core_latency import CoreLatencyProbe, is_far_apart
 
-LATENCY_SCRIPT = "from xfbench.host import handover; print(handover.measure_latency())"
+LATENCY_SCRIPT = "from xfbench.host import core_latency; print(core_latency.measure_latency())"
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_core_to_core_latency_is_measured():
-    latencies = [handover.measure_latency() for _ in range(5)]
+    latencies = [core_latency.measure_latency() for _ in range(5)]
     # Light does not do it in less than some nanoseconds, nor does a system call take part.
     assert all(latency and 2e-8 < latency < 1e-4 for latency in latencies)
 
@@ -31,18 +31,16 @@ def test_silent_core_ends_the_measurement_after_a_time_limit(monkeypatch, tmp_pa
     silent = tmp_path / "silent.py"
     silent.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(pingpong, "__file__", str(silent))
-    monkeypatch.setattr(handover, "_TIMEOUT_S", 0.2)
-    assert handover.measure_latency() is None
+    monkeypatch.setattr(core_latency, "_TIMEOUT_S", 0.2)
+    assert core_latency.measure_latency() is None
 
 
 def test_latency_1_5_times_higher_means_distant_cores():
-    assert not distance.is_far_apart(())
-    assert not distance.is_far_apart((2.0e-7,))
-    assert not distance.is_far_apart((2.0e-7, 2.9e-7))
-    assert distance.is_far_apart((2.0e-7, 3.1e-7)) and distance.is_far_apart((3.1e-7, 2.0e-7))
-    assert distance.is_far_apart((3.1e-7, 3.2e-7), 2.0e-7) and not distance.is_far_apart(
-        (3.1e-7,), 2.9e-7
-    )
+    assert not is_far_apart(())
+    assert not is_far_apart((2.0e-7,))
+    assert not is_far_apart((2.0e-7, 2.9e-7))
+    assert is_far_apart((2.0e-7, 3.1e-7)) and is_far_apart((3.1e-7, 2.0e-7))
+    assert is_far_apart((3.1e-7, 3.2e-7), 2.0e-7) and not is_far_apart((3.1e-7,), 2.9e-7)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
