@@ -133,7 +133,7 @@ def test_check_ends_with_status_1_for_another_order(run_inline, small_set):
     [
         ("prepare mnist", "--from"),
         ("prepare mnsit --from .", "did you mean mnist?"),
-        ("prepare mnist --from .", "MNIST is four IDX files"),
+        ("prepare mnist --from .", "MNIST has four IDX files"),
         ("prepare folder --from . --size 0", "--size 0"),
         ("prepare folder --from nowhere", "nowhere is not a folder"),
         ("prepare digits --format tfrecords", "did you mean tfrecord?"),

@@ -39,7 +39,7 @@ def test_one_of_several_series_must_be_chosen(run_inline, small_runs):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--link", "fast"], "such as 100Gbit,1us"),
+        (["--link", "fast"], "for example 100Gbit,1us"),
         (["--to-ranks", "0", *LINK], "--to-ranks"),
         (["--where", "framwork=torch", *LINK], "did you mean framework"),
         (["--where", "framework=caffe", *LINK], "--ranks 1,2,4"),

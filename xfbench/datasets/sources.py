@@ -120,7 +120,9 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
             values = np.frombuffer(_read_at_most(file, min(value_count, _MAX_BYTES) + 1), np.uint8)
     except (OSError, EOFError, zlib.error) as error:
         raise Damaged(f"{path} is no complete gzip file: {error}") from error
-    if len(header) != count or values.size != value_count:
+    if len(header) != count:
+        raise Damaged(f"{path} is incomplete: it ends within its header")
+    if values.size != value_count:
         shape = " × ".join(map(str, header[1:]))
         more = "more than " if values.size > min(value_count, _MAX_BYTES) else ""
         held_count = min(values.size, value_count)

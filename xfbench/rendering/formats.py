@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tabulate import tabulate
 
@@ -92,6 +93,11 @@ FORMATS = {
         lambda text: f"<p>{markup.escape(text)}</p>",
     ),
 }
+
+
+def renderers(render: Callable[..., str]) -> dict[str, Callable[..., str]]:
+    """Return `render` for each text format, which it gets as `table_format`."""
+    return {name: partial(render, table_format=layout) for name, layout in FORMATS.items()}
 
 
 def escape_csv_formula(value: object) -> object:

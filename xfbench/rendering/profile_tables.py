@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 from xfbench.analysis.leaderboard import Row, Table
@@ -172,10 +171,7 @@ def _profile_documents(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
 
 
 FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
-    **{
-        name: partial(_render, table_format=table_format)
-        for name, table_format in formats.FORMATS.items()
-    },
+    **formats.renderers(_render),
     "csv": to_csv,
     "json": to_json,
 }

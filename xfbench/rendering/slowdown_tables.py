@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, get_args
 
 from xfbench.analysis.leaderboard import Row
@@ -149,10 +148,7 @@ def _bound_columns(name: str, interval: Interval | None) -> dict[str, float | No
 
 
 FORMATS: dict[str, Callable[[Sequence[Slowdown]], str]] = {
-    **{
-        name: partial(_render, table_format=table_format)
-        for name, table_format in formats.FORMATS.items()
-    },
+    **formats.renderers(_render),
     "csv": to_csv,
     "json": to_json,
 }

@@ -231,26 +231,6 @@ _OPTIONAL_COLUMNS = (
 )
 
 
-def to_text(tables: Sequence[Table], columns: str = "throughput") -> str:
-    """Return the tables for a terminal."""
-    return _render(tables, columns, formats.FORMATS["text"])
-
-
-def to_markdown(tables: Sequence[Table], columns: str = "throughput") -> str:
-    """Return the tables as Markdown."""
-    return _render(tables, columns, formats.FORMATS["markdown"])
-
-
-def to_latex(tables: Sequence[Table], columns: str = "throughput") -> str:
-    """Return the tables as LaTeX, which needs the package booktabs."""
-    return _render(tables, columns, formats.FORMATS["latex"])
-
-
-def to_html(tables: Sequence[Table], columns: str = "throughput") -> str:
-    """Return bare HTML tables for embedding; all texts are escaped."""
-    return _render(tables, columns, formats.FORMATS["html"])
-
-
 def to_json(tables: Sequence[Table], columns: str = "") -> str:
     """Return one JSON document with all fields."""
     return json.dumps({"tables": [table.document() for table in tables]}, indent=1)
@@ -314,16 +294,6 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-FORMATS: dict[str, Callable[[Sequence[Table], str], str]] = {
-    "text": to_text,
-    "markdown": to_markdown,
-    "latex": to_latex,
-    "csv": to_csv,
-    "json": to_json,
-    "html": to_html,
-}
-
-
 def _format_seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g} s"
 
@@ -349,7 +319,9 @@ def _group_text_reader(name: str) -> Callable[[Row], str]:
     return lambda row: "–" if row.group[name] is None else str(row.group[name])
 
 
-def _render(tables: Sequence[Table], columns: str, table_format: formats.Format) -> str:
+def _render(
+    tables: Sequence[Table], columns: str = "throughput", *, table_format: formats.Format
+) -> str:
     parts: list[str] = []
     for table in tables:
         parts.append(table_format.render_heading(table.title))
@@ -404,3 +376,15 @@ def _row_columns(table: Table, row: Row) -> dict[str, Any]:
     for key in ("value", "low", "high", "launches", "label"):
         document[f"images_per_second_{key}"] = throughput.get(key)
     return document
+
+
+def to_text(tables: Sequence[Table], columns: str = "throughput") -> str:
+    """Return the tables for a terminal."""
+    return _render(tables, columns, table_format=formats.FORMATS["text"])
+
+
+FORMATS: dict[str, Callable[..., str]] = {
+    **formats.renderers(_render),
+    "csv": to_csv,
+    "json": to_json,
+}

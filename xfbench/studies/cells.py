@@ -11,18 +11,15 @@ from typing import Any
 from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.grouping import group_by_cell
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.datasets import sets
-from xfbench.environments import allocators
 from xfbench.execution import probing
-from xfbench.model import adapter, training
+from xfbench.model import adapter
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Request, describe_solver_setting
 from xfbench.model.strategy import format_options
-from xfbench.planning.experiment import DEFAULT_STEPS, WINDOWS, Experiment
-from xfbench.planning.matrix import Matrix
+from xfbench.planning import matching
+from xfbench.planning.experiment import Experiment
 from xfbench.planning.study_form import SIZES, BatchSearch, Scalar, Size
-from xfbench.workloads import workloads
 
 # The settings that name a cell, in this order.
 SETTINGS = (
@@ -107,30 +104,15 @@ def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:
     )
 
 
-class _Catalog:
-    """The current workloads and adapters; each is read once because there may be many records."""
-
-    def __init__(self) -> None:
-        self.workloads = workloads()
-        self.names = adapter.list_names()
-        self.adapters: dict[str, adapter.Adapter] = {}
-
-    def adapter(self, name: str) -> adapter.Adapter | None:
-        """Return the adapter; None if there is none of this name."""
-        if name not in self.adapters and name in self.names:
-            self.adapters[name] = adapter.load(name)
-        return self.adapters.get(name)
-
-
 def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> list[Record]:
     """Return the measured records, from any machine, of cells in the study's matrices."""
-    matrices, catalog = study.matrices_of_size(size), _Catalog()
+    matrices, catalog = study.matrices_of_size(size), matching.Catalog()
     return [
         record
         for record in records
         if record.source == "measured"
         and record.request
-        and any(_includes(matrix, record.request, catalog) for matrix in matrices)
+        and any(matching.is_in_matrix(matrix, record.request, catalog) for matrix in matrices)
     ]
 
 
@@ -138,7 +120,7 @@ def drop_search_trials(
     study: Experiment, size: Size, cells: Iterable[MeasuredCell]
 ) -> list[MeasuredCell]:
     """Return the cells without those whose batch was only tried to find the memory limit."""
-    matrices, catalog = study.matrices_of_size(size), _Catalog()
+    matrices, catalog = study.matrices_of_size(size), matching.Catalog()
     return [
         cell
         for cell in cells
@@ -146,7 +128,7 @@ def drop_search_trials(
             not isinstance(m.batch_size, BatchSearch)
             or m.batch_size.is_doubling(cell.request.fixed_batch_size)
             for m in matrices
-            if _includes(m, cell.request, catalog)
+            if matching.is_in_matrix(m, cell.request, catalog)
         )
     ]
 
@@ -157,83 +139,6 @@ def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | N
     counts = {size: len(select_records(study, size, ok_records)) for size in study.sizes}
     best_size = max(counts, key=lambda size: (counts[size], -SIZES.index(size)))
     return best_size if counts[best_size] else None
-
-
-def _includes(m: Matrix, r: Request, catalog: _Catalog) -> bool:
-    """Return whether the request is in the matrix; settings it leaves open match any value."""
-    if r.framework not in m.framework or r.workload not in m.workload:
-        return False
-    network, framework_adapter = catalog.workloads.get(r.workload), catalog.adapter(r.framework)
-    if network is None:
-        return False
-    window = m.window or WINDOWS.get(r.device, 1)
-    steps = m.steps if m.epochs else m.steps or DEFAULT_STEPS * window
-    allowed_values: tuple[tuple[Any, Sequence[Any] | None], ...] = (
-        (r.device, m.device),
-        (r.precision, m.precision),
-        (r.ranks, m.ranks),
-        (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
-        (r.seed, m.seed),
-        (r.fixed_batch_size, _batch_sizes(m, r, network.batch_size)),
-        (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
-        (r.page_cache, m.page_cache or [None]),
-        (r.input, m.input),
-        *(
-            (getattr(r, name), training.drop_defaults(network, name, m.solver[name]))
-            for name in SOLVER
-        ),
-        (r.allocator or allocators.SYSTEM, m.allocator or [allocators.SYSTEM]),
-        (r.probe, m.probe or [None]),
-        (r.launcher, [m.launcher] if m.probe and m.launcher else None),
-    )
-    if not all(allowed is None or value in allowed for value, allowed in allowed_values):
-        return False
-    single_values = (
-        (r.epochs, m.epochs),
-        (r.steps, steps),
-        (r.warmup, m.warmup),
-        (r.scaling, m.scaling),
-        (r.checkpoints, m.checkpoints),
-        # A batch search accepts any limit: the available memory or the user decides it.
-        (
-            r.memory_limit,
-            r.memory_limit if isinstance(m.batch_size, BatchSearch) else m.memory_limit,
-        ),
-    )
-    if any(value != expected for value, expected in single_values):
-        return False
-    default_kernels = list(framework_adapter.kernels_on(r.device))[:1] if framework_adapter else []
-    kernels = [
-        kernel for name in m.kernel for kernel in (default_kernels if name == "default" else [name])
-    ]
-    strategy_matches = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
-    if framework_adapter and r.ranks > 1:
-        changed_options = framework_adapter.strategy(r.strategy).non_default_options(
-            m.strategy_options, r.device
-        )
-        strategy_matches &= changed_options == dict(r.strategy_options)
-    return r.kernel in kernels and strategy_matches and _includes_data(m, r, network.data)
-
-
-def _batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
-    """Return the batches of the matrix; of a batch search, this batch if it is in range."""
-    if isinstance(m.batch_size, BatchSearch):
-        size, last = r.fixed_batch_size, m.batch_size.most
-        return [size] if size >= m.batch_size.start and (last is None or size <= last) else []
-    return m.batch_size or [default]
-
-
-def _includes_data(m: Matrix, r: Request, default: str) -> bool:
-    """Return whether the matrix names the request's data set.
-
-    Prepared data are named with their format. Built-in digits differ from the digits on disk.
-    """
-    built_in = r.data_set is None
-    if m.data is None:
-        return built_in and r.data == ("synthetic" if m.steps and not m.epochs else default)
-    names = {r.data} if built_in or r.data not in sets.BUILT_IN else set()
-    names |= {f"{r.data}-{r.data_set.format}"} if r.data_set else set()
-    return any(name.partition("@")[0] in names for name in m.data)
 
 
 def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[MeasuredCell]]:

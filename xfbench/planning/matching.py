@@ -1,0 +1,107 @@
+"""Which requests belong to a matrix: the reverse of `experiment.cells`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xfbench.datasets import sets
+from xfbench.environments import allocators
+from xfbench.model import adapter, training
+from xfbench.model.request import SOLVER, Request
+from xfbench.planning.experiment import DEFAULT_STEPS, WINDOWS
+from xfbench.planning.matrix import Matrix
+from xfbench.planning.study_form import BatchSearch
+from xfbench.workloads import workloads
+
+
+class Catalog:
+    """The current workloads and adapters; each is read once because there may be many records."""
+
+    def __init__(self) -> None:
+        self.workloads = workloads()
+        self.names = adapter.list_names()
+        self.adapters: dict[str, adapter.Adapter] = {}
+
+    def adapter(self, name: str) -> adapter.Adapter | None:
+        """Return the adapter; None if there is none of this name."""
+        if name not in self.adapters and name in self.names:
+            self.adapters[name] = adapter.load(name)
+        return self.adapters.get(name)
+
+
+def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
+    """Return whether the request is in the matrix; settings it leaves open match any value."""
+    if r.framework not in m.framework or r.workload not in m.workload:
+        return False
+    network, framework_adapter = catalog.workloads.get(r.workload), catalog.adapter(r.framework)
+    if network is None:
+        return False
+    window = m.window or WINDOWS.get(r.device, 1)
+    steps = m.steps if m.epochs else m.steps or DEFAULT_STEPS * window
+    allowed_values: tuple[tuple[Any, Sequence[Any] | None], ...] = (
+        (r.device, m.device),
+        (r.precision, m.precision),
+        (r.ranks, m.ranks),
+        (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
+        (r.seed, m.seed),
+        (r.fixed_batch_size, _batch_sizes(m, r, network.batch_size)),
+        (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
+        (r.page_cache, m.page_cache or [None]),
+        (r.input, m.input),
+        *(
+            (getattr(r, name), training.drop_defaults(network, name, m.solver[name]))
+            for name in SOLVER
+        ),
+        (r.allocator or allocators.SYSTEM, m.allocator or [allocators.SYSTEM]),
+        (r.probe, m.probe or [None]),
+        (r.launcher, [m.launcher] if m.probe and m.launcher else None),
+    )
+    if not all(allowed is None or value in allowed for value, allowed in allowed_values):
+        return False
+    single_values = (
+        (r.epochs, m.epochs),
+        (r.steps, steps),
+        (r.warmup, m.warmup),
+        (r.scaling, m.scaling),
+        (r.checkpoints, m.checkpoints),
+        # A batch search accepts any limit: the available memory or the user decides it.
+        (
+            r.memory_limit,
+            r.memory_limit if isinstance(m.batch_size, BatchSearch) else m.memory_limit,
+        ),
+    )
+    if any(value != expected for value, expected in single_values):
+        return False
+    default_kernels = list(framework_adapter.kernels_on(r.device))[:1] if framework_adapter else []
+    kernels = [
+        kernel for name in m.kernel for kernel in (default_kernels if name == "default" else [name])
+    ]
+    strategy_matches = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
+    if framework_adapter and r.ranks > 1:
+        changed_options = framework_adapter.strategy(r.strategy).non_default_options(
+            m.strategy_options, r.device
+        )
+        strategy_matches &= changed_options == dict(r.strategy_options)
+    return r.kernel in kernels and strategy_matches and _includes_data(m, r, network.data)
+
+
+def _batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
+    """Return the batches of the matrix; of a batch search, this batch if it is in range."""
+    if isinstance(m.batch_size, BatchSearch):
+        size, last = r.fixed_batch_size, m.batch_size.most
+        return [size] if size >= m.batch_size.start and (last is None or size <= last) else []
+    return m.batch_size or [default]
+
+
+def _includes_data(m: Matrix, r: Request, default: str) -> bool:
+    """Return whether the matrix names the request's data set.
+
+    Prepared data are named with their format. Built-in digits differ from the digits on disk.
+    """
+    built_in = r.data_set is None
+    if m.data is None:
+        return built_in and r.data == ("synthetic" if m.steps and not m.epochs else default)
+    names = {r.data} if built_in or r.data not in sets.BUILT_IN else set()
+    names |= {f"{r.data}-{r.data_set.format}"} if r.data_set else set()
+    return any(name.partition("@")[0] in names for name in m.data)
