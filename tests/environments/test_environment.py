@@ -249,8 +249,8 @@ def test_missing_python_version_is_named(write_adapter, tmp_path):
     [
         ("exit 0", "no reply"),
         ("kill -9 $$", "failed"),
-        ("echo '{}' > \"$3\"", "names no job"),
-        ("head -c 100000 /dev/zero | tr '\\0' '[' > \"$3\"", "not whole"),
+        ("echo '{}' > \"$3\"", "it has no job"),
+        ("head -c 100000 /dev/zero | tr '\\0' '[' > \"$3\"", "malformed"),
         ('ln -s /dev/zero "$3"', "no reply"),
     ],
 )
