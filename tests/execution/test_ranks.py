@@ -223,7 +223,7 @@ def test_single_rank_is_pinned_when_other_cells_share_a_node():
     [
         ({"ranks": [2]}, "--scaling strong"),
         ({"ranks": [3], "scaling": "strong"}, "cannot be divided evenly among 3 ranks"),
-        ({"ranks": [0], "scaling": "weak"}, "one or more"),
+        ({"ranks": [0], "scaling": "weak"}, "give at least 1"),
     ],
 )
 def test_invalid_rank_count_is_refused(settings, words):

@@ -72,7 +72,7 @@ REPLIES = {
     "too deep": (b"[" * 10**5, "malformed"),
     "a number without an end": (b'{"job": ' + b"9" * 10**5 + b"}", "malformed"),
     "of nothing": (b"{}", "it has no job"),
-    "another job's": (b'{"job": "sha256:22", "status": "ok"}', "another request"),
+    "another job's": (b'{"job": "sha256:22", "status": "ok"}', "another job"),
     "no status": (f'{{"job": "{JOB}", "status": []}}'.encode(), "status or reason"),
     "a status of its own": (f'{{"job": "{JOB}", "status": "fast"}}'.encode(), "status or reason"),
     "a reason of no kind": (
