@@ -145,12 +145,12 @@ def test_bundle_launch_over_its_time_limit_is_timed_out(write_bundle, tmp_path):
 def test_bundle_that_was_not_run_gives_no_records(write_bundle, tmp_path, capsys):
     folder = write_bundle()
     assert import_records(folder, tmp_path) == []
-    assert "not run there" in capsys.readouterr().out
+    assert "not run on the other machine" in capsys.readouterr().out
 
 
 def test_unknown_framework_argument_is_refused(write_bundle):
     completed = run_bundle(write_bundle(), "touch=/usr/bin/python3")
-    assert completed.returncode == 2 and "no such framework here: touch" in completed.stderr
+    assert completed.returncode == 2 and "this bundle has no framework touch" in completed.stderr
 
 
 def test_bundle_reply_to_another_request_is_crashed(write_bundle, tmp_path):
@@ -160,7 +160,7 @@ def test_bundle_reply_to_another_request_is_crashed(write_bundle, tmp_path):
     document = json.loads(reply.read_text())
     reply.write_text(json.dumps({**document, "job": "sha256:" + "0" * 64}))
     [record] = import_records(folder, tmp_path)
-    assert (record.status, record.reason) == ("crashed", "the reply answers another request")
+    assert (record.status, record.reason) == ("crashed", "the reply belongs to another job")
 
 
 def test_nonempty_target_and_folder_without_a_plan_are_refused(tmp_path):
@@ -168,7 +168,7 @@ def test_nonempty_target_and_folder_without_a_plan_are_refused(tmp_path):
     (tmp_path / "full" / "file").write_text("")
     with pytest.raises(UsageError, match="not empty"):
         bundle.write_carried_run(build_plan("torch"), tmp_path / "full", print)
-    with pytest.raises(UsageError, match="no carried run"):
+    with pytest.raises(UsageError, match="not a bundle"):
         list(bundle.read_carried_run(tmp_path, Store(tmp_path / "results"), print))
 
 

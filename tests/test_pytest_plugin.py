@@ -180,7 +180,7 @@ def test_a_bad_launch_fails_with_its_reason_alone(session, trainer, pytester):
             "failed: ZeroDivisionError: division by zero",
             "invalid: the loss of update 1 is not finite",
             "invalid: a step took 0 s: the clock went backwards or stood still",
-            "crashed: the reply is not one:*finite number*",
+            "crashed: the reply is invalid:*finite number*",
         ]
     )
     # A set, because pytest repeats each reason in its summary if CI is set.

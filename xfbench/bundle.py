@@ -1,8 +1,8 @@
-"""Bundles: runs for machines without a network or xfbench, written and read here.
+"""Bundles: runs for machines without a network or xfbench; this module writes and reads them.
 
 The folder has all launches and the verification cases, each with the worker and a script. The other
-machine needs a shell, and Pythons with NumPy and the frameworks. The returned folder becomes
-records and certificates as from a run here, but without the machine's other activity and its peak.
+machine needs a shell, and Pythons with NumPy and the frameworks. Reading the returned folder gives
+the same records and certificates as a run here, but without the machine's noise and its peak.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RUN = """#!/bin/sh
 cd "$(dirname "$0")" || exit 1
 for pair in "$@"; do
     name=${pair%%=*}
-    [ -f "interpreters/$name" ] || { echo "no such framework here: $name" >&2; exit 2; }
+    [ -f "interpreters/$name" ] || { echo "this bundle has no framework $name" >&2; exit 2; }
     printf '%s\\n' "${pair#*=}" > "interpreters/$name"
 done
 bad=0
@@ -85,7 +85,7 @@ for n in {everything}; do
     [ -s "exit.$n" ] || kill "$(cat "pid.$n")" 2> /dev/null
 done
 wait"""
-_README = """A run of xfbench for another machine. Copy this folder there and run:
+_README = """A run of xfbench for another machine. Copy this folder to that machine and run:
 
     sh run.sh {example}=/path/to/python
 
@@ -115,12 +115,13 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
     ]
     if data_set_name := next((request.data for request in requests if request.data_set), None):
         raise UsageError(
-            f"{data_set_name}: a prepared data set is not carried: use digits or synthetic"
+            f"--carry does not support prepared data set {data_set_name}: "
+            "use --data digits or --data synthetic"
         )
     if allocator := next((request.allocator for request in requests if request.allocator), None):
-        raise UsageError(f"{allocator} is not carried: leave --allocator out")
+        raise UsageError(f"--carry does not support --allocator {allocator}: leave it out")
     if not requests:
-        raise UsageError("nothing can be carried: no framework supports any of these cells")
+        raise UsageError("--carry has no launches: no framework supports any of these cells")
     for name in ("inspect", "interpreters", "launches", "checks"):
         (folder / name).mkdir(parents=True)
     frameworks = list(dict.fromkeys(request.framework for request in requests))
@@ -254,7 +255,7 @@ class _CarriedRun:
         """Return why there is no environment."""
         inspection_folder = self.folder / "inspect" / framework
         if not (inspection_folder / "status").exists():
-            return "it was not run there: run.sh had not come so far"
+            return "it was not run on the other machine: run.sh did not get that far"
         try:
             return str(
                 worker_reply.read(inspection_folder / "reply.json", _job_digest(inspection_folder))[
@@ -262,7 +263,7 @@ class _CarriedRun:
                 ]
             )
         except worker_reply.ReplyError:
-            return "its interpreter did not reply there: see inspect/ in the carried folder"
+            return "its interpreter did not reply on the other machine: see inspect/ in the bundle"
 
     def results(
         self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
@@ -271,7 +272,7 @@ class _CarriedRun:
         case_folder = self.folder / "checks" / _certificate_key(request)
         status = _read_outcome(case_folder)
         if status is None:
-            raise jobs.CheckError(f"{request.label()}: its cases were not run there")
+            raise jobs.CheckError(f"{request.label()}: its cases were not run on the other machine")
         try:
             case_documents = json.loads(
                 safe_read.read_bytes(case_folder / "request.json", worker_reply.LONGEST)
@@ -297,7 +298,7 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
     Reading it twice gives the same records. Raises UsageError if the folder is not a bundle.
     """
     if not is_carried_run(folder):
-        raise UsageError(f"{folder} is no carried run: it has no {_PLAN}")
+        raise UsageError(f"{folder} is not a bundle: it has no {_PLAN}")
     carried_run = _CarriedRun(folder, Plan.read(folder / _PLAN))
     store.prepare()
     protocols = dict(carried_run.plan.protocols)
@@ -306,7 +307,7 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
         launch_folder = folder / "launches" / f"{number:05d}"
         status = _read_outcome(launch_folder)
         if status is None:
-            say(f"{request.label()} · launch {request.launch}: not run there")
+            say(f"{request.label()} · launch {request.launch}: not run on the other machine")
             continue
         fields: dict[str, Any] = {
             "created": safe_read.read_tail(launch_folder / "started", 100).strip(),

@@ -31,7 +31,7 @@ from xfbench.store.results_folder import Store
 
 
 def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:
-    """Do what is left of the plan here, and show how far it is; the new records."""
+    """Do the plan's remaining launches here, show progress, and return the new records."""
     if plan.strict:
         doctor.require_quiet()
     context = LaunchContext(
@@ -55,11 +55,11 @@ def follow(
     *,
     verify: bool,
 ) -> list[Record]:
-    """Prepare the environments, do the launches, show how far it is; their records.
+    """Prepare the environments, do the launches, show progress, and return the new records.
 
-    `done` are launches of the same cells that count and need not be done again. With
-    `verify`, each kind of cell gets its certificate first, made where it is missing.
-    An interrupt is passed on after what was done has been counted.
+    `done` has records of earlier launches of the same cells; they count. If `verify`, each kind
+    of cell gets its certificate first. After an interrupt, prints the number of finished launches
+    and raises it again.
     """
     console = Console(stderr=True)
     here = machine.describe()
@@ -82,7 +82,10 @@ def follow(
 
 
 def _certify(requests: Sequence[Request], context: LaunchContext, console: Console) -> None:
-    """On a terminal what is being proven is shown in passing; what could not be, stays."""
+    """Verify each kind of cell.
+
+    On a terminal, progress is shown in one transient line; failures stay visible.
+    """
     started = time.monotonic()
     with console.status("certificates") if console.is_terminal else nullcontext() as status:
 
@@ -95,7 +98,10 @@ def _certify(requests: Sequence[Request], context: LaunchContext, console: Conso
         certify.certify_requests(requests, context, show_progress, say)
     certificate_count = len(context.certificates)
     kind_count = len({certified_fields(request) for request in requests})
-    say(f"{certificate_count} of {kind_count} proven equal, in {time.monotonic() - started:.0f} s")
+    say(
+        f"{certificate_count} of {kind_count} configurations verified "
+        f"in {time.monotonic() - started:.0f} s"
+    )
 
 
 def _launch(
@@ -128,15 +134,15 @@ def _launch(
                     say(_format_line(record, clock, remaining_time))
         except KeyboardInterrupt:
             say(
-                f"interrupted after {len(records)} launches, kept in {context.store.folder}; "
-                "go on with --resume"
+                f"interrupted after {len(records)} launches, which are kept in "
+                f"{context.store.folder}; continue with --resume"
             )
             raise
     return records
 
 
 class _RemainingTime:
-    """How long the launches still to do will take, from those that were done."""
+    """An estimate of the remaining time, from the durations of the finished launches."""
 
     def __init__(self, requests: Sequence[Request], at_most: bool) -> None:
         self.requests = requests
@@ -146,7 +152,7 @@ class _RemainingTime:
         self.last = time.monotonic()
 
     def done(self, record: Record) -> str:
-        """Count `record`'s launch, and those given up before it; the time left in words."""
+        """Count this launch and the requests skipped before it; return the remaining time."""
         now = time.monotonic()
         request = record.request
         assert request is not None
@@ -183,7 +189,7 @@ def _format_line(record: Record, clock: _RemainingTime, remaining_time: str) -> 
         reason = " · never became steady: not counted"
     elif record.status == "ok":
         noise = conditions.record_disturbances(record)
-        reason = f" · disturbed: {'; '.join(noise)}" if noise else ""
+        reason = f" · noisy: {'; '.join(noise)}" if noise else ""
     remaining_text = f" · {remaining_time}" if remaining_time else ""
     launch_text = f"{count} {request.label()} · launch {request.launch}"
     return f"{launch_text}{figure} · {record.status}{reason}{remaining_text}"

@@ -76,8 +76,8 @@ def launch_with_reader(tmp_path, monkeypatch, launch):
     ("change", "status", "words"),
     [
         ("pass", "ok", ""),
-        ("label += 1", "invalid", "other labels than ours"),
-        ("image = 255 - image", "invalid", "other images than ours"),
+        ("label += 1", "invalid", "other labels than xfbench's"),
+        ("image = 255 - image", "invalid", "other images than xfbench's"),
         ("break", "invalid", "no image to compare"),
     ],
 )
@@ -132,6 +132,6 @@ def test_decoding_threads_are_not_counted_as_training_threads(launch_with_reader
         pytest.skip("other work left both threads one core")
     request_without_threads = record.request.model_copy(update={"input_threads": 0})
     observation = record.measurement, record.observed, record.canary.loss
-    assert "kept busy" in validity.measurement_defect(
+    assert "CPUs were busy" in validity.measurement_defect(
         request_without_threads, *observation, expected=None, share_of_peak=None
     )

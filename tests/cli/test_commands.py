@@ -85,7 +85,10 @@ def test_command_help_has_an_example(run_inline, command):
         ("workload show lenett", "did you mean lenet"),
         ("workload export lenet --format onnx", "unknown format"),
         ("env create torhc", "did you mean torch"),
-        ("trace --framework torch --workload lenet --output nowhere/x.npz", "no such folder"),
+        (
+            "trace --framework torch --workload lenet --output nowhere/x.npz",
+            "the folder does not exist",
+        ),
         ("trace --workload lenet --output x.npz", "--framework"),
     ],
 )

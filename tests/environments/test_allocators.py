@@ -82,7 +82,7 @@ def test_allocator_that_fails_to_load_makes_the_launch_invalid(launch_with, monk
     monkeypatch.setattr(allocators, "_library", lambda _: broken)
     record = launch_with("torch", "jemalloc")
     assert record.status == "invalid"
-    assert record.reason.startswith("jemalloc was asked for, and memory came from")
+    assert record.reason.startswith("allocator jemalloc was requested, but memory came from")
 
 
 def test_allocator_that_cannot_be_fetched_is_unavailable(launch_with, monkeypatch, tmp_path):
@@ -99,7 +99,7 @@ def test_dry_run_fetches_no_allocator(framework_cell, monkeypatch, tmp_path):
     monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "none")
     settings = {"framework": ["torch"], "workload": ["lenet"], "allocator": ["jemalloc"]}
     lines = dry_run.list_commands(plan_builder.build_plan(settings, pythons={}))
-    assert [*lines.values()] == [["# jemalloc would be fetched"]]
+    assert [*lines.values()] == [["# jemalloc would be downloaded"]]
     assert not (tmp_path / "none").exists()
 
 

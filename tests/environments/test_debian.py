@@ -41,7 +41,7 @@ def test_a_package_with_another_digest_is_refused(small_lock, tmp_path):
 def test_missing_version_error_says_to_renew_the_lock(small_lock, tmp_path):
     version = small_lock.read_text().split("=")[1].split(" ")[0]
     small_lock.write_text(small_lock.read_text().replace(version, "0.0.1-1"))
-    with pytest.raises(UnavailableError, match=r"libblas3 0\.0\.1-1: renew"):
+    with pytest.raises(UnavailableError, match=r"libblas3 0\.0\.1-1: create"):
         debian.create(small_lock, "bullseye", tmp_path / "prefix", print)
 
 

@@ -182,7 +182,7 @@ def test_changed_packages_are_reported_by_name(write_adapter, numpy_lock):
     text = metadata.read_text()
     metadata.unlink()  # a hard link to the installer's cache
     metadata.write_text(text.replace(f"Version: {created.version}", "Version: 9.9"))
-    words = rf"small: .*numpy was {created.version} and is 9\.9; `xfbench env remove small`"
+    words = rf"small: .*numpy was {created.version} and is now 9\.9; run `xfbench env remove small`"
     with pytest.raises(UnavailableError, match=words):
         environment.ensure(description)
     assert environment.remove(description)
@@ -224,14 +224,14 @@ def test_an_environment_with_its_packages_is_used(built_environment):
 def test_an_environment_with_an_added_package_is_refused(built_environment):
     description, packages = built_environment
     add_package(packages, "second", "2.0")
-    with pytest.raises(UnavailableError, match=r"second was not there and is 2\.0"):
+    with pytest.raises(UnavailableError, match=r"second was missing and is now 2\.0"):
         environment.ensure(description)
 
 
 def test_an_environment_without_one_of_its_packages_is_refused(built_environment):
     description, packages = built_environment
     shutil.rmtree(packages / "first-1.0.dist-info")
-    with pytest.raises(UnavailableError, match=r"first was 1\.0 and is gone"):
+    with pytest.raises(UnavailableError, match=r"first was 1\.0 and is now missing"):
         environment.ensure(description)
 
 
@@ -239,7 +239,7 @@ def test_missing_python_version_is_named(write_adapter, tmp_path):
     description = write_adapter("# nothing\n")
     file = description.folder / "adapter.toml"
     file.write_text(file.read_text().replace('python = "3.11"', 'python = "3.4"'))
-    with pytest.raises(UnavailableError, match=r"needs Python 3\.4, and none was found.*--python"):
+    with pytest.raises(UnavailableError, match=r"needs Python 3\.4, but none was found.*--python"):
         environment.ensure(adapter.load("small"))
     assert not [path for path in tmp_path.glob("home/environments/*") if path.is_dir()]
 
@@ -249,8 +249,8 @@ def test_missing_python_version_is_named(write_adapter, tmp_path):
     [
         ("exit 0", "no reply"),
         ("kill -9 $$", "failed"),
-        ("echo '{}' > \"$3\"", "names no job"),
-        ("head -c 100000 /dev/zero | tr '\\0' '[' > \"$3\"", "not whole"),
+        ("echo '{}' > \"$3\"", "it has no job"),
+        ("head -c 100000 /dev/zero | tr '\\0' '[' > \"$3\"", "malformed"),
         ('ln -s /dev/zero "$3"', "no reply"),
     ],
 )

@@ -145,7 +145,7 @@ def test_mpirun_gives_ranks_their_positions(probe_ranks):
             "yes",
             "2, 2",
         ),
-        ("return 1", "no", "2 ranks were started, and find 1, 1"),
+        ("return 1", "no", "2 ranks were started, and they report 1, 1"),
         ("raise KeyError('RANK')", "no", "KeyError: 'RANK'"),
         ("os._exit(7)", "no", "exit status 7"),
         (None, "not here", "native.py"),

@@ -113,7 +113,7 @@ def test_more_busy_cpus_than_threads_are_invalid(judge, request_fields, cpus, va
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_thread_pool_of_another_size_is_invalid(judge, size):
     reason = judge(request={"threads": 2}, observed={"pools": {"openmp": size}})
-    assert reason == f"2 threads were asked for, and openmp has {size}"
+    assert reason == f"2 threads were requested, but openmp has {size}"
 
 
 def test_thread_pools_of_a_gpu_launch_are_not_compared(judge):
@@ -138,7 +138,7 @@ def test_another_number_of_checkpoints_is_invalid(record, count):
         wall_seconds=1.0,
         equal=True,
     )
-    words = f"2 checkpoints were asked for and {count} taken"
+    words = f"2 checkpoints were requested, but {count} were taken"
     assert validity.checkpoint_defect(request, checkpoints if count else None) == words
     two_saves = checkpoints.model_copy(update={"save_seconds": (0.1,) * 2})
     assert validity.checkpoint_defect(request, two_saves) is None
@@ -156,9 +156,9 @@ READ = ReaderCheck(
     ("update", "words"),
     [
         ({}, None),
-        ({"mean_difference": 8.01}, "other images than ours"),
+        ({"mean_difference": 8.01}, "other images than xfbench's"),
         ({"compared": 0}, "no image to compare"),
-        ({"labels_equal": False}, "other labels than ours"),
+        ({"labels_equal": False}, "other labels than xfbench's"),
     ],
 )
 def test_reader_with_different_samples_is_invalid(update, words):
@@ -183,5 +183,5 @@ def test_epoch_that_was_not_cold_is_named():
         return validity.cache_state_error(Storage.model_construct(medium=MEDIUM, epochs=epochs))
 
     assert reason(epoch(True), epoch(None)) is None
-    words = "epoch 2 was to be cold: 7 of 100 bytes came from the device"
+    words = "epoch 2 was not cold: 7 of 100 bytes came from the device"
     assert reason(epoch(True), epoch(False)) == words

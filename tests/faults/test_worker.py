@@ -65,14 +65,14 @@ def test_worker_that_damages_its_folder_still_gets_a_record(launch, code):
 
 JOB = "sha256:" + "1" * 64
 REPLIES = {
-    "nothing": (b"", "not whole"),
-    "half": (b'{"job": "sha', "not whole"),
-    "no text": (b"\xff\xfe\x00\xd8", "not whole"),
-    "a list": (b"[1]", "not whole"),
-    "too deep": (b"[" * 10**5, "not whole"),
-    "a number without an end": (b'{"job": ' + b"9" * 10**5 + b"}", "not whole"),
-    "of nothing": (b"{}", "names no job"),
-    "another job's": (b'{"job": "sha256:22", "status": "ok"}', "another request"),
+    "nothing": (b"", "malformed"),
+    "half": (b'{"job": "sha', "malformed"),
+    "no text": (b"\xff\xfe\x00\xd8", "malformed"),
+    "a list": (b"[1]", "malformed"),
+    "too deep": (b"[" * 10**5, "malformed"),
+    "a number without an end": (b'{"job": ' + b"9" * 10**5 + b"}", "malformed"),
+    "of nothing": (b"{}", "it has no job"),
+    "another job's": (b'{"job": "sha256:22", "status": "ok"}', "another job"),
     "no status": (f'{{"job": "{JOB}", "status": []}}'.encode(), "status or reason"),
     "a status of its own": (f'{{"job": "{JOB}", "status": "fast"}}'.encode(), "status or reason"),
     "a reason of no kind": (
@@ -81,7 +81,7 @@ REPLIES = {
     ),
     "half a character": (
         f'{{"job": "{JOB}", "status": "failed", "reason": "\\ud800"}}'.encode(),
-        "not whole",
+        "malformed",
     ),
 }
 

@@ -1,7 +1,7 @@
 """Memory allocators that are preloaded instead of the C library's.
 
-A framework that frees memory after every layer must page it in again. The builds are Debian's, the
-same on every machine; they are unpacked into the cache once.
+A framework that frees memory after every layer must page it in again. The builds come from Debian
+and are the same on every machine. They are unpacked into the cache once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SYSTEM = "system"
 """The name of the C library's allocator."""
 
 _LOCK = Path(__file__).with_name("allocators.lock")
-_SUITE = "bullseye"  # its builds need glibc 2.29, of 2019
+_SUITE = "bullseye"  # its builds need only glibc 2.29, from 2019
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ NAMES = (SYSTEM, *_BUILDS)
 
 
 def ensure(name: str, tell: Callable[[str], None] = say) -> Path:
-    """Return the library's path; fetch it if it is missing. Raises UnavailableError."""
+    """Return the library's path; download it if it is missing. Raises UnavailableError."""
     library = _library(name)
     if library.is_file():
         return library
     prefix = _prefix()
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    with locks.exclusive(Path(f"{prefix}.lock"), "fetches the allocators", tell):
+    with locks.exclusive(Path(f"{prefix}.lock"), "downloads the allocators", tell):
         if not library.is_file():
             partial_prefix = prefix.with_suffix(".part")
             shutil.rmtree(partial_prefix, ignore_errors=True)

@@ -113,7 +113,7 @@ def unpack(archive: Path, prefix: Path) -> None:
     try:
         processes.output(["dpkg", "-x", str(archive), str(prefix)], timeout=600)
     except processes.CommandError as error:
-        raise UnavailableError(f"{archive.name} could not be unpacked: {error}") from error
+        raise UnavailableError(f"dpkg could not unpack {archive.name}: {error}") from error
 
 
 def mirrors(folder: Path = Path("/etc/apt")) -> list[str]:
@@ -169,19 +169,20 @@ def _private_apt(suite: str, folder: Path) -> Apt:
     for program in ("apt-get", "dpkg"):
         if shutil.which(program) is None:
             raise UnavailableError(
-                f"{program} is missing, which unpacks Debian's packages: "
+                f"{program} was not found, but unpacking Debian packages needs it: install it, or "
                 "name an interpreter that has the framework with --python"
             )
     architecture = processes.output(["dpkg", "--print-architecture"], timeout=60).strip()
     if architecture != _ARCHITECTURE:
         raise UnavailableError(
-            f"the pinned Debian packages are for {_ARCHITECTURE}, this machine is {architecture}: "
+            f"the pinned Debian packages are for {_ARCHITECTURE}, but this machine is "
+            f"{architecture}: "
             "name an interpreter that has the framework with --python"
         )
     candidates = mirrors()
     if not candidates:
         raise UnavailableError(
-            f"apt is not set up with a Debian mirror: set {_MIRROR_VARIABLE} to the address of one"
+            f"apt's settings have no Debian mirror: set {_MIRROR_VARIABLE} to the address of one"
         )
     last: Exception | None = None
     for mirror in candidates:
@@ -257,7 +258,7 @@ def _verified(package: Package, archives: Path, lock: Path) -> Path:
         if hashlib.sha256(archive.read_bytes()).hexdigest() == package.sha256:
             return archive
     raise UnavailableError(
-        f"{package.name} {package.version} is not the package that {lock} pins: its sha256 differs"
+        f"{package.name} {package.version} is not the package pinned in {lock}: its sha256 differs"
     )
 
 
@@ -270,7 +271,7 @@ def _download_failure(error: Exception, batch: Sequence[Package], suite: str, lo
         ):
             return (
                 f"Debian {suite} no longer has {package.name} {package.version}: "
-                f"renew {lock} by the command in its first line"
+                f"create {lock} again with the command in its first line"
             )
     return f"a package of Debian {suite} could not be downloaded: {error}"
 

@@ -1,9 +1,9 @@
-"""Environments of the frameworks: created once, kept in the cache, shared by all runs.
+"""Environments of the frameworks: created once, cached, and shared by all runs.
 
-A managed environment is a virtual environment with exactly the packages of the adapter's
-lock. A debian one is a private prefix of unpacked packages. "own" is xfbench's own
-interpreter, "python" one that the user names, "modules" the one that a site's modules provide.
-One process creates an environment while others wait; only complete ones are used.
+The kind "managed" is a virtual environment with exactly the packages of the adapter's lock. The
+kind "debian" is a private prefix of unpacked packages. "own" is xfbench's own interpreter, "python"
+one that the user names, and "modules" the one that a site's modules provide. One process creates an
+environment while others wait. Incomplete environments are never used.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def ensure(
         return _inspected(adapter, "own", Path(sys.executable), Path(sys.prefix))
     folder = _folder(adapter)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with locks.exclusive(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment", say):
+    with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment", say):
         if there := _read(folder / _COMPLETE):
             return _unchanged(there)
         shutil.rmtree(folder, ignore_errors=True)
@@ -135,10 +135,10 @@ def ensure(
 
 
 def remove(adapter: Adapter) -> bool:
-    """Delete the framework's environments, old ones too; return whether there was one."""
+    """Delete all environments of the framework, including old ones; return whether one existed."""
     folders = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
     for folder in folders:
-        with locks.exclusive(Path(f"{folder}.lock"), f"makes {adapter.name}'s environment"):
+        with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment"):
             shutil.rmtree(folder)
     return bool(folders)
 
@@ -158,9 +158,9 @@ def existing() -> list[dict[str, Any]]:
 def plan(adapter: Adapter) -> str:
     """Describe in one line what `ensure` would do."""
     if adapter.environment.kind == "own":
-        return f"runs in {sys.executable}, nothing to make"
+        return f"runs in {sys.executable}; nothing to create"
     folder = _folder(adapter)
-    state = "is there" if (folder / _COMPLETE).is_file() else "would be made"
+    state = "exists" if (folder / _COMPLETE).is_file() else "would be created"
     return f"{adapter.environment.kind} environment, {state}: {folder}"
 
 
@@ -171,7 +171,7 @@ def _root() -> Path:
 def _folder(adapter: Adapter) -> Path:
     if not (adapter.folder / _LOCK).is_file():
         raise UnavailableError(
-            f"{adapter.folder} has no {_LOCK}, which says what to install: "
+            f"{adapter.folder} has no {_LOCK} with the packages to install: "
             f"add one, or name an interpreter with --python {adapter.name}=PATH"
         )
     content = {
@@ -214,9 +214,9 @@ def _unchanged(environment: Environment) -> Environment:
         recorded_version, installed_version = environment.packages.get(name), there.get(name)
         if recorded_version != installed_version:
             raise UnavailableError(
-                f"{environment.framework}: its environment is not as it was made: {name} was "
-                f"{recorded_version or 'not there'} and is {installed_version or 'gone'}; "
-                f"`xfbench env remove {environment.framework}`, and the next run makes it anew"
+                f"{environment.framework}: its environment has changed: {name} was "
+                f"{recorded_version or 'missing'} and is now {installed_version or 'missing'}; run "
+                f"`xfbench env remove {environment.framework}`, and the next run creates it again"
             )
     return environment
 

@@ -44,7 +44,7 @@ def unpack(lock: Path, python: str, folder: Path, say: Callable[[str], None]) ->
 
 
 def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None]) -> None:
-    """Build the environment in `folder`. Raises UnavailableError or CommandError, with reason."""
+    """Build the environment in `folder`. Raises UnavailableError or CommandError."""
     uv, variables = find_uv_bin(), _variables()
     python_version = adapter.environment.python
     once = ", ".join(filter(None, ["once", adapter.environment.size]))
@@ -57,7 +57,7 @@ def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None
         )
     except processes.CommandError as error:
         raise UnavailableError(
-            f"{adapter.title} needs Python {python_version}, and none was found: install it, "
+            f"{adapter.title} needs Python {python_version}, but none was found: install it, "
             f"or name an interpreter that has {adapter.title} with --python {adapter.name}=PATH"
         ) from error
     install = [

@@ -84,7 +84,7 @@ def _obstacle(described: adapter.Adapter) -> str | None:
         if missing:
             return f"{' and '.join(missing)} not found: {instead}"
         if platform.machine() != "x86_64":
-            return f"its packages are for x86_64, this is {platform.machine()}: {instead}"
+            return f"its packages are for x86_64, this machine is {platform.machine()}: {instead}"
         return None
     try:
         processes.output([find_uv_bin(), "python", "find", source.python], timeout=60)

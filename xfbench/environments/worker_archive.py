@@ -1,7 +1,7 @@
 """Packs the worker's code for a framework's interpreter into one zip file, `worker.pyz`.
 
-Built once per digest and kept in the cache; its digest, on every record, says exactly
-which code measured. The archive's bytes depend on the files' contents alone.
+The archive is built once per digest and cached. Every record has the digest, which identifies the
+code that measured. The archive's bytes depend only on the contents of its files.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _contents(framework: str) -> dict[str, bytes]:
 
 
 def _module(name: str) -> bytes:
-    """A library of one file, which so need not be in the framework's environment."""
+    """Return the code of a one-file library, so that the framework's environment needs no copy."""
     module_spec = importlib.util.find_spec(name)
     assert module_spec is not None and module_spec.origin is not None
     return Path(module_spec.origin).read_bytes()

@@ -1,6 +1,6 @@
 """One launch, from a request to its record.
 
-`launch.py` does one launch. `job.py` writes what a worker reads; `starting.py`, `ranks.py` and
-`watch.py` start ranks and end them; `record_builder.py` makes the record of their replies.
-`job_queue.py` lets Slurm do launches.
+`launch.py` does one launch. `job.py` writes the worker's job and reads the replies. `starting.py`
+builds the start commands, `watch.py` detects failed ranks, and `ranks.py` merges replies.
+`record_builder.py` builds the record. `job_queue.py` submits launches to Slurm.
 """

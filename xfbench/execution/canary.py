@@ -1,7 +1,7 @@
 """The canary: a check of the network's loss before a launch is timed.
 
-The oracle computes the expected loss in test mode, for the first batch and the initial weights. It
-does so once per workload, data, batch size and seed, and the result is cached.
+The oracle computes the expected loss in test mode, for the first batch and the initial weights.
+The loss is cached per workload, data, batch size, seed and precision.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def compute_expected_loss(
     precision: str,
     data_set_location: tuple[PreparedSet, Path] | None = None,
 ) -> Expected | None:
-    """Return the expected loss; None if the oracle could not run.
+    """Return the expected loss from the cache or the oracle; None if the oracle could not run.
 
     `data_set_location` is a prepared data set and its folder.
     """
@@ -67,7 +67,7 @@ def compute_expected_loss(
     key += [data_set_location[0].digest] if data_set_location else []
     target = paths.cache() / "canary" / f"{digests.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with locks.exclusive(Path(f"{target}.lock"), f"computes what {workload} must give"):
+    with locks.exclusive(Path(f"{target}.lock"), f"computes the expected loss of {workload}"):
         with suppress(OSError, ValueError):  # missing or damaged
             return Expected.model_validate_json(target.read_bytes())
         with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:

@@ -34,7 +34,7 @@ def _command_lines(request: Request, plan: Plan) -> list[str]:
         if framework_environment is None:
             return [f"# {environment.plan(framework_adapter)}"]
         if request.allocator and not allocators.is_there(request.allocator):
-            return [f"# {request.allocator} would be fetched"]
+            return [f"# {request.allocator} would be downloaded"]
         start, helpers = job.build_commands(
             request, framework_adapter, framework_environment, Path()
         )

@@ -38,7 +38,7 @@ from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
 _STDERR_BYTES = 100_000  # of standard error, searched for the cause of a crash
-# Polls of an ending job's state: longer than Slurm waits between SIGTERM and SIGKILL.
+# Polls of an ending job's state; in total longer than Slurm waits between SIGTERM and SIGKILL.
 _LOOKS, _LOOK_SECONDS = 60, 1.0
 
 
@@ -59,7 +59,7 @@ def build_document(
 
 
 def resolve_strategy_options(request: Request) -> dict[str, Value]:
-    """Return all options of the request's strategy, with defaults for those not chosen."""
+    """Return all options of the request's strategy, with defaults for options that are not set."""
     strategy = adapter.load(request.framework).strategy(request.strategy)
     return strategy.resolve_options(dict(request.strategy_options), request.device)
 
@@ -187,7 +187,7 @@ def read_replies(
             asynchronous=strategy.asynchronous,
         )
     except worker_reply.WRONG as error:
-        return {"status": "crashed", "reason": f"the ranks' replies do not fit together: {error}"}
+        return {"status": "crashed", "reason": f"the ranks' replies cannot be merged: {error}"}
 
 
 def _prefix_rank(reason: str, rank: int, request: Request) -> str:
@@ -302,7 +302,7 @@ def _add_strategy(
 def _find_slurm_end(folder: Path) -> tuple[str, str] | None:
     """Return status and reason if Slurm ended the ranks, else None.
 
-    Slurm reports that a job ends before it reports how. It may end this process meanwhile.
+    Slurm first reports that a job ends, and later how it ended. It may end this process meanwhile.
     """
     stderr_path = _output(folder, "stderr", "start")
     number = os.environ.get("SLURM_JOB_ID")

@@ -2,7 +2,7 @@
 
 The job works as in any allocation: it describes the machine that trains, makes its own certificates
 and interleaves the launches. This process submits the job once and follows it. If the job ends
-early, the cause becomes the reason on the records that it could not write.
+early, this process adds the missing records with the cause as their reason.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from xfbench.model.request import Request
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store
 
-ALIVE = "alive"  # the driver in the job counts in it
+ALIVE = "alive"  # the file in which the driver in the job counts
 _LOOK_SECONDS = 2.0
-# So long without a sign of the driver in a job, by its state, and its node is lost. One that is
-# completing has ended, and is about to say how: Slurm may have to clear up first.
+# Limit by job state for the driver's silence; after it the node counts as lost. Slurm may take
+# longer to clean up a completing job before it says how the job ended.
 _SILENCE_SECONDS = {"RUNNING": 10.0, "COMPLETING": 60.0}
-_LAG = 15  # looks at a job that has ended, for the records it must have written
+_LAG = 15  # polls after a job has ended, for records that a file system shows late
 _BEFORE = "before"
-_FORGOTTEN = 5  # looks in a row at which Slurm does not know the job
+_FORGOTTEN = 5  # consecutive polls at which Slurm does not know the job
 
 
 @dataclass
 class Submitted:
-    """A plan and the job that does it; of its records `before` were there when it was submitted."""
+    """A plan and its job; `before` has the ids of the plan's records that existed before it."""
 
     plan: Plan
     folder: Path
@@ -55,12 +55,12 @@ Jobs = Sequence[tuple[Plan, slurm.Job]]
 
 
 def has_submitted_requests(plan: Plan) -> bool:
-    """Whether the plan is for jobs that are submitted from here."""
+    """Return whether part of the plan runs in jobs that this process submits."""
     return any(map(_is_submitted, plan.requests))
 
 
 def split_plan(plan: Plan) -> tuple[Plan, Plan]:
-    """What of the plan is done here, and what in jobs that are submitted from here."""
+    """Return the part of the plan to run here, and the part to run in submitted jobs."""
     submitted_requests = tuple(filter(_is_submitted, plan.requests))
     local_requests = tuple(itertools.filterfalse(_is_submitted, plan.requests))
     return plan.model_copy(update={"requests": local_requests}), plan.model_copy(
@@ -73,20 +73,20 @@ def _is_submitted(request: Request) -> bool:
 
 
 def prepare_jobs(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
-    """A job per number of nodes. Raises UsageError where the site has no such queue."""
+    """Return one job per number of nodes. Raises UsageError if the site has no such queue."""
     return [(part, _build_job(part, store, minutes, queue, account)) for part in plan.by_nodes()]
 
 
 def job_scripts(jobs: Jobs) -> list[str]:
-    """The scripts that would be submitted. Raises UsageError for what no script can say."""
+    """Return the scripts to submit. Raises UsageError if a script cannot express a setting."""
     return [slurm.job_script(job) for _, job in jobs]
 
 
 def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> list[Record]:
-    """Submit what is left of the jobs' plans; unless told not to wait, the new records.
+    """Submit the remaining part of the jobs' plans; if `wait`, follow the jobs to their ends.
 
-    The environments are made first, since nodes may have no network. An interrupt cancels the
-    jobs and is passed on.
+    Returns the new records. Creates the environments first, because nodes may have no network. An
+    interrupt cancels the jobs and is raised again.
     """
     started_jobs: list[slurm.Job] = []
     try:
@@ -105,7 +105,7 @@ def _measure(
     *,
     wait: bool,
 ) -> list[Record]:
-    """As `measure`; in `started_jobs` is every job that may be in the queue because of it."""
+    """Do the work of `measure`; add each job that may be in the queue to `started_jobs`."""
     submitted: list[Submitted] = []
     records: list[Record] = []
     store.prepare()
@@ -131,13 +131,13 @@ def _measure(
             say(str(error))
             last = str(error).splitlines()[-1]
             records += _add_missing_records(
-                plan, (), store, "unavailable", f"Slurm took no job: {last}"
+                plan, (), store, "unavailable", f"Slurm rejected the job: {last}"
             )
     if not submitted:
-        say("nothing is left to submit")
+        say("no launches left to submit")
         return records
     if not wait:
-        say("not waiting: the same command with --resume instead picks them up")
+        say("not waiting: run the same command with --resume instead to collect the records")
         return records
     return records + follow(submitted, store)
 
@@ -147,9 +147,9 @@ def _cancel(job: slurm.Job) -> None:
         number = slurm.find_job(job.name)
         if number:
             slurm.cancel(number)
-            say(f"job {number}: cancelled; what it has measured is kept, go on with --resume")
+            say(f"job {number}: cancelled; its records are kept; continue with --resume")
     except CommandError as error:
-        say(f"job {job.name} may be in the queue: scancel --name={job.name} ({error})")
+        say(f"job {job.name} may be in the queue: run scancel --name={job.name} ({error})")
 
 
 def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
@@ -160,7 +160,9 @@ def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str)
         raise errors.unknown_name_error("queue", queue, site.queues)
     limits = site.queues.get(queue, sites.Queue())
     if limits.max_nodes and nodes > limits.max_nodes:
-        raise errors.UsageError(f"queue {queue} has at most {limits.max_nodes} nodes, not {nodes}")
+        raise errors.UsageError(
+            f"queue {queue} allows at most {limits.max_nodes} nodes, not {nodes}"
+        )
     per_node = max(request.ranks // request.nodes for request in plan.requests)
     cpus = max(request.ranks // request.nodes * request.threads for request in plan.requests)
     folder = store.folder / "jobs" / plan.name()
@@ -184,22 +186,22 @@ def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str)
 
 
 def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
-    """Submit the job that does `plan`, or find the one that is there.
+    """Submit the job of `plan`, or find it if it is in the queue.
 
-    Raises CommandError, with Slurm's words.
+    Raises CommandError with Slurm's message.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(job.folder / "lock", "submits this job"):
         number = slurm.find_job(job.name)
         if number:
-            say(f"job {number} ({job.name}) is there already: looking after it")
+            say(f"job {number} ({job.name}) is in the queue already: following it")
         else:
             atomic_files.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
             atomic_files.write(job.folder / "job.sh", slurm.job_script(job).encode())
             atomic_files.write(job.folder / _BEFORE, "\n".join(_recorded_ids(plan, store)).encode())
             for stale in ("job.status", ALIVE):
                 (job.folder / stale).unlink(missing_ok=True)
-            # An interrupt waits for Slurm's answer: a job that is taken must be known.
+            # An interrupt waits for Slurm's answer, so that an accepted job can be cancelled.
             with ThreadPoolExecutor(1) as pool:
                 number = pool.submit(slurm.submit, job.folder / "job.sh").result()
             say(f"job {number} ({job.name}) submitted: {job.nodes} nodes, {job.minutes} minutes")
@@ -208,12 +210,12 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
 
 
 def _recorded_ids(plan: Plan, store: Store) -> list[str]:
-    """Ids of the plan's records that are there: by the time alone nodes' clocks would decide."""
+    """Return the ids of the plan's existing records; times could mislead if clocks differ."""
     return [record.id for record in lookup.records_of_requests(plan.requests, store)]
 
 
 def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:
-    """Wait for the jobs; their records, one per request, what they could not write included."""
+    """Wait for the jobs and return one record per request, including those added for lost jobs."""
     running_jobs = {job.number: job for job in submitted}
     watches = {job.number: _Watch(job) for job in submitted}
     records: list[Record] = []
@@ -232,7 +234,7 @@ def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:
 
 
 class _Watch:
-    """What is known of one job, from look to look."""
+    """The state of one job between polls."""
 
     def __init__(self, submitted: Submitted) -> None:
         self.submitted = submitted
@@ -244,14 +246,14 @@ class _Watch:
         self.known_ids: set[str] = set()
 
     def fresh(self, store: Store) -> list[Record]:
-        """The job's records that no earlier look has seen."""
+        """Return the job's records since the last call."""
         unknown = list(store.records(skip=self.known_ids))
         self.known_ids |= {record.id for record in unknown}
         before = self.submitted.before
         return [r for r in unknown if r.request in self.requests_of_job and r.id not in before]
 
     def look(self) -> tuple[str, str] | None:
-        """How the job ended: the status and reason of what it left undone. None: it has not."""
+        """Poll the job; return status and reason for its missing records, or None if it goes on."""
         try:
             state = slurm.query_job_state(self.submitted.number)
         except CommandError as error:
@@ -274,7 +276,7 @@ class _Watch:
             reason_text = (
                 f"{self.last_state.reason}: {slurm.PERMANENT_REASONS[self.last_state.reason]}"
             )
-            return "unavailable", f"Slurm would never start job {number}: {reason_text}"
+            return "unavailable", f"Slurm will never start job {number}: {reason_text}"
         if (
             state == "FAILED"
             and not status.exists()
@@ -286,14 +288,14 @@ class _Watch:
             return final_status, f"{reason} (job {number})"
         if status.exists() or state in ("COMPLETED", "FAILED"):
             stderr_path = f"jobs/{self.submitted.folder.name}/job.stderr"
-            return "crashed", f"job {number} ended without it: see {stderr_path}"
+            return "crashed", f"job {number} ended without this launch: see {stderr_path}"
         if self.forgotten >= _FORGOTTEN:
             return "crashed", f"Slurm no longer knows job {number}"
         limit = _SILENCE_SECONDS.get(state)
         if limit and self._silence() > limit:
             slurm.cancel(number)
             return "crashed", (
-                f"no sign of life from the first node of job {number} for {limit:g} s: "
+                f"no heartbeat from the first node of job {number} for {limit:g} s: "
                 "the node is lost"
             )
         return None
@@ -305,14 +307,14 @@ class _Watch:
             return ""
 
     def may_lag(self, missing: Sequence[Request]) -> bool:
-        """Whether records may be there that are not seen yet: file systems show them late."""
+        """Return whether missing records may still appear: file systems show new files late."""
         if not missing or not (self.submitted.folder / "job.status").exists():
             return False
         self.lagging += 1
         return self.lagging <= _LAG
 
     def _silence(self) -> float:
-        """For how many seconds the driver in the job, once it has begun, has not counted."""
+        """Return for how many seconds the driver in the job has not counted; 0 before it starts."""
         try:
             count = (self.submitted.folder / ALIVE).read_text(encoding="utf-8")
         except OSError:
@@ -323,7 +325,7 @@ class _Watch:
 
 
 def _missing_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
-    """The requests without a record: of a protocol's launches, the least it needs."""
+    """Return the requests without a record, up to the fewest launches that a protocol needs."""
     recorded_requests = {record.request for record in records}
     impossible = {
         record.request.cell()
@@ -343,7 +345,7 @@ def _missing_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
 def _add_missing_records(
     plan: Plan, records_so_far: Sequence[Record], store: Store, status: str, reason: str
 ) -> list[Record]:
-    """A record of that status for every request that has none; one of a cell says "unavailable"."""
+    """Add a record with this status per missing request; only one per cell if "unavailable"."""
     missing = _missing_requests(plan, records_so_far)
     if status == "unavailable":
         missing = list({request.cell(): request for request in reversed(missing)}.values())
@@ -371,7 +373,7 @@ def _format_record(record: Record) -> str:
 
 @contextlib.contextmanager
 def write_heartbeat(folder: Path) -> Iterator[None]:
-    """Meanwhile, count in the job's folder: so it is known that this node is there."""
+    """Count in a file in the job's folder while the block runs, to show that the node is alive."""
     stop = threading.Event()
 
     def count() -> None:
@@ -392,5 +394,5 @@ def write_heartbeat(folder: Path) -> Iterator[None]:
 
 
 def is_inside_allocation() -> bool:
-    """Whether this process is in an allocation already."""
+    """Return whether this process runs in a Slurm allocation."""
     return "SLURM_JOB_ID" in os.environ

@@ -1,6 +1,6 @@
 """Runs one launch, from a request to its record.
 
-A cell that cannot run gets a record without a launch. No process of a launch remains for the next.
+A cell that cannot run gets a record without a launch. All processes of a launch end with it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def launch(
         fields["limit"] = roofline.find_limit(request, machine.accelerators())
     data_folder = context.folder_of(request)
     if request.data_set and data_folder is None:
-        reason = f"the data set {request.data} is not here: make it with `xfbench data prepare`"
+        reason = f"data set {request.data} does not exist: create it with `xfbench data prepare`"
         return Record.make(status="unavailable", reason=reason, **fields), None
     fields["storage"] = context.storage(request)
     folder = context.store.create_run_folder()

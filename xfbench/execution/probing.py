@@ -1,9 +1,8 @@
 """Probes: launches that test a framework's support for features of HPC systems.
 
-A probe is a small training under the conditions in question. Its record says, feature by
-feature, "yes", "no" or "not here" (nothing here to try it with), each with a line of evidence.
-What happens inside a rank is the worker's (`worker/probes.py`); here is what is set
-up around it, and what several ranks' words come to.
+A probe is a short training under the conditions to test. Its record says "yes", "no" or "not here"
+(this machine cannot test it) for each feature, with a line of evidence. This module sets up the
+launch and merges the ranks' replies; `worker/probes.py` does the part inside a rank.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ _FEATURES_BY_PROBE = {
     "huge_pages": ("huge_pages",),
     "modules": ("modules",),
 }
-# How glibc's malloc asks for huge pages: advises transparent ones, or takes reserved ones.
+# How glibc's malloc gets huge pages: 1 advises transparent ones, 2 takes reserved ones.
 _TUNABLES = {"process": "glibc.malloc.hugetlb=1", "huge_pages": "glibc.malloc.hugetlb=2"}
 _MODULE = "xfbench-probe/1"
 _MEMORY = Path("/proc/meminfo")
 
 
 def probed_features(request: Request) -> tuple[str, ...]:
-    """What a probe like that answers."""
+    """Return the features that the request's probe tests."""
     if request.probe == "native":
         return ("native_slurm" if request.launcher == "slurm" else "native",)
     if request.probe != "ranks":
@@ -55,14 +54,14 @@ def probed_features(request: Request) -> tuple[str, ...]:
 
 
 def describe_probe(request: Request) -> str | None:
-    """Which probe, for people; None for what is none."""
+    """Return the probe's name for people; None if the request is not a probe."""
     if request.probe not in ("ranks", "native"):
         return request.probe and f"probe {request.probe.replace('_', ' ')}"
     return f"probe {request.probe} by {request.launcher}"
 
 
 def probe_variables(request: Request) -> dict[str, str]:
-    """What a probe sets in its worker."""
+    """Return the environment variables that the probe sets in its worker."""
     tunable = _TUNABLES.get(request.probe or "")
     return {"GLIBC_TUNABLES": tunable} if tunable else {}
 
@@ -70,9 +69,9 @@ def probe_variables(request: Request) -> dict[str, str]:
 def prepare_environment(
     request: Request, framework_adapter: Adapter, framework_environment: Environment, folder: Path
 ) -> Environment:
-    """The environment as the probe wants it: out of a module of its own, where that is tried.
+    """Return the environment for the probe; the probe of modules loads it from a new module.
 
-    Raises UnavailableError where there is nothing here to try it with.
+    Raises UnavailableError if this machine cannot test the feature.
     """
     if request.probe == "huge_pages" and not _has_reserved_huge_pages():
         raise UnavailableError("no huge pages are reserved (HugePages_Free is 0)")
@@ -89,14 +88,14 @@ def prepare_environment(
     name = framework_environment.interpreter.name
     interpreter = modules.find_interpreter(loaded, name)
     if interpreter != framework_environment.interpreter:
-        raise UnavailableError(f"the module leads to another {name} than its own")
+        raise UnavailableError(f"the module provides another {name} than the environment's")
     return replace(framework_environment, kind="modules", interpreter=interpreter, loaded=loaded)
 
 
 def _modulefile(
     request: Request, framework_adapter: Adapter, framework_environment: Environment
 ) -> str:
-    """In the language that Lmod and Environment Modules both read."""
+    """Return a modulefile in Tcl, which both Lmod and Environment Modules read."""
     variables = {
         name: value for name, value in framework_adapter.environment.variables.items() if value
     }
@@ -115,13 +114,13 @@ def _has_reserved_huge_pages(file: Path = _MEMORY) -> bool:
 
 
 def build_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
-    """What came of it, by what its ranks replied. Raises KeyError or pydantic's error."""
+    """Build the probe's outcome from the reply. Raises KeyError or pydantic's ValidationError."""
     if request.probe == "native":
         return _native_support(request, reply)
     support = [Support.model_validate(fields) for fields in reply["support"]]
     if request.probe == "modules":
         evidence = (
-            f"`module load {_MODULE}` gave the interpreter, which trained {_format_updates(reply)}"
+            f"`module load {_MODULE}` found the interpreter, which trained {_format_updates(reply)}"
         )
         support.append(Support(feature="modules", supported="yes", evidence=evidence))
     if request.probe == "ranks":
@@ -130,7 +129,7 @@ def build_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, 
 
 
 def support_of_record(record: Record) -> tuple[Support, ...]:
-    """What a probe's record says of each feature; of one without an outcome its reason says it."""
+    """Return the support of each probed feature; without an outcome, the evidence is the reason."""
     request = record.request
     if request is None or not request.probe:
         return ()
@@ -173,7 +172,7 @@ def _ranks_support(request: Request, reply: Mapping[str, Any]) -> list[Support]:
         "gpus": (joined, joining_evidence),
     }
     if request.strategy == "mpi":
-        loop_evidence = "no way of its own: its gradients were joined by MPI from the training loop"
+        loop_evidence = "no strategy of its own: the training loop averaged its gradients by MPI"
         support_by_feature["joining"] = support_by_feature["fast_network"] = ("no", loop_evidence)
     return [
         Support.model_validate({"feature": name, "supported": yes, "evidence": evidence})
@@ -186,7 +185,8 @@ def _native_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support
     counts = [place["found"] for place in _places(reply)]
     rank_message = next((place["said"] for place in _places(reply) if place["said"]), "")
     evidence = (
-        rank_message or f"{len(counts)} ranks were started, and find {', '.join(map(str, counts))}"
+        rank_message
+        or f"{len(counts)} ranks were started, and they report {', '.join(map(str, counts))}"
     )
     [feature] = probed_features(request)
     supported: Literal["yes", "no"] = "yes" if set(counts) == {request.ranks} else "no"
@@ -209,7 +209,7 @@ def _places(reply: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 def _own_cores_support(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     if any(place["own"] is None for place in places):
-        return "not here", f"too few processors to give each of {len(places)} ranks its own"
+        return "not here", f"too few CPUs to give each of {len(places)} ranks its own"
     evidence = "; ".join(
         f"rank {number} on CPU {', '.join(map(str, place['cpus']))}"
         for number, place in enumerate(places)
@@ -234,7 +234,7 @@ def _format_starter(told_by: Sequence[str]) -> str:
         if "PMI_RANK" in told_by
         else "Slurm's"
     )
-    return f"told their places by {family} variables"
+    return f"{family} variables set their rank numbers"
 
 
 def _pmix_support(told_by: Sequence[str]) -> tuple[str, str]:
@@ -253,6 +253,6 @@ def _fast_network_support(places: Sequence[Mapping[str, Any]]) -> tuple[str, str
         f"devices: {', '.join(devices)}" if devices else "no device in /sys/class/infiniband"
     )
     if mapped:
-        return "yes", f"ranks that train map {', '.join(mapped[:4])}; {device_text}"
-    evidence = f"ranks that train map none of them; {device_text}"
+        return "yes", f"the ranks mapped {', '.join(mapped[:4])}; {device_text}"
+    evidence = f"the ranks mapped no library for fast networks; {device_text}"
     return ("no" if devices else "not here"), evidence

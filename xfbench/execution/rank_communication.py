@@ -15,10 +15,10 @@ def merge_communication(
     *,
     asynchronous: bool = False,
 ) -> dict[str, Any] | None:
-    """The launch's communication from what its ranks told, in order; None where one told nothing.
+    """Return the launch's communication from its ranks' reports; None if one rank has no report.
 
-    `steps` are the seconds of its timed steps. Interfaces are counted once on each node. Where
-    no rank waits for another, computing too is a harmonic mean: that of the ranks' rates.
+    `steps` has the seconds of the timed steps. The first rank of each node reports the interfaces.
+    With an asynchronous strategy, the computing time is the harmonic mean over the ranks.
     """
     reports = [report for report in rank_reports if report is not None]
     if len(reports) < len(rank_reports) or not reports:
@@ -49,10 +49,10 @@ def merge_communication(
 
 
 def required_bytes(payload: int, ranks: int, *, server: bool) -> int:
-    """Bytes that all ranks together have to send in a step, at the least.
+    """Return the minimum number of bytes that all ranks together send in a step.
 
-    To a parameter server and back, `payload` each way and rank; in an all-reduce 2 (n - 1) / n
-    of it from each of n ranks, which no algorithm can do with less (Patarasuk and Yuan,
-    "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009).
+    With a parameter server, each rank transfers `payload` in each direction. In an all-reduce, each
+    of n ranks sends 2 (n - 1) / n of it; no algorithm needs less (Patarasuk and Yuan, "Bandwidth
+    optimal all-reduce algorithms for clusters of workstations", 2009).
     """
     return 2 * ranks * payload if server else 2 * (ranks - 1) * payload

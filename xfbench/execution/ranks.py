@@ -1,11 +1,11 @@
 """Merges the replies of a launch's ranks.
 
-The ranks train together: each waits for the others in every step, so that a step takes the mean
-of what it took them; each loss is a mean over images; the slowest decides when all have
-started; and what one rank did otherwise than it was told stands for all.
+With a synchronous strategy, each rank waits for the others in every step. A step's time is the mean
+over the ranks, and so is each loss. The slowest rank sets the start-up time. An observation that
+differs on one rank replaces the first rank's, so that a deviation is visible.
 
-Where no rank waits for another, each has a rate of its own, and theirs add up: a step takes the
-harmonic mean of what it took them, as if it had been one step of all.
+With an asynchronous strategy, each rank has its own rate, and the rates add up. A step's time is
+the harmonic mean over the ranks, as if all ranks had done one step together.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ADDED_UP = ("images", "peak_rss_bytes")
 def merge_replies(
     replies: Sequence[dict[str, Any]], nodes: int = 1, *, asynchronous: bool = False
 ) -> dict[str, Any]:
-    """The launch's reply from those of its ranks, in order, all of them ok, on so many nodes.
+    """Return the launch's reply from the replies of its ranks, which are in order and all ok.
 
-    Raises ValueError where the ranks did not do the same number of steps.
+    `nodes` is the number of nodes. Raises ValueError if the ranks' numbers of steps differ.
     """
     first = replies[0]
     if len(replies) == 1:
@@ -63,7 +63,7 @@ def merge_replies(
 
 
 def _node_kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
-    """The kinds of nodes that ranks ran on, in words."""
+    """Describe the kinds of nodes that the ranks ran on."""
     machines = [reply["machine"] for reply in replies if "machine" in reply]
     words = [
         (
@@ -98,9 +98,9 @@ def _merge_measurements(parts: Sequence[dict[str, Any]], asynchronous: bool) -> 
 
 
 def _total_energy(replies: Sequence[dict[str, Any]]) -> float | None:
-    """Of all nodes, whose ranks read the same counters, or of all GPUs; null where one has none.
+    """Return the energy of all nodes or all GPUs in joules; None if one of them reported none.
 
-    A worker of an earlier version says nothing of its GPU.
+    Ranks on the same node read the same counters. Workers of earlier versions report no GPU.
     """
     read = {
         (*reply["used"], rank if reply["observed"].get("gpus") else 0): reply["measurement"]
@@ -112,7 +112,7 @@ def _total_energy(replies: Sequence[dict[str, Any]]) -> float | None:
 
 
 def _merge_epoch_reads(replies: Sequence[dict[str, Any]]) -> list[Any]:
-    """What was read from storage, rank by rank; a worker of an earlier version says nothing."""
+    """Return the storage reads of all epochs, rank by rank; earlier workers report none."""
     rank_epochs = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
     merged_epochs = [
         page_cache.merge_readings(of_epoch) for of_epoch in zip(*rank_epochs, strict=True)
@@ -121,9 +121,10 @@ def _merge_epoch_reads(replies: Sequence[dict[str, Any]]) -> list[Any]:
 
 
 def _merge_learning(parts: Sequence[Any], asynchronous: bool) -> Any:
-    """Every rank evaluates the same weights: what differs is the part that it trained on.
+    """Merge the epochs of all ranks.
 
-    Where no rank waits for another, each evaluates those of its own time.
+    With a synchronous strategy, all ranks evaluate the same weights, and only the training loss
+    differs. With an asynchronous strategy, each rank evaluates the weights that it has at the time.
     """
     if not parts[0]:
         return parts[0]
@@ -167,7 +168,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _farthest_loss(losses: Sequence[float | None]) -> float | None:
-    """The loss that is least like the first rank's: all saw the same batch."""
+    """Return the loss that differs most from the first rank's: all ranks had the same batch."""
     first = losses[0]
     if first is None or None in losses:
         return None

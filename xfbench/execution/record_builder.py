@@ -1,4 +1,4 @@
-"""Builds the record of a launch from its reply, and checks that its figures are possible."""
+"""Builds the record of a launch from its reply and checks that its figures are possible."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ def build_record(
 ) -> Record:
     """Build the record of a launch from its reply.
 
-    `known_fields` are the record's fields that do not come from the reply: workload, machine,
-    limit, storage, conditions (None if they were not read), certificate. `data_folder` holds the
-    prepared data set. An impossible launch is `invalid`; if `strict`, a noisy one is too.
+    `known_fields` has the record's fields that do not come from the reply: workload, machine,
+    limit, storage, conditions (None if they were not read), certificate. `data_folder` contains
+    the prepared data set. A launch with impossible figures is `invalid`. If `strict`, a noisy
+    launch is `invalid` too.
     """
     fields = {
         **known_fields,
@@ -86,8 +87,8 @@ def build_record(
             fields["support"] = probing.build_support(request, answer)
         loss = Canary.model_validate(answer["canary"]).loss
         kinds = [str(kind) for kind in answer.get("kinds") or ()]
-    except worker_reply.WRONG as error:  # among them pydantic's ValidationError
-        reason = f"the reply is not one: {' '.join(str(error).split())[:300]}"
+    except worker_reply.WRONG as error:  # includes pydantic's ValidationError
+        reason = f"the reply is invalid: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
     expected_loss = canary.compute_expected_loss(
         request.workload,
@@ -129,7 +130,7 @@ def build_record(
     noise = conditions.record_disturbances(record) if strict and not reason else []
     if not noise:
         return record
-    return Record.make(status="invalid", reason=f"disturbed: {'; '.join(noise)}", **fields)
+    return Record.make(status="invalid", reason=f"noisy: {'; '.join(noise)}", **fields)
 
 
 def _build_communication(

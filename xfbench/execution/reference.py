@@ -1,4 +1,4 @@
-"""Requests to the `reference` adapter, in xfbench's own interpreter."""
+"""Requests to the oracle: the `reference` adapter in xfbench's own interpreter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TIME_LIMIT = 3600.0
 def reference_request(
     workload: str, batch_size: int, *, threads: int, data: str = "synthetic", seed: int = 0
 ) -> Request:
-    """What the oracle is asked for: the `reference` adapter, in xfbench's own interpreter."""
+    """Return a request for one float64 step of the oracle."""
     framework_adapter = adapter.load("reference")
     return Request(
         framework=framework_adapter.name,

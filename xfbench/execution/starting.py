@@ -1,4 +1,4 @@
-"""Decides what starts a request's ranks: which launcher's words, and which MPI they load."""
+"""Builds the commands that start a request's ranks, and selects the MPI library they load."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from xfbench.launchers.resources import Resources
 from xfbench.model.adapter import Adapter
 from xfbench.model.request import Request
 
-# What a start command may see: how to find its peers and libraries, and nothing personal.
+# Variables that a start command inherits: to find peers and libraries, but nothing personal.
 _PREFIXES = (
     *("SLURM_", "OMPI_", "PRTE_", "PMIX_", "PMI_", "MPICH_", "HYDRA_", "I_MPI_", "MPIR_"),
     *("UCX_", "FI_", "NCCL_", "TACC_", "LSB_", "LSF_", "MUNGE", "CRAY_", "PALS_"),
 )
-_SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|JWT|API_?KEY")  # SLURM_JWT, for one
+_SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|JWT|API_?KEY")  # for example SLURM_JWT
 _NAMES = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 
 
 @dataclass(frozen=True)
 class Start:
-    """The commands that start all ranks; `watched` if ranks are no children of ours."""
+    """The commands that start all ranks; `watched` if ranks are not children of this process."""
 
     commands: list[Command]
     watched: bool
 
     def with_variable(self, name: str, value: str) -> Start:
-        """The same, every rank told one thing more."""
+        """Return a copy that sets one more variable for every rank."""
         if not self.watched:
             return Start(
                 [command.with_environment({name: value}) for command in self.commands], False
@@ -54,9 +54,9 @@ class Start:
 def build_start(
     base: Command, request: Request, framework_adapter: Adapter, framework_environment: Environment
 ) -> Start:
-    """What starts the request's ranks, each of which is to run `base`.
+    """Return the commands that start the request's ranks; each rank runs `base`.
 
-    Raises UnavailableError, with what to do, where that is not to be had.
+    Raises UnavailableError if no MPI library or launcher is found.
     """
     site = sites.load(request.site)
     interface_variables = {"XFBENCH_INTERFACE": site.interface} if site.interface else {}
@@ -86,7 +86,7 @@ def build_start(
     if bundled_mpi is None:
         raise UnavailableError(
             f"strategy mpi on this machine needs {framework_adapter.title}'s managed environment, "
-            "which has an MPI, or --launcher mpi"
+            "which includes MPI, or --launcher mpi"
         )
     base = _with_mpi_library(base, str(bundled_mpi / "lib/libmpi.so.12"), framework_adapter)
     program = str(bundled_mpi / "bin/mpiexec")
@@ -94,7 +94,7 @@ def build_start(
 
 
 def inherited_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of `variables` that what starts ranks is given."""
+    """Return the part of `variables` that start commands inherit."""
     return {
         name: value
         for name, value in variables.items()
@@ -119,11 +119,11 @@ def _build_mpi_commands(
 
 
 def _with_mpi_library(base: Command, library: str, framework_adapter: Adapter) -> Command:
-    """`base`, told which MPI library mpi4py is to load."""
+    """Return `base` with the MPI library that mpi4py loads. Raises UnavailableError."""
     if not library:
         raise UnavailableError(
-            f"no MPI library was found for {framework_adapter.title}'s strategy mpi: name it as "
-            "mpi_library in a site file"
+            f"no MPI library was found for {framework_adapter.title}'s strategy mpi: set "
+            "mpi_library in the site file"
         )
     return base.with_environment({"MPI4PY_LIBMPI": library})
 
@@ -131,7 +131,7 @@ def _with_mpi_library(base: Command, library: str, framework_adapter: Adapter) -
 def _find_bundled_mpi(
     framework_adapter: Adapter, framework_environment: Environment
 ) -> Path | None:
-    """The folder of the MPICH that the framework's environment brings along."""
+    """Return the folder of the MPICH in the framework's environment; None if it has none."""
     if not framework_adapter.mpi:
         return None
     folder = Path(framework_adapter.mpi.replace("{prefix}", str(framework_environment.prefix)))

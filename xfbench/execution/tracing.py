@@ -1,4 +1,4 @@
-"""Traces: runs a framework for a few steps in its own interpreter and keeps its numbers."""
+"""Traces: run a framework for a few steps in its own interpreter and keep its arrays."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from xfbench.planning.matrix import Matrix
 
 
 class TraceError(XfbenchError):
-    """A framework was started and gave no trace; the message says why."""
+    """A framework started but gave no trace; the message says why."""
 
 
 def trace(
     matrix: Matrix, pythons: Mapping[str, Path], output: Path, time_limit: float
 ) -> dict[str, Any]:
-    """Trace the matrix's one cell into `output` (.npz); what was observed.
+    """Trace the only cell of the matrix to `output` (.npz); return what the worker observed.
 
-    Raises UsageError on a wrong name or folder, UnavailableError if the framework cannot be
-    had, TraceError if it cannot do this or fails.
+    Raises UsageError if a name or folder is wrong, UnavailableError if the framework is
+    unavailable, and TraceError if it does not support the cell or fails.
     """
     if not output.absolute().parent.is_dir():
-        raise UsageError(f"{output}: there is no such folder")
+        raise UsageError(f"--output {output}: the folder does not exist")
     [(cell, _)] = experiment.cells([matrix], pythons)
     framework_adapter = adapter.load(cell.framework)
     if status_and_reason := launch.launch_obstacle(cell.request(1)):
@@ -47,7 +47,7 @@ def trace_cell(
     time_limit: float,
     keep: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Trace one cell in an environment that is there; only the parts named in `keep`, if any."""
+    """Trace one cell in an existing environment; `keep` names the parts to keep (default: all)."""
     request = cell.request(1)
     with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:
         folder = Path(scratch)

@@ -1,6 +1,6 @@
 """Checks that make a launch invalid: impossible figures, or a state that was not requested.
 
-An invalid launch is kept and shown with its reason; it is never ranked.
+An invalid launch is stored and shown with its reason, but never ranked.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from xfbench.model.record import Checkpoints, Measurement, Observed, OfRank, Sto
 from xfbench.model.request import Request
 from xfbench.worker.protocol import LOSS_SCALE
 
-# CPU time is counted in ticks, and a framework's main thread works a little beside the others.
+# The system counts CPU time in ticks, and a framework's main thread also uses some.
 _CPU_TOLERANCE, _EXTRA_CPUS = 1.05, 0.25
-_MAX_MEAN_DIFFERENCE = 8.0  # levels of 255 that a pixel is off on average, in another image
+_MAX_MEAN_DIFFERENCE = 8.0  # mean difference of pixels, in levels of 255; other images exceed it
 
 
 def measurement_defect(
@@ -25,10 +25,10 @@ def measurement_defect(
     expected: Expected | None,
     share_of_peak: float | None,
 ) -> str | None:
-    """Return the first defect in one line; None if there is none.
+    """Return the first defect of a launch in one line; None if there is none.
 
-    `loss` is the canary's: test mode, first batch, initial weights; `expected` what it must
-    be. `share_of_peak` is the launch's, where the peak is known.
+    `loss` is the canary's loss (test mode, first batch, initial weights), `expected` the oracle's.
+    `share_of_peak` is None if the peak is unknown.
     """
     steps = [
         measurement.first_step_seconds,
@@ -36,7 +36,7 @@ def measurement_defect(
         *measurement.step_seconds,
     ]
     if not measurement.step_seconds:
-        return "no timed step: ask for more steps, or fewer warm-up steps"
+        return "no timed step: request more steps or fewer warm-up steps"
     if min(steps) <= 0:
         return f"a step took {min(steps):g} s: the clock went backwards or stood still"
     if reason := step_time_defect(request, measurement):
@@ -67,29 +67,29 @@ def measurement_defect(
 
 def _precision_defect(request: Request, observed: Observed) -> str | None:
     if observed.precision not in (None, request.precision):
-        return f"{request.precision} was asked for and {observed.precision} observed"
+        return f"{request.precision} was requested, but {observed.precision} was observed"
     if observed.loss_scale in (None, LOSS_SCALE):
         return None
     return (
-        f"updates were left out: gradients times {LOSS_SCALE:g} are too large for "
-        f"{request.precision}, and the loss scale is {observed.loss_scale:g} now"
+        f"updates were skipped: gradients times {LOSS_SCALE:g} are too large for "
+        f"{request.precision}, so the loss scale is now {observed.loss_scale:g}"
     )
 
 
 def _library_defect(request: Request, observed: Observed) -> str | None:
-    """Where another library computed, or gave memory, than was asked for."""
+    """Return how the kernel library or the memory allocator differs from the request, or None."""
     if observed.kernel != request.kernel:
         return (
-            f"kernel {request.kernel} was asked for and {observed.kernel} observed: "
+            f"kernel {request.kernel} was requested, but {observed.kernel} was observed: "
             f"{'; '.join(observed.kernel_evidence)}"
         )
     if request.allocator is None or request.allocator in (observed.allocator or ""):
         return None
-    return f"{request.allocator} was asked for, and memory came from {observed.allocator}"
+    return f"allocator {request.allocator} was requested, but memory came from {observed.allocator}"
 
 
 def step_time_defect(request: Request, measurement: Measurement) -> str | None:
-    """Where steps took longer, all together, than the time that passed."""
+    """Return a reason if the steps add up to more than the elapsed time, else None."""
     window = measurement.window
     updates_per_window = (
         window if request.steps else 1
@@ -105,30 +105,33 @@ def step_time_defect(request: Request, measurement: Measurement) -> str | None:
 
 
 def peak_defect(share_of_peak: float | None) -> str | None:
-    """Where more was done than the cores can do at most."""
+    """Return a reason if the launch exceeds the peak of its cores, else None."""
     if share_of_peak is None or share_of_peak <= 1:
         return None
     return (
-        f"{share_of_peak:.0%} of what the cores can do at most: "
-        "the steps did not train what they should, or the clock is wrong"
+        f"{share_of_peak:.0%} of the peak of these cores: "
+        "the steps did less work than they should, or the clock is wrong"
     )
 
 
 def mixed_nodes_defect(kinds: Sequence[str]) -> str | None:
-    """Where ranks ran on nodes that are not alike: a record is of one kind of machine."""
+    """Return a reason if ranks ran on different kinds of nodes, else None.
+
+    A record describes only one kind of machine.
+    """
     if len(kinds) < 2:
         return None
     return (
-        f"its ranks ran on nodes of different kinds ({'; '.join(kinds)}): ask for one, as with "
-        "--constraint in a site's script_options"
+        f"the ranks ran on nodes of different kinds ({'; '.join(kinds)}): request one kind, for "
+        "example with --constraint in the site's script_options"
     )
 
 
 def checkpoint_defect(request: Request, checkpoints: Checkpoints | None) -> str | None:
-    """What is wrong with the checkpoints that were asked for, in one line; None where nothing."""
+    """Return what is wrong with the requested checkpoints in one line, or None."""
     count = len(checkpoints.save_seconds) if checkpoints else 0
     if count != request.checkpoints:
-        return f"{request.checkpoints} checkpoints were asked for and {count} taken"
+        return f"{request.checkpoints} checkpoints were requested, but {count} were taken"
     if checkpoints is None or checkpoints.equal:
         return None
     first, *more_names = checkpoints.differing
@@ -137,7 +140,7 @@ def checkpoint_defect(request: Request, checkpoints: Checkpoints | None) -> str 
 
 
 def _affinity_defect(observed: Observed) -> str | None:
-    """Where a thread may run on other CPUs than its rank was given."""
+    """Return which process may run on CPUs that it was not given, or None."""
     for rank_observed in observed.ranks or (observed,):
         unexpected_cpus = set(rank_observed.affinity) - set(
             rank_observed.laid_out or rank_observed.affinity
@@ -148,7 +151,7 @@ def _affinity_defect(observed: Observed) -> str | None:
             )
             return (
                 f"{process_name} was given CPUs {_join_cpus(rank_observed.laid_out or ())}, "
-                f"and may run on {_join_cpus(rank_observed.affinity)}"
+                f"but may run on {_join_cpus(rank_observed.affinity)}"
             )
     return None
 
@@ -160,47 +163,47 @@ def _join_cpus(cpus: Sequence[int]) -> str:
 def _thread_defect(request: Request, observed: Observed) -> str | None:
     """Return how the threads of a launch on CPUs differ from the request, or None.
 
-    On a GPU the number of CPU threads says nothing about a cell, and XLA has no pool of them.
+    GPU launches are not checked: CPU threads do not define such a cell, and XLA has no CPU pool.
     """
     if request.device != "cpu":
         return None
     for pool, size in observed.pools.items():
         if size != request.threads:
-            return f"{request.threads} threads were asked for, and {pool} has {size}"
+            return f"{request.threads} threads were requested, but {pool} has {size}"
     reading = request.input_threads or 0
     max_cpus = (request.threads + reading) * _CPU_TOLERANCE + _EXTRA_CPUS
     if observed.cpus is not None and observed.cpus > max_cpus:
         requested_threads = (
             f"{request.threads} threads{f' and {reading} for input' if reading else ''}"
         )
-        return f"{requested_threads} were asked for, and {observed.cpus:.2f} CPUs were kept busy"
+        return f"{requested_threads} were requested, but {observed.cpus:.2f} CPUs were busy"
     return None
 
 
 def reader_mismatch(storage: Storage | None) -> str | None:
-    """What tells the samples of a framework's own reader from ours; None where they are the same.
+    """Return how the samples of a framework's own reader differ from xfbench's, or None.
 
-    Decoders may differ by some levels, and another image by tens of them everywhere.
+    Two decoders may differ by a few levels. Two images differ by tens of levels everywhere.
     """
     reader_check = storage.reader if storage else None
     if reader_check is None:
         return None
     if not reader_check.compared:
-        return "the framework's own reader gave no image to compare"
+        return "the framework's own reader returned no image to compare"
     if not reader_check.labels_equal:
-        return "the framework's own reader gives other labels than ours"
+        return "the framework's own reader returned other labels than xfbench's"
     if reader_check.mean_difference > _MAX_MEAN_DIFFERENCE:
         return (
-            f"the framework's own reader gives other images than ours: one is "
-            f"{reader_check.mean_difference:.3g} of 255 off on average"
+            f"the framework's own reader returned other images than xfbench's: the mean difference "
+            f"of one is {reader_check.mean_difference:.3g} of 255"
         )
     return None
 
 
 def cache_state_error(storage: Storage | None) -> str | None:
-    """Which epoch was not as cold or warm as was asked for, in one line; None where none was."""
+    """Return which epoch did not have the requested page cache state, in one line, or None."""
     for number, epoch in enumerate(storage.epochs if storage else (), 1):
         if epoch.held is False:
             evidence = f"{epoch.device_bytes} of {epoch.bytes} bytes came from the device"
-            return f"epoch {number} was to be {epoch.page_cache}: {epoch.reason or evidence}"
+            return f"epoch {number} was not {epoch.page_cache}: {epoch.reason or evidence}"
     return None

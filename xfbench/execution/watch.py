@@ -20,13 +20,13 @@ from xfbench.worker.watch import SILENCE_SECONDS
 
 _BEAT_SECONDS = 1.0
 _LONGEST_LINE = 1000
-_MAX_UNIDENTIFIED = 64  # connections of whom nobody knows yet who it is, beside one of each rank
+_MAX_UNIDENTIFIED = 64  # unidentified connections, in addition to one per rank
 
 
 class Watch:
-    """Watches `ranks` on `nodes`, which reach it at the address `host`, while it is entered.
+    """A context manager that watches `ranks` ranks on `nodes` nodes from the address `host`.
 
-    `alarm` is readable as soon as a rank has failed or is lost; `failure` is then how.
+    When a rank fails or is lost, `alarm` becomes readable and `failure` says how it ended.
     """
 
     def __init__(self, ranks: int, nodes: int, host: str) -> None:
@@ -45,7 +45,7 @@ class Watch:
 
     @property
     def address(self) -> str:
-        """What ranks are told: "host:port:token"."""
+        """Return the address that ranks get: "host:port:token"."""
         host, port = self.listener.getsockname()
         return f"{host}:{port}:{self.token}"
 
@@ -63,7 +63,7 @@ class Watch:
         self._selector.close()
 
     def verdict(self, patience: float = 2.0) -> Outcome | None:
-        """How the first rank failed, where one did; word of it may take a moment."""
+        """Return how the first rank failed, or None; wait up to `patience` seconds for it."""
         end = time.monotonic() + patience
         while self.failure is None and time.monotonic() < end and self._heard:
             time.sleep(0.02)
@@ -103,7 +103,7 @@ class Watch:
         except OSError:
             received = b""
         if not received:
-            self._forget(connection, lost="the process that watched over it has gone")
+            self._forget(connection, lost="its watcher process ended")
             return
         *lines, self._text[connection] = (self._text[connection] + received).split(b"\n")
         for line in lines:
@@ -125,18 +125,18 @@ class Watch:
         token_matches = secrets.compare_digest(token.encode(), self.token.encode())
         if token_matches and re.fullmatch(r"[0-9]{1,9}", number) and int(number) < self.ranks:
             self._heard[connection] = int(number), time.monotonic()
-        else:  # nobody of ours
+        else:  # not a rank of this launch
             self._forget(connection)
 
     def _beat(self) -> None:
         silent = time.monotonic() - SILENCE_SECONDS
         for connection, (_, heard) in list(self._heard.items()):
             if heard < silent:
-                self._forget(connection, lost=f"no sign of life for {SILENCE_SECONDS:g} s")
+                self._forget(connection, lost=f"no heartbeat for {SILENCE_SECONDS:g} s")
                 continue
             try:
                 connection.send(b".\n")
-            except BlockingIOError:  # its node does not answer: that is found by its silence
+            except BlockingIOError:  # its node does not answer: the silence limit detects that
                 continue
             except OSError:
                 self._forget(connection, lost="its connection broke")
