@@ -250,7 +250,7 @@ def test_missing_python_version_is_named(write_adapter, tmp_path):
         ("exit 0", "no reply"),
         ("kill -9 $$", "failed"),
         ("echo '{}' > \"$3\"", "names no job"),
-        ("head -c 100000 /dev/zero | tr '\\0' '[' > \"$3\"", "not whole"),
+        ("head -c 100000 /dev/zero | tr '\\0' '[' > \"$3\"", "is invalid"),
         ('ln -s /dev/zero "$3"', "no reply"),
     ],
 )

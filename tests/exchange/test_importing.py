@@ -282,7 +282,10 @@ def test_mlperf_log_may_hold_two_runs(write_log, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([":::MLLOG {not json", *make_mllog_lines()], "line 2: what follows :::MLLOG is not JSON"),
+        (
+            [":::MLLOG {not json", *make_mllog_lines()],
+            "line 2: the text after :::MLLOG is not JSON",
+        ),
         ([':::MLLOG {"key": "seed"}', *make_mllog_lines()], "line 2: no key or no time"),
         (
             [format_mllog_line("eval_accuracy", float("nan")), *make_mllog_lines()],

@@ -65,12 +65,12 @@ def test_worker_that_damages_its_folder_still_gets_a_record(launch, code):
 
 JOB = "sha256:" + "1" * 64
 REPLIES = {
-    "nothing": (b"", "not whole"),
-    "half": (b'{"job": "sha', "not whole"),
-    "no text": (b"\xff\xfe\x00\xd8", "not whole"),
-    "a list": (b"[1]", "not whole"),
-    "too deep": (b"[" * 10**5, "not whole"),
-    "a number without an end": (b'{"job": ' + b"9" * 10**5 + b"}", "not whole"),
+    "nothing": (b"", "is invalid"),
+    "half": (b'{"job": "sha', "is invalid"),
+    "no text": (b"\xff\xfe\x00\xd8", "is invalid"),
+    "a list": (b"[1]", "is invalid"),
+    "too deep": (b"[" * 10**5, "is invalid"),
+    "a number without an end": (b'{"job": ' + b"9" * 10**5 + b"}", "is invalid"),
     "of nothing": (b"{}", "names no job"),
     "another job's": (b'{"job": "sha256:22", "status": "ok"}', "another request"),
     "no status": (f'{{"job": "{JOB}", "status": []}}'.encode(), "status or reason"),
@@ -81,7 +81,7 @@ REPLIES = {
     ),
     "half a character": (
         f'{{"job": "{JOB}", "status": "failed", "reason": "\\ud800"}}'.encode(),
-        "not whole",
+        "is invalid",
     ),
 }
 

@@ -27,5 +27,5 @@ def test_the_largest_whole_numbers_of_a_float64_are_read(file, number):
 
 @pytest.mark.parametrize("number", [LARGEST + 1, -LARGEST - 1, 2**53 + 1, -(2**53) - 1])
 def test_a_whole_number_beyond_float64_is_refused(file, number):
-    with pytest.raises(worker_reply.ReplyError, match="not whole"):
+    with pytest.raises(worker_reply.ReplyError, match="is invalid"):
         worker_reply.read(file(number), JOB)

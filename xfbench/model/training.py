@@ -1,6 +1,7 @@
-"""How a cell's network is trained: as published, but for what the cell chooses about its solver.
+"""The workload that a cell trains: the published one, with the cell's solver settings.
 
-Such a cell trains another workload, of another digest, which stands in tables of its own.
+A cell that changes the solver trains a different workload. It has another digest, and its own
+tables.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from xfbench.workloads import Workload, workloads
 
 
 def build_workload(cell: Cell) -> Workload:
-    """The workload that the cell trains.
+    """Return the workload that the cell trains.
 
-    Scaled "linear", the rate is that for the published batch times how much larger the update's
-    is (Goyal et al. 2017). Raises UsageError for a warm-up over epochs of unknown length.
+    If `rate_scaling` is "linear", the learning rate is multiplied by the ratio of the global batch
+    to the published batch (Goyal et al. 2017). Raises UsageError if the warm-up is in epochs of
+    unknown length.
     """
     published = workloads()[cell.workload]
     solver = published.solver
@@ -37,9 +39,9 @@ def build_workload(cell: Cell) -> Workload:
 
 
 def variants(cell: Cell, lists: Mapping[str, Sequence[Any] | None]) -> Iterator[Cell]:
-    """The cell with every combination of the `lists`, by names of `SOLVER`.
+    """Yield the cell with every combination of the values in `lists`, keyed by names in `SOLVER`.
 
-    Raises UsageError as `workload` does, and ValidationError for a value that cannot be.
+    Raises UsageError as `build_workload` does, and ValidationError if a value is invalid.
     """
     if not any(lists.values()):
         yield cell
@@ -53,7 +55,7 @@ def variants(cell: Cell, lists: Mapping[str, Sequence[Any] | None]) -> Iterator[
 
 
 def drop_defaults(published: Workload, name: str, values: Sequence[Any] | None) -> list[Any]:
-    """Values of a choice as cells have them: what the network has anyway is not chosen."""
+    """Return a setting's values as cells store them: None for the published value."""
     defaults = {
         "lars": published.solver.lars,
         "learning_rate": published.solver.base_lr,
@@ -64,12 +66,13 @@ def drop_defaults(published: Workload, name: str, values: Sequence[Any] | None) 
 
 
 def _warmup_updates(cell: Cell, published: Workload) -> int:
-    """In how many updates the rate grows."""
+    """Return the number of updates in which the learning rate rises."""
     if not cell.rate_warmup:
         return 0
     images = cell.data_set.train_images if cell.data_set else images_per_epoch(cell.data, published)
     if images is None:
         raise UsageError(
-            f"rate_warmup is in epochs: nobody says how many images one of {published.name} has"
+            f"rate_warmup is in epochs, but the number of images per epoch of {published.name} "
+            "is unknown: use a data set of known size"
         )
     return max(1, cell.rate_warmup * (images // cell.global_batch_size))

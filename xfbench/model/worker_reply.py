@@ -1,7 +1,7 @@
-"""Reads a worker's reply and rejects what is not a complete reply to its job.
+"""Reads a worker's reply and rejects anything that is not a complete reply to its job.
 
-A worker runs foreign code, so its reply is not trusted. A reply is JSON of limited length in a
-plain file, names the job, and has a reason of one line.
+A worker runs foreign code, so its reply is not trusted. A reply must be JSON of limited length in a
+regular file. It must name the job, and its reason is cut to one line.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 from xfbench.base import safe_read
 
-LONGEST = 2**28  # bytes: the steps of some millions
+LONGEST = 2**28  # bytes: enough for some millions of steps
 _STATUSES = ("ok", "failed", "unsupported", "unavailable")
 _LONGEST_REASON = 500
 _LARGEST = 2**53 - 1
-# What reading, or making something of, a document that may be anything can raise.
+# Exceptions that can occur when an arbitrary document is read or used.
 WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -40,28 +40,31 @@ def read(path: Path, job: str) -> dict[str, Any]:
     except OSError as error:
         raise MissingError("no reply") from error
     except (ValueError, RecursionError) as error:
-        raise ReplyError(f"the reply is not whole ({_line(str(error))})") from error
+        raise ReplyError(f"the reply is invalid ({_line(str(error))})") from error
     if not isinstance(answer, dict) or not _is_text(answer, content):
-        raise ReplyError("the reply is not whole (it is no object of texts and numbers)")
+        raise ReplyError("the reply is invalid (it is not a JSON object with valid text)")
     if answer.get("job") != job:
         if "job" in answer:
             raise ForeignError("the reply answers another request")
-        raise ReplyError("the reply is not whole (it names no job)")
+        raise ReplyError("the reply is invalid (it names no job)")
     reason = answer.get("reason")
     if answer.get("status") not in _STATUSES or not isinstance(reason, str | None):
-        raise ReplyError("the reply is not whole (status or reason)")
+        raise ReplyError("the reply is invalid (its status or reason is missing or wrong)")
     return {**answer, "reason": reason and _line(reason)}
 
 
 def _figure(text: str) -> int:
-    """A whole number that records can hold: RFC 8785 has none that a float64 has not."""
+    """Return an integer that records can hold: RFC 8785 allows only those that fit a float64.
+
+    Raises ValueError if the number is larger.
+    """
     if len(text) > len(str(_LARGEST)) + 1 or abs(int(text)) > _LARGEST:
-        raise ValueError(f"a number of {len(text)} digits")
+        raise ValueError(f"it has a number of {len(text)} digits")
     return int(text)
 
 
 def _is_text(answer: dict[str, Any], content: bytes) -> bool:
-    """Whether it can be written again: half a character, spelled out, cannot."""
+    """Return whether the answer can be encoded: an escaped lone surrogate cannot."""
     if b"\\ud" not in content.lower():
         return True
     try:
