@@ -316,7 +316,7 @@ def test_mlperf_log_may_hold_two_runs(write_log, tmp_path):
             ],
             "epoch_stop without",
         ),
-        ([f":::MLLOG {'[' * 100_000}", *make_mllog_lines()], "line 2: what follows"),
+        ([f":::MLLOG {'[' * 100_000}", *make_mllog_lines()], "line 2: the text after"),
         (
             [f':::MLLOG {{"key": "x", "time_ms": {"9" * 4000}}}', *make_mllog_lines()],
             "line 2: no key",
