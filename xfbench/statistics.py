@@ -82,7 +82,7 @@ def launch_throughput(record: Record) -> float:
 
 
 def is_steady(record: Record) -> bool:
-    """Return whether the timed steps kept their level, as far as their number shows.
+    """Return whether the timed steps kept their level, as far as their number can show it.
 
     If ranks do not wait for one another, each rank's steps are checked. A launch with implausible
     step times is never steady, because no figure can be computed from it.
@@ -103,9 +103,9 @@ def _first_steady_step(seconds: tuple[float, ...]) -> int:
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
-    """Return which of the positive values lie far from the others; none of fewer than five.
+    """Return whether each positive value is an outlier; fewer than five values have none.
 
-    The score is the modified z-score of the logarithms: 0.6745 · |x − median| / MAD above 3.5
+    An outlier has a modified z-score above 3.5: 0.6745 · |x − median| / MAD of the logarithms
     (Iglewicz and Hoaglin 1993). Outliers are marked and kept.
     """
     if len(values) < CLAIM_LAUNCHES:
@@ -173,8 +173,9 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
 def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
     """Return the standard deviation of the logarithms of positive values.
 
-    If it is small, it equals the coefficient of variation. The interval is the chi-squared interval
-    for the deviation of a normal distribution. Returns None for fewer than two values.
+    A small deviation is nearly equal to the coefficient of variation. The interval is the
+    chi-squared interval for the deviation of a normal distribution. Returns None for fewer than two
+    values.
     """
     if len(values) < 2:
         return None
@@ -347,9 +348,9 @@ def _moments(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
-    """Return the probability of each difference by chance, or None if it is unknown.
+    """Return the probability that each difference occurs by chance, or None if it is unknown.
 
-    Without variation between launches it is 0 or 1.
+    Without variation between launches, the probability is 0 or 1.
     """
     testable = [difference for difference in differences if difference.error]
     t_values = np.array(
@@ -368,7 +369,10 @@ def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
 
 
 def are_distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
-    """Return which of many comparisons show a difference, so that all hold together (Holm 1979)."""
+    """Return whether each of several comparisons shows a difference.
+
+    The error probability holds for all of them together (Holm 1979).
+    """
     order = sorted(range(len(probabilities)), key=lambda n: probabilities[n] or 0.0)
     order = [n for n in order if probabilities[n] is not None]
     is_distinct = [False] * len(probabilities)

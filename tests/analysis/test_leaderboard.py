@@ -110,7 +110,7 @@ def test_impossible_number_is_reported_and_not_counted(record, part, name, value
     [table] = uncertified_tables([valid.model_copy(update={part: forged_part})])
     [row] = table.unranked
     assert row.reason.startswith("invalid: ") and row.images_per_second is None
-    assert name in row.reason or "checkpoints that took" in row.reason
+    assert name in row.reason or "checkpoints took" in row.reason
     assert tables.to_text([table]) and tables.to_json([table])
 
 

@@ -282,7 +282,10 @@ def test_mlperf_log_may_hold_two_runs(write_log, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([":::MLLOG {not json", *make_mllog_lines()], "line 2: what follows :::MLLOG is not JSON"),
+        (
+            [":::MLLOG {not json", *make_mllog_lines()],
+            "line 2: the text after :::MLLOG is not JSON",
+        ),
         ([':::MLLOG {"key": "seed"}', *make_mllog_lines()], "line 2: no key or no time"),
         (
             [format_mllog_line("eval_accuracy", float("nan")), *make_mllog_lines()],
@@ -313,7 +316,7 @@ def test_mlperf_log_may_hold_two_runs(write_log, tmp_path):
             ],
             "epoch_stop without",
         ),
-        ([f":::MLLOG {'[' * 100_000}", *make_mllog_lines()], "line 2: what follows"),
+        ([f":::MLLOG {'[' * 100_000}", *make_mllog_lines()], "line 2: the text after"),
         (
             [f':::MLLOG {{"key": "x", "time_ms": {"9" * 4000}}}', *make_mllog_lines()],
             "line 2: no key",

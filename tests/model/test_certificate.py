@@ -155,7 +155,9 @@ def test_invalid_certificate_file_is_reported(build_covered, tmp_path):
     path = tmp_path / "certificates" / f"{stored.id[7:]}.json"
     path.parent.mkdir()
     path.write_text('{"schema": "xfbench.certificate/1"')
-    assert "is no certificate" in only_row(covered_record, certificate.read_folder(tmp_path)).reason
+    assert (
+        "is not a certificate" in only_row(covered_record, certificate.read_folder(tmp_path)).reason
+    )
 
 
 def test_verdict_different_gives_no_rank(build_covered):

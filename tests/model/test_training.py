@@ -88,7 +88,7 @@ def test_warmup_epochs_become_updates(cell):
 
 def test_warmup_without_an_epoch_length_is_refused(monkeypatch):
     monkeypatch.setattr(training, "images_per_epoch", lambda *_: None)
-    with pytest.raises(UsageError, match="how many images"):
+    with pytest.raises(UsageError, match="number of images"):
         build_cells(rate_warmup=2)
 
 

@@ -1,8 +1,8 @@
-"""The defects of results that the files themselves show, by file.
+"""Checks the files of results for defects.
 
-These are invalid schemas and digests, impossible figures, duplicate launches, missing or mismatched
-certificates, and searches without their launches. Packs and archives are also checked for
-completeness.
+Defects are invalid schemas and digests, impossible figures, duplicate launches, missing or
+mismatched certificates, and searches without their launches. Packs and archives are also checked
+for completeness.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def _source_error(record: Record) -> str | None:
 def _duplicate_of(
     audited: _AuditedFile, record: Record, places: dict[str, tuple[str, bool]]
 ) -> str | None:
-    """Return which earlier launch is the same one, in words, or None.
+    """Return a message that names the earlier file of the same launch, or None.
 
     A record that is both packed and a single file is not a duplicate: packing was interrupted.
     """

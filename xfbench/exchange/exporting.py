@@ -34,8 +34,8 @@ HEADER = ("id", *indexing.COLUMN_TYPES, _DERIVED_COLUMN)
 def choose_writer(target: Path) -> Callable[[Path, StoredRecords, Store], int]:
     """Return the function that writes a file with this name's ending.
 
-    The function returns the number of records written. Raises UsageError if the ending is unknown.
-    The function raises UsageError if the file cannot be written.
+    The returned function returns the number of records written, and raises UsageError if the file
+    cannot be written. Raises UsageError if the ending is unknown.
     """
     for ending, write in _WRITERS.items():
         if target.name.endswith(ending):

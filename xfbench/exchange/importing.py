@@ -54,7 +54,7 @@ def import_figures(
     for line in notes[:20]:
         inform(line)
     if len(notes) > 20:
-        inform(f"{len(notes) - 20} more have nothing to import")
+        inform(f"{len(notes) - 20} more files or entries have no figure to import")
     if not records:
         raise UsageError(f"{source} has no figure to import")
     target.prepare()

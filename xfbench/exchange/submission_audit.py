@@ -176,7 +176,7 @@ def _age_key(records: Mapping[str, Record]) -> Callable[[str], tuple[str, str]]:
 def _command_error(
     command: Any, launches: Sequence[Record], parse: CommandParser | None
 ) -> str | None:
-    """Return why the command does not repeat these launches, as far as it is visible."""
+    """Return why the command does not repeat these launches, or None if no error is found."""
     if command is None:
         return "it has no command" if repeat.build_repeat_command(launches) else None
     words = command.split() if isinstance(command, str) else []

@@ -1,1 +1,1 @@
-"""What parts of xfbench hand to one another: requests, plans, records, certificates, adapters."""
+"""The data that parts of xfbench exchange: requests, plans, records, certificates, adapters."""

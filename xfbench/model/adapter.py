@@ -1,6 +1,7 @@
-"""The frameworks, and what each one's `adapter.toml` declares.
+"""The frameworks' adapters, as declared in their `adapter.toml`.
 
-An adapter is found by its folder: first the built-in folders, then those in `XFBENCH_ADAPTERS`.
+An adapter has the name of its folder. A folder in `XFBENCH_ADAPTERS` replaces a built-in one of the
+same name.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class Adapter(_Table):
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Return the content of its files by path relative to the worker's adapters folder."""
+        """Return the content of the adapter's files by path relative to the adapters folder."""
         adapters = [self, *(load(name) for name in self.reuses)]
         return {
             f"{adapter.folder.name}/{name}": content
@@ -134,7 +135,7 @@ def list_names() -> list[str]:
 
 
 def load(name: str) -> Adapter:
-    """Load the adapter of that name. Raises UsageError if there is none or its file is wrong."""
+    """Load the adapter of that name. Raises UsageError if it is missing or its file is invalid."""
     folders_by_name = find_folders()
     if name not in folders_by_name:
         raise errors.unknown_name_error("framework", name, folders_by_name)

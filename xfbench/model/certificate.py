@@ -1,8 +1,8 @@
-"""Certificates: what was verified as equal, bound to the digests of everything it depends on.
+"""Certificates of verified networks, bound to the digests of everything they depend on.
 
-A certificate covers every launch with the same workload, adapter, environment, kernel,
-device kind and precision on the same kind of machine, and no other. Its name is the digest
-of its content, so that an edited certificate is detected.
+A certificate covers every launch with the same workload, adapter, environment, kernel, device kind,
+precision, ranks and strategy on the same kind of machine. It covers no other launch. Its name is
+the digest of its content, so that an edited certificate is detected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xfbench.model.request import Request, StrategyOptions
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
 
 CertifiedFields = tuple[Any, ...]
-# Tolerance as a multiple of measured rounding: the only factor, used for everything.
+# Tolerance as a multiple of the measured rounding error; all checks use this factor.
 SAFETY = 10
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
@@ -37,7 +37,7 @@ class _FrozenModel(BaseModel):
 
 
 class Subject(_FrozenModel):
-    """What a certificate is about; if one of these differs, the certificate does not apply."""
+    """The subject of a certificate; if any field differs, the certificate does not apply."""
 
     framework: str
     workload: str
@@ -80,16 +80,16 @@ class Subject(_FrozenModel):
 
     @property
     def key(self) -> str:
-        """Return a file name; equal subjects have equal keys, also those without options."""
+        """Return a file name; equal subjects have equal keys."""
         omitted_fields = set() if self.strategy_options else {"strategy_options"}
         return digests.of_json(self.model_dump(mode="json", exclude=omitted_fields))[7:39]
 
 
 class Check(_FrozenModel):
-    """One kind of check: the number of quantities, their tolerances, the largest error.
+    """One kind of check: the number of quantities, their tolerances, and the largest error.
 
-    `tolerance` is the relative median over the quantities and `loosest` the largest. `excess`
-    is the largest error as a multiple of its tolerance, or None if it is infinite.
+    `tolerance` is the median of the quantities' relative tolerances, and `loosest` is the largest.
+    `excess` is the largest error as a multiple of its tolerance, or None if it is infinite.
     """
 
     kind: str
@@ -124,7 +124,9 @@ def read(path: Path) -> Certificate:
     except EditedError as error:
         raise CertificateError(f"{path.name} was edited: {error}") from error
     except (ValidationError, OSError, ValueError) as error:
-        raise CertificateError(f"{path.name} is no certificate: {error}".split("\n")[0]) from error
+        raise CertificateError(
+            f"{path.name} is not a certificate: {error}".split("\n")[0]
+        ) from error
 
 
 def read_folder(results: Path) -> dict[str, Certificate | str]:
@@ -153,7 +155,7 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
     if certificate.id != record.certificate:
         return "the certificate is not the one that the record names"
     if request is None or facts is None or software is None or machine is None:
-        return "the record does not contain what ran"
+        return "the record does not say what ran"
     subject = Subject.from_request(
         request,
         facts.digest,

@@ -3,7 +3,7 @@
 A message costs its latency plus its size over the bandwidth (Hockney, "The communication challenge
 for MPP", 1994). The costs of the algorithms are those of Thakur, Rabenseifner and Gropp,
 "Optimization of collective communication operations in MPICH", 2005. `analysis/communication.py`
-has what a run measured, `analysis/prediction.py` the predictions for more ranks.
+reports what a run measured, and `analysis/prediction.py` predicts runs with more ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Link:
 
     @classmethod
     def parse(cls, text: str) -> Link:
-        """Parse "100Gbit,1us" or "12.5GB/s,1us". Raises UsageError."""
+        """Parse text such as "100Gbit,1us" or "12.5GB/s,1us". Raises UsageError if invalid."""
         parts = [part.strip() for part in text.split(",")]
         matches = _BANDWIDTH_PATTERN.fullmatch(parts[0]), _LATENCY_PATTERN.fullmatch(parts[-1])
         try:
@@ -93,7 +93,7 @@ class Bucket:
     ready_share: float
 
 
-SINGLE_BUCKET = (Bucket(1.0, 1.0),)  # everything after the backward pass
+SINGLE_BUCKET = (Bucket(1.0, 1.0),)  # all gradients, exchanged after the backward pass
 
 
 def gradient_buckets(
@@ -101,9 +101,9 @@ def gradient_buckets(
 ) -> tuple[Bucket, ...]:
     """Sort gradients into buckets, in the order of the backward pass.
 
-    `first_bytes` and `other_bytes` are the sizes of the buckets, `value_bytes` that of a value. The
-    buckets are those of PyTorch's DistributedDataParallel after its first step. A layer's share of
-    the compute time is its share of multiply-accumulates.
+    `first_bytes` and `other_bytes` are the sizes of the buckets. `value_bytes` is the size of one
+    value. The buckets are those of PyTorch's DistributedDataParallel after its first step. A
+    layer's share of the compute time is its share of multiply-accumulates.
     """
     filled: list[Bucket] = []
     pending_bytes, limit_bytes = 0, first_bytes
@@ -127,7 +127,8 @@ def exposed_seconds(
 ) -> float:
     """Return the seconds of exchange after the end of computing; buckets are sent one by one.
 
-    `costs_s` is each bucket's time on the link, `computing_s` that of a step without exchange.
+    `costs_s` has each bucket's time on the link. `computing_s` is the time of a step without
+    exchange.
     """
     end_s = 0.0
     for bucket, cost_s in zip(buckets, costs_s, strict=True):

@@ -1,6 +1,6 @@
 """Figures that were not measured here: from the literature, or from another tool's file.
 
-What the source does not say is null. Nothing is added to what it says.
+Each field repeats what the source states, or is null.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Citation(DocumentPart):
 class About(DocumentPart):
     """What a figure describes; names are those of a request, if the source means the same.
 
-    `study` is the question that the figure answers (`xfbench study list`). `machine` is the machine
-    in the words of the source.
+    `study` is the study whose question the figure answers (`xfbench study list`). `machine` is the
+    machine in the words of the source.
     """
 
     study: str | None = None

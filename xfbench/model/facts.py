@@ -1,4 +1,4 @@
-"""What follows from a workload: its digest, size and work, and its layers with their shapes."""
+"""Facts derived from a workload: its digest, size and work, and its layers with their shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xfbench.workloads import Workload
 
 
 def workload_facts(workload: Workload) -> WorkloadFacts:
-    """Return what a record keeps of a workload.
+    """Return the facts of a workload that a record stores.
 
     The digest covers the network with its initial values, the solver and the input.
     """

@@ -40,7 +40,7 @@ GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
 class Support(BaseModel):
-    """What a probe observed of one feature; "not here": there is nothing to try it with.
+    """A probe's observation of one feature; "not here" means that the machine cannot test it.
 
     `evidence` is what was observed, in one line that names no host and no path.
     """

@@ -14,7 +14,7 @@ from xfbench.model.sealed import DocumentPart
 # Share of the time before the launch used the device; a driver's housekeeping takes less.
 _MAX_BUSY_SHARE = 0.05
 _MAX_SLOWED_SHARE = 0.01  # share of the launch's wall time
-# Each cuts clocks to a fraction. "hardware slowdown" alone also appears when clocks just change.
+# Each of these cuts the clock to a fraction. "hardware slowdown" also appears at any clock change.
 _FORCED_SLOWDOWNS = ("software thermal slowdown", "hardware thermal slowdown", "power brake")
 
 
@@ -44,7 +44,7 @@ class Gpu(DocumentPart):
 
 
 def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
-    """Return why the figures are not those of free devices, whatever the cause, or None."""
+    """Return why the devices were not free and at full clock, in one line, or None."""
     for gpu in gpus:
         if gpu.others:
             return (

@@ -14,7 +14,7 @@ from xfbench.model import worker_reply
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
 
-DEFAULT_TIME_LIMIT = 1800.0  # of a launch, in seconds
+DEFAULT_TIME_LIMIT = 1800.0  # seconds per launch
 
 
 class Plan(BaseModel):
@@ -36,7 +36,7 @@ class Plan(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the plan of a job. Raises UsageError."""
+        """Read the plan of a job. Raises UsageError if it is unreadable or invalid."""
         try:
             return cls.model_validate_json(
                 safe_read.read_bytes(path, worker_reply.LONGEST, follow_link=True)

@@ -54,9 +54,9 @@ def unmeasured_source(record: Record) -> str | None:
 def trusted_record(record: Record) -> Record:
     """Return the record with only what is trusted.
 
-    A record from another source keeps its request, its figure and its citation. It loses all that
-    only a launch can fill. A measured record with an impossible number loses its measurements, and
-    becomes invalid if its status is "ok".
+    A record from another source keeps its request, its figure and its citation. It loses all fields
+    that only a launch can fill. A measured record with an impossible number loses its measurements,
+    and becomes invalid if its status is "ok".
     """
     if record.source == "measured":
         error = impossible_number(record)
@@ -86,9 +86,9 @@ def impossible_number(record: Record) -> str | None:
             )
     checkpoints, measurement = record.checkpoints, record.measurement
     if checkpoints and not (checkpoints.save_seconds and checkpoints.load_seconds):
-        return "checkpoints that took no time"
+        return "the checkpoints took no time"
     if checkpoints and measurement and checkpoints.wall_seconds > measurement.wall_seconds:
-        return "checkpoints that took longer than the launch"
+        return "the checkpoints took longer than the launch"
     return None
 
 

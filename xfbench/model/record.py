@@ -38,7 +38,7 @@ class WorkloadFacts(DocumentPart):
 
 
 class OfRank(DocumentPart):
-    """What was observed in one of several ranks."""
+    """Observations of one of several ranks."""
 
     rank: int
     threads: int
@@ -142,7 +142,7 @@ class Limit(DocumentPart):
 
 
 class Link(DocumentPart):
-    """What went over one link of a node per step, by the link's own counters.
+    """The traffic of one link of a node per step, as the link itself counts it.
 
     The counters include the traffic of all processes. `kind` is loopback, network, infiniband,
     nvlink (all links of a device) or pcie. `sent_bytes` of a device are the bytes that left the
@@ -160,7 +160,7 @@ class Link(DocumentPart):
 class Communication(DocumentPart):
     """What the ranks exchanged, and what it cost.
 
-    `bytes_per_step` is the least that the strategy has to send per step, summed over all ranks.
+    `bytes_per_step` is the minimum that the strategy must send per step, summed over all ranks.
     `payload_bytes` is the size of the gradients of each rank. `interface_bytes` is what the network
     interfaces of the nodes counted per step, for all processes; shared memory bypasses them.
     `compute_seconds` is the duration of steps that each rank does alone after the timed steps, as
@@ -230,7 +230,7 @@ class ReadRound(DocumentPart):
     """One round of plain reads.
 
     `resident_bytes` is how much of the files was still in memory before the round; null: unknown.
-    `device_bytes` is how much storage was seen to deliver during the round; null: unknown.
+    `device_bytes` is the number of bytes that storage delivered during the round; null: unknown.
     """
 
     seconds: float
@@ -241,9 +241,9 @@ class ReadRound(DocumentPart):
 
 
 class Reads(DocumentPart):
-    """Plain reads of one pattern: one thread, one read after another, files evicted before.
+    """Plain reads in one pattern: one thread, one read at a time, files evicted from memory first.
 
-    `reason` is why it is unknown how much was in memory.
+    `reason` is why the amount in memory is unknown.
     """
 
     pattern: Literal["sequential", "random"]
@@ -256,7 +256,7 @@ class Reads(DocumentPart):
 class EpochReading(DocumentPart):
     """The page cache before an epoch of one rank, and what storage delivered during the epoch.
 
-    `bytes` is what the rank's files take from storage if nothing is in memory. `share` is the part
+    `bytes` is what the rank's files need from storage if nothing is in memory. `share` is the part
     of the files' bytes that the epoch requests: whole batches, or the images of its rank.
     `resident_before` is how many bytes of the files were in memory before the epoch; null: unknown.
     `resident_of` is the size of the files. `device_bytes` is what the rank's processes read from
@@ -323,7 +323,7 @@ class Machine(DocumentPart):
 
 
 class Competitor(DocumentPart):
-    """Another process that worked during the launch, and how many CPUs it used."""
+    """Another process that used CPUs during the launch, and how many."""
 
     name: str
     cpus: float
@@ -394,7 +394,7 @@ class Record(SealedDocument):
 
 
 def is_asynchronous(record: Record) -> bool:
-    """Return whether the ranks did not wait for one another."""
+    """Return whether the strategy was asynchronous: no rank waited for another."""
     return bool(record.measurement and record.measurement.rank_step_seconds)
 
 

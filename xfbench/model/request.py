@@ -18,7 +18,7 @@ from pydantic import (
 from xfbench.model.strategy import Value, format_options
 
 Positive = Field(ge=1)
-# Settings of the solver that a cell may change (see `running/training.py`); None is as published.
+# Settings of the solver that a cell may change (see `model/training.py`); None is as published.
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
 
 
@@ -80,17 +80,17 @@ class Cell(BaseModel):
 
     `steps` is the number of timed steps after the warm-up; null if epochs are given. `epochs` is
     the number of passes over the data set, the warm-up included; null if steps are given. `warmup`
-    is the minimum number of untimed steps after the first step, which is never
-    timed. The worker waits for the device after every `window` steps. With affinity "cores" each
-    rank has its own cores; with "none" the system places it. `strategy_options` are the options
-    that differ from the adapter's defaults. `input` is "ours" if the worker reads the prepared data
-    set, as in every framework, and "native" if the framework's own reader does.
+    is the minimum number of untimed steps after the first step, which is never timed. The worker
+    waits for the device after every `window` steps. With affinity "cores" each rank has its own
+    cores; with "none" the system places it. `strategy_options` are the options that differ from the
+    adapter's defaults. `input` is "ours" if the worker reads the prepared data set, and "native" if
+    the framework's own reader does. The worker's reader is the same for every framework.
     `checkpoints` is the number of checkpoints, spread over the timed windows or the epochs. With
     `profile`, a few more steps run under the framework's own profiler after all measurements.
     `lars` is the trust coefficient of LARS, 0 for no LARS; null: as published.
     `learning_rate` is the base learning rate; null: as published. `rate_scaling` "linear" scales
     the learning rate with the batch; null: as published. `rate_warmup` is the number of epochs in
-    which the learning rate rises at first; null: as published. See `running/training.py`. Each rank
+    which the learning rate rises at first; null: as published. See `model/training.py`. Each rank
     gets at most `memory_limit` bytes of private memory, from `allocator` (see
     `environments/allocators.py`) or, if that is None, from the C library. A `probe` tests support
     for an HPC system instead of measuring: in one process, with reserved huge pages, from a module,

@@ -42,8 +42,8 @@ class Option(_Table):
     """An option of a strategy, with its default.
 
     A count is a whole number of one or more. A number of bytes is written as 1MB, 512KiB or plain
-    digits. A choice is one of `choices`. The default may depend on the device, or be a word that
-    leaves the value to the framework.
+    digits. A choice is one of `choices`. The default may depend on the device. It may also be a
+    word with which the framework chooses the value.
     """
 
     title: str
@@ -56,7 +56,7 @@ class Option(_Table):
         return self.default[device] if isinstance(self.default, dict) else self.default
 
     def parse_value(self, name: str, text: Value) -> Value:
-        """Parse a typed value of the option. Raises UsageError."""
+        """Parse a value as the user typed it. Raises UsageError if it is invalid."""
         defaults = self.default.values() if isinstance(self.default, dict) else (self.default,)
         if text in defaults:
             return text
@@ -84,9 +84,9 @@ class Strategy(_Table):
     the driver's host. "{address}" is the address of the node that reads the variable. An option's
     name in braces is its value. If `asynchronous`, no rank waits for another.
 
-    `exchange` and `buckets` are for `predict`. `exchange` is the all-reduce algorithm. Without
-    `buckets` the exchange follows the backward pass; with them it overlaps. They are the bytes of
-    the first bucket and of each other one.
+    `xfbench predict` uses `exchange` and `buckets`. `exchange` is the all-reduce algorithm. Without
+    `buckets` the exchange follows the backward pass; with them it overlaps the backward pass.
+    `buckets` are the bytes of the first bucket and of each other bucket.
     """
 
     title: str
@@ -125,7 +125,8 @@ class Strategy(_Table):
     ) -> dict[str, Value]:
         """Parse the chosen options and return those that differ from their defaults.
 
-        Unknown options are kept; `capabilities.py` refuses them. Raises UsageError.
+        Unknown options are kept; `capabilities.py` refuses them. Raises UsageError if a value is
+        invalid.
         """
         parsed_options = {
             name: self.options[name].parse_value(name, text) if name in self.options else text

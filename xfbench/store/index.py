@@ -40,7 +40,7 @@ StoredRecord = tuple[Place, Record]
 
 
 class Index:
-    """An up-to-date index in the file `path`; `damaged` has a line per file that is no record.
+    """An up-to-date index in the file `path`; `damaged` has a line per file that is not a record.
 
     Raises duckdb's Error or OSError if the index cannot be created.
     """
@@ -62,10 +62,11 @@ class Index:
         newest: bool = False,
         rows: int | None = None,
     ) -> Iterator[StoredRecord]:
-        """Yield the records that meet all conditions with their places, oldest first or `newest`.
+        """Yield the records that meet all conditions, with their places, oldest first.
 
-        `prefix` is the start of their hexadecimal ids, and `rows` limits the number of places to
-        check. A file that turns out not to be a record is skipped and added to `damaged`.
+        If `newest`, the newest is first. `prefix` is the start of their hexadecimal ids, and `rows`
+        limits the number of places to check. A file that turns out not to be a record is skipped
+        and added to `damaged`.
         """
         for part in self.parts((), conditions, prefix=prefix, newest=newest, rows=rows):
             yield from part
@@ -207,7 +208,7 @@ def _open_private(store: Store, stack: ExitStack) -> Index:
 
 
 def _is_safe_to_open(path: Path) -> bool:
-    """Return whether this user owns the index, if there is one; others are not trusted."""
+    """Return whether the index is missing or owned by this user; no other index is trusted."""
     try:
         file_status = path.lstat()
     except OSError:
@@ -248,7 +249,7 @@ def _condition_sql(conditions: Sequence[Condition], prefix: str) -> tuple[str, l
         default = record_fields()[condition.field].default
         if default is not None:
             if condition.comparison == "!=" or condition.value == "null":
-                continue  # null only if its parent is null
+                continue  # the field is null only if its parent is null
             column = f"coalesce({column}, {_sql_literal(default)})"
         sql, values_of_comparison = _comparison_sql(column, condition)
         parts.append(f"(NOT r.readable OR {sql})")

@@ -222,9 +222,9 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
 
 
 def _source_states(store: Store) -> dict[str, str]:
-    """Return a state for each pack and record folder that changes when it changes.
+    """Return a text for each pack and record folder that differs after any change to it.
 
-    The state is "" while it is unreliable: another file may be added within the same clock tick.
+    The text is "" while it is unreliable: another file may be added within the same clock tick.
     """
     states = {path.name: _file_state(path) for path in store.packs()}
     for path in (store.folder / "records").glob("??"):

@@ -15,7 +15,7 @@ _SELECTION_FIELDS = ("framework", "workload", "kernel", "threads", "ranks")
 def finished_records(requests: Iterable[Request], store: Store) -> list[Record]:
     """Return the records of these requests that have an outcome, oldest first.
 
-    Failed launches have none: they are to be repeated.
+    Failed launches have no outcome, because they must be repeated.
     """
     return [
         record

@@ -54,10 +54,7 @@ def _prefix_warnings(folder: Path, warn: WarningHandler) -> WarningHandler:
 
 
 def write_record(record: Record, place: Place | None, content: bytes, target: Store) -> None:
-    """Write the record's bytes unchanged to a file of its own.
-
-    A line of a pack is indented.
-    """
+    """Write the record's bytes to a file of its own; only a line of a pack is reformatted."""
     if place is not None and place.length is not None:
         content = pack.to_record_file(content)
     atomic_files.write(target.record_path(record.id[7:]), content)

@@ -44,7 +44,7 @@ def ignore_warning(_: str) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a record's bytes are: a file, or a part of one."""
+    """The location of a record's bytes: a file, or a part of one."""
 
     path: Path
     offset: int = 0
@@ -74,7 +74,7 @@ def read_record_file(path: Path) -> bytes:
 
 
 def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Record:
-    """Return the verified record in `content`; `packed`: as a line of a pack.
+    """Return the verified record in `content`, which is a line of a pack if `packed`.
 
     Raises ValueError (or its subclasses EditedError and ValidationError) if it is not the record of
     that hexadecimal id.
@@ -163,7 +163,7 @@ class Store:
     def contents(
         self, warn: WarningHandler = ignore_warning, skip: Container[str] = ()
     ) -> Iterator[tuple[Record, Place, bytes]]:
-        """Yield every record with its place and bytes, in no order, except ids in `skip`.
+        """Yield every record with its place and bytes in arbitrary order, except ids in `skip`.
 
         `warn` gets a message for each file or line that is not a record.
         """

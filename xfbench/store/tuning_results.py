@@ -41,7 +41,7 @@ class Figure(DocumentPart):
 
 
 class RungDone(DocumentPart):
-    """A completed rung: settings launched, launches of each, steps of a launch."""
+    """A completed rung: its number of settings, launches of each setting, and steps per launch."""
 
     settings: int
     launches: int
@@ -49,7 +49,7 @@ class RungDone(DocumentPart):
 
 
 class Loser(DocumentPart):
-    """A setting dropped after a rung, the reason, and its speed relative to the fastest by then.
+    """A setting dropped after a rung, the reason, and its speed relative to the fastest so far.
 
     If the setting could not be tried, `rung` is null.
     """
@@ -65,10 +65,10 @@ class Tuning(SealedDocument):
 
     `best`, `default` (used if nothing is chosen) and `runner_up` are cells of usual length.
     `images_per_second` and the ratios are those of `best`, from the launches that confirm it.
-    The search before took `search_seconds` of the `machine_seconds` of all `records`.
-    `over_default` is null if `best` is the default or no launch of the default counts;
-    `default_reason` may say why. `confirmed` is false if the budget left no time to confirm.
-    `verified`: only settings with a certificate were searched.
+    `machine_seconds` is the duration of all launches in `records`, and `search_seconds` of those
+    before the confirmation. `over_default` is null if `best` is the default, or if no launch of the
+    default counts; `default_reason` may say why. `confirmed` is false if the budget left no time to
+    confirm. `verified` is true if only settings with a certificate were searched.
     """
 
     schema_: Literal["xfbench.tuning/1"] = Field(default=SCHEMA, alias="schema")

@@ -2,7 +2,7 @@
 
 A module states its tool (`TOOL`) and whether it recognises a file (`is_recognised`). It also
 returns the private names in the file (`private_names`) and its entries (`entries`). A figure that
-the file does not state is omitted. `importers.py` keeps names of hosts and users out of records.
+the file does not state is omitted. `importing.py` keeps names of hosts and users out of records.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Missed:
-    """An entry without a record; `fault`: it has a figure, or should have one."""
+    """An entry that becomes no record; `fault` is true if it has or should have a figure."""
 
     where: str
     why: str

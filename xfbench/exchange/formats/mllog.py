@@ -57,7 +57,7 @@ class _Event:
 
 @dataclass
 class _Run:
-    """What was read of one run; `values_by_key` has the last value of each key."""
+    """The events and values of one run; `values_by_key` has the last value of each key."""
 
     values_by_key: dict[str, Any] = field(default_factory=dict)
     started: _Event | None = None
@@ -106,7 +106,7 @@ def _parse_event(line: int, content: bytes) -> _Event | Missed:
     try:
         document = as_object(json.loads(content))
     except (ValueError, RecursionError):
-        return Missed(location, "what follows :::MLLOG is not JSON")
+        return Missed(location, "the text after :::MLLOG is not JSON")
     key, milliseconds = parse_text(document.get("key")), parse_number(document.get("time_ms"))
     if key is None or milliseconds is None or parse_time(milliseconds / 1000) is None:
         return Missed(location, "no key or no time ('time_ms')")
@@ -137,7 +137,7 @@ def _add_event(run: _Run, event: _Event) -> str | None:
 def _add_interval_event(run: _Run, event: _Event) -> str | None:
     if event.key == "run_start":
         if run.started:
-            return f"second run_start: that in line {run.started.line} has no run_stop"
+            return f"second run_start: the one in line {run.started.line} has no run_stop"
         run.started = event
     elif event.key == "run_stop":
         if run.started is None or run.stopped:
