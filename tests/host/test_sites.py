@@ -96,7 +96,7 @@ def test_site_modules_are_the_environment():
 
 
 def test_render_only_site_is_not_started():
-    with pytest.raises(UsageError, match="cannot start them"):
+    with pytest.raises(UsageError, match="cannot submit them"):
         cells(site="summitdev")
 
 
