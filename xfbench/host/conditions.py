@@ -32,9 +32,9 @@ ProcessKey = tuple[int, float]
 
 @dataclass(frozen=True)
 class Reading:
-    """The machine at a moment: seconds and bytes, most of them counted since boot.
+    """The state of the machine at one time; seconds and bytes, mostly counted since boot.
 
-    `processes` has the CPU seconds of every process that is not ours, by pid and start.
+    `processes` has the CPU seconds of each process outside xfbench's tree, by pid and start time.
     """
 
     moment: float
@@ -112,7 +112,7 @@ def conditions_between(
 
 
 def disturbances(conditions: Conditions, cores: int) -> list[str]:
-    """Return what may have changed the figures of a launch, one line each."""
+    """Return the activity that may have changed the figures of a launch, one line each."""
     reasons = [
         f"{competitor.name} used {competitor.cpus:.1f} cores" for competitor in conditions.competing
     ]
@@ -140,7 +140,7 @@ def disturbances(conditions: Conditions, cores: int) -> list[str]:
 
 
 def record_disturbances(record: Record) -> list[str]:
-    """Return what may have changed the figures of a record, in the machine and its GPUs."""
+    """Return the activity of the machine and its GPUs that may have changed a record's figures."""
     conditions, observation, measurement = record.conditions, record.observed, record.measurement
     reasons = (
         disturbances(conditions, record.machine.cores) if conditions and record.machine else []
@@ -162,7 +162,7 @@ def record_disturbances(record: Record) -> list[str]:
 def launch_defect(
     conditions: Conditions, device: str, *, has_rank_reports: bool = False
 ) -> str | None:
-    """Return why the launch does not count, or None if it counts.
+    """Return why the launch is invalid, or None if it is valid.
 
     If `has_rank_reports`, the ranks reported other processes on their own devices, so processes on
     the other devices do not matter.

@@ -100,8 +100,8 @@ class Claim(_Table):
     """A source's claim in words, and what must be true here for it to hold.
 
     `where` selects the figures. For `best_of`, `best` must be the best value ("cores" stands for
-    the machine's number of cores). For other analyses, the interval of each figure must lie between `low` and
-    `high`.
+    the machine's number of cores). For other analyses, the interval of each figure must lie
+    between `low` and `high`.
     """
 
     source: str
