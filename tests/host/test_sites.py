@@ -103,8 +103,8 @@ def test_render_only_site_is_not_started():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"nodes": [2]}, "spread evenly"),
-        ({"ranks": [3], "nodes": [2], "scaling": "weak"}, "spread evenly"),
+        ({"nodes": [2]}, "divided evenly"),
+        ({"ranks": [3], "nodes": [2], "scaling": "weak"}, "divided evenly"),
         ({"ranks": [2], "nodes": [2], "scaling": "weak"}, "launcher local runs on one node"),
         ({"launcher": "slrum"}, "did you mean slurm"),
     ],
