@@ -122,7 +122,7 @@ def test_a_comparison_is_of_the_chosen_records(results):
         ({"launches": 0}, "at least 1"),
         ({"launches": 3, "until_precision": 0.01}, "exclude each other"),
         ({"until_precision": 2.0}, "until_precision"),
-        ({"python": {"torch": "/nonexistent"}}, "there is no such file"),
+        ({"python": {"torch": "/nonexistent"}}, "no such file"),
         ({"python": {"torhc": sys.executable}}, "did you mean torch"),
         ({"checkpoint_dir": "/nonexistent", "checkpoints": 1}, "no such folder"),
         ({"ranks": 2}, "--scaling"),

@@ -270,7 +270,7 @@ def test_only_a_slower_session_fails_the_comparison(session, trainer, pytester):
         ("--xfbench-arch=kln", "unknown architecture 'kln': did you mean knl?"),
         ("--xfbench-framework=torch,refrence", "framework 'refrence': did you mean reference?"),
         ("--xfbench-workload=lennet", "unknown workload 'lennet': did you mean lenet?"),
-        ("--xfbench-steps=0", "'0' is not a whole number of one or more"),
+        ("--xfbench-steps=0", "'0' is not a positive integer"),
     ],
 )
 def test_wrong_option_ends_the_session_with_a_usage_error(session_here, option, message):

@@ -1,7 +1,7 @@
-"""The pytest plugin: the cells that the benchmarks measure, and what they need.
+"""The pytest plugin: options and fixtures for the benchmarks in `benchmarks/test_cells.py`.
 
-pytest loads it into every session if xfbench is installed. So it imports only pytest until a
-benchmark runs. The benchmark is in `benchmarks/test_cells.py`.
+If xfbench is installed, pytest loads the plugin into every session. Therefore it imports only
+pytest until a benchmark runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BENCHMARK_OPTIONS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of xfbench; none has a default value."""
+    """Add the options of xfbench, without default values."""
     group = parser.getgroup("xfbench", "xfbench: training benchmarks")
     group.addoption(
         "--xfbench-arch",
@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: Config) -> None:
-    """Stop the session early if an option has an invalid name."""
+    """Stop the session before collection if an option names something unknown."""
     if any(
         config.getoption(name) is not None
         for name in _BENCHMARK_OPTIONS
@@ -177,7 +177,7 @@ def _cell_parameters(cell: Cell) -> tuple[object, ...]:
 
 def _positive(value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
-        raise argparse.ArgumentTypeError(f"{value!r} is not a whole number of one or more")
+        raise argparse.ArgumentTypeError(f"{value!r} is not a positive integer")
     return int(value)
 
 

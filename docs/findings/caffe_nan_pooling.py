@@ -1,7 +1,7 @@
 """Caffe 1.0: max pooling over NaN leaves its index at -1, and the backward pass writes there.
 
-Run with Caffe's interpreter; prints the index that the layer keeps for a window of NaN. The
-layer's second output is that index.
+Run with Caffe's interpreter. Prints the index that the layer stores for a window of NaN; this index
+is the layer's second output.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
-"""Caffe's inner product of n values against float64, by the BLAS that it is linked with.
+"""The error of Caffe's inner product of n values against float64, for the BLAS that it loads.
 
-Run by the interpreter of Caffe's environment; which libblas.so.3 is found first is which BLAS runs
-(`xfbench run --framework caffe --kernel reference --dry-run` shows the variables).
+Run with the interpreter of Caffe's environment. The first libblas.so.3 on the library path is the
+BLAS that runs. `xfbench run --framework caffe --kernel reference --dry-run` shows the variables.
 """
 
 import tempfile
@@ -22,12 +22,12 @@ for count in (9_216, 102_400, 802_816):
         net = caffe.Net(file.name, caffe.TRAIN)
     errors = []
     for seed in range(5):
-        draw = np.random.default_rng(seed)
-        data = draw.standard_normal((2, count)).astype(np.float32)
-        weights = draw.standard_normal((10, count)).astype(np.float32)
+        generator = np.random.default_rng(seed)
+        data = generator.standard_normal((2, count)).astype(np.float32)
+        weights = generator.standard_normal((10, count)).astype(np.float32)
         net.blobs["data"].data[...] = data
         net.params["sum"][0].data[...] = weights
-        found = net.forward()["sum"]
-        truth = data.astype(np.float64) @ weights.astype(np.float64).T
-        errors.append(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+        outputs = net.forward()["sum"]
+        expected = data.astype(np.float64) @ weights.astype(np.float64).T
+        errors.append(np.linalg.norm(outputs - expected) / np.linalg.norm(expected))
     print(f"{count:>7} values: relative error {np.median(errors):.1e}")

@@ -1,7 +1,7 @@
 """Intel's extension for PyTorch 2.8.0: after load_state_dict a convolution reads its old bias.
 
-Run with the extension's interpreter, some times: prints how far the outputs of two convolutions
-are apart, one of which was loaded with the other's state.
+Run it several times with the extension's interpreter. It loads the state of one convolution into
+another and prints the largest difference between their outputs.
 """
 
 import intel_extension_for_pytorch as ipex
@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 
-def made(seed, bias):
-    """A convolution, made ready for training by the extension."""
+def build_model(seed, bias):
+    """Return a convolution that the extension has optimized for training."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Conv2d(1, 16, 5, bias=bias)).train()
     return ipex.optimize(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))[0]
@@ -18,9 +18,13 @@ def made(seed, bias):
 
 images = torch.randn(4, 1, 28, 28)
 for bias in (True, False):
-    one, other = made(0, bias), made(1, bias)
-    other.load_state_dict(one.state_dict())
-    state = other.state_dict()
-    same = all(torch.equal(value, state[name]) for name, value in one.state_dict().items())
-    apart = (one(images) - other(images)).abs().max().item()
-    print(f"bias {bias}: state_dict equal {same}, outputs apart by {apart:.3g}")
+    source, target = build_model(0, bias), build_model(1, bias)
+    target.load_state_dict(source.state_dict())
+    state = target.state_dict()
+    states_equal = all(
+        torch.equal(value, state[name]) for name, value in source.state_dict().items()
+    )
+    absolute_difference = (source(images) - target(images)).abs().max().item()
+    print(
+        f"bias {bias}: state_dict equal {states_equal}, outputs differ by {absolute_difference:.3g}"
+    )

@@ -1,7 +1,7 @@
-"""MXNet 1.9.1 with oneDNN: the gradient of LRN is wrong where it comes from a convolution.
+"""MXNet 1.9.1 with oneDNN: the gradient of LRN is wrong if it comes from a convolution.
 
-Run with MXNet's interpreter, with MXNET_MKLDNN_ENABLED=1 and then 0: prints how far the gradient
-through MXNet's LRN is from that through an LRN composed from squares, slices and a power.
+Run with MXNet's interpreter, with MXNET_MKLDNN_ENABLED=1 and then 0. Prints the distance of the
+gradient through MXNet's LRN from that through an LRN composed from squares, slices and a power.
 """
 
 import mxnet as mx
@@ -10,13 +10,13 @@ import numpy as np
 SIZE, ALPHA, BETA = 5, 1e-4, 0.75
 
 
-def own(x):
-    """MXNet's own layer."""
+def builtin_lrn(x):
+    """Apply MXNet's LRN layer."""
     return mx.nd.LRN(x, nsize=SIZE, alpha=ALPHA, beta=BETA, knorm=1)
 
 
-def composed(x):
-    """The same from arithmetic."""
+def composed_lrn(x):
+    """Compute LRN with basic operations."""
     channels = x.shape[1]
     flat = mx.nd.square(x).reshape((x.shape[0], 1, channels, -1))
     border = (0, 0, 0, 0, SIZE // 2, SIZE // 2, 0, 0)
@@ -26,8 +26,8 @@ def composed(x):
     return x * (1 + ALPHA * mean) ** -BETA
 
 
-def gradient(lrn, groups, pooled):
-    """Of a weighted sum of the convolution's output, by the input."""
+def input_gradient(lrn, groups, pooled):
+    """Return the input's gradient of a weighted sum of the convolution's output."""
     random = np.random.RandomState(0)
     x = mx.nd.array(random.randn(2, 96, 27, 27) * 50)
     weight = mx.nd.array(random.randn(256, 96 // groups, 5, 5))
@@ -51,6 +51,8 @@ def gradient(lrn, groups, pooled):
 print("mxnet", mx.__version__, "oneDNN", mx.runtime.Features().is_enabled("MKLDNN"))
 for groups in (1, 2):
     for pooled in (False, True):
-        right, found = (gradient(lrn, groups, pooled) for lrn in (composed, own))
-        error = np.linalg.norm(found - right) / np.linalg.norm(right)
+        expected, actual = (
+            input_gradient(lrn, groups, pooled) for lrn in (composed_lrn, builtin_lrn)
+        )
+        error = np.linalg.norm(actual - expected) / np.linalg.norm(expected)
         print(f"groups {groups}, after pooling: {pooled!s:5}  relative distance {error:.1e}")

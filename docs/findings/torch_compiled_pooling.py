@@ -1,16 +1,16 @@
-"""Average pooling that rounds its size up, compiled by TorchInductor: what its gradient is off by.
+"""The error of the gradient of average pooling with ceil_mode, compiled by TorchInductor.
 
-A window that hangs over the edge has fewer values than the others. Forward it is divided by as many
-as it has; the compiled gradient divides by a whole window's, if padding is counted, which
-is the default, with or without any padding.
+A window that extends over the edge has fewer values than the others. The forward pass divides by
+that number. If count_include_pad is set, which is the default, the compiled gradient divides by the
+size of a whole window, even without padding.
 """
 
 import torch
 from torch import nn
 
 
-def gradient(pooling, x):
-    """The output of pooling, and the gradient of its sum."""
+def output_and_gradient(pooling, x):
+    """Return the output of pooling and the gradient of its sum."""
     x = x.clone().requires_grad_()
     pooled = pooling(x)
     pooled.backward(torch.ones_like(pooled))
@@ -22,7 +22,13 @@ print("| --- | --- | --- | --- |")
 for counted in (True, False):
     x = torch.randn(1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     pooling = nn.AvgPool2d(3, 2, ceil_mode=True, count_include_pad=counted)
-    (there, right), (seen, found) = gradient(pooling, x), gradient(torch.compile(pooling), x)
-    off = [(a - b).norm().item() / b.norm().item() for a, b in ((seen, there), (found, right))]
-    part = f"{found[0, 0, 3, 3]:.4f} for {right[0, 0, 3, 3]:.4f}"
-    print(f"| {'yes' if counted else 'no'} | {off[0]:.1e} | {off[1]:.1e} | {part} |")
+    (eager_output, eager_gradient), (output, gradient) = (
+        output_and_gradient(pooling, x),
+        output_and_gradient(torch.compile(pooling), x),
+    )
+    errors = [
+        (a - b).norm().item() / b.norm().item()
+        for a, b in ((output, eager_output), (gradient, eager_gradient))
+    ]
+    corner = f"{gradient[0, 0, 3, 3]:.4f} for {eager_gradient[0, 0, 3, 3]:.4f}"
+    print(f"| {'yes' if counted else 'no'} | {errors[0]:.1e} | {errors[1]:.1e} | {corner} |")

@@ -1,7 +1,7 @@
-"""A 1x1 convolution with a stride, channels last: what its weight gradient is off by.
+"""The error of the weight gradient of a strided 1x1 convolution with channels last.
 
-With fewer input channels than a vector register holds numbers, oneDNN writes outside its memory.
-Each number of channels has a process of its own, as some of them crash.
+If the input has fewer channels than a vector register has elements, oneDNN writes outside its
+memory. Each number of channels runs in a separate process because some of them crash.
 """
 
 import subprocess
@@ -14,7 +14,7 @@ RUNS = 300
 
 
 def largest_error(channels, threads, memory_format):
-    """The largest relative error of the weight gradient against float64 in RUNS runs."""
+    """Return the largest relative error of the weight gradient against float64 in RUNS runs."""
     torch.set_num_threads(threads)
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(4, channels, 14, 14, generator=generator)
@@ -27,8 +27,8 @@ def largest_error(channels, threads, memory_format):
         return w.grad.double()
 
     expected = gradient(torch.float64, torch.contiguous_format)
-    found = [gradient(torch.float32, memory_format) for _ in range(RUNS)]
-    return max(float((f - expected).norm() / expected.norm()) for f in found)
+    gradients = [gradient(torch.float32, memory_format) for _ in range(RUNS)]
+    return max(float((g - expected).norm() / expected.norm()) for g in gradients)
 
 
 if len(sys.argv) > 1:
@@ -45,6 +45,6 @@ else:
             ("2", "channels_last"),
         ):
             command = [sys.executable, __file__, channels, *arguments]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            cells.append(done.stdout.strip() if done.returncode == 0 else "crash")
+            process = subprocess.run(command, capture_output=True, text=True, check=False)
+            cells.append(process.stdout.strip() if process.returncode == 0 else "crash")
         print(f"| {channels} | {' | '.join(cells)} |")

@@ -1,7 +1,7 @@
-"""A system for ReFrame: one machine, on which xfbench starts everything itself.
+"""A system for ReFrame: one machine, on which xfbench starts all processes.
 
-On a cluster the partition's scheduler is `slurm` and the launcher stays `local`: a test is one
-driver, and ranks are its own to start (see docs/clusters.md).
+On a cluster the partition's scheduler is `slurm` and the launcher stays `local`: ReFrame starts one
+driver per test, and the driver starts the ranks (see docs/clusters.md).
 """
 
 site_configuration = {
@@ -16,7 +16,7 @@ site_configuration = {
                     "scheduler": "local",
                     "launcher": "local",
                     "environs": ["frameworks"],
-                    "max_jobs": 1,  # what runs beside a measurement spoils it
+                    "max_jobs": 1,  # other work disturbs a measurement
                 }
             ],
         }

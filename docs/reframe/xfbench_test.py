@@ -1,7 +1,7 @@
-"""xfbench in ReFrame: each framework with each network is a test, its images per second the figure.
+"""xfbench in ReFrame: one test per framework and network; its figure is images per second.
 
-A launch that fails, and a network that is not proven equal, fails the test; so does a figure
-below the system's reference in `references.json`.
+The test fails if a launch fails, if the network is not verified, or if the figure is below the
+system's reference in `references.json`.
 """
 
 import json
@@ -25,9 +25,9 @@ WORKLOADS = os.environ.get("WORKLOADS", "lenet,convnet").split(",")
 
 @rfm.simple_test
 class XfbenchTest(rfm.RunOnlyRegressionTest):
-    """One cell. Every variable can be set from outside: `-S XfbenchTest.launches=10`."""
+    """A test of one cell. `-S` sets a variable: `-S XfbenchTest.launches=10`."""
 
-    descr = "images per second of training, over fresh processes"
+    descr = "images per second of training, measured in fresh processes"
     valid_systems = ["*"]
     valid_prog_environs = ["*"]
     executable = "xfbench"
@@ -39,12 +39,12 @@ class XfbenchTest(rfm.RunOnlyRegressionTest):
     more = variable(str, value="")  # further options of `xfbench run`
     references = variable(str, value=str(Path(__file__).with_name("references.json")))
     tolerance = variable(float, value=0.05)
-    results = "results"  # in the test's own folder, so that each run measures anew
+    results = "results"  # in the test's folder, so that each run measures again
     time_limit = "1h"
 
     @run_after("init")
-    def ask(self):
-        """The cell's command; its status stays that of `run`."""
+    def set_command(self):
+        """Set the commands; the exit status is that of `xfbench run`."""
         self.num_cpus_per_task = self.threads
         self.executable_opts = [
             *("run", "--framework", self.framework, "--workload", self.workload),
@@ -60,35 +60,35 @@ class XfbenchTest(rfm.RunOnlyRegressionTest):
         self.keep_files = ["leaderboard.json", self.results]
 
     @run_before("performance")
-    def expect(self):
-        """What this system gave before, of the same cell."""
+    def set_reference(self):
+        """Set the reference of this system for the cell, if there is one."""
         system = self.current_partition.fullname
-        known = json.loads(Path(self.references).read_text())
-        value = known.get(system, {}).get(f"{self.framework} {self.workload}")
+        references = json.loads(Path(self.references).read_text())
+        value = references.get(system, {}).get(f"{self.framework} {self.workload}")
         if value:
             limits = (value, -self.tolerance, None, "images/s")
             self.reference = {system: {"images_per_second": limits}}
 
     @sanity_function
-    def every_launch_is_ok_and_the_network_proven_equal(self):
-        """All launches asked for, each ok; and the row has a rank."""
-        records = self.read(self.stdout)["records"]
-        [table] = self.read("leaderboard.json")["tables"]
-        reasons = [one["reason"] for one in (*records, *table["unranked"]) if one["reason"]]
+    def assert_launches_ok_and_verified(self):
+        """Check that all requested launches are ok and that the leaderboard ranks the cell."""
+        records = self.read_json(self.stdout)["records"]
+        [table] = self.read_json("leaderboard.json")["tables"]
+        reasons = [row["reason"] for row in (*records, *table["unranked"]) if row["reason"]]
         return sn.all(
             [
                 sn.assert_eq(reasons, [], msg=f"xfbench: {reasons}"),
-                sn.assert_eq([one["status"] for one in records], ["ok"] * self.launches),
+                sn.assert_eq([record["status"] for record in records], ["ok"] * self.launches),
                 sn.assert_eq(self.job.exitcode, 0),
             ]
         )
 
     @performance_function("images/s")
     def images_per_second(self):
-        """The geometric mean over launches."""
-        [row] = self.read("leaderboard.json")["tables"][0]["rows"]
+        """Return the geometric mean over launches."""
+        [row] = self.read_json("leaderboard.json")["tables"][0]["rows"]
         return row["images_per_second"]["value"]
 
-    def read(self, name):
-        """A file of the test's folder, as JSON."""
+    def read_json(self, name):
+        """Return the content of a JSON file in the test's folder."""
         return json.loads(Path(self.stagedir, str(name)).read_text())

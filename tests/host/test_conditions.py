@@ -60,16 +60,16 @@ def test_own_work_is_not_counted_as_noise():
 def test_cpu_time_of_ended_processes_is_reported():
     measured = QUIET.model_copy(update={"other_cpus": 1.4})
     [line] = conditions.disturbances(measured, 2)
-    assert line == "processes that have ended used 1.4 of a core"
+    assert line == "processes that have ended used 1.4 cores"
 
 
 @pytest.mark.parametrize(
     ("update", "line"),
     [
-        ({"competing": (Competitor(name="stress", cpus=0.9),)}, "stress used 0.9 of a core"),
-        ({"steal_seconds": 2.0}, "the hypervisor took 10% of the time"),
-        ({"throttled_seconds": 0.05}, "the CPU limit held processes up for 0.1 s"),
-        ({"swap_bytes": 3_000_000}, "3 MB went to swap"),
+        ({"competing": (Competitor(name="stress", cpus=0.9),)}, "stress used 0.9 cores"),
+        ({"steal_seconds": 2.0}, "the hypervisor took 10% of the CPU time"),
+        ({"throttled_seconds": 0.05}, "the CPU limit throttled processes for 0.1 s"),
+        ({"swap_bytes": 3_000_000}, "3 MB were swapped out"),
     ],
 )
 def test_each_kind_of_noise_is_reported(update, line):

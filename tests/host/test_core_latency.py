@@ -78,7 +78,7 @@ def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
         observed = launch.observed.model_copy(update={"handover_seconds": latencies_between_steps})
         return conditions.record_disturbances(launch.model_copy(update={"observed": observed}))
 
-    line = "the system moved the cores: from one to the other and back in 0.20 to 0.33 µs"
+    line = "vCPUs were migrated during the launch (core-to-core latency 0.20–0.33 µs)"
     assert list_disturbances((3.2e-7, 3.3e-7)) == []
     assert list_disturbances((2.0e-7, 3.3e-7)) == [line]
     # What was seen around the timed steps themselves says more.

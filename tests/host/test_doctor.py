@@ -107,7 +107,7 @@ def test_a_gpu_that_another_process_uses_is_a_warning(monkeypatch):
     monkeypatch.setattr(doctor.machine, "accelerators", lambda: ["a"])
     monkeypatch.setattr(doctor.machine, "accelerator_processes", lambda: ["python3"])
     [finding] = doctor._accelerators()
-    assert (finding.state, finding.detail) == ("warn", "python3 computes on it")
+    assert (finding.state, finding.detail) == ("warn", "in use by python3")
 
 
 @pytest.mark.parametrize("state", ["warn", "bad"])

@@ -222,7 +222,8 @@ def test_machine_read_text_reports_unchecked_media(tmp_path):
     with temporary_mounts.tmpfs(tmp_path) as folder:
         completed = run_machine_command("--read", folder, "--read-size", 8)
     assert (
-        "tmpfs on memory" in completed.stdout and "could not be checked: tmpfs" in completed.stdout
+        "tmpfs on memory" in completed.stdout
+        and "could not check that reads were cold: tmpfs" in completed.stdout
     )
 
 

@@ -42,7 +42,7 @@ def dead(launch):
     [
         ("raised", "out of memory: MemoryError was raised: Unable to allocate 7.45 GiB"),
         ("aborted", "out of memory: it aborted: std::bad_alloc"),
-        ("silent", "out of memory, it seems: it was ended by SIGSEGV without a word"),
+        ("silent", "out of memory, probably: it was ended by SIGSEGV without an error"),
     ],
 )
 def test_out_of_memory_record_says_how_the_launch_ended(dead, ending, reason):

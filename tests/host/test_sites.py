@@ -96,15 +96,15 @@ def test_site_modules_are_the_environment():
 
 
 def test_render_only_site_is_not_started():
-    with pytest.raises(UsageError, match="cannot start them"):
+    with pytest.raises(UsageError, match="cannot submit them"):
         cells(site="summitdev")
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"nodes": [2]}, "spread evenly"),
-        ({"ranks": [3], "nodes": [2], "scaling": "weak"}, "spread evenly"),
+        ({"nodes": [2]}, "divided evenly"),
+        ({"ranks": [3], "nodes": [2], "scaling": "weak"}, "divided evenly"),
         ({"ranks": [2], "nodes": [2], "scaling": "weak"}, "launcher local runs on one node"),
         ({"launcher": "slrum"}, "did you mean slurm"),
     ],

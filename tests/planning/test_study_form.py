@@ -41,7 +41,7 @@ def test_built_in_study_states_question_method_and_sizes(name):
     study = experiment.load(name)
     answer.check_analyses(study)
     assert study.question.endswith("?") and study.sources
-    assert 2 <= study.method.count(". ") + 1 <= 4
+    assert 2 <= study.method.count(". ") + 1 <= 6
     assert study.analysis
     assert set(study.sizes) >= {"smoke", "laptop"}
     for analysis in study.analysis:

@@ -1,6 +1,6 @@
 """Machine profiles from `architectures.toml`: which cells are worth measuring on which machine.
 
-The cells of a profile only run on a machine of its kind. `mismatch` explains why not.
+The cells of a profile run only on matching machines. `mismatch` says why a machine does not match.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Architecture(BaseModel):
     threads: tuple[int, ...] | None = None
 
     def mismatch(self, machine: Machine) -> str | None:
-        """Return why `machine` is not of this kind, in one line, or None."""
+        """Return in one line why `machine` does not match the profile, or None if it does."""
         if self.microarchitecture and machine.microarchitecture != self.microarchitecture:
             return f"this machine is not {self.title}: its processor is {machine.microarchitecture}"
         if not any(self.accelerator in model for model in ("", *machine.accelerators)):
@@ -74,7 +74,7 @@ def cells(
 
 
 def installed_frameworks() -> list[str]:
-    """Return the installed frameworks; none is installed or started to find out."""
+    """Return the installed frameworks, without installing or starting any."""
     return [name for name in adapter.list_names() if _is_installed(adapter.load(name))]
 
 

@@ -1,7 +1,7 @@
 """Training launches as benchmarks: a cell is a benchmark, and its timed steps are the rounds.
 
-A launch runs in the framework's own worker, as with `xfbench run`. pytest-benchmark gets the step
-times of its record. The plugin selects the cells.
+Each launch runs in the framework's worker, as with `xfbench run`. pytest-benchmark gets the step
+times of the record. The plugin selects the cells.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a plain `pytest` collects this file too
     from xfbench.model.request import Cell
 
 
-@pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # where the launch failed
+@pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # if the launch failed
 def test_training(
     xfbench_cell: Cell,
     xfbench_session: LaunchContext,

@@ -1,4 +1,4 @@
-"""The noise gate: other activity in the machine during a launch.
+"""The noise check: other activity on the machine during a launch.
 
 Counters are read before and after a launch and subtracted; no monitor runs during it. The record
 stores them, and `disturbances` lists those that may have changed the figures.
@@ -22,7 +22,7 @@ from xfbench.worker import cgroup
 from xfbench.worker.core_latency import is_far_apart
 
 _CPUS = Path("/sys/devices/system/cpu")
-# Of one core during the launch; less is a daemon's housekeeping.
+# Share of one core during the launch; daemons use less.
 _COMPETING_CPUS = 0.1
 _MAX_STEAL_SHARE = 0.01  # of the time of all cores
 # Above these limits the launch is invalid.
@@ -33,9 +33,9 @@ ProcessKey = tuple[int, float]
 
 @dataclass(frozen=True)
 class Reading:
-    """The machine at a moment: seconds and bytes, most of them counted since boot.
+    """The state of the machine at one time; seconds and bytes, mostly counted since boot.
 
-    `processes` has the CPU seconds of every process that is not ours, by pid and start.
+    `processes` has the CPU seconds of each process outside xfbench's tree, by pid and start time.
     """
 
     moment: float
@@ -115,10 +115,9 @@ def conditions_between(
 
 
 def disturbances(conditions: Conditions, cores: int) -> list[str]:
-    """Return what may have changed the figures of a launch, one line each."""
+    """Return the activity that may have changed the figures of a launch, one line each."""
     reasons = [
-        f"{competitor.name} used {competitor.cpus:.1f} of a core"
-        for competitor in conditions.competing
+        f"{competitor.name} used {competitor.cpus:.1f} cores" for competitor in conditions.competing
     ]
     named_cpus = sum(competitor.cpus for competitor in conditions.competing)
     if (
@@ -126,31 +125,33 @@ def disturbances(conditions: Conditions, cores: int) -> list[str]:
         and conditions.other_cpus - named_cpus > _COMPETING_CPUS * cores
     ):
         reasons.append(
-            f"processes that have ended used {conditions.other_cpus - named_cpus:.1f} of a core"
+            f"processes that have ended used {conditions.other_cpus - named_cpus:.1f} cores"
         )
     if (
         conditions.seconds
         and conditions.steal_seconds > _MAX_STEAL_SHARE * conditions.seconds * cores
     ):
         share = conditions.steal_seconds / (conditions.seconds * cores)
-        reasons.append(f"the hypervisor took {share:.0%} of the time")
+        reasons.append(f"the hypervisor took {share:.0%} of the CPU time")
     if conditions.throttled_seconds:
-        reasons.append(f"the CPU limit held processes up for {conditions.throttled_seconds:.1f} s")
+        reasons.append(
+            f"the CPU limit throttled processes for {conditions.throttled_seconds:.1f} s"
+        )
     if conditions.swap_bytes:
-        reasons.append(f"{conditions.swap_bytes / 1e6:.0f} MB went to swap")
+        reasons.append(f"{conditions.swap_bytes / 1e6:.0f} MB were swapped out")
     return reasons
 
 
 def record_disturbances(record: Record) -> list[str]:
-    """Return what may have changed the figures of a record, in the machine and its GPUs."""
+    """Return the activity of the machine and its GPUs that may have changed a record's figures."""
     conditions, observation, measurement = record.conditions, record.observed, record.measurement
     reasons = (
         disturbances(conditions, record.machine.cores) if conditions and record.machine else []
     )
     if is_far_apart(latencies := core_latency.record_latencies(record)):
-        latency_range = f"{1e6 * min(latencies):.2f} to {1e6 * max(latencies):.2f} µs"
+        latency_range = f"{1e6 * min(latencies):.2f}–{1e6 * max(latencies):.2f} µs"
         reasons.append(
-            f"the system moved the cores: from one to the other and back in {latency_range}"
+            f"vCPUs were migrated during the launch (core-to-core latency {latency_range})"
         )
     if observation and measurement:
         reasons += gpus.noise_causes(observation.gpus, measurement.wall_seconds)
@@ -164,7 +165,7 @@ def record_disturbances(record: Record) -> list[str]:
 def launch_defect(
     conditions: Conditions, device: str, *, has_rank_reports: bool = False
 ) -> str | None:
-    """Return why the launch does not count, or None if it counts.
+    """Return why the launch is invalid, or None if it is valid.
 
     If `has_rank_reports`, the ranks reported other processes on their own devices, so processes on
     the other devices do not matter.
@@ -172,25 +173,25 @@ def launch_defect(
     if device == "cuda" and conditions.accelerator_processes and not has_rank_reports:
         return (
             f"the GPU was shared with {', '.join(conditions.accelerator_processes)}: "
-            "wait until it has ended, or ask for a GPU of your own"
+            "wait until it ends, or request an exclusive GPU"
         )
     if conditions.thermal_throttles:
         return (
-            f"the processor slowed down {conditions.thermal_throttles} times to cool: "
-            "see to its cooling, or lower its clock (see xfbench doctor)"
+            f"the processor was thermally throttled {conditions.thermal_throttles} times: "
+            "improve its cooling, or lower its clock (see xfbench doctor)"
         )
     if (
         conditions.seconds
         and (conditions.throttled_seconds or 0) > _MAX_THROTTLED_SHARE * conditions.seconds
     ):
         return (
-            f"the CPU limit held processes up for {conditions.throttled_seconds:.1f} s of "
-            f"{conditions.seconds:.1f} s: ask for whole CPUs, or for fewer threads"
+            f"the CPU limit throttled processes for {conditions.throttled_seconds:.1f} s of "
+            f"{conditions.seconds:.1f} s: request whole CPUs, or use fewer --threads"
         )
     if conditions.swap_bytes > _MAX_SWAP_BYTES:
         return (
-            f"{conditions.swap_bytes / 1e6:.0f} MB went to swap: free memory, or use a "
-            "smaller batch"
+            f"{conditions.swap_bytes / 1e6:.0f} MB were swapped out: free memory, or use a "
+            "smaller --batch-size"
         )
     return None
 

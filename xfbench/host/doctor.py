@@ -52,16 +52,14 @@ def require_quiet() -> None:
     problems = [finding for finding in examine() if finding.state != "ok"]
     if problems:
         lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in problems]
-        raise NoisyError("this machine is not fit to measure on (--strict): " + "; ".join(lines))
+        raise NoisyError("this machine is not ready to measure (--strict): " + "; ".join(lines))
 
 
 def _load() -> Finding:
     load, cores = os.getloadavg()[0], machine.usable_cores()
     detail = f"{load:.2f} over the last minute on {cores} cores"
     if load > _LOAD_PER_CORE * cores:
-        return Finding(
-            "load", "warn", detail, "wait until other work has ended, or use a quiet node"
-        )
+        return Finding("load", "warn", detail, "wait until other work ends, or use a quiet node")
     return Finding("load", "ok", detail)
 
 
@@ -84,15 +82,15 @@ def _busy() -> list[Finding]:
         if used > _BUSY_PERCENT and process.pid != os.getpid():
             busy.append(f"{process.info['name']} (pid {process.pid}, {used:.0f} % of a core)")
     if busy:
-        return [Finding("processes", "warn", ", ".join(busy), "end them, or wait until they have")]
-    return [Finding("processes", "ok", "none other is using a core")]
+        return [Finding("processes", "warn", ", ".join(busy), "stop them, or wait until they end")]
+    return [Finding("processes", "ok", "no other process uses a core")]
 
 
 def _steal() -> Finding:
     share = getattr(psutil.cpu_times_percent(_SAMPLE_SECONDS), "steal", 0.0)
     detail = f"{share:.1f} % of the time was taken by the hypervisor"
     if share > 1:
-        return Finding("steal", "warn", detail, "use a dedicated host, or more launches")
+        return Finding("steal", "warn", detail, "use a dedicated host, or more --launches")
     return Finding("steal", "ok", detail)
 
 
@@ -117,7 +115,7 @@ def _turbo() -> Finding:
             continue
         if value == enabled_value:
             mend = f"for steadier figures, as root: echo {1 - int(enabled_value)} > {path}"
-            return Finding("turbo", "warn", "on: the clock depends on heat and neighbours", mend)
+            return Finding("turbo", "warn", "on: the clock depends on temperature and load", mend)
         return Finding("turbo", "ok", "off")
     return Finding("turbo", "ok", "not visible")
 
@@ -133,9 +131,9 @@ def _threads() -> Finding:
 def _cgroup() -> Finding:
     host = machine.describe()
     if host.cgroup_cpus is not None and host.cgroup_cpus < len(os.sched_getaffinity(0)):
-        detail = f"limited to {host.cgroup_cpus:g} CPUs by throttling"
+        detail = f"limited to {host.cgroup_cpus:g} CPUs by a cgroup quota"
         return Finding(
-            "cgroup", "warn", detail, f"ask for whole CPUs, or use --threads {host.cores}"
+            "cgroup", "warn", detail, f"request whole CPUs, or use --threads {host.cores}"
         )
     return Finding("cgroup", "ok", "no CPU limit below the affinity")
 
@@ -151,7 +149,12 @@ def _swap() -> Finding:
 def _disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
     if free < 1e9:
-        return Finding("disk", "bad", f"{free / 1e6:.0f} MB free here", "name --results elsewhere")
+        return Finding(
+            "disk",
+            "bad",
+            f"{free / 1e6:.0f} MB free here",
+            "use --results on another disk",
+        )
     return Finding("disk", "ok", f"{free / 1e9:.0f} GB free here")
 
 
@@ -161,6 +164,6 @@ def _accelerators() -> list[Finding]:
         return []
     process_names = machine.accelerator_processes()
     if process_names:
-        mend = "wait until they have ended, or ask for a device of your own"
-        return [Finding("gpu", "warn", f"{', '.join(process_names)} computes on it", mend)]
-    return [Finding("gpu", "ok", f"{', '.join(machine.accelerators())}: no process computes on it")]
+        mend = "wait until they end, or request an exclusive device"
+        return [Finding("gpu", "warn", f"in use by {', '.join(process_names)}", mend)]
+    return [Finding("gpu", "ok", f"{', '.join(machine.accelerators())}: not in use")]

@@ -1,8 +1,7 @@
-"""Facts about this host, without judgement.
+"""Facts about this host.
 
-`doctor.py` judges them, and `conditions.py` reads other activity during a launch. Nothing here
-names the machine or its user: the host name is kept as a hash, so that records of the same host
-can be recognized.
+`doctor.py` checks them, and `conditions.py` reads other activity during a launch. Facts contain no
+host name or user name. A hash of the host name makes records of the same host recognizable.
 """
 
 from __future__ import annotations
@@ -48,8 +47,9 @@ def _build_machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
 def _find_microarchitecture(facts: Mapping[str, Any]) -> str:
     """Return the most specific microarchitecture whose instructions this processor has.
 
-    Candidates have all instructions of the best generic one, as archspec requires for its host: a
-    virtual processor that hides its model may have more than an old one of its vendor.
+    Candidates have all instructions of the best generic one, as archspec requires for its host. A
+    virtual processor that hides its model may have more instructions than an old processor of its
+    vendor.
     """
     if facts["architecture"] != "x86_64":
         return str(facts["architecture"])
@@ -71,7 +71,7 @@ def _specificity(microarchitecture: archspec.cpu.Microarchitecture) -> tuple[int
 
 
 def usable_cores() -> int:
-    """Return the usable physical cores: affinity, hyper-threads and cgroup quota counted."""
+    """Return the number of physical cores that the affinity and the cgroup quota allow."""
     return host.usable_cores()
 
 
@@ -90,7 +90,7 @@ def accelerators() -> list[str]:
 def accelerator_processes() -> list[str]:
     """Return the names of processes that compute on an NVIDIA device now; none without a driver.
 
-    If CUDA_VISIBLE_DEVICES is set, only those devices count; the node's others belong to others.
+    If CUDA_VISIBLE_DEVICES is set, only those devices count; others may use the rest of the node.
     """
     if not accelerators():
         return []

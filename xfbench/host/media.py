@@ -1,7 +1,7 @@
 """Storage media: the storage below a folder and its read speed.
 
-The worker finds the facts and does the reads (`worker/mounts.py`, `worker/reading.py`), so that
-each compute node reports its own.
+The worker determines the facts and reads the files (`worker/mounts.py`, `worker/reading.py`), so
+each compute node reports its own media.
 """
 
 from __future__ import annotations
@@ -123,11 +123,11 @@ def format_lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
         disable_numparse=True,
     )
     reasons = dict.fromkeys(pattern_reads.reason for pattern_reads in reads if pattern_reads.reason)
-    notes = [f"Whether they were cold could not be checked: {reason}." for reason in reasons]
+    notes = [f"xfbench could not check that reads were cold: {reason}." for reason in reasons]
     if not reasons and any(speed.is_cold is None for speed in speeds):
-        notes = ["Whether they were cold could not be checked: no read was counted here."]
+        notes = ["xfbench could not check that reads were cold: the system counted no read."]
     if any(speed.is_cold is False for speed in speeds):
-        notes += ["Not all of it came from the device: these figures are partly the memory's."]
+        notes += ["Some bytes came from memory: the figures are not those of the device alone."]
     rounds = max(len(pattern_reads.rounds) for pattern_reads in reads)
     return [
         *_describe_medium(medium),
@@ -158,7 +158,7 @@ def _describe_medium(medium: Medium, indent: str = "") -> list[str]:
         *(
             line
             for lower_medium in medium.below
-            for line in _describe_medium(lower_medium, f"{indent}  kept in ")
+            for line in _describe_medium(lower_medium, f"{indent}  stored on ")
         ),
     ]
 

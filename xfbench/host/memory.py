@@ -18,13 +18,14 @@ from xfbench.worker import cgroup, memory
 
 # Share of the available memory left for the driver, libraries and other processes.
 _MARGIN = 0.15
-_LIMIT_STEP_BYTES = 2**28  # limits that come of what is available are whole multiples of it
+_LIMIT_STEP_BYTES = 2**28  # limits derived from the available memory are multiples of this
 
 
 def available_bytes() -> int:
-    """Return the bytes for all launches on this node, less a margin, so that launches fail first.
+    """Return the bytes for all launches on this node, less a margin so that launches fail first.
 
-    The minimum of what the machine has available, what its cgroups leave, and what Slurm gave.
+    This is the minimum of the machine's available memory, its cgroups' free memory, and the memory
+    that Slurm granted.
     """
     limits = [
         psutil.virtual_memory().available,
@@ -61,8 +62,8 @@ def out_of_memory_reason(
     """Return the reason if a process was out of memory when it ended, else None.
 
     `stderr` is its standard error, `kill_count` the number of processes that the kernel killed for
-    memory while it ran. If the process had a memory limit and died of a signal that often means
-    missing memory, the reason says that this is likely, not certain.
+    memory while it ran. If the process had a memory limit and ended with a signal that often means
+    missing memory, the reason says "probably".
     """
     if outcome.timed_out or outcome.status == 0:
         return None
@@ -73,7 +74,7 @@ def out_of_memory_reason(
         return f"{memory.PREFIX}: the kernel killed it"
     memory_signals = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
     if limit and outcome.status in memory_signals:
-        return f"{memory.PREFIX}, it seems: {outcome} without a word of why, under a memory limit"
+        return f"{memory.PREFIX}, probably: {outcome} without an error message under a memory limit"
     return None
 
 

@@ -46,12 +46,12 @@ _IGNORED_PREFIXES = (
 def load_environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]) -> dict[str, str]:
     """Return the variables that loading `names`, in order, sets or changes.
 
-    `init` is the module system's start-up file for bash, `folders` more places with modules.
-    Raises UnavailableError that names the module which is not there, and the nearest that is.
+    `init` is the module system's start-up file for bash, `folders` are more folders with modules.
+    Raises UnavailableError, which names the missing module and the nearest existing one.
     """
     if not Path(init).is_file():
         raise UnavailableError(
-            f"no module system: {init} is not there; name its file as modules.init in a site file"
+            f"no module system: {init} does not exist; set modules.init in a site file"
         )
     try:
         listing = _run_bash(_LOAD, init, *folders, "--", *names)
@@ -60,8 +60,8 @@ def load_environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]
             missing = str(error).splitlines()[-1].strip()
             raise UnavailableError(_missing_module_message(init, folders, missing)) from error
         if error.status == _NO_INIT:
-            raise UnavailableError(f"{init} or a folder of modules cannot be read") from error
-        raise UnavailableError(f"loading modules {' '.join(names)}: {error}") from error
+            raise UnavailableError(f"{init} or a folder in modules.path cannot be read") from error
+        raise UnavailableError(f"cannot load modules {' '.join(names)}: {error}") from error
     variables = dict(line.split("=", 1) for line in listing.split("\0") if "=" in line)
     return {
         name: value
@@ -74,7 +74,7 @@ def find_interpreter(variables: dict[str, str], python: str) -> Path:
     """Return the Python on the PATH of these variables. Raises UnavailableError."""
     path = shutil.which(python, path=variables.get("PATH", os.environ.get("PATH", "")))
     if path is None:
-        raise UnavailableError(f"with these modules there is no {python}: load one that has it")
+        raise UnavailableError(f"these modules provide no {python}: add a module that does")
     return Path(path)
 
 

@@ -33,9 +33,9 @@ from xfbench.model.request import Request
 from xfbench.statistics import launch_throughput
 from xfbench.worker import host, system_files
 
-_SECONDS = 0.4  # of each kind of try
+_SECONDS = 0.4  # per measurement
 _SIZES = (1024, 2048)
-_STREAM_BYTES = 64 * 2**20  # of each of three arrays: far more than caches hold
+_STREAM_BYTES = 64 * 2**20  # of each of three arrays: much more than the caches
 # Peaks measured in this session, by number of threads; empty if the measurement failed.
 _PEAKS: dict[int, dict[str, float]] = {}
 _CACHE_SECONDS = 3600.0  # other work may have lowered a peak
@@ -49,8 +49,7 @@ _MEASURED_PRECISIONS = ("float32", "float64")
 def find_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
     """Return the limit of `request`, or None if it is neither measured nor published.
 
-    The first call in an hour for a number of threads takes three seconds, nine where there is
-    AVX-512.
+    For each number of threads, the first call in an hour takes three seconds, or nine with AVX-512.
     """
     if request.device == "cuda":
         return _published_limit(accelerators[0], request.precision) if accelerators else None

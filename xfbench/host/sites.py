@@ -136,8 +136,7 @@ def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
     for option in (*site.start_options, *site.script_options):
         if any(option == word or option.startswith(f"{word}=") for word in site.forbidden):
             raise errors.UsageError(
-                f"{_format_location(file, text, option)}: {option} is not allowed there: leave "
-                "it out"
+                f"{_format_location(file, text, option)}: {option} is not allowed there: remove it"
             )
     return site
 

@@ -1,1 +1,1 @@
-"""From settings and experiment files to a plan: matrices, cells, and the order of launches."""
+"""Plans built from settings and experiment files: matrices, cells, and the order of launches."""

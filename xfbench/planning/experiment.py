@@ -1,8 +1,7 @@
 """Experiments: TOML files with matrices of settings, expanded into cells.
 
-A study is an experiment with a question, sizes and analyses of the records (`studies/form.py`).
-
-All names are checked here, before anything starts, so that a typing error costs no time.
+A study is an experiment with a question, sizes and analyses of the records (`study_form.py`).
+All names are checked here, before anything starts, so a typing error costs no time.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("float32", "float64", "tf32", "bfloat16", "float16")
 DEFAULT_STEPS = 20
 DEFAULT_INPUT_THREADS = 1
-# Steps between two waits, by device: a GPU queues steps and would idle during each wait.
+# Steps between two synchronizations: a GPU queues steps and would idle during each one.
 WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
 MAX_LAUNCHES = 1_000_000
@@ -52,10 +51,10 @@ class Experiment(BaseModel):
     """A named set of matrices, and the question they answer.
 
     `sources` are the keys of publications that asked the question. `method` describes in a few
-    sentences how it is answered, `limits` what is not tried. If `crowded`, ranks may share
-    processors; otherwise cells that need it are left out. `published` are figures that a user's own
-    file brings; built-in studies have theirs elsewhere. The data sets in `present` are used if they
-    are in the data folder.
+    sentences how it is answered, `limits` what is not tested. If `crowded`, ranks may share
+    processors; otherwise cells that need it are omitted. `published` are the figures of a user's
+    study; those of built-in studies are in `store/published`. The data sets in `present` are used
+    if they are in the data folder.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -151,18 +150,20 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
         ("launcher", [m.launcher] if m.launcher else [], LAUNCHERS),
     ):
         if not values and kind != "launcher":
-            raise errors.UsageError(f"no {kind} was given")
+            raise errors.UsageError(f"no {kind} was given: give at least one")
         for value in values:
             if value not in allowed:
                 raise errors.unknown_name_error(kind, value, allowed)
     if m.launches is not None and m.launches < 1:
-        raise errors.UsageError(f"launches is {m.launches}: give at least 1")
+        raise errors.UsageError(f"launches: give at least 1 (got {m.launches})")
     _check_ranks(m)
     _check_options(m)
     site = sites.load(m.site)
     rank_layouts = _rank_layouts(m)
     if not rank_layouts:
-        raise errors.UsageError("nodes: the ranks cannot be spread evenly over that many nodes")
+        raise errors.UsageError(
+            "nodes: the ranks cannot be divided evenly: change --ranks or --nodes"
+        )
     threads = _threads_per_rank(m, site, rank_layouts)
     sizes: Sequence[int | None] = m.batch_sizes or [None]
     main_settings = (m.workload, m.framework, m.device, m.precision, m.kernel)
@@ -288,7 +289,7 @@ def _check_ranks(m: Matrix) -> None:
         raise errors.UsageError("ranks: give at least 1")
     if max(m.ranks) > 1 and m.scaling is None:
         raise errors.UsageError(
-            "--ranks above 1 needs --scaling strong (--batch-size is for all ranks together) "
+            "--ranks above 1 needs --scaling strong (--batch-size is the global batch) "
             "or --scaling weak (--batch-size is per rank)"
         )
     is_local = (m.launcher or sites.load(m.site).launcher) == "local"
@@ -357,7 +358,7 @@ def _threads_per_rank(
 def _launcher(site: sites.Site) -> str:
     if site.launcher not in LAUNCHERS:
         raise errors.UsageError(
-            f"{site.title}: xfbench writes job scripts for {site.launcher} but cannot start them"
+            f"{site.title}: xfbench writes job scripts for {site.launcher} but cannot submit them"
         )
     return site.launcher
 
@@ -382,7 +383,7 @@ def _check_options(m: Matrix) -> None:
     }
     for name in m.strategy_options:
         if not known_options:
-            raise errors.UsageError(f"strategy option {name!r}: these strategies have no options")
+            raise errors.UsageError(f"strategy option {name!r}: the strategies have no options")
         if name not in known_options:
             raise errors.unknown_name_error("strategy option", name, known_options)
 
@@ -411,7 +412,7 @@ def _kernels(frameworks: Sequence[str]) -> list[str]:
 
 
 def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
-    """Format the first validation error: the setting, what is wrong, and a near name if any."""
+    """Format the first validation error: the setting, the problem, and a near name if any."""
     first = error.errors()[0]
     # The location of a field with several types includes the type, which the user did not type.
     path_parts = [str(part) for part in first["loc"] if "[" not in str(part)]

@@ -44,7 +44,7 @@ def build_plan(
     """
     given_settings = {name: value for name, value in settings.items() if value is not None}
     if {"launches", "until_precision"} <= set(given_settings):
-        raise errors.UsageError("--launches and --until-precision exclude each other: give one")
+        raise errors.UsageError("--launches and --until-precision exclude each other: use only one")
     matrices = _build_matrices({"seed": (0,), **given_settings})
     interpreters = dict(pythons)
     if carried:
@@ -54,7 +54,7 @@ def build_plan(
     if adjust is not None:
         if carried:
             raise errors.UsageError(
-                "--tuned has values for this machine, and --carry is for another: leave one out"
+                "--tuned has values for this machine, and --carry is for another one: use only one"
             )
         cells = adjust(cells, set(given_settings), interpreters)
     if checkpoint_dir is not None:
@@ -77,7 +77,7 @@ def find_interpreter(framework: str, path: str | Path) -> Path:
         raise errors.unknown_name_error("framework", framework, adapter.list_names())
     interpreter_path = Path(path).expanduser().absolute()
     if not interpreter_path.is_file():
-        raise errors.UsageError(f"--python {framework}={path}: there is no such file")
+        raise errors.UsageError(f"--python {framework}={path}: no such file")
     return interpreter_path
 
 
@@ -96,9 +96,9 @@ def _build_matrices(settings: Mapping[str, Any]) -> list[Matrix]:
 def _check_checkpoint_folder(
     folder: Path, count: int | None, cells: Sequence[tuple[Cell, Protocol]], carried: bool
 ) -> None:
-    """Raise UsageError if `folder` cannot take checkpoints; runs elsewhere do not need it here."""
+    """Raise UsageError if `folder` cannot hold checkpoints; runs elsewhere do not need it here."""
     if not count:
         raise errors.UsageError(f"--checkpoint-dir {folder} needs --checkpoints N")
     elsewhere = carried or any(cell.launcher == "slurm" for cell, _ in cells)
     if not elsewhere and not folder.is_dir():
-        raise errors.UsageError(f"--checkpoint-dir {folder}: there is no such folder")
+        raise errors.UsageError(f"--checkpoint-dir {folder}: no such folder")

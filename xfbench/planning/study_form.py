@@ -38,10 +38,10 @@ class _Table(BaseModel):
 
 
 class PreparedData(_Table):
-    """Data sets of these images in each of these formats, written to disk if missing.
+    """Data sets of the images `of` in each `format`, written to disk if missing.
 
-    In a matrix "digits-lmdb" is the one in the cache, "digits-lmdb@memory" the one in memory, and
-    "digits-lmdb@*" one on each available medium.
+    In a matrix, "digits-lmdb" is the data set in the cache, "digits-lmdb@memory" the one in memory,
+    and "digits-lmdb@*" one on each available medium.
     """
 
     of: tuple[Literal["digits", "photographs"], ...] = ("digits",)
@@ -99,9 +99,9 @@ Batches = Annotated[
 class Claim(_Table):
     """A source's claim in words, and what must be true here for it to hold.
 
-    `where` selects the figures it is about. For `best_of`, `best` must be the best value ("cores":
-    the machine's number of cores). For other analyses the interval of each figure must lie between
-    `low` and `high`.
+    `where` selects the figures. For `best_of`, `best` must be the best value ("cores" stands for
+    the machine's number of cores). For other analyses, the interval of each figure must lie
+    between `low` and `high`.
     """
 
     source: str
