@@ -1,6 +1,6 @@
 """Builds the workload that a cell trains: the published one, with the cell's solver settings.
 
-Solver settings make a different workload. with another digest, which has its own tables.
+Solver settings make another workload with another digest, which has its own tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def build_workload(cell: Cell) -> Workload:
     """Build the workload that the cell trains.
 
     With "linear" scaling, the learning rate grows with the ratio of the global batch to the
-    published one (Goyal et al. 2017). Raises UsageError if the warm-up needs the length of an epoch
+    published one (Goyal et al. 2017). Raises UsageError if a warm-up needs the length of an epoch
     and it is unknown.
     """
     published = workloads()[cell.workload]
@@ -38,7 +38,7 @@ def build_workload(cell: Cell) -> Workload:
 
 
 def variants(cell: Cell, lists: Mapping[str, Sequence[Any] | None]) -> Iterator[Cell]:
-    """Yield the cell with every combination of the values in `lists`, whose keys are names in `SOLVER`.
+    """Yield the cell with every combination of the `lists`, whose keys are names of `SOLVER`.
 
     Raises UsageError as `build_workload` does, and ValidationError if a value is invalid.
     """
@@ -71,7 +71,7 @@ def _warmup_updates(cell: Cell, published: Workload) -> int:
     images = cell.data_set.train_images if cell.data_set else images_per_epoch(cell.data, published)
     if images is None:
         raise UsageError(
-            f"rate_warmup is in epochs, the number of images in an epoch of {published.name} is "
+            f"rate_warmup is in epochs: the number of images in an epoch of {published.name} is "
             "unknown"
         )
     return max(1, cell.rate_warmup * (images // cell.global_batch_size))

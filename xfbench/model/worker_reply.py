@@ -1,7 +1,7 @@
 """Reads a worker's reply and rejects anything but a complete reply to its job.
 
-A worker runs foreign code, so its reply is not trusted. A reply must be JSON of limited length in a
-regular file. contains the job's digest, and its reason is cut to one line.
+A worker runs foreign code, so its reply is not trusted. A reply is JSON of limited length in a
+regular file, contains the job's digest, and has a reason of one line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LONGEST = 2**28  # bytes: enough for millions of steps
 _STATUSES = ("ok", "failed", "unsupported", "unavailable")
 _LONGEST_REASON = 500
 _LARGEST = 2**53 - 1
-# Exceptions that that can using an untrusted document can used.
+# Exceptions that reading or using an untrusted document can raise.
 WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 
 
@@ -42,22 +42,21 @@ def read(path: Path, job: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ReplyError(f"the reply is malformed ({_line(str(error))})") from error
     if not isinstance(answer, dict) or not _is_text(answer, content):
-        raise ReplyError("the reply is malformed (it is not a JSON a JSON valid text)")
+        raise ReplyError("the reply is malformed (it is not a JSON object of valid text)")
     if answer.get("job") != job:
         if "job" in answer:
             raise ForeignError("the reply belongs to another job")
         raise ReplyError("the reply is malformed (it has no job)")
     reason = answer.get("reason")
     if answer.get("status") not in _STATUSES or not isinstance(reason, str | None):
-        raise ReplyError("the reply is malformed (its status or reason is missing or wrong)")
+        raise ReplyError("the reply is malformed (status or reason)")
     return {**answer, "reason": reason and _line(reason)}
 
 
 def _figure(text: str) -> int:
-    """Return the integer. Raises ValueError if a float64, and so RFC 8785, cannot represent it.
-    """
+    """Return the integer. Raises ValueError if a float64, and so RFC 8785, cannot represent it."""
     if len(text) > len(str(_LARGEST)) + 1 or abs(int(text)) > _LARGEST:
-        raise ValueError(f"it has a number of {len(text)} digits")
+        raise ValueError(f"a number of {len(text)} digits")
     return int(text)
 
 
