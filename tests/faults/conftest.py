@@ -1,4 +1,4 @@
-"""Faults that are made to happen, and what every such test asks when it is over."""
+"""Fixtures for tests that inject faults."""
 
 import pytest
 
@@ -9,14 +9,14 @@ from xfbench.host import roofline
 
 @pytest.fixture(autouse=True)
 def _fake_peaks(monkeypatch):
-    """What the machine can do need not be measured for these."""
+    """Replace the measurement of the machine's peaks."""
     for threads, peak in build_peaks().items():
         monkeypatch.setitem(roofline._PEAKS, threads, peak)
 
 
 @pytest.fixture
 def run_arguments(fake_adapter):
-    """A function: what a command line needs to run a fake trainer with these lines."""
+    """Return a function that builds `xfbench run` arguments for a fake trainer with these lines."""
 
     def make(lines="", **settings):
         fake_adapter(lines)
@@ -29,5 +29,5 @@ def run_arguments(fake_adapter):
 
 @pytest.fixture
 def xfbench(monkeypatch, capsys, tmp_path):
-    """A function that runs the command, within this process."""
+    """Return a function that runs the `xfbench` command in this process."""
     return command_runner.make_runner(monkeypatch, capsys, tmp_path)

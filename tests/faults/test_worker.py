@@ -1,6 +1,6 @@
-"""A worker may do anything: its record says what, and the driver goes on.
+"""The driver continues after any fault of a worker, and the record names the fault.
 
-How one raises, dies, hangs or forges is in tests/execution/test_launch.py, memory in
+Exceptions, deaths, hangs and forged replies are in tests/execution/test_launch.py, memory in
 tests/host/test_memory.py.
 """
 
@@ -66,20 +66,20 @@ def test_worker_that_damages_its_folder_still_gets_a_record(launch, code):
 JOB = "sha256:" + "1" * 64
 REPLIES = {
     "nothing": (b"", "not whole"),
-    "half": (b'{"job": "sha', "not whole"),
-    "no text": (b"\xff\xfe\x00\xd8", "not whole"),
+    "truncated": (b'{"job": "sha', "not whole"),
+    "not text": (b"\xff\xfe\x00\xd8", "not whole"),
     "a list": (b"[1]", "not whole"),
     "too deep": (b"[" * 10**5, "not whole"),
-    "a number without an end": (b'{"job": ' + b"9" * 10**5 + b"}", "not whole"),
-    "of nothing": (b"{}", "names no job"),
+    "too long a number": (b'{"job": ' + b"9" * 10**5 + b"}", "not whole"),
+    "an empty object": (b"{}", "names no job"),
     "another job's": (b'{"job": "sha256:22", "status": "ok"}', "another request"),
     "no status": (f'{{"job": "{JOB}", "status": []}}'.encode(), "status or reason"),
-    "a status of its own": (f'{{"job": "{JOB}", "status": "fast"}}'.encode(), "status or reason"),
-    "a reason of no kind": (
+    "an unknown status": (f'{{"job": "{JOB}", "status": "fast"}}'.encode(), "status or reason"),
+    "a reason of the wrong type": (
         f'{{"job": "{JOB}", "status": "failed", "reason": [1]}}'.encode(),
         "status or reason",
     ),
-    "half a character": (
+    "half a surrogate pair": (
         f'{{"job": "{JOB}", "status": "failed", "reason": "\\ud800"}}'.encode(),
         "not whole",
     ),
@@ -97,7 +97,7 @@ def test_invalid_reply_is_reported_in_one_line(tmp_path, kind):
 
 def test_oversized_reply_is_not_read(tmp_path):
     with (tmp_path / "reply.json").open("wb") as file:
-        file.truncate(worker_reply.LONGEST + 1)  # a hole, which takes no room
+        file.truncate(worker_reply.LONGEST + 1)  # a sparse file needs no disk space
     with pytest.raises(worker_reply.ReplyError, match="longer than 256 MiB"):
         worker_reply.read(tmp_path / "reply.json", JOB)
 
@@ -111,7 +111,7 @@ def test_reason_is_a_single_line_of_at_most_500_characters(tmp_path):
 
 
 def value_paths(value, path=()):
-    """The way to every value in a JSON document."""
+    """Yield the path of every value in a JSON document."""
     yield path
     if isinstance(value, dict):
         for name, child in value.items():
@@ -134,8 +134,12 @@ def test_reply_with_any_value_anywhere_becomes_a_record(shared_launch, judge, ra
     launch = shared_launch(**(TWO_RANKS if ranks > 1 else {}))
     record, folder = launch
     assert record.status == "ok", record.reason
-    last = json.loads((folder / ("reply.1.json" if ranks > 1 else "reply.json")).read_text())
-    paths = [path for path in value_paths(last) if path and path[0] not in ("schema", "job")]
+    reply_document = json.loads(
+        (folder / ("reply.1.json" if ranks > 1 else "reply.json")).read_text()
+    )
+    paths = [
+        path for path in value_paths(reply_document) if path and path[0] not in ("schema", "job")
+    ]
     paths += [(name,) for name in ("kinds", "places", "support", "checkpoints")]
 
     def check_changed_reply(path, value):
@@ -171,13 +175,13 @@ def after_step(rank, steps): time.sleep(600)
 
 
 def _is_sleep(process):
-    """Whether it is what such a worker has started."""
+    """Return whether the process is the `sleep` that the worker started."""
     return process.name() == "sleep"
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_driver_leaves_no_worker(run_arguments, tmp_path, ranks):
-    """Nor what a worker has started and let go."""
+    """Detached processes of the worker end too."""
     options = {"ranks": 2, "strategy": STRATEGY, "scaling": "weak"} if ranks > 1 else {}
     results = tmp_path / "results"
     arguments = run_arguments(HANG, results=results, **options)
@@ -191,7 +195,7 @@ def test_killed_driver_leaves_no_worker(run_arguments, tmp_path, ranks):
 
 
 def test_sigterm_to_the_driver_ends_worker_descendants(run_arguments, tmp_path):
-    """By SIGTERM, as a scheduler or a shutdown does."""
+    """Schedulers and shutdowns send SIGTERM."""
     results = tmp_path / "results"
     arguments = run_arguments(HANG, results=results)
     driver = subprocess.Popen(command_line(*arguments), stderr=subprocess.DEVNULL)
@@ -219,8 +223,10 @@ def test_out_of_memory_worker_is_reported_and_the_run_continues(run_arguments, t
         argv = wrap_command(command_line(*arguments))
         completed = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert completed.returncode == 1, completed.stderr
-    first, second = sorted(Store(results).records(), key=lambda record: record.request.launch)
-    assert first.status == "failed", first.reason
-    assert first.reason == "out of memory: the kernel killed it"
-    assert second.status == "ok", second.reason
+    large_record, small_record = sorted(
+        Store(results).records(), key=lambda record: record.request.launch
+    )
+    assert large_record.status == "failed", large_record.reason
+    assert large_record.reason == "out of memory: the kernel killed it"
+    assert small_record.status == "ok", small_record.reason
     assert list_running(tmp_path) == []
