@@ -297,7 +297,8 @@ def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
 
 
 def test_cache_of_another_user_is_refused(open_folder):
-    """A link that belongs to another user is refused too."""
+    """A link of another user is refused too."""
+
     if os.geteuid() != 0:
         pytest.skip("giving a folder away, and being another, needs root")
     home, link = open_folder / "home", open_folder / "link"
@@ -332,13 +333,13 @@ def test_cache_of_another_user_is_refused(open_folder):
 
 def test_size_of_an_environment_excludes_link_targets(built_environment, tmp_path):
     _, packages = built_environment
-    [before] = environment.existing()
+    [original] = environment.existing()
     outside = tmp_path / "outside"
     outside.write_bytes(b"x" * 10**6)
     (packages / "file").write_bytes(b"x" * 1000)
     (packages / "link").symlink_to(outside)
-    [after] = environment.existing()
-    assert after["bytes"] - before["bytes"] == 1000 + len(str(outside))
+    [extended] = environment.existing()
+    assert extended["bytes"] - original["bytes"] == 1000 + len(str(outside))
 
 
 @pytest.mark.parametrize(
@@ -355,11 +356,11 @@ def test_changed_description_needs_a_new_environment(write_adapter, file, old, n
     description = folder / "adapter.toml"
     text = description.read_text().replace("[environment]", '[environment]\nwheels = "wheels.lock"')
     description.write_text(text)
-    before = environment.plan(adapter.load("small"))
-    assert environment.plan(adapter.load("small")) == before
+    original_plan = environment.plan(adapter.load("small"))
+    assert environment.plan(adapter.load("small")) == original_plan
     changed = folder / file
     changed.write_text(changed.read_text().replace(old, new))
-    assert environment.plan(adapter.load("small")) != before
+    assert environment.plan(adapter.load("small")) != original_plan
 
 
 def test_worker_inherits_the_choice_of_devices(monkeypatch):
