@@ -1,4 +1,4 @@
-"""Tests of probes as launches: their answers, where they are left out, what cannot start."""
+"""Probes as launches: their answers, the tables that omit them, and failed starts."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def programs():
 
 @pytest.fixture
 def run_probe(launch):
-    """A function that runs a probe of the fake framework; it returns the record and run folder."""
+    """Return a function that probes the fake framework and returns the record and run folder."""
 
     def run(probe, lines="", **request):
         return launch(lines, affinity="cores", probe=probe, **request)
@@ -42,13 +42,13 @@ def run_probe(launch):
 
 @pytest.fixture
 def process_record(shared_launch):
-    """The record of a probe of a single process."""
+    """Return the record of a probe of a single process."""
     return shared_launch(affinity="cores", probe="process")[0]
 
 
 @pytest.fixture
 def probe_ranks(launch):
-    """A function that runs a probe of two ranks and returns its answers by feature.
+    """Return a function that probes two ranks and returns the answers by feature.
 
     `native` is the body of `ranks` in the adapter's native.py.
     """

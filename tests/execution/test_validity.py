@@ -14,7 +14,7 @@ EXPECTED = Expected(loss=2.0, rounded=2.0, floored=2.0)
 
 @pytest.fixture
 def judge(record):
-    """A function that returns the defect of a launch with these changed fields."""
+    """Return a function that returns the defect of a launch with these changed fields."""
 
     def make(loss=2.0, share_of_peak=None, observed=None, request=None, **measured):
         launch = record()

@@ -1,4 +1,4 @@
-"""A GPU that is shared, busy, too hot or held down is found out, by what NVML told of it."""
+"""NVML readings reveal a GPU that is shared, busy, too hot or throttled."""
 
 import os
 import shutil
@@ -77,9 +77,10 @@ def test_power_and_clock_limits_are_noise_not_a_defect(update, line):
 
 @pytest.fixture
 def launch_with_gpu(launch, tmp_path, monkeypatch):
-    """A function that has a launch's device say what `write` writes to a file; its record.
+    """Return a function that launches on a simulated GPU and returns the record.
 
-    The driver is told of a device that is not there, and the worker of its state, by NVML.
+    `write` writes the state of the GPU to a file that a fake NVML reads. The driver sees a device
+    that does not exist.
     """
     if not shutil.which("cc"):
         pytest.skip("needs a C compiler")
@@ -109,14 +110,14 @@ NVIDIA_SMI_SCRIPT = """#!/bin/sh
 case "$1 $*" in
 --query-gpu=*) printf 'a GPU\\na GPU\\n' ;;
 *--id=0) ;;
-*) echo /usr/bin/theirs ;;
+*) echo /usr/bin/other ;;
 esac
 """
 
 
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
-    """One that knows of two devices; somebody computes on the second."""
+    """Install a fake `nvidia-smi` that lists two devices; a process computes on the second."""
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     program.write_text(NVIDIA_SMI_SCRIPT)
@@ -127,13 +128,15 @@ def nvidia_smi(tmp_path, monkeypatch):
 def test_process_on_another_gpu_is_noise_not_a_defect(launch_with_gpu, nvidia_smi):
     record = launch_with_gpu(nvml.write_device)
     assert record.status == "ok", record.reason
-    assert conditions.record_disturbances(record)[-1] == "theirs computed on a GPU of this node"
+    assert conditions.record_disturbances(record)[-1] == "other computed on a GPU of this node"
 
 
 def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch):
-    monkeypatch.setattr(machine, "accelerators", machine.accelerators.__wrapped__)  # asked anew
+    monkeypatch.setattr(
+        machine, "accelerators", machine.accelerators.__wrapped__
+    )  # without the cache
     assert machine.accelerators() == ["a GPU", "a GPU"]
-    assert machine.accelerator_processes() == ["theirs"]
+    assert machine.accelerator_processes() == ["other"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert machine.accelerator_processes() == []
 
@@ -164,7 +167,7 @@ OLD_DRIVER = "-DDRIVER_440"
 def test_recorded_gpu_states_are_classified_correctly(
     launch_with_gpu, recording, values, options, words
 ):
-    """`values`: what was not recorded, or is not so before a launch."""
+    """`values` replaces readings that are missing or that differ before a launch."""
     record = launch_with_gpu(lambda file: nvml.replay(file, recording, **values), *options)
     assert record.status == ("invalid" if words else "ok"), record.reason
     assert words is None or words in record.reason

@@ -1,4 +1,4 @@
-"""Packs: many records in one file, verifiable one by one; nothing is lost or there twice."""
+"""Packs: many records in a file, each verifiable, with no record lost or duplicated."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def store(tmp_path, record):
-    """A results folder of 30 records in files of their own."""
+    """Return a results folder with 30 records in separate files."""
     new_store = Store(tmp_path / "results")
     new_store.prepare()
     for launch in range(1, 31):
@@ -249,18 +249,18 @@ def test_pack_everything_keeps_a_damaged_pack(store, record):
 
 
 def test_pack_keeps_a_record_that_is_edited_meanwhile(store):
-    """The first file is read, then edited while the last one is complained of."""
-    first, *_, last = sorted(store.record_files())
-    last.write_text("{}")
+    """The first file is edited after it is read, while the last file is reported."""
+    first_file, *_, last_file = sorted(store.record_files())
+    last_file.write_text("{}")
     complaints = []
 
     def edit(line):
         complaints.append(line)
-        first.write_text(first.read_text().replace('"ok"', '"failed"'))
+        first_file.write_text(first_file.read_text().replace('"ok"', '"failed"'))
 
     assert store.pack(edit) == 28
-    assert sorted(store.record_files()) == [first, last]
-    assert [line.split(":")[0] for line in complaints] == [last.name, first.name]
+    assert sorted(store.record_files()) == [first_file, last_file]
+    assert [line.split(":")[0] for line in complaints] == [last_file.name, first_file.name]
 
 
 def test_pack_everything_writes_a_record_of_two_packs_once(store, record, tmp_path):
@@ -277,13 +277,13 @@ def test_pack_everything_writes_a_record_of_two_packs_once(store, record, tmp_pa
     assert len(path.read_bytes().splitlines()) == 31
 
 
-def test_a_pack_has_its_records_in_the_order_of_their_ids(store):
+def test_pack_sorts_records_by_id(store):
     store.pack()
     identities = [line.identity for line in pack.read_lines(store.packs()[0])]
     assert identities == sorted(identities)
 
 
-def test_a_pack_is_as_readable_as_other_new_files(store, tmp_path):
+def test_pack_has_the_permissions_of_other_new_files(store, tmp_path):
     store.pack()
     (tmp_path / "new").touch()
     [path] = store.packs()
