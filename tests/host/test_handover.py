@@ -1,4 +1,4 @@
-"""How near two cores are: measured between the CPUs that a process may use."""
+"""Core-to-core latency, measured between the CPUs that a process may use."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ LATENCY_SCRIPT = "from xfbench.host import handover; print(handover.measure_late
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_core_to_core_latency_is_measured():
     latencies = [handover.measure_latency() for _ in range(5)]
-    # Light does not do it in less than some nanoseconds, nor does a system call take part.
+    # Signals need some nanoseconds; a system call would take longer than the upper bound.
     assert all(latency and 2e-8 < latency < 1e-4 for latency in latencies)
 
 
@@ -83,7 +83,7 @@ def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
     line = "the system moved the cores: from one to the other and back in 0.20 to 0.33 µs"
     assert list_disturbances((3.2e-7, 3.3e-7)) == []
     assert list_disturbances((2.0e-7, 3.3e-7)) == [line]
-    # What was seen around the timed steps themselves says more.
+    # Latencies measured between timed steps take precedence.
     assert list_disturbances((2.0e-7, 2.0e-7), (2.0e-7, 3.3e-7)) == [line]
     assert list_disturbances((2.0e-7, 2.0e-7), (3.2e-7, *(2.0e-7, 3.3e-7) * 1000)) == [
         line

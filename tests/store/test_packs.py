@@ -34,14 +34,14 @@ def list_top_folders(store):
 
 
 def test_packed_records_read_back_unchanged(store):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     assert store.pack() == 30
     assert list_top_folders(store) == ["packs"]
-    assert read_records(store) == (before, [])
+    assert read_records(store) == (stored_records, [])
 
 
 def test_pack_line_is_verifiable_with_plain_sha256(store):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     store.pack()
     [path] = store.packs()
     identities = set()
@@ -50,7 +50,7 @@ def test_pack_line_is_verifiable_with_plain_sha256(store):
         identity = "sha256:" + hashlib.sha256(b"{" + line[80:]).hexdigest()
         assert identity == json.loads(line)["id"]
         identities.add(identity)
-    assert identities == {record.id for record in before}
+    assert identities == {record.id for record in stored_records}
 
 
 def test_pack_adds_only_new_records_unless_all_are_repacked(store, record):
@@ -79,10 +79,10 @@ def test_equal_records_make_equal_packs(store, tmp_path):
 
 
 def test_record_in_a_pack_and_a_file_counts_once(store):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     store.pack()
-    store.add(before[3])
-    assert read_records(store) == (before, [])
+    store.add(stored_records[3])
+    assert read_records(store) == (stored_records, [])
     assert store.pack() == 0
     assert list_top_folders(store) == ["packs"]
 
@@ -190,11 +190,11 @@ while True:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.004, 0.008, 0.012, 0.016, 0.02])
 def test_killed_packing_neither_loses_nor_duplicates_records(store, record, delay_s):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     store.pack()
     for launch in range(31, 61):
-        before.append(record(launch=launch))
-        store.add(before[-1])
+        stored_records.append(record(launch=launch))
+        store.add(stored_records[-1])
     packing = subprocess.Popen(
         [sys.executable, "-c", PACK_SCRIPT, str(store.folder)], stdout=subprocess.PIPE
     )
@@ -205,18 +205,18 @@ def test_killed_packing_neither_loses_nor_duplicates_records(store, record, dela
     records, complaints = read_records(store)
     assert complaints == []
     assert sorted(packed_record.id for packed_record in records) == sorted(
-        packed_record.id for packed_record in before
+        packed_record.id for packed_record in stored_records
     )
     store.pack(repack=True)
     assert list_top_folders(store) == ["packs"]
     assert not list((store.folder / "packs").glob("*.partial"))
     assert sorted(packed_record.id for packed_record in read_records(store)[0]) == sorted(
-        packed_record.id for packed_record in before
+        packed_record.id for packed_record in stored_records
     )
 
 
 def test_concurrent_packing_loses_no_records(store):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PACK_SCRIPT, str(store.folder)],
@@ -230,7 +230,7 @@ def test_concurrent_packing_loses_no_records(store):
         process.stdout.readline()
         process.kill()
         process.communicate()
-    assert read_records(store) == (before, [])
+    assert read_records(store) == (stored_records, [])
     assert list_top_folders(store) == ["packs"]
 
 
