@@ -274,7 +274,6 @@ def test_noisy_launches_continue_up_to_the_maximum(session, make_launches):
 @pytest.fixture
 def low_limit(plain, monkeypatch, tmp_path):
     """Return a limit from a machine peak that is too low."""
-
     threads = plain[0].request.threads
     low_peaks = dict.fromkeys(("float32", "float64", "bandwidth"), 1.0)
     monkeypatch.setattr(roofline, "_PEAKS", {threads: low_peaks})

@@ -212,7 +212,6 @@ def test_world_writable_results_folder_is_refused(tmp_path, name):
     with pytest.raises(UsageError, match=r"writable by all users.*--results"):
         store.prepare()
     (store.folder / name).chmod(0o1777)  # the sticky bit protects files, as in /tmp
-
     store.prepare()
 
 

@@ -67,15 +67,15 @@ def test_steal_is_a_warning_beyond_one_percent(monkeypatch, percent, state):
     ("governor", "state"), [(None, "ok"), ("performance", "ok"), ("powersave", "warn")]
 )
 def test_a_governor_other_than_performance_is_a_warning(monkeypatch, governor, state):
-    here = HERE.model_copy(update={"governor": governor})
-    monkeypatch.setattr(doctor.machine, "describe", lambda: here)
+    machine_facts = HERE.model_copy(update={"governor": governor})
+    monkeypatch.setattr(doctor.machine, "describe", lambda: machine_facts)
     assert doctor._governor().state == state
 
 
 @pytest.mark.parametrize(("cpus", "state"), [(None, "ok"), (4.0, "ok"), (3.5, "warn")])
 def test_cpu_limit_below_the_affinity_is_a_warning(monkeypatch, cpus, state):
-    here = HERE.model_copy(update={"cgroup_cpus": cpus})
-    monkeypatch.setattr(doctor.machine, "describe", lambda: here)
+    machine_facts = HERE.model_copy(update={"cgroup_cpus": cpus})
+    monkeypatch.setattr(doctor.machine, "describe", lambda: machine_facts)
     monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     assert doctor._cgroup().state == state
 

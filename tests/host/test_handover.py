@@ -47,11 +47,11 @@ def test_latency_1_5_times_higher_means_distant_cores():
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_latency_probe_is_not_counted_in_worker_usage():
-    before, used = observe.descendants(), observe.descendants_cpu_seconds()
+    earlier_descendants, used = observe.descendants(), observe.descendants_cpu_seconds()
     probe = CoreLatencyProbe()
     try:
         assert all(2e-8 < probe.seconds() < 1e-4 for _ in range(20))
-        assert observe.descendants() == before
+        assert observe.descendants() == earlier_descendants
         assert observe.descendants_cpu_seconds() == used
     finally:
         probe.end()

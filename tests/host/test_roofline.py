@@ -61,8 +61,8 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))  # keeps fake peaks out of the real cache
     request = cell(threads=THREADS).request(1)
     monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})
-    before = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
-    monkeypatch.setitem(roofline._PEAKS, THREADS, before)
+    fake_peaks = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
+    monkeypatch.setitem(roofline._PEAKS, THREADS, fake_peaks)
     assert roofline.find_limit(request, ()).matrix_product == 1.0
     roofline.measure_again(THREADS)
     limit = roofline.find_limit(request, ())
@@ -73,11 +73,11 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
 def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     assert len(sessions()) == 0
-    first = roofline.find_limit(request, ())
+    first_limit = roofline.find_limit(request, ())
     [file] = (tmp_path / "home" / "peaks").iterdir()
 
     measured = sessions()
-    assert roofline.find_limit(request, ()) == first
+    assert roofline.find_limit(request, ()) == first_limit
     assert measured == []
 
     written_time_s = file.stat().st_mtime

@@ -33,9 +33,9 @@ def test_user_site_extends_a_built_in_site(user_sites_folder):
         'title = "Our site"\nextends = "stampede2"\nqueue = "skx-normal"\naccount = "A1"\n'
         '[modules.frameworks]\ntorch = ["pytorch/2.1"]\n'
     )
-    mine = sites.load("mine")
-    assert (mine.account, mine.cores) == ("A1", 68)
-    assert set(mine.modules.frameworks) == {"caffe", "torch"}
+    user_site = sites.load("mine")
+    assert (user_site.account, user_site.cores) == ("A1", 68)
+    assert set(user_site.modules.frameworks) == {"caffe", "torch"}
     assert "mine" in sites.names()
 
 
