@@ -299,7 +299,7 @@ def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
 def test_cache_of_another_user_is_refused(open_folder):
     """A link of another user is refused too."""
     if os.geteuid() != 0:
-        pytest.skip("giving a folder away, and being another, needs root")
+        pytest.skip("changing owner and user needs root")
     home, link = open_folder / "home", open_folder / "link"
     home.mkdir()
     link.symlink_to(home)

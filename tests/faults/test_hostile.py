@@ -136,19 +136,19 @@ def test_checkpoint_folder_is_private(tmp_path):
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("planted", ["anybody's", "somebody's"])
+@pytest.mark.parametrize("planted", ["world-writable", "of another user"])
 def test_study_data_from_a_shared_folder_are_refused(open_folder, planted):
     """The data folder has a predictable name in a memory file system that all users can write."""
     data_folder = open_folder / "xfbench-studies" / "digits-raw"
     data_folder.mkdir(parents=True)
     (data_folder / "manifest.json").write_text("{}")
-    if planted == "anybody's":
+    if planted == "world-writable":
         data_folder.parent.chmod(0o777)
         with pytest.raises(UsageError, match="is writable by all users"):
             media._make_data_set(data_folder, "digits", "raw")
         return
     if os.geteuid() != 0:
-        pytest.skip("giving a folder away, and being another, needs root")
+        pytest.skip("changing owner and user needs root")
     os.chown(data_folder.parent, 65533, -1)
     script = (
         "import os, pathlib\n"

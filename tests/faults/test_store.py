@@ -182,7 +182,7 @@ def test_clock_set_back_hides_no_record(record, tmp_path):
 
 def test_index_of_another_user_is_not_opened(record, tmp_path):
     if os.geteuid() != 0:
-        pytest.skip("giving a file away needs root")
+        pytest.skip("changing the owner of a file needs root")
     store = Store(tmp_path / "results")
     store.prepare()
     stored_record = record()
