@@ -24,7 +24,7 @@ ELSEWHERE = HERE.model_copy(update={"cpu_model": "Another"})
 def launches(record):
     """Return a function that makes five launches of a cell at about this speed in images/s."""
 
-    def make(speed, machine=HERE, noise=0.01, fields=None, **request):
+    def make_launches(speed, machine=HERE, noise=0.01, fields=None, **request):
         seed = json.dumps([speed, sorted(request.items())])
         rng = random.Random(seed)
         return [
@@ -37,7 +37,7 @@ def launches(record):
             for n in range(1, 6)
         ]
 
-    return make
+    return make_launches
 
 
 @pytest.fixture

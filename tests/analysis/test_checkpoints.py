@@ -38,13 +38,13 @@ def checkpointed(record):
     Each step takes 1 s, and the checkpoints take 1 s together.
     """
 
-    def make(launch=1, checkpoints=CHECKPOINTS, **fields):
+    def make_checkpointed(launch=1, checkpoints=CHECKPOINTS, **fields):
         launch_record = record(steps=(1.0,) * 3, launch=launch, checkpoints=3)
         measurement = launch_record.measurement.model_copy(update={"wall_seconds": 5.0})
         updates = {"measurement": measurement, "checkpoints": checkpoints, **fields}
         return launch_record.model_copy(update=updates)
 
-    return make
+    return make_checkpointed
 
 
 def test_cell_digest_without_checkpoints_is_unchanged(cell):

@@ -17,7 +17,7 @@ def build_epochs(*accuracies):
 def trained(record):
     """Return a function that makes a launch: 2 s to start, 1 s to build and 10 s per epoch."""
 
-    def make(*accuracies, **measured):
+    def make_trained(*accuracies, **measured):
         launch_record = record()
         updates = {"startup_seconds": 2.0, **measured}
         measurement = launch_record.measurement.model_copy(update=updates)
@@ -25,7 +25,7 @@ def trained(record):
             update={"measurement": measurement, "learning": build_epochs(*accuracies)}
         )
 
-    return make
+    return make_trained
 
 
 def test_solution_time_includes_startup_build_and_all_epochs(trained):

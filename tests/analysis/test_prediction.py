@@ -25,7 +25,7 @@ def true_step_seconds(ranks):
 def launches(record):
     """Return a function that makes records for these numbers of ranks, with noise."""
 
-    def make(
+    def make_launches(
         counts, launches_per_count=3, noise=0.01, seed=0, on_nodes=True, images=8, scaling="weak"
     ):
         random = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ def launches(record):
                 )
         return records
 
-    return make
+    return make_launches
 
 
 def fit_records(records, link=None):
@@ -243,7 +243,7 @@ def test_described_link_is_less_certain_than_a_measured_link(launches, link, dev
 def ranks(record):
     """Return a function that makes a record of `count` ranks with 4 images each."""
 
-    def make(count, nodes, step=(0.12,), computing=(0.1,), exposed=(0.02,)):
+    def make_record(count, nodes, step=(0.12,), computing=(0.1,), exposed=(0.02,)):
         communication = COMMUNICATION.model_copy(
             update={"compute_seconds": computing, "exposed_seconds": exposed}
         )
@@ -260,7 +260,7 @@ def ranks(record):
             batch_size_per_rank=4,
         )
 
-    return make
+    return make_record
 
 
 def test_computing_time_comes_from_full_nodes(record, ranks):

@@ -38,7 +38,7 @@ LIMIT = Limit(
 def profiled(record):
     """Return a function that makes a launch with these parts of a step and those of PARTS_S."""
 
-    def make(parts=None, scale=1.0, profiler="a profiler 1.0", **request):
+    def make_profiled(parts=None, scale=1.0, profiler="a profiler 1.0", **request):
         launch_record = record(steps=(0.08,) * 5, **request)
         part_seconds = {
             name: scale * seconds for name, seconds in {**PARTS_S, **(parts or {})}.items()
@@ -51,7 +51,7 @@ def profiled(record):
             limit=LIMIT,
         )
 
-    return make
+    return make_profiled
 
 
 def test_profile_parts_are_medians_over_launches(profiled):

@@ -31,7 +31,7 @@ SPEEDS = {
 def launches(record):
     """Return a function that makes five launches; all launches of a block share its noise."""
 
-    def make(speed, fields=None, **request):
+    def make_launches(speed, fields=None, **request):
         rng = random.Random(1)
         common_fields = {"software": SOFTWARE, "machine": describe()}
         return [
@@ -44,7 +44,7 @@ def launches(record):
             for launch in range(1, 6)
         ]
 
-    return make
+    return make_launches
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def write_adapter(tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
-    def make(lock):
+    def write_description(lock):
         folder = tmp_path / "adapters" / "small"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "adapter.toml").write_text(
@@ -35,7 +35,7 @@ def write_adapter(tmp_path, monkeypatch):
             (folder / "requirements.lock").write_text(lock)
         return adapter.load("small")
 
-    return make
+    return write_description
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_full_disk_is_reported_and_leaves_no_environment(
         assert environment.ensure(description).version
 
 
-@pytest.mark.parametrize("damage", ["interpreter", "cut off", "empty", "of another kind"])
+@pytest.mark.parametrize("damage", ["interpreter", "truncated", "empty", "wrong type"])
 def test_damaged_environment_is_created_again(write_adapter, numpy_lock, damage):
     description = write_adapter(numpy_lock)
     created = environment.ensure(description)
@@ -167,7 +167,7 @@ def test_damaged_environment_is_created_again(write_adapter, numpy_lock, damage)
     else:
         text = environment_file.read_text()
         environment_file.write_text(
-            {"cut off": text[:99], "empty": "", "of another kind": "[]"}[damage]
+            {"truncated": text[:99], "empty": "", "wrong type": "[]"}[damage]
         )
     assert environment.find(description) is None
     assert environment.existing() == []

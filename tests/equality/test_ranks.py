@@ -77,7 +77,7 @@ def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path
 
     class FailingVerifier:
         def verify(self, *_):
-            raise AssertionError("nothing is to be trained")
+            raise AssertionError("the test expects no training")
 
     verdict = certify.verify_cell(FailingVerifier(), request, framework_environment, 0)
     assert verdict.verdict == "different"

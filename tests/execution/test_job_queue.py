@@ -14,7 +14,7 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def make_plan():
-    def make(**settings):
+    def build_plan(**settings):
         chosen = {"framework": ["torch"], "workload": ["lenet"], "launches": 2, **settings}
         cells = experiment.cells([experiment.matrix(**chosen)])
         return Plan(
@@ -26,7 +26,7 @@ def make_plan():
             time_limit=60,
         )
 
-    return make
+    return build_plan
 
 
 @pytest.fixture

@@ -240,11 +240,11 @@ def test_cells_are_interleaved_in_a_seeded_order(cell):
 def make_launches(record):
     """Return a function that makes a launch of `odd` for each step time in seconds."""
 
-    def make(*paces):
+    def make_records(*paces):
         odd = {"framework": "odd", "kernel": "plain"}
         return [record((pace,) * 3, number, **odd) for number, pace in enumerate(paces, 1)]
 
-    return make
+    return make_records
 
 
 def test_launches_stop_when_the_interval_is_narrow_enough(session, make_launches):

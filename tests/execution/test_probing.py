@@ -56,7 +56,7 @@ def probe_ranks(launch):
     def probe(lines="", native=None, **request):
         files = {"native.py": NATIVE_MODULE.format(native)} if native else {}
         if request.get("launcher", "local") == "local" and len(os.sched_getaffinity(0)) < 2:
-            pytest.skip("two ranks need two processors")
+            pytest.skip("needs two CPUs")
         settings = {**TWO_RANKS, "probe": "ranks", "affinity": "cores", **request}
         record, _ = launch(lines, adapter={"files": files}, **settings)
         return support_by_feature(record)
@@ -81,7 +81,7 @@ def test_probe_answers_its_features_with_evidence(process_record):
 
 def test_probe_detects_threads_that_leave_their_cpus(run_probe):
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one CPU is no choice")
+        pytest.skip("needs two CPUs")
     all_cpus = sorted(os.sched_getaffinity(0))
     record, _ = run_probe("process", f"os.sched_setaffinity(0, {all_cpus})")
     answer = support_by_feature(record)["affinity"]

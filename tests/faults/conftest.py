@@ -18,13 +18,13 @@ def _fake_peaks(monkeypatch):
 def run_arguments(fake_adapter):
     """Return a function that builds `xfbench run` arguments for a fake trainer with these lines."""
 
-    def make(lines="", **settings):
+    def build_arguments(lines="", **settings):
         fake_adapter(lines)
         options = {"batch-size": 4, "data": "synthetic", "steps": 3, "warmup": 1, "launches": 1}
         arguments = [f"--{name}={value}" for name, value in {**options, **settings}.items()]
         return ["run", "--framework", "odd", "--workload", "lenet", "--no-verify", *arguments]
 
-    return make
+    return build_arguments
 
 
 @pytest.fixture

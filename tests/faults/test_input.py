@@ -70,16 +70,16 @@ def test_named_pipe_as_an_input_file_is_refused(reader, file):
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"launches": 10**7}, "10,000,000 launches are too many: at most 1,000,000"),
         ({"ranks": [10**6], "scaling": "weak"}, "1,000,000 ranks are too many"),
         ({"seed": list(range(200_000))}, "200,000 cells are too many: at most 100,000"),
     ],
 )
-def test_excessive_counts_are_refused_before_cells_are_built(settings, words):
+def test_excessive_counts_are_refused_before_cells_are_built(settings, message):
     matrix = experiment.matrix(framework=["reference"], workload=["lenet"], **settings)
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=message):
         experiment.cells([matrix])
 
 

@@ -38,10 +38,10 @@ MOMENTS = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_rank_that_ends_at_any_moment_is_named(launch, moment):
-    lines, words = MOMENTS[moment]
+    lines, message = MOMENTS[moment]
     record, folder = launch(SECOND + lines, **TWO_RANKS)
     assert record.status == "crashed"
-    assert record.reason.startswith(f"rank 1 of 2: {words}"), record.reason
+    assert record.reason.startswith(f"rank 1 of 2: {message}"), record.reason
     assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {path.name for path in folder.iterdir()}
 
 
@@ -119,9 +119,9 @@ def connect_callers(watch, count):
 def test_watch_ignores_strangers_and_still_accepts_ranks(watch):
     with connect_callers(watch, 300) as strangers:
         for number, stranger in enumerate(strangers[::3]):
-            words = [b"ended 1\n", b"x" * 5000, f"{'é' * 32} {number % 2} node\n".encode()]
+            lines = [b"ended 1\n", b"x" * 5000, f"{'é' * 32} {number % 2} node\n".encode()]
             with contextlib.suppress(OSError):
-                stranger.sendall(words[number % 3])
+                stranger.sendall(lines[number % 3])
         with connect_callers(watch, 1) as [rank]:
             rank.sendall(f"{watch.token} 1 node\n".encode())
             time.sleep(0.2)

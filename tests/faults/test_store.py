@@ -106,7 +106,7 @@ def write_oversized_file(path):
 
 DAMAGE = {
     "empty": lambda path, _: path.write_bytes(b""),
-    "cut off": lambda path, text: path.write_text(text[: len(text) // 2]),
+    "truncated": lambda path, text: path.write_text(text[: len(text) // 2]),
     "not text": lambda path, _: path.write_bytes(b"\xff\xfe{}"),
     "another's content": lambda path, text: path.write_text(text.replace('"ok"', '"failed"')),
     "too deeply nested": lambda path, _: path.write_bytes(b"[" * 10**5),

@@ -88,9 +88,9 @@ REPLIES = {
 
 @pytest.mark.parametrize("kind", REPLIES)
 def test_invalid_reply_is_reported_in_one_line(tmp_path, kind):
-    content, words = REPLIES[kind]
+    content, message = REPLIES[kind]
     (tmp_path / "reply.json").write_bytes(content)
-    with pytest.raises(worker_reply.ReplyError, match=words) as raised:
+    with pytest.raises(worker_reply.ReplyError, match=message) as raised:
         worker_reply.read(tmp_path / "reply.json", JOB)
     assert len(str(raised.value)) < 600 and "\n" not in str(raised.value)
 
@@ -207,7 +207,7 @@ def test_sigterm_to_the_driver_ends_worker_descendants(run_arguments, tmp_path):
 
 def test_missing_gpu_is_unavailable_without_a_launch(launch):
     if machine.accelerators():
-        pytest.skip("there is an NVIDIA device here")
+        pytest.skip("this machine has an NVIDIA device")
     record, folder = launch(device="cuda", adapter={"devices": ["cpu", "cuda"]})
     assert (record.status, record.reason) == ("unavailable", "no NVIDIA device was found here")
     assert not list(folder.parent.iterdir())

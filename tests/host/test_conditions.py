@@ -122,9 +122,8 @@ def test_shared_gpu_counts_only_against_gpu_launches():
     assert "python3" in conditions.launch_defect(shared, "cuda")
     assert conditions.launch_defect(shared, "cpu") is None
     assert conditions.launch_defect(QUIET, "cuda") is None
-    assert (
-        conditions.launch_defect(shared, "cuda", has_rank_reports=True) is None
-    )  # the ranks used other GPUs
+    # The ranks used other GPUs.
+    assert conditions.launch_defect(shared, "cuda", has_rank_reports=True) is None
 
 
 @pytest.mark.parametrize(("seconds", "disturbs"), [(0.39, False), (0.41, True)])

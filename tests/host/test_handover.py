@@ -85,9 +85,8 @@ def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
     assert list_disturbances((2.0e-7, 3.3e-7)) == [line]
     # Latencies measured between timed steps take precedence.
     assert list_disturbances((2.0e-7, 2.0e-7), (2.0e-7, 3.3e-7)) == [line]
-    assert list_disturbances((2.0e-7, 2.0e-7), (3.2e-7, *(2.0e-7, 3.3e-7) * 1000)) == [
-        line
-    ]  # of many seconds
+    # A launch of many seconds has thousands of latencies.
+    assert list_disturbances((2.0e-7, 2.0e-7), (3.2e-7, *(2.0e-7, 3.3e-7) * 1000)) == [line]
     assert list_disturbances((2.0e-7, 3.3e-7), (2.0e-7, 2.1e-7, 2.0e-7)) == []
 
 

@@ -32,12 +32,12 @@ def build_record_certificate(record, **changes):
 def build_covered(record):
     """Return a function that builds a record and its certificate, with changes in the subject."""
 
-    def make(**changes):
+    def build_pair(**changes):
         fields = {"software": SOFTWARE, "machine": describe()}
         stored = build_record_certificate(record(fields=fields), **changes)
         return record(fields={**fields, "certificate": stored.id}), stored
 
-    return make
+    return build_pair
 
 
 def only_row(ranked_record, certificates):

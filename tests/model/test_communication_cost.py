@@ -50,12 +50,10 @@ def test_communication_at_the_end_is_fully_exposed():
 
 def test_overlapped_communication_is_exposed_only_in_part():
     buckets = (Bucket(0.9, 0.5), Bucket(0.1, 1.0))
-    assert (
-        communication_cost.exposed_seconds(buckets, 10.0, [4.0, 0.5]) == 0.5
-    )  # the first bucket has finished
-    assert (
-        communication_cost.exposed_seconds(buckets, 10.0, [7.0, 0.5]) == 2.5
-    )  # the second bucket waits for the first
+    # The first bucket finishes before the second is ready.
+    assert communication_cost.exposed_seconds(buckets, 10.0, [4.0, 0.5]) == 0.5
+    # The second bucket waits for the first.
+    assert communication_cost.exposed_seconds(buckets, 10.0, [7.0, 0.5]) == 2.5
     assert communication_cost.exposed_seconds((Bucket(1.0, 0.5),), 10.0, [3.0]) == 0.0
 
 

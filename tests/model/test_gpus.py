@@ -30,14 +30,14 @@ SILENT = Gpu(
 WALL_S = 10.0
 
 
-@pytest.mark.parametrize("gpu", [FREE, SILENT], ids=["free", "tells nothing"])
+@pytest.mark.parametrize("gpu", [FREE, SILENT], ids=["free", "silent"])
 def test_free_or_silent_gpu_has_no_defect(gpu):
     assert gpus.invalid_reason([gpu], WALL_S) is None
     assert not list(gpus.noise_causes([gpu], WALL_S))
 
 
 @pytest.mark.parametrize(
-    ("update", "words"),
+    ("update", "message"),
     [
         ({"others": ("python3", "nvidia-cuda")}, "was shared with python3, nvidia-cuda: wait"),
         ({"busy_before": 0.37}, "was busy for 37% of the time before the launch used it"),
@@ -46,10 +46,10 @@ def test_free_or_silent_gpu_has_no_defect(gpu):
         ({"slowed_by": ("power brake", "power cap")}, "(power brake; 0.0 s of 10.0 s"),
     ],
 )
-def test_shared_busy_or_throttled_gpu_is_a_defect(update, words):
+def test_shared_busy_or_throttled_gpu_is_a_defect(update, message):
     rank_gpu = FREE.model_copy(update={"rank": 3, **update})
     reason = gpus.invalid_reason([FREE, rank_gpu], WALL_S)
-    assert words in reason and reason.startswith("the GPU of rank 3")
+    assert message in reason and reason.startswith("the GPU of rank 3")
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,8 @@ def test_process_on_another_gpu_is_noise_not_a_defect(launch_with_gpu, nvidia_sm
 
 
 def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch):
-    monkeypatch.setattr(
-        machine, "accelerators", machine.accelerators.__wrapped__
-    )  # without the cache
+    # Call the function without its cache.
+    monkeypatch.setattr(machine, "accelerators", machine.accelerators.__wrapped__)
     assert machine.accelerators() == ["a GPU", "a GPU"]
     assert machine.accelerator_processes() == ["other"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
@@ -150,7 +149,7 @@ OLD_DRIVER = "-DDRIVER_440"
 
 
 @pytest.mark.parametrize(
-    ("recording", "values", "options", "words"),
+    ("recording", "values", "options", "message"),
     [
         ("k40-of-a-driver-that-just-started", {"busy__2": 0}, [OLD_DRIVER], None),
         ("k20-of-a-driver-that-just-started", {"busy__3": 0}, [OLD_DRIVER], None),
@@ -165,12 +164,12 @@ OLD_DRIVER = "-DDRIVER_440"
     ],
 )
 def test_recorded_gpu_states_are_classified_correctly(
-    launch_with_gpu, recording, values, options, words
+    launch_with_gpu, recording, values, options, message
 ):
     """`values` replaces readings that are missing or that differ before a launch."""
     record = launch_with_gpu(lambda file: nvml.replay(file, recording, **values), *options)
-    assert record.status == ("invalid" if words else "ok"), record.reason
-    assert words is None or words in record.reason
+    assert record.status == ("invalid" if message else "ok"), record.reason
+    assert message is None or message in record.reason
     [gpu] = record.observed.gpus
     assert gpu.name == nvml.RECORDINGS[recording]["name"]
 

@@ -28,14 +28,14 @@ def build_cells(**settings):
 def make_certified(record):
     """Return a function that makes a certified record with these choices, and its certificate."""
 
-    def make(**choices):
+    def make_pair(**choices):
         fields = {"software": SOFTWARE, "machine": describe()}
         request = record(**choices).request
         fields["workload"] = workload_facts(training.build_workload(request))
         proof = build_record_certificate(record(fields=fields, **choices))
         return record(fields={**fields, "certificate": proof.id}, **choices), proof
 
-    return make
+    return make_pair
 
 
 def test_default_cell_trains_the_published_network(cell):

@@ -106,9 +106,9 @@ def test_record_added_without_a_folder_time_change_is_returned(store, record):
 
 def iterate_damages():
     yield "empty", lambda path: path.write_bytes(b"")
-    yield "no database", lambda path: path.write_bytes(b"junk" * 4096)
-    yield "cut off", lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    yield "a hole", overwrite_after_header
+    yield "not a database", lambda path: path.write_bytes(b"junk" * 4096)
+    yield "truncated", lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    yield "overwritten", overwrite_after_header
     yield "missing", lambda path: path.unlink()
     yield "another version", lambda path: execute_sql(path, "UPDATE meta SET version = 'x'")
     yield "another database", lambda path: execute_sql(path, "DROP TABLE records")

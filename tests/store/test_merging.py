@@ -13,7 +13,7 @@ from xfbench.store.results_folder import Store
 def make_results(tmp_path, record):
     """Return a function that makes a results folder of records with these launch numbers."""
 
-    def make(name, launches, **fields):
+    def make_store(name, launches, **fields):
         new_store = Store(tmp_path / name)
         new_store.prepare()
         for launch in launches:
@@ -22,7 +22,7 @@ def make_results(tmp_path, record):
             new_store.add(record(steps=(0.1 + launch / 100,), launch=launch, fields=fields), run)
         return new_store
 
-    return make
+    return make_store
 
 
 def read_files(store):

@@ -180,7 +180,7 @@ PACK_SCRIPT = """
 import sys
 from pathlib import Path
 from xfbench.store.results_folder import Store
-print("at it", flush=True)
+print("started", flush=True)
 while True:
     Store(Path(sys.argv[1])).pack(repack=True)
     print("packed", flush=True)

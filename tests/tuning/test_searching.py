@@ -27,7 +27,7 @@ def build_launcher(record, monkeypatch):
     `steps(cell, number)` returns the step times in seconds of a cell's launch with that number.
     """
 
-    def make(cells, steps, **options):
+    def build(cells, steps, **options):
         quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
         template = record(fields={"conditions": Conditions(**quiet, seconds=SECONDS)})
 
@@ -44,7 +44,7 @@ def build_launcher(record, monkeypatch):
             Space(cells, cells[-1], ()), SearchOptions(**options), None, lines.append
         ), lines
 
-    return make
+    return build
 
 
 @pytest.fixture
