@@ -17,7 +17,7 @@ LATENCY_SCRIPT = "from xfbench.host import handover; print(handover.measure_late
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_core_to_core_latency_is_measured():
     latencies = [handover.measure_latency() for _ in range(5)]
-    # Signals need some nanoseconds; a system call would take longer than the upper bound.
+    # An exchange takes at least some nanoseconds and needs no system call.
     assert all(latency and 2e-8 < latency < 1e-4 for latency in latencies)
 
 
