@@ -185,7 +185,7 @@ def test_malicious_arrays_are_refused_and_execute_nothing(cell, tmp_path):
         write_arrays(tmp_path, s=content)
         with pytest.raises(jobs.CheckError) as raised:
             jobs.read_results(documents, request, reply, tmp_path)
-        assert "cannot be read" in str(raised.value)
+        assert "cannot read its results" in str(raised.value)
     for content in (b"", b"PK\x03\x04" + b"x" * 100, pickle.dumps(Evil(evil)), b"\0" * 100):
         (tmp_path / "found.npz").write_bytes(content)
         with pytest.raises(jobs.CheckError):
@@ -209,7 +209,7 @@ def test_forged_check_results_are_refused(fake_adapter, tmp_path, cell):
     )
     described = adapter.load("odd")
     request = cell(framework="odd", kernel="plain").request(1)
-    with pytest.raises(jobs.CheckError, match="cannot be read"):
+    with pytest.raises(jobs.CheckError, match="cannot read its results"):
         jobs.run_cases(
             [{"name": "case"}],
             request,
