@@ -1,4 +1,4 @@
-"""The best of each: what stands for a group, its rank, and what is said of the choice."""
+"""The best configuration of each group: how it is chosen, ranked and described."""
 
 import csv
 import io
@@ -22,9 +22,9 @@ ELSEWHERE = HERE.model_copy(update={"cpu_model": "Another"})
 
 @pytest.fixture
 def launches(record):
-    """A function that makes five launches of a cell with about that many images per second."""
+    """Return a function that makes five launches of a cell at about this speed in images/s."""
 
-    def make(speed, machine=HERE, noise=0.01, fields=None, **request):
+    def make_launches(speed, machine=HERE, noise=0.01, fields=None, **request):
         seed = json.dumps([speed, sorted(request.items())])
         rng = random.Random(seed)
         return [
@@ -37,12 +37,12 @@ def launches(record):
             for n in range(1, 6)
         ]
 
-    return make
+    return make_launches
 
 
 @pytest.fixture
 def boards(launches):
-    """Tables of two frameworks with two numbers of threads each, of which three are ranked."""
+    """Return tables of two frameworks with two thread counts each; three cells are ranked."""
     records, certificates = certify_records(
         [
             *launches(100, framework="torch", threads=1),
@@ -68,7 +68,7 @@ def test_framework_row_shows_its_fastest_ranked_configuration(boards):
 
 
 def test_repeated_configuration_is_preferred_to_single_launch(launches):
-    """As `tune` leaves behind of settings it gave up."""
+    """`xfbench tune` leaves single launches of the settings that it eliminated."""
     repeated = launches(100, framework="torch", threads=2)
     single = launches(140, framework="torch", threads=1)[:1]
     single_caffe = launches(120, framework="caffe", threads=1)[:1]
@@ -176,7 +176,7 @@ def test_group_is_faster_only_if_its_best_beats_all_cells():
 
 
 def test_large_group_gains_no_rank_by_chance():
-    """Where the best of many is compared as if it were the only one, one in five is."""
+    """A comparison that ignores the selection of the best is wrong in one of five draws."""
     rng = np.random.default_rng(0)
 
     def draw_group(count):

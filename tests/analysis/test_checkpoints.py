@@ -1,4 +1,4 @@
-"""Checkpoints in requests, records and tables: old cells keep their names."""
+"""Checkpoints in requests, records and tables; old cells keep their digests."""
 
 import csv
 import io
@@ -33,15 +33,18 @@ CHECKPOINTS = Checkpoints(
 
 @pytest.fixture
 def checkpointed(record):
-    """A launch of two steps of a second, 5 s in all, 1 s of which for three checkpoints."""
+    """Return a function that makes a launch of 5 s with two timed steps and three checkpoints.
 
-    def make(launch=1, checkpoints=CHECKPOINTS, **fields):
+    Each step takes 1 s, and the checkpoints take 1 s together.
+    """
+
+    def make_checkpointed(launch=1, checkpoints=CHECKPOINTS, **fields):
         launch_record = record(steps=(1.0,) * 3, launch=launch, checkpoints=3)
         measurement = launch_record.measurement.model_copy(update={"wall_seconds": 5.0})
         updates = {"measurement": measurement, "checkpoints": checkpoints, **fields}
         return launch_record.model_copy(update=updates)
 
-    return make
+    return make_checkpointed
 
 
 def test_cell_digest_without_checkpoints_is_unchanged(cell):

@@ -1,4 +1,4 @@
-"""What an exchange costs, from ranks whose figures are known."""
+"""Communication figures, computed from ranks with known figures."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_step_time_is_compute_waiting_and_exposed_time():
     communication_fields = rank_communication.merge_communication(ranks, [4.0, 5.0], nodes=1)
     assert communication_fields["compute_seconds"] == [1.0, 2.0, 1.5]
     assert communication_fields["waiting_seconds"] == [0.0, 1.0, 0.5]
-    # The slowest takes 1, 3 and 2: its median is 2.
+    # The slowest rank of each step takes 1, 3 and 2 s; the median is 2 s.
     assert communication_fields["exposed_seconds"] == [2.0, 3.0]
 
 
@@ -94,10 +94,10 @@ def test_communication_shares_are_medians_over_launches(record):
     assert (shares.compute, shares.waiting) == pytest.approx((0.5, 0.1))
     assert shares.exposed == pytest.approx(0.4)
     assert (shares.bytes_per_step, shares.counted_bytes) == (800, 820.0)
-    # Of MNIST's 60,000 images in batches of 4.
+    # MNIST has 60,000 images; the batch is 4.
     assert (shares.epoch_steps, shares.bytes_per_epoch) == (15000, 12_000_000)
     assert shares.counted_bytes_per_epoch == 15000 * 820.0
-    unknown_data = communication.step_shares([launch(0.02, {"lo": 810.0}, data="somebody's own")])
+    unknown_data = communication.step_shares([launch(0.02, {"lo": 810.0}, data="custom")])
     assert (unknown_data.bytes_per_epoch, unknown_data.counted_bytes_per_epoch) == (None, None)
     interface_bytes = {"lo": 5.0, "eth0": 7.0}
     assert communication.step_shares([launch(0, interface_bytes)]).counted_bytes == 5.0
@@ -110,13 +110,13 @@ def test_communication_shares_are_medians_over_launches(record):
 @pytest.mark.parametrize(
     ("workload", "data", "batch", "steps"),
     [
-        ("caffenet", "synthetic", 256, 5004),  # of ImageNet's 1,281,167 images
+        ("caffenet", "synthetic", 256, 5004),  # ImageNet has 1,281,167 images
         ("resnet50", "synthetic", 32, 40036),
         ("convnet", "synthetic", 100, 500),
         ("lenet", "digits", 64, 22),
         ("lenet", "synthetic", 64, 937),
-        ("lenet", "somebody's own", 64, None),
-        ("somebody's own", "synthetic", 64, None),
+        ("lenet", "custom", 64, None),
+        ("custom", "synthetic", 64, None),
     ],
 )
 def test_epoch_steps_equal_the_batches_of_the_data_set(cell, workload, data, batch, steps):
@@ -137,5 +137,5 @@ def test_communication_table_has_bytes_per_step_and_epoch(record):
     rank_settings = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
     launch_record = record(fields={"communication": communication_figures}, **rank_settings)
     table = tables.to_text(leaderboard.tables([launch_record], {}), "communication")
-    # Of MNIST's 60,000 images in batches of 8.
+    # MNIST has 60,000 images; the batch is 8.
     assert all(figure in table for figure in ("2 MB", "2.1 MB", "15 GB", "15.8 GB"))

@@ -1,4 +1,4 @@
-"""`compare`: what stands against what, and verdicts that say no more than the launches know."""
+"""`compare`: pairs of cells, and verdicts that the launches support."""
 
 import json
 import math
@@ -20,7 +20,10 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def folder(record, tmp_path):
-    """A function that fills a results folder: launches of 0.1 s steps, `slower` times as long."""
+    """Return a function that fills a results folder with launches.
+
+    A step takes 0.1 s times `slower`.
+    """
 
     def fill(name="results", slower=1.0, launches=6, software=SOFTWARE, proven=False, **request):
         store = Store(tmp_path / name)
@@ -31,7 +34,7 @@ def folder(record, tmp_path):
             certificate.write(store.certificate_path(certificate.id))
             fields["certificate"] = certificate.id
         rng = random.Random(f"{name} {request}")
-        for n in range(launches):  # a drift that all share, and chance
+        for n in range(launches):  # a common drift and noise
             steps = (0.1 * slower * (1 + 0.001 * n) * (1 + rng.uniform(-0.01, 0.01)),)
             store.add(record(steps=steps, launch=n + 1, fields=fields, **request))
         return tmp_path / name
@@ -76,7 +79,7 @@ def test_frameworks_are_compared_only_if_both_are_certified(folder):
 
 
 def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
-    """Each alone would be faster (p 0.03); that one of three is so says little."""
+    """Each pair alone would be faster (p = 0.03), but not as one of three comparisons."""
     store = Store(tmp_path)
     store.prepare()
     fields = {"software": SOFTWARE, "machine": describe()}
@@ -201,7 +204,7 @@ def test_every_five_whole_pairs_give_one_verdict(folder, launches, verdicts):
 
 
 def build_comparison(ratio, verdict):
-    """A comparison with this ratio and verdict."""
+    """Return a comparison with this ratio and verdict."""
     figures = Comparison(Interval(ratio, None, None, 5), 0.001, None, True)
     return CellComparison("a", "b", figures, verdict)
 

@@ -1,4 +1,4 @@
-"""What a result costs besides time per step, from records whose figures are known."""
+"""Costs of a result besides the step time, computed from records with known figures."""
 
 import pytest
 
@@ -15,9 +15,9 @@ def build_epochs(*accuracies):
 
 @pytest.fixture
 def trained(record):
-    """A launch of three epochs: 2 s to start, 1 s to build, 10 s each."""
+    """Return a function that makes a launch: 2 s to start, 1 s to build and 10 s per epoch."""
 
-    def make(*accuracies, **measured):
+    def make_trained(*accuracies, **measured):
         launch_record = record()
         updates = {"startup_seconds": 2.0, **measured}
         measurement = launch_record.measurement.model_copy(update=updates)
@@ -25,7 +25,7 @@ def trained(record):
             update={"measurement": measurement, "learning": build_epochs(*accuracies)}
         )
 
-    return make
+    return make_trained
 
 
 def test_solution_time_includes_startup_build_and_all_epochs(trained):
@@ -53,7 +53,7 @@ def test_memory_is_the_peak_and_energy_is_per_image(trained):
     launches = [trained(0.9, peak_rss_bytes=5), trained(0.9, peak_rss_bytes=9)]
     assert costs(launches, 0.95).peak_rss_bytes == 9
     assert costs(launches, 0.95).joules_per_image is None
-    # 80 J in 0.8 s are 100 W; a step of 4 images takes 0.1 s.
+    # 80 J in 0.8 s is 100 W; a step of 4 images takes 0.1 s.
     [launch] = [trained(0.9, energy_joules=80.0)]
     assert costs([launch], 0.95).joules_per_image == pytest.approx(100 * 0.1 / 4)
 

@@ -1,4 +1,4 @@
-"""Tables: what stands together, what is ranked, and figures that say no more than they know."""
+"""Leaderboard tables: grouping of rows, ranks and figures."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ from xfbench.statistics import Interval
 
 
 def uncertified_tables(records):
-    """With no certificate at hand; ranks are the matter of model/test_certificate.py."""
+    """Return tables without certificates; ranks are tested in tests/model/test_certificate.py."""
     return all_tables(records, {})
 
 
@@ -54,26 +54,29 @@ def test_memory_limit_column_appears_only_if_needed(record):
 
 
 def test_rows_that_look_alike_show_their_differences(record):
-    """Two cells of one name, with figures apart, were nothing that anybody could act on."""
-    first = record()
-    more_steps = vary_record(first, request={"steps": 9, "affinity": "cores"})
-    more_threads = vary_record(first, request={"threads": 2})
-    [table] = uncertified_tables([first, more_steps, more_threads])
+    """Readers could not tell apart two cells that have the same name but different figures."""
+    base_record = record()
+    more_steps = vary_record(base_record, request={"steps": 9, "affinity": "cores"})
+    more_threads = vary_record(base_record, request={"threads": 2})
+    [table] = uncertified_tables([base_record, more_steps, more_threads])
     differences = {row.records[0]: row.differs for row in table.unranked}
-    first_difference = f"{first.request.steps} steps, affinity none"
+    first_difference = f"{base_record.request.steps} steps, affinity none"
     assert differences == {
-        first.id: first_difference,
+        base_record.id: first_difference,
         more_steps.id: "9 steps, affinity cores",
         more_threads.id: "",
     }
     shown = tables.to_text([table])
     assert "differs" in shown and first_difference in shown
-    assert "differs" not in tables.to_text(uncertified_tables([first, more_threads]))
-    # The same was asked for, of another translation.
+    assert "differs" not in tables.to_text(uncertified_tables([base_record, more_threads]))
+    # The same request with a changed adapter.
     software = SOFTWARE.model_copy(update={"adapter_digest": "sha256:5"})
-    other_adapter = vary_record(first, software=software, cell="sha256:" + "7" * 64)
-    [table] = uncertified_tables([first, other_adapter])
-    assert {row.differs for row in table.unranked} == {f"cell {first.cell[7:15]}", "cell 77777777"}
+    other_adapter = vary_record(base_record, software=software, cell="sha256:" + "7" * 64)
+    [table] = uncertified_tables([base_record, other_adapter])
+    assert {row.differs for row in table.unranked} == {
+        f"cell {base_record.cell[7:15]}",
+        "cell 77777777",
+    }
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ def test_rows_that_look_alike_show_their_differences(record):
     ],
 )
 def test_impossible_number_is_reported_and_not_counted(record, part, name, value):
-    """Whoever forges one writes the digest of what he wrote beside it."""
+    """The digest does not reveal a forged number, because a forger can recompute it."""
     limit = Limit(
         threads=1, precision="float32", matrix_product=1e9, memory_bandwidth=1e9, source="measured"
     )
@@ -116,7 +119,7 @@ def test_impossible_number_is_reported_and_not_counted(record, part, name, value
 
 @pytest.mark.parametrize("steps", [(), (0.0,), (-1.0,), (1e-300,), (1e300,), (0.1, 1e300)])
 def test_impossible_step_times_are_not_counted(record, steps):
-    """Records come from others, and have the digest that they say."""
+    """Records of other users can contain such numbers and still have a valid digest."""
     [table] = uncertified_tables([record(steps=steps, launch=n) for n in (1, 2)])
     [row] = table.unranked
     assert row.images_per_second is None
@@ -293,7 +296,7 @@ def test_rows_are_relative_to_the_fastest_ranked_row(record):
 
 @pytest.mark.parametrize(("has_cell", "shown"), [(True, 2), (False, 1)])
 def test_row_without_a_cell_gives_way_to_a_measured_row(record, has_cell, shown):
-    """A launch that failed has a cell; what was unavailable has none."""
+    """A failed launch has a cell; an unavailable one has none."""
     failed_fields = {"status": "failed", "reason": "x", "measurement": None}
     failed = record(
         affinity="cores", fields=failed_fields if has_cell else {**failed_fields, "cell": None}

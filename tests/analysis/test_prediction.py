@@ -1,4 +1,4 @@
-"""Prediction on launches whose truth is known, since they were drawn from it."""
+"""Predictions from launches that are drawn from a known truth."""
 
 import json
 
@@ -17,15 +17,15 @@ PAYLOAD_BYTES = 431080 * 4
 
 
 def true_step_seconds(ranks):
-    """Seconds of a step of 8 images on each of so many ranks: LeNet, a ring, nothing hidden."""
+    """Return the seconds of a LeNet step with 8 images per rank and a ring without overlap."""
     return COMPUTING_S + communication_cost.exchange_seconds("ring", ranks, PAYLOAD_BYTES, LINK)
 
 
 @pytest.fixture
 def launches(record):
-    """A function: records of launches on these numbers of ranks, with noise between them."""
+    """Return a function that makes records for these numbers of ranks, with noise."""
 
-    def make(
+    def make_launches(
         counts, launches_per_count=3, noise=0.01, seed=0, on_nodes=True, images=8, scaling="weak"
     ):
         random = np.random.default_rng(seed)
@@ -62,7 +62,7 @@ def launches(record):
                 )
         return records
 
-    return make
+    return make_launches
 
 
 def fit_records(records, link=None):
@@ -151,7 +151,7 @@ def test_efficiency_falls_with_the_slowest_of_many_ranks(record):
     single_rank_efficiency, many_ranks_efficiency = (
         fit.predict(ranks).efficiency for ranks in (1, 16)
     )
-    # The median of the largest of 16 draws from this: exp(0.2 times 1.73).
+    # The median of the largest of 16 draws is exp(0.2 * 1.73).
     assert single_rank_efficiency == pytest.approx(1, rel=0.01)
     assert many_ranks_efficiency == pytest.approx(np.exp(-0.2 * 1.73), rel=0.05)
 
@@ -173,7 +173,7 @@ COMMUNICATION = Communication(
 
 
 def test_ranks_without_compute_times_form_no_series(record):
-    """To take it for nothing would be to foretell a link without limits."""
+    """Treating a missing exposed time as zero would predict an unlimited link."""
     settings = {"ranks": 2, "strategy": "ddp", "global_batch_size": 8, "batch_size_per_rank": 4}
     assert series.build_series([record(framework="torch", scaling="weak", **settings)]) == []
 
@@ -209,7 +209,7 @@ def test_prediction_document_is_valid_json(launches):
     assert bandwidth["low"] <= bandwidth["value"] <= bandwidth["high"]
 
 
-def test_an_interval_leaves_out_2_5_percent_of_draws_at_each_end(launches):
+def test_interval_excludes_2_5_percent_of_draws_at_each_end(launches):
     fit = fit_records(launches([1], noise=0.02), LINK)
     interval = fit.document()["computing_seconds"]["8"]
     draws = [draw.computing_seconds(8) for draw in fit.draws]
@@ -222,7 +222,7 @@ def test_an_interval_leaves_out_2_5_percent_of_draws_at_each_end(launches):
     ("log_distance", "deviation"), [(0.2, 0.2), (0.0, prediction._MIN_NOISE / np.sqrt(2))]
 )
 def test_draws_differ_by_the_error_of_the_mean_launch(record, log_distance, deviation):
-    """Two launches of steps far apart: half of Student's t with 1 degree of freedom is below 1."""
+    """For two launches the error follows Student's t with 1 degree of freedom (median 1)."""
     records = [
         record(steps=(float(np.exp(side * log_distance)),) * 3, framework="torch", scaling="weak")
         for side in (-1, 1)
@@ -241,9 +241,9 @@ def test_described_link_is_less_certain_than_a_measured_link(launches, link, dev
 
 @pytest.fixture
 def ranks(record):
-    """A function: a record of `count` ranks of 4 images, with these seconds of each step."""
+    """Return a function that makes a record of `count` ranks with 4 images each."""
 
-    def make(count, nodes, step=(0.12,), computing=(0.1,), exposed=(0.02,)):
+    def make_record(count, nodes, step=(0.12,), computing=(0.1,), exposed=(0.02,)):
         communication = COMMUNICATION.model_copy(
             update={"compute_seconds": computing, "exposed_seconds": exposed}
         )
@@ -260,11 +260,11 @@ def ranks(record):
             batch_size_per_rank=4,
         )
 
-    return make
+    return make_record
 
 
-def test_computing_is_measured_on_full_nodes(record, ranks):
-    """A rank that has a node for itself computes faster."""
+def test_computing_time_comes_from_full_nodes(record, ranks):
+    """A rank alone on a node computes faster."""
     single_rank = record(steps=(0.05,) * 3, framework="torch", scaling="weak")
     fit = fit_records([single_rank, ranks(4, 2), ranks(8, 4)], LINK)
     assert fit.best.computing_seconds(4) == pytest.approx(0.1)

@@ -1,4 +1,4 @@
-"""Profiles: what is made of the phases that launches brought along."""
+"""Profiles, computed from the phases in records."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from xfbench.rendering import profile_tables
 from xfbench.rendering.report import profiles as pictures
 from xfbench.rendering.report.figures import MOST_BARS
 
-# LeNet's seconds of a step, by part; a step of 0.1 s under the profiler, of 0.08 s without.
+# Seconds of a LeNet step by part. A step takes 0.1 s with the profiler and 0.08 s without.
 PARTS_S = {
     "step": 0.1,
     "update": 0.005,
@@ -36,9 +36,9 @@ LIMIT = Limit(
 
 @pytest.fixture
 def profiled(record):
-    """A function that makes a launch with these parts of a step, and others of PARTS."""
+    """Return a function that makes a launch with these parts of a step and those of PARTS_S."""
 
-    def make(parts=None, scale=1.0, profiler="a profiler 1.0", **request):
+    def make_profiled(parts=None, scale=1.0, profiler="a profiler 1.0", **request):
         launch_record = record(steps=(0.08,) * 5, **request)
         part_seconds = {
             name: scale * seconds for name, seconds in {**PARTS_S, **(parts or {})}.items()
@@ -51,7 +51,7 @@ def profiled(record):
             limit=LIMIT,
         )
 
-    return make
+    return make_profiled
 
 
 def test_profile_parts_are_medians_over_launches(profiled):
@@ -79,10 +79,10 @@ def test_layers_keep_network_order_and_kinds(profiled):
 
 
 def test_flops_count_two_per_multiply_add_in_each_direction(profiled):
-    """conv1 reads the images: its input has no gradient."""
+    """conv1 reads the images, so its input has no gradient."""
     launch_profile = profiles.profile([profiled(batch_size_per_rank=4, global_batch_size=4)])
     layers = {layer.layer: layer for layer in launch_profile.layers}
-    # 20 maps of 24 by 24 from 5 by 5; 50 of 8 by 8 from 20 of 5 by 5.
+    # conv1: 20 maps of 24x24, 5x5 kernels; conv2: 50 maps of 8x8, 20 maps of 5x5 kernels.
     assert layers["conv1"].flops == pytest.approx(2 * 20 * 24**2 * 25 * 2 * 4 / 0.022)
     assert layers["conv2"].flops == pytest.approx(2 * 50 * 8**2 * 20 * 25 * 3 * 4 / 0.05)
     assert layers["conv2"].share_of_peak == pytest.approx(layers["conv2"].flops / 1e12)
@@ -146,18 +146,18 @@ def test_longest_layers_have_rows_and_the_rest_is_summed(profiled):
     assert any(line.startswith("layer 40 ") for line in lines)
     assert not any(line.startswith("layer 1 ") for line in lines)
     [rest_line] = [line for line in lines if line.startswith("23 more")]
-    # Of 43 layers 20 are shown: three of LeNet's, and those from 24 on.
+    # 20 of 43 layers are shown: three of LeNet's, and layers 24 to 40.
     assert f"{1e3 * sum(0.0001 * n for n in range(1, 24)):.3g} + 0" in rest_line
 
 
 def test_layers_of_a_kind_are_summed(profiled):
-    """ip1 and ip2 took no time; of conv1 and conv2 operations and seconds are added up."""
+    """ip1 and ip2 took no time; operations and seconds of conv1 and conv2 are summed."""
     launch = profiled(batch_size_per_rank=4, global_batch_size=4)
     launch_profile = profiles.profile([launch])
     layers = {layer.layer: layer for layer in launch_profile.layers}
     kinds = {kind.kind: kind for kind in launch_profile.kinds}
     assert [kind.kind for kind in launch_profile.kinds][:2] == ["Convolution", "Pooling"]
-    assert "ReLU" not in kinds and "SoftmaxLoss" not in kinds  # of which LeNet has one each
+    assert "ReLU" not in kinds and "SoftmaxLoss" not in kinds  # LeNet has one of each
     convolutions, pooling = kinds["Convolution"], kinds["Pooling"]
     assert convolutions.layer == "all 2" and convolutions.forward_seconds == pytest.approx(0.03)
     assert convolutions.backward_seconds == pytest.approx(0.042)

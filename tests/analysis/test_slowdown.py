@@ -1,4 +1,4 @@
-"""Slowdown: each against the best of its network, over networks, and why figures are missing."""
+"""Slowdown relative to the best of each network, means over networks and missing figures."""
 
 import csv
 import io
@@ -29,9 +29,9 @@ SPEEDS = {
 
 @pytest.fixture
 def launches(record):
-    """A function that makes five launches, whose noise is that of the block they ran in."""
+    """Return a function that makes five launches; all launches of a block share its noise."""
 
-    def make(speed, fields=None, **request):
+    def make_launches(speed, fields=None, **request):
         rng = random.Random(1)
         common_fields = {"software": SOFTWARE, "machine": describe()}
         return [
@@ -44,12 +44,15 @@ def launches(record):
             for launch in range(1, 6)
         ]
 
-    return make
+    return make_launches
 
 
 @pytest.fixture
 def boards(launches):
-    """Three frameworks on three networks, one of them tried by one alone; two have no figure."""
+    """Return tables of three frameworks on three networks, and of JAX on one.
+
+    Only Caffe has a figure for AlexNet; MXNet on AlexNet and JAX have none.
+    """
     launch_records = [
         launch
         for (framework, workload), speed in SPEEDS.items()
@@ -92,7 +95,7 @@ def test_slowdown_is_relative_to_the_best_of_each_network(boards):
 
 
 def test_slowdown_compares_launches_of_the_same_block(boards):
-    """What all of a block have in common, here up to 30 %, is no part of a slowdown."""
+    """Noise that all launches of a block share, here up to 30 %, does not affect a slowdown."""
     [slowdown_table] = slowdown.slowdowns(boards)
     paired_interval = entries_by_name(slowdown_table)["caffe", "lenet"].slowdown
     assert paired_interval.high / paired_interval.low - 1 < 1e-6
@@ -145,7 +148,7 @@ def test_mean_slowdown_covers_only_common_networks(boards):
 
 
 def test_mean_of_ratios_has_the_interval_of_a_mean():
-    """Of one pair it is that pair's; of as many alike, narrower by the root of their number."""
+    """A single pair has its own interval; n equal pairs have one narrower by the root of n."""
     a = {(n, 0): 10 * 1.02 ** (n % 3) for n in range(6)}
     b = {(n, 0): 5 * 1.03 ** (n % 2) for n in range(6)}
     single_mean, ratio = statistics.overall_ratio([(a, b)]), statistics.compare(a, b).ratio
@@ -157,7 +160,7 @@ def test_mean_of_ratios_has_the_interval_of_a_mean():
     width_ratio = math.log(single_mean.high / single_mean.low) / math.log(
         mean_of_four.high / mean_of_four.low
     )
-    assert 2 < width_ratio < 2 * 1.4  # more launches are more degrees of freedom, too
+    assert 2 < width_ratio < 2 * 1.4  # more launches also add degrees of freedom
     with_itself = statistics.overall_ratio([(a, b), (a, a)])
     assert with_itself.value == pytest.approx(math.sqrt(single_mean.value))
     assert math.log(with_itself.high / with_itself.low) == pytest.approx(

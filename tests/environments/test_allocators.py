@@ -36,13 +36,13 @@ def launch_with(framework_cell, tmp_path):
 def framework_cell(cell):
     """Return a function that builds a framework's cell."""
 
-    def make(framework, kernel=None, **fields):
+    def build_cell(framework, kernel=None, **fields):
         description = adapter.load(framework)
         kind = environment.kind(description)
         environment_fields = {"framework": framework, "environment": kind}
         return cell(**environment_fields, kernel=kernel or description.default_kernel, **fields)
 
-    return make
+    return build_cell
 
 
 # The quick tests try each allocator in one framework.

@@ -23,7 +23,7 @@ def write_adapter(tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path / "adapters"))
 
-    def make(lock):
+    def write_description(lock):
         folder = tmp_path / "adapters" / "small"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "adapter.toml").write_text(
@@ -35,7 +35,7 @@ def write_adapter(tmp_path, monkeypatch):
             (folder / "requirements.lock").write_text(lock)
         return adapter.load("small")
 
-    return make
+    return write_description
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_full_disk_is_reported_and_leaves_no_environment(
         assert environment.ensure(description).version
 
 
-@pytest.mark.parametrize("damage", ["interpreter", "cut off", "empty", "of another kind"])
+@pytest.mark.parametrize("damage", ["interpreter", "truncated", "empty", "wrong type"])
 def test_damaged_environment_is_created_again(write_adapter, numpy_lock, damage):
     description = write_adapter(numpy_lock)
     created = environment.ensure(description)
@@ -167,7 +167,7 @@ def test_damaged_environment_is_created_again(write_adapter, numpy_lock, damage)
     else:
         text = environment_file.read_text()
         environment_file.write_text(
-            {"cut off": text[:99], "empty": "", "of another kind": "[]"}[damage]
+            {"truncated": text[:99], "empty": "", "wrong type": "[]"}[damage]
         )
     assert environment.find(description) is None
     assert environment.existing() == []
@@ -297,9 +297,9 @@ def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
 
 
 def test_cache_of_another_user_is_refused(open_folder):
-    """A link that belongs to another user is refused too."""
+    """A link of another user is refused too."""
     if os.geteuid() != 0:
-        pytest.skip("giving a folder away, and being another, needs root")
+        pytest.skip("changing owner and user needs root")
     home, link = open_folder / "home", open_folder / "link"
     home.mkdir()
     link.symlink_to(home)
@@ -332,13 +332,13 @@ def test_cache_of_another_user_is_refused(open_folder):
 
 def test_size_of_an_environment_excludes_link_targets(built_environment, tmp_path):
     _, packages = built_environment
-    [before] = environment.existing()
+    [original] = environment.existing()
     outside = tmp_path / "outside"
     outside.write_bytes(b"x" * 10**6)
     (packages / "file").write_bytes(b"x" * 1000)
     (packages / "link").symlink_to(outside)
-    [after] = environment.existing()
-    assert after["bytes"] - before["bytes"] == 1000 + len(str(outside))
+    [extended] = environment.existing()
+    assert extended["bytes"] - original["bytes"] == 1000 + len(str(outside))
 
 
 @pytest.mark.parametrize(
@@ -355,11 +355,11 @@ def test_changed_description_needs_a_new_environment(write_adapter, file, old, n
     description = folder / "adapter.toml"
     text = description.read_text().replace("[environment]", '[environment]\nwheels = "wheels.lock"')
     description.write_text(text)
-    before = environment.plan(adapter.load("small"))
-    assert environment.plan(adapter.load("small")) == before
+    original_plan = environment.plan(adapter.load("small"))
+    assert environment.plan(adapter.load("small")) == original_plan
     changed = folder / file
     changed.write_text(changed.read_text().replace(old, new))
-    assert environment.plan(adapter.load("small")) != before
+    assert environment.plan(adapter.load("small")) != original_plan
 
 
 def test_worker_inherits_the_choice_of_devices(monkeypatch):

@@ -1,4 +1,4 @@
-"""Proofs of real frameworks: all that a session needs of one framework run in one worker."""
+"""Proofs of real frameworks: all cases of a framework run in one worker per session."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Proof:
 
 
 class CasesCollected(Exception):
-    """A verifier has named its cases; they have not run yet."""
+    """Raised after a verifier has listed its cases and before they run."""
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Batch:
             )
 
     def replay(self, proof: Proof):
-        """Return a function for `Verifier.run`: the batch's results first, then a real run."""
+        """Return a function for `Verifier.run` that gives the batch's results, then runs cases."""
         results = self.results.pop(str(proof), None)
 
         def run(*arguments, **keywords):
@@ -125,10 +125,10 @@ def _select(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, An
 
 @pytest.fixture(scope="session")
 def prove(request, tmp_path_factory, certifying_home):
-    """Return a function: the verdict of a `Proof`.
+    """Return a function that returns the verdict of a `Proof`.
 
-    The first proof of a framework, kernel and precision runs the cases of all that this session
-    collected. Verdicts become certificates of this session, for `tests/training`.
+    The first proof of a framework, kernel and precision runs the cases of all proofs that this
+    session collected. Verdicts become certificates of this session, for `tests/training`.
     """
     collected_proofs = {
         item.callspec.params["proof"]: None

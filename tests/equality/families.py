@@ -1,4 +1,4 @@
-"""Small networks that nobody chose: odd sizes, strides, pads and groups, in any order."""
+"""Generated small networks with random sizes, strides, pads, groups and layer order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ SOLVER = Solver(0.05, "fixed", momentum=0.9, weight_decay=1e-3)
 
 
 def generate_workloads(count: int) -> list[Workload]:
-    """The same networks every time, called net0 and so on, no two with the same types of layers."""
+    """Return the same networks on every call, named net0 and so on.
+
+    No two have the same sequence of layer types.
+    """
     workloads_by_kinds: dict[tuple[type, ...], Workload] = {}
 
     # Not derandomize: that seed would depend on the text of this function.
@@ -44,7 +47,7 @@ def generate_workloads(count: int) -> list[Workload]:
 
 @st.composite
 def draw_networks(draw: st.DrawFn) -> xl.Network:
-    """A convolution, one to five layers of any type, an inner product and a loss."""
+    """Draw a convolution, one to five layers of any type, an inner product and a loss."""
     shape = (draw(st.integers(1, 6)), draw(st.integers(5, 14)), draw(st.integers(5, 14)))
     # The layer that reads the images has no gradient for its input.
     first_layer = draw(_draw_convolution("l0", "data", shape))

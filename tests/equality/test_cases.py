@@ -1,4 +1,4 @@
-"""What is compared: blocks cover a network, scaled weights make every layer matter."""
+"""Verification cases: blocks cover the network, and scaled weights make every layer matter."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ for_small_workloads = pytest.mark.parametrize("name", ["lenet", "convnet", "conv
 
 
 def kind_and_shape(network, layer):
-    """All that a layer does, its name and its neighbours' left out."""
+    """Return a layer's type, settings and input shapes without layer names."""
     bare_layer = replace(layer, name="", inputs=())
     return type(layer), bare_layer, tuple(network.input_shapes(layer))
 
@@ -81,14 +81,14 @@ def test_scaled_weights_make_the_lrn_of_convnet_matter():
     workload = workloads()["convnet"]
 
     def relative_loss_change(network):
-        """What the loss does when the LRNs' alpha is off by a tenth."""
+        """Return the relative change of the loss if the LRNs' alpha is off by 10 %."""
         changed_layers = tuple(
             replace(layer, alpha=1.1 * layer.alpha) if isinstance(layer, xl.LRN) else layer
             for layer in network.layers
         )
         values = initial_parameters(network, 0)
         images, labels = synthetic_batch(workload, 4, 0)
-        right, wrong = (
+        original_loss, changed_loss = (
             graph.forward(
                 net,
                 {key: value.astype(np.float64) for key, value in values.items()},
@@ -98,7 +98,7 @@ def test_scaled_weights_make_the_lrn_of_convnet_matter():
             ).loss
             for net in (network, replace(network, layers=changed_layers))
         )
-        return abs(wrong - right) / right
+        return abs(changed_loss - original_loss) / original_loss
 
     assert relative_loss_change(workload.network) < 1e-8
     assert relative_loss_change(scale_weights(workload.network, workload.pixels)) > 1e-5

@@ -1,4 +1,4 @@
-"""Generated networks in every framework and kernel: what no chosen network would have shown."""
+"""Generated networks match the oracle in every framework and kernel."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ KERNELS = [
 
 
 def generate_for_kernel(framework, kernel, count):
-    """Generated networks without what is known to be wrong in this kernel (docs/findings.md)."""
+    """Return generated networks that avoid the kernel's known defects (docs/findings.md)."""
     family = generate_workloads(count)
     if (framework, kernel) == ("torch", "channels_last"):
         family = [workload for workload in family if not overruns_memory(workload.network)]
@@ -29,7 +29,7 @@ def generate_for_kernel(framework, kernel, count):
 
 
 def overruns_memory(network):
-    """Whether oneDNN writes outside its memory: strided 1x1 convolutions of few channels."""
+    """Return whether oneDNN overruns its memory, in strided 1x1 convolutions of few channels."""
     shapes = {"data": network.input_shape, **network.shapes}
     return any(
         layer.kernel == 1 and layer.stride > 1 and shapes[layer.inputs[0]][0] < 16
@@ -39,7 +39,7 @@ def overruns_memory(network):
 
 
 def build_expected(oracle, family, ranks=1):
-    """What is expected of these networks, at weights that make every layer matter."""
+    """Return the oracle's results for these networks, at weights that make every layer matter."""
     family_cases = []
     for workload in family:
         [_, case] = cases.whole_network_cases(workload, 0, ranks)
@@ -49,7 +49,7 @@ def build_expected(oracle, family, ranks=1):
 
 
 def list_differences(framework, kernel, oracle, expected):
-    """The networks that differ in this framework, as lines, the one with fewest layers first."""
+    """Return a line for each network that differs in this framework, fewest layers first."""
     matrix = experiment.matrix(
         framework=[framework],
         workload=["lenet"],
@@ -71,7 +71,7 @@ def list_differences(framework, kernel, oracle, expected):
     results = jobs.run_cases(
         documents, cell.request(1), workload, description, framework_environment
     )
-    # MXNet's pooling cannot round an image's height up and its width down: one network in ten.
+    # MXNet's pooling cannot round the height up and the width down (one network in ten).
     unsupported_names = {
         expected_case.case.name
         for expected_case, precision in checks
@@ -114,7 +114,7 @@ def test_generated_networks_are_equal(framework, kernel, oracle):
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", ["mxnet", "tensorflow", "torch"])
 def test_two_ranks_match_the_oracle_with_batch_norm_per_rank(framework, oracle):
-    """Networks with batch norm: each rank normalises by its own part of the batch."""
+    """Each rank normalizes by its own part of the batch."""
     workload_layers = [
         (workload, [type(layer) for layer in workload.network.layers])
         for workload in generate_workloads(60)

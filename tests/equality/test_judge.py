@@ -1,4 +1,4 @@
-"""Tolerances come from rounding, and what is missing or not finite is never within them."""
+"""Tolerances come from rounding; missing and non-finite results always fail."""
 
 import math
 
@@ -66,7 +66,7 @@ def test_missing_nonfinite_or_misshapen_result_fails(value):
 
 @pytest.mark.parametrize(("value", "excess"), [(0.0, 0.0), (1e-30, math.inf)])
 def test_zero_expectation_accepts_only_zero(value, excess):
-    """As the bias before a batch norm is, whose gradient is 0 in every draw."""
+    """For example, the gradient of a bias before a batch norm is 0 in every draw."""
     truth = {**TRUTH, "step1/conv1/bias": np.array([0.0])}
     draws = tuple({**draw, "step1/conv1/bias": 0.0} for draw in DRAWS)
     measured = {**truth, "step1/conv1/bias": np.array([value])}

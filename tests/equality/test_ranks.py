@@ -1,4 +1,4 @@
-"""The law of data parallelism on real frameworks: ranks together train as one process does."""
+"""Data parallelism on real frameworks: ranks train like a single process."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_weights_after_each_update_match_a_single_process(verify, framework, str
     assert violation_precisions == {}
     check_kinds = {check.kind for check in verdict.checks}
     assert "whole network, float32, own weights" in check_kinds
-    # MXNet's server adds in float32, and Caffe has nothing else.
+    # MXNet's server adds in float32, and Caffe supports only float32.
     if (framework, strategy) != ("mxnet", "dist_sync") and framework != "caffe":
         assert "whole network, float64, scaled weights" in check_kinds
 
@@ -60,7 +60,7 @@ def test_compiled_ranks_match_a_single_process(verify, strategy):
 
 
 def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path):
-    """What a certificate says of one rank decides: nothing is trained to find out."""
+    """The verdict for a single rank decides; no rank is trained."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
     matrix = experiment.matrix(
         framework=["reference"], workload=["lenet"], ranks=[2], scaling="weak"
@@ -77,7 +77,7 @@ def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path
 
     class FailingVerifier:
         def verify(self, *_):
-            raise AssertionError("nothing is to be trained")
+            raise AssertionError("the test expects no training")
 
     verdict = certify.verify_cell(FailingVerifier(), request, framework_environment, 0)
     assert verdict.verdict == "different"

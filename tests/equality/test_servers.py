@@ -1,7 +1,7 @@
-"""Servers that update by themselves: with one rank alone they do just what the solver says.
+"""Parameter servers that update the weights follow the solver exactly with a single rank.
 
-Of several ranks nothing can be proven; of one everything can, every policy's rates, momentum,
-decay and multipliers included.
+Nothing can be proven for several ranks. A single rank covers every policy's learning rates,
+momentum, decay and multipliers.
 """
 
 import pytest

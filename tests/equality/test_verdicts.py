@@ -1,4 +1,4 @@
-"""How a verdict reads."""
+"""The text of a verdict."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""`verify` on real frameworks: the right networks are equal, and planted discrepancies are not.
+"""`verify` on real frameworks: correct networks are equal, and mutations are detected.
 
-The plants that need an ImageNet network, and the other kernels, are `make verify-all`'s.
+`make verify-all` tests the other kernels and the mutations that need an ImageNet network.
 """
 
 import json
@@ -24,7 +24,7 @@ MIXED = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # a unit in the last place
 SMALL_MUTATIONS = [
     mutation for mutation in plants.load_mutations() if mutation.workload in ("lenet", "convnet")
 ]
-# Those that are cheap to train; the deep tests have all others.
+# Mutations that are cheap to train; the deep tests try all others.
 QUICK_MUTATIONS = (
     *("LRN's alpha off by a tenth", "LRN's k is 2", "loss summed over the batch"),
     *("decay multipliers left out", "biases without their multipliers", "Nesterov's momentum"),
@@ -68,15 +68,15 @@ def test_correct_network_is_equal(prove, proof):
     )
 )
 def test_mixed_precision_is_equal_to_a_rounded_oracle(prove, proof):
-    """In float16 the loss is scaled on its way back, in the framework and in the oracle."""
+    """In float16, the framework and the oracle scale the loss in the backward pass."""
     verdict = prove(proof)
     assert (verdict.verdict, summarise_violations(verdict)) == ("equal", [])
     precision = dict(proof.settings)["precision"]
     ulp = MIXED[precision]
     checks = {check.kind: check for check in verdict.checks}
     rounded = checks[f"blocks, {precision}, scaled weights"]
-    assert 3 * ulp < rounded.tolerance < 128 * ulp  # rounding shows, and does not hide everything
-    assert rounded.excess > 0.001  # float32 would be nearer
+    assert 3 * ulp < rounded.tolerance < 128 * ulp  # rounding is visible but not dominant
+    assert rounded.excess > 0.001  # float32 would deviate less
     assert checks["whole network, float64, own weights"].tolerance == pytest.approx(1e-8, rel=0.1)
 
 

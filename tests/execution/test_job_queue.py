@@ -1,4 +1,4 @@
-"""Tests of submitting jobs and waiting for records; those with Slurm are in tests/cluster."""
+"""Job submission and waiting for records; tests with Slurm are in tests/cluster."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def make_plan():
-    def make(**settings):
+    def build_plan(**settings):
         chosen = {"framework": ["torch"], "workload": ["lenet"], "launches": 2, **settings}
         cells = experiment.cells([experiment.matrix(**chosen)])
         return Plan(
@@ -26,7 +26,7 @@ def make_plan():
             time_limit=60,
         )
 
-    return make
+    return build_plan
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_unsuitable_queue_is_refused_before_submission(
         ("srun: error: node1: task 0: Out Of Memory", True),
         ("slurmstepd: error: Detected 1 oom_kill event in StepId=3.0. Some of the step", True),
         ("srun: error: node1: task 0: Killed", False),
-        ("RuntimeError: the paper's memory limit was reached", False),  # a message of a rank
+        ("RuntimeError: the paper's memory limit was reached", False),  # a rank's own message
     ],
 )
 def test_slurm_out_of_memory_messages_are_recognized(message, memory):

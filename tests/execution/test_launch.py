@@ -27,7 +27,7 @@ from xfbench.workloads import workloads
 
 @pytest.fixture
 def plain(shared_launch):
-    """A successful launch whose trainer prints garbage."""
+    """Return a successful launch whose trainer prints garbage."""
     return shared_launch('print(\'{"status": "failed"\' * 1000)')
 
 
@@ -144,7 +144,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("kind", IMPOSSIBLE)
-def test_a_reply_that_cannot_be_true_is_invalid(plain, judge, kind):
+def test_impossible_reply_is_invalid(plain, judge, kind):
     part, fields, words = IMPOSSIBLE[kind]
     assert judge(plain, lambda reply: None).status == "ok"
     record = judge(plain, lambda reply: reply[part].update(fields))
@@ -154,7 +154,7 @@ def test_a_reply_that_cannot_be_true_is_invalid(plain, judge, kind):
 
 
 @pytest.mark.deep
-def test_a_loss_of_a_worker_that_is_not_finite_is_recorded(launch):
+def test_nonfinite_loss_is_recorded(launch):
     record, _ = launch(
         "class Trainer(FakeTrainer):\n    def synchronize(self): return float('nan')"
     )
@@ -174,16 +174,16 @@ def test_a_launch_whose_clock_does_not_advance_is_invalid(launch, pace):
     assert "the clock went backwards or stood still" in record.reason
 
 
-# Two threads hash as if each had its own core: the clock omits the time of the shorter one.
+# Simulates two cores for two threads: the clock omits the shorter thread's time.
 TWO_BUSY_THREADS = """
 import hashlib, threading
 from xfbench.worker import loop
 DATA = bytes(1_000_000)
-beside = 0.0
-loop.perf_counter = lambda: time.process_time() - beside
+omitted_s = 0.0
+loop.perf_counter = lambda: time.process_time() - omitted_s
 class Trainer(FakeTrainer):
     def step(self, batch):
-        global beside
+        global omitted_s
         seconds = []
         def work():
             while time.thread_time() < 0.15: hashlib.sha512(DATA).digest()
@@ -191,7 +191,7 @@ class Trainer(FakeTrainer):
         threads = [threading.Thread(target=work) for _ in range(2)]
         for thread in threads: thread.start()
         for thread in threads: thread.join()
-        beside += min(seconds)
+        omitted_s += min(seconds)
 """
 
 
@@ -238,13 +238,13 @@ def test_cells_are_interleaved_in_a_seeded_order(cell):
 
 @pytest.fixture
 def make_launches(record):
-    """A function that makes one launch of `odd` for each step time, in seconds."""
+    """Return a function that makes a launch of `odd` for each step time in seconds."""
 
-    def make(*paces):
+    def make_records(*paces):
         odd = {"framework": "odd", "kernel": "plain"}
         return [record((pace,) * 3, number, **odd) for number, pace in enumerate(paces, 1)]
 
-    return make
+    return make_records
 
 
 def test_launches_stop_when_the_interval_is_narrow_enough(session, make_launches):
@@ -273,12 +273,12 @@ def test_noisy_launches_continue_up_to_the_maximum(session, make_launches):
 
 @pytest.fixture
 def low_limit(plain, monkeypatch, tmp_path):
-    """A limit of the machine that was measured too low."""
+    """Return a limit from a machine peak that is too low."""
     threads = plain[0].request.threads
     low_peaks = dict.fromkeys(("float32", "float64", "bandwidth"), 1.0)
     monkeypatch.setattr(roofline, "_PEAKS", {threads: low_peaks})
     monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})  # one attempt is enough
-    monkeypatch.setattr(roofline, "_cache_file", lambda _: tmp_path / "peaks")  # no shared file
+    monkeypatch.setattr(roofline, "_cache_file", lambda _: tmp_path / "peaks")  # a private cache
     return roofline.find_limit(plain[0].request, ())
 
 

@@ -1,4 +1,4 @@
-"""Tests of probes as launches: their answers, where they are left out, what cannot start."""
+"""Probes as launches: their answers, the tables that omit them, and failed starts."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def programs():
 
 @pytest.fixture
 def run_probe(launch):
-    """A function that runs a probe of the fake framework; it returns the record and run folder."""
+    """Return a function that probes the fake framework and returns the record and run folder."""
 
     def run(probe, lines="", **request):
         return launch(lines, affinity="cores", probe=probe, **request)
@@ -42,13 +42,13 @@ def run_probe(launch):
 
 @pytest.fixture
 def process_record(shared_launch):
-    """The record of a probe of a single process."""
+    """Return the record of a probe of a single process."""
     return shared_launch(affinity="cores", probe="process")[0]
 
 
 @pytest.fixture
 def probe_ranks(launch):
-    """A function that runs a probe of two ranks and returns its answers by feature.
+    """Return a function that probes two ranks and returns the answers by feature.
 
     `native` is the body of `ranks` in the adapter's native.py.
     """
@@ -56,7 +56,7 @@ def probe_ranks(launch):
     def probe(lines="", native=None, **request):
         files = {"native.py": NATIVE_MODULE.format(native)} if native else {}
         if request.get("launcher", "local") == "local" and len(os.sched_getaffinity(0)) < 2:
-            pytest.skip("two ranks need two processors")
+            pytest.skip("needs two CPUs")
         settings = {**TWO_RANKS, "probe": "ranks", "affinity": "cores", **request}
         record, _ = launch(lines, adapter={"files": files}, **settings)
         return support_by_feature(record)
@@ -81,7 +81,7 @@ def test_probe_answers_its_features_with_evidence(process_record):
 
 def test_probe_detects_threads_that_leave_their_cpus(run_probe):
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one CPU is no choice")
+        pytest.skip("needs two CPUs")
     all_cpus = sorted(os.sched_getaffinity(0))
     record, _ = run_probe("process", f"os.sched_setaffinity(0, {all_cpus})")
     answer = support_by_feature(record)["affinity"]

@@ -26,7 +26,7 @@ class Trainer(FakeTrainer):
 
 @pytest.fixture
 def two_rank_launch(shared_launch):
-    """A launch of two ranks, each pinned to its own core if there are two."""
+    """Return a launch of two ranks, each pinned to its own core if there are two."""
     return shared_launch(PRINTS, affinity="cores", **TWO_RANKS)
 
 

@@ -10,7 +10,7 @@ from xfbench.execution import revision
 
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
-    """A folder with one file, which xfbench takes for its own."""
+    """Return a folder with one file that xfbench treats as its own source."""
     package = tmp_path / "xfbench"
     package.mkdir()
     (package / "module.py").write_text("A = 1\n")

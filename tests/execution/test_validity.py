@@ -14,9 +14,9 @@ EXPECTED = Expected(loss=2.0, rounded=2.0, floored=2.0)
 
 @pytest.fixture
 def judge(record):
-    """A function that returns the defect of a launch with these changed fields."""
+    """Return a function that returns the defect of a launch with these changed fields."""
 
-    def make(loss=2.0, share_of_peak=None, observed=None, request=None, **measured):
+    def find_defect(loss=2.0, share_of_peak=None, observed=None, request=None, **measured):
         launch = record()
         return validity.measurement_defect(
             launch.request.model_copy(update=request or {}),
@@ -27,7 +27,7 @@ def judge(record):
             share_of_peak,
         )
 
-    return make
+    return find_defect
 
 
 def test_a_sound_launch_has_no_defect(judge):

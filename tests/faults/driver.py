@@ -1,4 +1,4 @@
-"""The `xfbench` command, which measures neither what the machine can do nor how near cores are."""
+"""The `xfbench` command without the measurements of peaks and core-to-core latency."""
 
 import sys
 
@@ -9,12 +9,12 @@ RANK_PEAKS = {"float32": 1e15, "float64": 1e15, "bandwidth": 1e12}
 
 
 def build_peaks():
-    """By number of threads, as many as a rank may have here."""
+    """Return fake peaks by number of threads, up to the usable cores."""
     return dict.fromkeys(range(1, machine.usable_cores() + 1), RANK_PEAKS)
 
 
 def build_command(*arguments):
-    """What starts it."""
+    """Return the command line that starts this module."""
     return [sys.executable, "-m", "tests.faults.driver", *map(str, arguments)]
 
 

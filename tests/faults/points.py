@@ -1,6 +1,8 @@
-"""The `xfbench` command that is killed before its n-th change of the disk or start of a process.
+"""The `xfbench` command, killed before its n-th disk change or process start.
 
-python -m tests.faults.points N LOG WORD...   (N 0: not at all; LOG: what and where each was)
+python -m tests.faults.points N LOG ARGUMENT...
+
+If N is 0, the command is not killed. LOG receives the event and source position of each change.
 """
 
 import json
@@ -24,12 +26,12 @@ SYSTEM_FOLDERS = ("/dev/", "/proc/", "/sys/")
 
 
 def build_command(number, log, *arguments):
-    """What starts it."""
+    """Return the command line that starts this module."""
     return [sys.executable, "-m", "tests.faults.points", *map(str, (number, log, *arguments))]
 
 
 def is_change(event, arguments):
-    """Whether what is about to happen changes something that outlives this process."""
+    """Return whether an audit event changes the disk or starts a process."""
     if event != "open":
         return event in CHANGES
     path, _, flags = arguments
@@ -38,7 +40,7 @@ def is_change(event, arguments):
 
 
 def source_position():
-    """The innermost line of ours."""
+    """Return the innermost source line of xfbench on the stack."""
     for frame in reversed(traceback.extract_stack()):
         if frame.filename.startswith(PACKAGE_FOLDER):
             return f"{Path(frame.filename).relative_to(PACKAGE_FOLDER)}:{frame.name}:{frame.lineno}"
@@ -46,7 +48,7 @@ def source_position():
 
 
 def kill_at(number, log):
-    """Count from here on; each goes to `log`, a line of JSON, before it happens."""
+    """Kill this process before change `number`; write each change to `log` as a line of JSON."""
     count = 0
     log_file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 

@@ -1,4 +1,4 @@
-"""A carried folder comes back from a machine that others have, with anything in it."""
+"""Bundles that return from an untrusted machine with arbitrary contents."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture(scope="module")
 def carried_folder(tmp_path_factory):
-    """A folder that was run, and where its adapter is."""
+    """Yield the folder of a bundle that has run."""
     root = tmp_path_factory.mktemp("carried")
     fake_framework.write(root / "adapters" / "odd")
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,6 @@
-"""Each guard is taken out once, in a copy of the source, and a test goes red.
+"""A test fails if any guard is removed from a copy of the source.
 
-A guard is a line, or a part of one, that stands between a fault and its consequences.
+A guard is a line, or part of a line, that protects against the consequences of a fault.
 """
 
 import os
@@ -16,7 +16,7 @@ import pytest
 from tests.remaining_processes import list_running
 
 ROOT = Path(__file__).parents[2]
-# Where it stands, what, what instead, and the tests of which one at least has to fail.
+# Source file, guard, replacement, and the test that must fail.
 GUARDS = (
     (
         "xfbench/base/processes.py",
@@ -236,7 +236,7 @@ def test_removal_of_a_guard_fails_a_test(guard, tmp_path):
     ignore_caches = shutil.ignore_patterns("__pycache__")
     for name in ("xfbench", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore_caches)
-    for name in ("adapters", "launchers", "workloads"):  # where an installation has them
+    for name in ("adapters", "launchers", "workloads"):  # as in an installation
         shutil.copytree(ROOT / name, tmp_path / "xfbench" / name, ignore=ignore_caches)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     mutant = tmp_path / file
@@ -257,7 +257,7 @@ def test_removal_of_a_guard_fails_a_test(guard, tmp_path):
         )
     finally:
         for process in list_running(tmp_path):
-            with suppress(psutil.Error):  # it has just ended
+            with suppress(psutil.Error):  # it may have ended
                 process.kill()
     assert completed.returncode == 1, completed.stdout[-2000:] + completed.stderr[-2000:]
     assert " failed" in completed.stdout and "skipped" not in completed.stdout

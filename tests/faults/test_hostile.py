@@ -1,7 +1,7 @@
-"""What strangers send runs nothing: not because it is looked for, but because nothing could.
+"""Untrusted input cannot execute code or redirect writes.
 
-Archives are in tests/exchange/test_archive.py, words that end up in tables and pages in
-tests/rendering, shells in tests/launchers/test_quoting.py.
+Archives are in tests/exchange/test_archive.py, text in tables and pages in tests/rendering, and
+shell quoting in tests/launchers/test_quoting.py.
 """
 
 import ast
@@ -25,8 +25,7 @@ from xfbench.studies import media
 from xfbench.worker import checkpoint
 from xfbench.workloads import workloads
 
-# What runs, or may run, what a file says; what unpacks to where an archive says; names that
-# somebody may take first.
+# These can execute file contents, unpack to paths from an archive, or use predictable names.
 UNSAFE_MODULES = [
     *("pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "yaml"),
     *("xml.etree.ElementTree.parse", "xml.etree.ElementTree.fromstring", "xml.dom", "xml.sax"),
@@ -36,7 +35,7 @@ UNSAFE_CALLS = {"eval", "exec", "compile", "mktemp", "extractall", "unpack_archi
 
 
 def find_dangers(module, source):
-    """What of a module's text could run, or unpack, what somebody else has written."""
+    """Return the calls and imports of a module that could execute or unpack untrusted data."""
     tree, dangers = ast.parse(source), []
     dangers += [name for name in find_names(tree, module) if has_prefix(name, UNSAFE_MODULES)]
     for node in ast.walk(tree):
@@ -84,7 +83,7 @@ def test_danger_scan_reports_each_dangerous_call(source):
 
 
 class Evil:
-    """Makes a file where it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -106,12 +105,12 @@ def build_header(text, content=b""):
 
 @pytest.mark.parametrize("planted", ["link", "folder", "file"])
 def test_checkpoint_is_not_written_to_an_existing_folder(tmp_path, planted):
-    """In scratch that everybody may write, its name is taken just before."""
+    """Another user creates the name in a shared scratch folder just before xfbench does."""
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs" / "kept").write_text("kept")
     path = tmp_path / "xfbench-1"
 
-    def take_place(folder):  # between emptying the place and making it
+    def take_place(folder):  # runs after the old folder is removed, before the new one is made
         usage = shutil.disk_usage(folder)
         if planted == "link":
             path.symlink_to(tmp_path / "theirs")
@@ -137,19 +136,19 @@ def test_checkpoint_folder_is_private(tmp_path):
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("planted", ["anybody's", "somebody's"])
+@pytest.mark.parametrize("planted", ["world-writable", "of another user"])
 def test_study_data_from_a_shared_folder_are_refused(open_folder, planted):
-    """In memory that everybody may write, a folder's name is known beforehand."""
+    """The data folder has a predictable name in a memory file system that all users can write."""
     data_folder = open_folder / "xfbench-studies" / "digits-raw"
     data_folder.mkdir(parents=True)
     (data_folder / "manifest.json").write_text("{}")
-    if planted == "anybody's":
+    if planted == "world-writable":
         data_folder.parent.chmod(0o777)
         with pytest.raises(UsageError, match="is writable by all users"):
             media._make_data_set(data_folder, "digits", "raw")
         return
     if os.geteuid() != 0:
-        pytest.skip("giving a folder away, and being another, needs root")
+        pytest.skip("changing owner and user needs root")
     os.chown(data_folder.parent, 65533, -1)
     script = (
         "import os, pathlib\n"
@@ -198,7 +197,7 @@ def test_malicious_arrays_are_refused_and_execute_nothing(cell, tmp_path):
 
 
 def test_forged_check_results_are_refused(fake_adapter, tmp_path, cell):
-    """Its reply is as the protocol wants it, its arrays are garbage."""
+    """The worker's reply follows the protocol, but its arrays are garbage."""
     fake_adapter(
         """
         from xfbench.worker import check

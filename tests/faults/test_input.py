@@ -1,6 +1,6 @@
-"""Files and names that a person gives: whatever is in them costs a line, and nothing is begun.
+"""Invalid user files and names give a one-line error before any launch starts.
 
-Slips in settings are in tests/planning/test_experiment.py and tests/host/test_sites.py, damaged
+Mistakes in settings are in tests/planning/test_experiment.py and tests/host/test_sites.py, damaged
 data sets in tests/datasets and tests/worker/test_formats.py.
 """
 
@@ -19,14 +19,14 @@ from xfbench.worker.formats import Damaged
 
 CONTENTS = {
     "empty": b"",
-    "no TOML": b"name = \n",
-    "no text": b"name = '\xff\xfe'\n",
+    "not TOML": b"name = \n",
+    "not text": b"name = '\xff\xfe'\n",
     "NULs": b"\0" * 100,
-    "nested without end": b"x = " + b"[" * 50_000,
-    "a number without end": b"x = " + b"9" * 5_000,
-    "a day that is none": b"x = 2026-02-30\n",
-    "endless": b"#" * (2**20 + 1),
-    "of other types": b"name = 1\ntitle = []\nmatrix = 3\n",
+    "too deeply nested": b"x = " + b"[" * 50_000,
+    "too long a number": b"x = " + b"9" * 5_000,
+    "impossible date": b"x = 2026-02-30\n",
+    "too large": b"#" * (2**20 + 1),
+    "wrong types": b"name = 1\ntitle = []\nmatrix = 3\n",
 }
 READERS = {
     "experiment": lambda file: experiment.load(str(file)),
@@ -46,7 +46,7 @@ def read_error(reader, file):
 
 @pytest.fixture
 def file(tmp_path, monkeypatch):
-    """Where an adapter's file would be, and any other may be."""
+    """Yield the path of an adapter's file, which also serves for the other kinds of files."""
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path))
     (tmp_path / "mine").mkdir()
     yield tmp_path / "mine" / "adapter.toml"
@@ -70,16 +70,16 @@ def test_named_pipe_as_an_input_file_is_refused(reader, file):
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ({"launches": 10**7}, "10,000,000 launches are too many: at most 1,000,000"),
         ({"ranks": [10**6], "scaling": "weak"}, "1,000,000 ranks are too many"),
         ({"seed": list(range(200_000))}, "200,000 cells are too many: at most 100,000"),
     ],
 )
-def test_excessive_counts_are_refused_before_cells_are_built(settings, words):
+def test_excessive_counts_are_refused_before_cells_are_built(settings, message):
     matrix = experiment.matrix(framework=["reference"], workload=["lenet"], **settings)
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=message):
         experiment.cells([matrix])
 
 

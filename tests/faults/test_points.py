@@ -1,6 +1,6 @@
-"""Wherever a run is cut short: after `--resume` it is as if nothing had happened.
+"""`--resume` completes a run that was interrupted at any point.
 
-By a kill before each change that the driver makes, and by a disk that is full at each of them.
+The driver is killed before each of its changes, or the disk is full at that change.
 """
 
 import json
@@ -21,12 +21,12 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @pytest.fixture
 def arguments(run_arguments):
-    """A run of two launches."""
+    """Return the arguments of a run of two launches."""
     return run_arguments("", launches=2)
 
 
 def run_killed(number, log, arguments, results):
-    """The command's exit status, and its words on standard error."""
+    """Return the command's exit status and standard error."""
     completed = subprocess.run(
         build_command(number, log, *arguments, f"--results={results}"),
         cwd=ROOT,
@@ -41,7 +41,7 @@ def run_killed(number, log, arguments, results):
 
 
 def read_outcomes(results):
-    """What the records are of, and how they ended; nothing else is in their folder."""
+    """Return the launch number and status of each record; fail if another file is there."""
     complaints = []
     outcomes = [
         (record.request.launch, record.status)
@@ -52,7 +52,7 @@ def read_outcomes(results):
 
 
 def check_resume(arguments, results, folder):
-    """That the run ends as it would have, nothing lost or twice, and nothing runs on."""
+    """Check that resuming gives each record once and leaves no process running."""
     status, errors = run_killed(0, folder / "again", [*arguments, "--resume"], results)
     assert status == 0, errors
     assert read_outcomes(results) == [(1, "ok"), (2, "ok")]
@@ -60,9 +60,9 @@ def check_resume(arguments, results, folder):
 
 
 def record_changes(arguments, tmp_path):
-    """All that an undisturbed run changes, in order: what, and where in the source."""
+    """Return the event and source position of each change of an uninterrupted run, in order."""
     log = tmp_path / "points"
-    run_killed(0, tmp_path / "first", arguments, tmp_path / "earlier")  # packs the worker, once
+    run_killed(0, tmp_path / "first", arguments, tmp_path / "earlier")  # packs the worker once
     status, errors = run_killed(0, log, arguments, tmp_path / "whole")
     assert status == 0, errors
     assert read_outcomes(tmp_path / "whole") == [(1, "ok"), (2, "ok")]
@@ -77,8 +77,8 @@ def _check_kills(numbers, arguments, tmp_path):
         check_resume(arguments, results, tmp_path)
 
 
-def test_a_killed_driver_is_resumed(arguments, tmp_path):
-    """Killed before the last of its launches starts, and before the last record is stored."""
+def test_killed_driver_is_resumed(arguments, tmp_path):
+    """The driver is killed before the last launch starts and before the last record is stored."""
     events = [event for event, _ in record_changes(arguments, tmp_path)]
     last_numbers = {event: number for number, event in enumerate(events, 1)}
     _check_kills([last_numbers["subprocess.Popen"], last_numbers["os.rename"]], arguments, tmp_path)
@@ -86,7 +86,7 @@ def test_a_killed_driver_is_resumed(arguments, tmp_path):
 
 @pytest.mark.deep
 def test_driver_killed_at_each_place_is_resumed(arguments, tmp_path):
-    """Killed once before the last change that each line of the source makes."""
+    """The driver is killed before the last change that each source line makes."""
     changes = record_changes(arguments, tmp_path)
     last_numbers = {change: number for number, change in enumerate(changes, 1)}
     assert {event for event, _ in last_numbers} >= {
@@ -104,17 +104,17 @@ def test_resume_completes_a_run_killed_at_every_change(arguments, tmp_path):
 
 
 def _measure_disk_use(arguments, tmp_path):
-    """How many files there are after an undisturbed run, and how many pages they take."""
+    """Return the number of files and pages that an uninterrupted run needs."""
     with temporary_mounts.tmpfs(tmp_path, "whole") as disk:
-        before = os.statvfs(disk)
+        free_before = os.statvfs(disk)
         status, errors = run_killed(0, tmp_path / "log", arguments, disk / "results")
         assert status == 0, errors
-        after = os.statvfs(disk)
-    return before.f_ffree - after.f_ffree, before.f_bfree - after.f_bfree
+        free_after = os.statvfs(disk)
+    return free_before.f_ffree - free_after.f_ffree, free_before.f_bfree - free_after.f_bfree
 
 
 def _check_full_disks(limits, arguments, tmp_path):
-    """Each of the limits, `mount`'s options for a disk in memory, is met once."""
+    """Check a run on a tmpfs with each of the limits, given as options of `mount`."""
     for number, limit in enumerate(limits):
         with temporary_mounts.tmpfs(tmp_path, f"full-{number}", options=limit) as disk:
             results = disk / "results"
@@ -131,7 +131,7 @@ def _check_full_disks(limits, arguments, tmp_path):
 
 @pytest.mark.long
 def test_resume_completes_a_run_that_ran_out_of_inodes(arguments, tmp_path):
-    """For each file of the run."""
+    """The limit is tried at each number of files that the run creates."""
     files, _ = _measure_disk_use(arguments, tmp_path)
     _check_full_disks(
         [f"size=64m,nr_inodes={count}" for count in range(2, files + 2)], arguments, tmp_path

@@ -1,7 +1,7 @@
-"""Ranks that end at any moment, and whoever else speaks to the driver that watches over them.
+"""Ranks that end at any moment, and strangers that connect to the driver's watch.
 
 Deaths in a step, hangs, lost watchers and missing programs are in tests/execution/test_ranks.py and
-tests/launchers, what becomes of nodes and jobs in tests/cluster.
+tests/launchers; failures of nodes and jobs are in tests/cluster.
 """
 
 import contextlib
@@ -38,16 +38,16 @@ MOMENTS = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_rank_that_ends_at_any_moment_is_named(launch, moment):
-    lines, words = MOMENTS[moment]
+    lines, message = MOMENTS[moment]
     record, folder = launch(SECOND + lines, **TWO_RANKS)
     assert record.status == "crashed"
-    assert record.reason.startswith(f"rank 1 of 2: {words}"), record.reason
+    assert record.reason.startswith(f"rank 1 of 2: {message}"), record.reason
     assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.deep
 def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
-    """PyTorch's own all-reduce over gloo, and a rank that is stopped in the middle of training."""
+    """A rank is suspended during training while PyTorch's all-reduce runs over gloo."""
     training_cell = cell(
         framework="torch",
         environment="managed",
@@ -62,7 +62,7 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
         ranks = wait_for(
             lambda: len(processes := list_training_ranks(tmp_path)) == 2 and processes, 30
         )
-        time.sleep(6)  # it trains by then
+        time.sleep(6)  # training has started by then
         ranks[0].suspend()
 
     with ThreadPoolExecutor(1) as pool:
@@ -74,12 +74,12 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
 
 
 def list_training_ranks(folder):
-    """Ranks of PyTorch, by the threads that gloo has."""
+    """Return the processes of PyTorch ranks, recognized by the threads of gloo."""
     return list_running(folder, lambda process: process.num_threads() > 3)
 
 
 def test_occupied_port_ends_the_launch_with_the_server_message(launch):
-    """Somebody has it since it was found to be free."""
+    """Another process took the port after xfbench found it free."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         serve = "import socket, time; socket.create_server(('127.0.0.1', {})); time.sleep(600)"
         serve = serve.format(server.getsockname()[1])
@@ -91,7 +91,7 @@ def test_occupied_port_ends_the_launch_with_the_server_message(launch):
 
 
 def test_ranks_on_different_kinds_of_nodes_are_invalid(shared_launch, judge):
-    """As a queue gives them that has both."""
+    """A queue with both kinds of nodes can allocate such ranks."""
     other_machine = {"cpu_model": "Another 9000"}
     ranks = shared_launch(**TWO_RANKS)
     record = judge(ranks, lambda reply: reply["machine"].update(other_machine))
@@ -119,9 +119,9 @@ def connect_callers(watch, count):
 def test_watch_ignores_strangers_and_still_accepts_ranks(watch):
     with connect_callers(watch, 300) as strangers:
         for number, stranger in enumerate(strangers[::3]):
-            words = [b"ended 1\n", b"x" * 5000, f"{'é' * 32} {number % 2} node\n".encode()]
+            lines = [b"ended 1\n", b"x" * 5000, f"{'é' * 32} {number % 2} node\n".encode()]
             with contextlib.suppress(OSError):
-                stranger.sendall(words[number % 3])
+                stranger.sendall(lines[number % 3])
         with connect_callers(watch, 1) as [rank]:
             rank.sendall(f"{watch.token} 1 node\n".encode())
             time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""What nobody else is to know: tokens are kept nowhere, hosts and users are in no record."""
+"""Tokens are stored nowhere, and records name no host or user."""
 
 import getpass
 import json
@@ -32,7 +32,7 @@ raise RuntimeError(f"{platform.node()} has no /home/alice/data for alice@example
 
 @pytest.fixture
 def tokens(monkeypatch):
-    """Tokens in the environment, as their owners have them."""
+    """Set tokens in the environment."""
     for name, value in TOKENS.items():
         monkeypatch.setenv(name, value)
 
@@ -83,11 +83,11 @@ def test_record_names_no_host_or_user(run_arguments, xfbench, tmp_path):
     assert find_private_name(record.document(), names) is None
     text = json.dumps(record.document())
     assert str(tmp_path) not in text
-    assert getpass.getuser() == "root" or getpass.getuser() not in text  # a word of others, too
+    assert getpass.getuser() == "root" or getpass.getuser() not in text  # common word
 
 
 def test_index_password_is_not_recorded(fake_adapter, cell, tmp_path, monkeypatch, capsys):
-    """Of somebody else's mirror, as pip has it in its settings."""
+    """The package index in pip's settings has a user and password in its URL."""
     lock = f"nowhere==1 --hash=sha256:{'0' * 64}\n"
     managed = {"kind": "managed", "python": "3.11"}
     fake_adapter(environment=managed, files={"requirements.lock": lock})

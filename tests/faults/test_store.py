@@ -1,6 +1,6 @@
-"""What can befall a results folder: what is done is kept, what is no record is told, and the rest.
+"""Faults in a results folder: completed records are kept and invalid files are reported.
 
-Kills while packing and indexing are in tests/results, of a whole run in tests/cli/test_study.py.
+Kills while packing and indexing are in tests/store, kills of a run in tests/cli/test_study.py.
 """
 
 import os
@@ -19,7 +19,7 @@ from xfbench.store import index, lookup
 from xfbench.store.results_folder import Store
 
 ROOT = Path(__file__).parents[2]
-# In its second launch the worker takes all the room there is, and says so as well as it can.
+# In its second launch the worker fills the disk.
 FILL_DISK = """
 import os
 if len(os.listdir("..")) > 1:
@@ -30,7 +30,7 @@ if len(os.listdir("..")) > 1:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A results folder on a disk of some megabytes."""
+    """Yield a results folder on a disk of 6 MB."""
     with temporary_mounts.tmpfs(tmp_path, "disk", options="size=6m") as point:
         yield point / "results"
 
@@ -42,8 +42,8 @@ def test_full_disk_ends_the_run_in_one_line_and_resume_finishes(run_arguments, x
     last_line = completed.stderr.strip().splitlines()[-1]
     assert "No space left on device" in last_line and "--resume" in last_line, completed.stderr
     store = Store(small_disk)
-    [first] = store.records()
-    assert first.status == "ok"
+    [first_record] = store.records()
+    assert first_record.status == "ok"
     assert not list((store.folder / "records").rglob("*.partial"))
     [unfinished_folder] = (small_disk / "runs").glob("running-*")
     (unfinished_folder / "filler").unlink()
@@ -51,7 +51,7 @@ def test_full_disk_ends_the_run_in_one_line_and_resume_finishes(run_arguments, x
     assert xfbench(*arguments).returncode == 0
     records = list(store.records())
     assert sorted(record.request.launch for record in records) == [1, 2, 3]
-    assert first in records
+    assert first_record in records
 
 
 def test_read_only_results_folder_is_reported_before_a_launch(run_arguments, xfbench, tmp_path):
@@ -106,12 +106,12 @@ def write_oversized_file(path):
 
 DAMAGE = {
     "empty": lambda path, _: path.write_bytes(b""),
-    "cut off": lambda path, text: path.write_text(text[: len(text) // 2]),
-    "no text": lambda path, _: path.write_bytes(b"\xff\xfe{}"),
+    "truncated": lambda path, text: path.write_text(text[: len(text) // 2]),
+    "not text": lambda path, _: path.write_bytes(b"\xff\xfe{}"),
     "another's content": lambda path, text: path.write_text(text.replace('"ok"', '"failed"')),
-    "nested without end": lambda path, _: path.write_bytes(b"[" * 10**5),
-    "endless": lambda path, _: write_oversized_file(path),
-    "of a schema to come": lambda path, text: path.write_text(text.replace("record/1", "record/2")),
+    "too deeply nested": lambda path, _: path.write_bytes(b"[" * 10**5),
+    "too large": lambda path, _: write_oversized_file(path),
+    "a later schema": lambda path, text: path.write_text(text.replace("record/1", "record/2")),
     "a pipe": lambda path, _: os.mkfifo(path),
     "a folder": lambda path, _: path.mkdir(),
     "a link to nowhere": lambda path, _: path.symlink_to("nowhere"),
@@ -140,7 +140,7 @@ def test_damaged_record_is_reported_and_good_records_are_read(record, tmp_path, 
     assert lookup.finished_records([good_record.request, bad_record.request], store) == [
         good_record
     ]
-    if damage != "a link to nowhere":  # as one that was packed meanwhile
+    if damage != "a link to nowhere":  # a missing file may have been packed meanwhile
         [complaint] = complaints
         assert path.name in complaint and len(complaint) < 300
         assert str(path) in {problem.file for problem in audit.validate(store.folder)[1]}
@@ -182,7 +182,7 @@ def test_clock_set_back_hides_no_record(record, tmp_path):
 
 def test_index_of_another_user_is_not_opened(record, tmp_path):
     if os.geteuid() != 0:
-        pytest.skip("giving a file away needs root")
+        pytest.skip("changing the owner of a file needs root")
     store = Store(tmp_path / "results")
     store.prepare()
     stored_record = record()
@@ -211,7 +211,7 @@ def test_world_writable_results_folder_is_refused(tmp_path, name):
     (store.folder / name).chmod(0o777)
     with pytest.raises(UsageError, match=r"writable by all users.*--results"):
         store.prepare()
-    (store.folder / name).chmod(0o1777)  # where each may replace his own, as in /tmp
+    (store.folder / name).chmod(0o1777)  # the sticky bit protects files, as in /tmp
     store.prepare()
 
 

@@ -1,4 +1,4 @@
-"""A sweep of a thousand cells, of which some go wrong in all the ways there are."""
+"""A sweep of a thousand cells, some of which have faults of every kind."""
 
 import random
 import subprocess
@@ -16,7 +16,7 @@ from xfbench.store.results_folder import Store
 ROOT = Path(__file__).parents[2]
 CELLS, SHARE = 1000, 0.05
 MAX_MEMORY_BYTES = 300e6  # bytes of the driver
-# What a trainer does in its first step, and how that ends.
+# Code that a trainer runs in its first step, and the status of the record.
 FAULTS = {
     "raise RuntimeError('a fault')": "failed",
     "os._exit(3)": "crashed",
@@ -31,7 +31,7 @@ FAULTS = {
 
 
 def draw_faults(generator):
-    """By a thousand times the learning rate, in which cells differ: the fault and the status."""
+    """Return each cell's fault and status, by 1000 times the cell's learning rate."""
     faults = {}
     for number in range(1, CELLS + 1):
         faults[number] = "pass", "ok"
@@ -41,13 +41,13 @@ def draw_faults(generator):
 
 
 def cell_number(rate):
-    """Of a cell; the published rate is none of one's own."""
+    """Return the number of a cell; a rate of None means the published rate, 0.01."""
     return round(1000 * (rate or 0.01))
 
 
 @pytest.mark.long
 def test_sweep_gives_a_record_for_every_cell(run_arguments, tmp_path, capsys):
-    """The driver takes no more memory towards the end; how long it took is printed."""
+    """The driver's memory does not grow towards the end. The duration is printed."""
     faults = draw_faults(random.Random(1))
     fault_lines = {
         cell: fault_line for cell, (fault_line, _) in faults.items() if fault_line != "pass"

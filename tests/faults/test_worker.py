@@ -1,6 +1,6 @@
-"""A worker may do anything: its record says what, and the driver goes on.
+"""The driver continues after any fault of a worker, and the record names the fault.
 
-How one raises, dies, hangs or forges is in tests/execution/test_launch.py, memory in
+Exceptions, deaths, hangs and forged replies are in tests/execution/test_launch.py, memory in
 tests/host/test_memory.py.
 """
 
@@ -66,20 +66,20 @@ def test_worker_that_damages_its_folder_still_gets_a_record(launch, code):
 JOB = "sha256:" + "1" * 64
 REPLIES = {
     "nothing": (b"", "malformed"),
-    "half": (b'{"job": "sha', "malformed"),
-    "no text": (b"\xff\xfe\x00\xd8", "malformed"),
+    "truncated": (b'{"job": "sha', "malformed"),
+    "not text": (b"\xff\xfe\x00\xd8", "malformed"),
     "a list": (b"[1]", "malformed"),
     "too deep": (b"[" * 10**5, "malformed"),
-    "a number without an end": (b'{"job": ' + b"9" * 10**5 + b"}", "malformed"),
-    "of nothing": (b"{}", "it has no job"),
+    "too long a number": (b'{"job": ' + b"9" * 10**5 + b"}", "malformed"),
+    "an empty object": (b"{}", "it has no job"),
     "another job's": (b'{"job": "sha256:22", "status": "ok"}', "another job"),
     "no status": (f'{{"job": "{JOB}", "status": []}}'.encode(), "status or reason"),
-    "a status of its own": (f'{{"job": "{JOB}", "status": "fast"}}'.encode(), "status or reason"),
-    "a reason of no kind": (
+    "an unknown status": (f'{{"job": "{JOB}", "status": "fast"}}'.encode(), "status or reason"),
+    "a reason of the wrong type": (
         f'{{"job": "{JOB}", "status": "failed", "reason": [1]}}'.encode(),
         "status or reason",
     ),
-    "half a character": (
+    "half a surrogate pair": (
         f'{{"job": "{JOB}", "status": "failed", "reason": "\\ud800"}}'.encode(),
         "malformed",
     ),
@@ -88,16 +88,16 @@ REPLIES = {
 
 @pytest.mark.parametrize("kind", REPLIES)
 def test_invalid_reply_is_reported_in_one_line(tmp_path, kind):
-    content, words = REPLIES[kind]
+    content, message = REPLIES[kind]
     (tmp_path / "reply.json").write_bytes(content)
-    with pytest.raises(worker_reply.ReplyError, match=words) as raised:
+    with pytest.raises(worker_reply.ReplyError, match=message) as raised:
         worker_reply.read(tmp_path / "reply.json", JOB)
     assert len(str(raised.value)) < 600 and "\n" not in str(raised.value)
 
 
 def test_oversized_reply_is_not_read(tmp_path):
     with (tmp_path / "reply.json").open("wb") as file:
-        file.truncate(worker_reply.LONGEST + 1)  # a hole, which takes no room
+        file.truncate(worker_reply.LONGEST + 1)  # a sparse file needs no disk space
     with pytest.raises(worker_reply.ReplyError, match="longer than 256 MiB"):
         worker_reply.read(tmp_path / "reply.json", JOB)
 
@@ -111,7 +111,7 @@ def test_reason_is_a_single_line_of_at_most_500_characters(tmp_path):
 
 
 def value_paths(value, path=()):
-    """The way to every value in a JSON document."""
+    """Yield the path of every value in a JSON document."""
     yield path
     if isinstance(value, dict):
         for name, child in value.items():
@@ -134,8 +134,12 @@ def test_reply_with_any_value_anywhere_becomes_a_record(shared_launch, judge, ra
     launch = shared_launch(**(TWO_RANKS if ranks > 1 else {}))
     record, folder = launch
     assert record.status == "ok", record.reason
-    last = json.loads((folder / ("reply.1.json" if ranks > 1 else "reply.json")).read_text())
-    paths = [path for path in value_paths(last) if path and path[0] not in ("schema", "job")]
+    reply_document = json.loads(
+        (folder / ("reply.1.json" if ranks > 1 else "reply.json")).read_text()
+    )
+    paths = [
+        path for path in value_paths(reply_document) if path and path[0] not in ("schema", "job")
+    ]
     paths += [(name,) for name in ("kinds", "places", "support", "checkpoints")]
 
     def check_changed_reply(path, value):
@@ -171,13 +175,13 @@ def after_step(rank, steps): time.sleep(600)
 
 
 def _is_sleep(process):
-    """Whether it is what such a worker has started."""
+    """Return whether the process is the `sleep` that the worker started."""
     return process.name() == "sleep"
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_killed_driver_leaves_no_worker(run_arguments, tmp_path, ranks):
-    """Nor what a worker has started and let go."""
+    """Detached processes of the worker end too."""
     options = {"ranks": 2, "strategy": STRATEGY, "scaling": "weak"} if ranks > 1 else {}
     results = tmp_path / "results"
     arguments = run_arguments(HANG, results=results, **options)
@@ -191,7 +195,7 @@ def test_killed_driver_leaves_no_worker(run_arguments, tmp_path, ranks):
 
 
 def test_sigterm_to_the_driver_ends_worker_descendants(run_arguments, tmp_path):
-    """By SIGTERM, as a scheduler or a shutdown does."""
+    """Schedulers and shutdowns send SIGTERM."""
     results = tmp_path / "results"
     arguments = run_arguments(HANG, results=results)
     driver = subprocess.Popen(command_line(*arguments), stderr=subprocess.DEVNULL)
@@ -203,7 +207,7 @@ def test_sigterm_to_the_driver_ends_worker_descendants(run_arguments, tmp_path):
 
 def test_missing_gpu_is_unavailable_without_a_launch(launch):
     if machine.accelerators():
-        pytest.skip("there is an NVIDIA device here")
+        pytest.skip("this machine has an NVIDIA device")
     record, folder = launch(device="cuda", adapter={"devices": ["cpu", "cuda"]})
     assert (record.status, record.reason) == ("unavailable", "no NVIDIA device was found here")
     assert not list(folder.parent.iterdir())
@@ -219,8 +223,10 @@ def test_out_of_memory_worker_is_reported_and_the_run_continues(run_arguments, t
         argv = wrap_command(command_line(*arguments))
         completed = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert completed.returncode == 1, completed.stderr
-    first, second = sorted(Store(results).records(), key=lambda record: record.request.launch)
-    assert first.status == "failed", first.reason
-    assert first.reason == "out of memory: the kernel killed it"
-    assert second.status == "ok", second.reason
+    large_record, small_record = sorted(
+        Store(results).records(), key=lambda record: record.request.launch
+    )
+    assert large_record.status == "failed", large_record.reason
+    assert large_record.reason == "out of memory: the kernel killed it"
+    assert small_record.status == "ok", small_record.reason
     assert list_running(tmp_path) == []

@@ -1,4 +1,4 @@
-"""The noise gate: what goes on beside a launch is seen, named, and under --strict not accepted."""
+"""The noise gate: other activity during a launch is detected, named and refused by --strict."""
 
 import os
 import subprocess
@@ -52,7 +52,7 @@ def test_own_work_is_not_counted_as_noise():
         before, replace(after, own=before.own), after.own - before.own
     )
     assert (foreign.other_cpus - measured.other_cpus) * measured.seconds > 0.9
-    # Of ranks that are no children of ours, their own word counts.
+    # Ranks that are no child processes report their CPU time themselves.
     assert with_reported_time.other_cpus == pytest.approx(measured.other_cpus)
     assert os.getpid() not in {pid for pid, _ in after.processes}
 
@@ -122,14 +122,13 @@ def test_shared_gpu_counts_only_against_gpu_launches():
     assert "python3" in conditions.launch_defect(shared, "cuda")
     assert conditions.launch_defect(shared, "cpu") is None
     assert conditions.launch_defect(QUIET, "cuda") is None
-    assert (
-        conditions.launch_defect(shared, "cuda", has_rank_reports=True) is None
-    )  # theirs were others
+    # The ranks used other GPUs.
+    assert conditions.launch_defect(shared, "cuda", has_rank_reports=True) is None
 
 
 @pytest.mark.parametrize(("seconds", "disturbs"), [(0.39, False), (0.41, True)])
 def test_steal_disturbs_beyond_one_percent_of_all_cores(seconds, disturbs):
-    """Of four cores in ten seconds that is 0.4 s."""
+    """One percent of four cores in ten seconds is 0.4 s."""
     stolen = QUIET.model_copy(update={"steal_seconds": seconds})
     assert bool(conditions.disturbances(stolen, 4)) == disturbs
 
@@ -151,14 +150,14 @@ def test_ended_processes_disturb_beyond_a_tenth_of_all_cores(cpus, disturbs):
         ({"thermal_throttles": 1}, False),
     ],
 )
-def test_a_launch_is_invalid_beyond_each_limit_and_not_at_it(update, valid):
+def test_launch_is_invalid_above_each_limit_but_not_at_it(update, valid):
     reason = conditions.launch_defect(QUIET.model_copy(update=update), "cpu")
     assert (reason is None) == valid
 
 
 @pytest.fixture
 def make_reading():
-    """A function that makes a reading; `used` are the CPU seconds of processes, by their names."""
+    """Return a function that makes a reading; `used` has CPU seconds by process name."""
 
     def make_from_usage(moment, used, **fields):
         processes = {(pid, 0.0): usage for pid, usage in enumerate(used.items())}
@@ -176,7 +175,7 @@ def test_processes_compete_from_a_tenth_of_a_core_busiest_first(make_reading):
     assert [competitor.cpus for competitor in competitors] == pytest.approx([0.9, 0.2, 0.1])
 
 
-def test_other_cpus_are_what_is_busy_and_not_ours(make_reading):
+def test_other_cpus_exclude_the_cpu_time_of_the_launch(make_reading):
     before, after = make_reading(100.0, {}), make_reading(110.0, {}, busy=30.0, own=4.0)
     assert conditions.conditions_between(
         before, after, launch_cpu_seconds=6.0
@@ -184,7 +183,7 @@ def test_other_cpus_are_what_is_busy_and_not_ours(make_reading):
     assert conditions.conditions_between(before, after, launch_cpu_seconds=40.0).other_cpus == 0
 
 
-def test_counters_that_went_back_count_as_nothing(make_reading):
+def test_decreasing_counters_count_as_zero(make_reading):
     before = make_reading(100.0, {}, steal=3.0, swap=10**9, throttled=2.0, thermal=7)
     measured = conditions.conditions_between(before, make_reading(110.0, {}, thermal=5))
     assert (measured.steal_seconds, measured.swap_bytes, measured.throttled_seconds) == (0, 0, 0)
@@ -192,8 +191,8 @@ def test_counters_that_went_back_count_as_nothing(make_reading):
     assert conditions.conditions_between(before, make_reading(110.0, {})).thermal_throttles is None
 
 
-def test_a_guests_time_is_not_counted_twice(monkeypatch):
-    """Linux counts it in `user` and `nice` too: see proc_stat(5)."""
+def test_guest_time_is_not_counted_twice(monkeypatch):
+    """Linux includes guest time in `user` and `nice`: see proc_stat(5)."""
     names = "user nice system idle iowait irq softirq steal guest guest_nice"
     times = namedtuple("times", names)(10.0, 5.0, 3.0, 100.0, 20.0, 0.5, 0.5, 7.0, 4.0, 2.0)
     monkeypatch.setattr(conditions.psutil, "cpu_times", lambda: times)

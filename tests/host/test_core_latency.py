@@ -1,4 +1,4 @@
-"""How near two cores are: measured between the CPUs that a process may use."""
+"""Core-to-core latency, measured between the CPUs that a process may use."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ LATENCY_SCRIPT = "from xfbench.host import core_latency; print(core_latency.meas
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_core_to_core_latency_is_measured():
     latencies = [core_latency.measure_latency() for _ in range(5)]
-    # Light does not do it in less than some nanoseconds, nor does a system call take part.
+    # An exchange takes at least some nanoseconds and needs no system call.
     assert all(latency and 2e-8 < latency < 1e-4 for latency in latencies)
 
 
@@ -45,11 +45,11 @@ def test_latency_1_5_times_higher_means_distant_cores():
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_latency_probe_is_not_counted_in_worker_usage():
-    before, used = observe.descendants(), observe.descendants_cpu_seconds()
+    earlier_descendants, used = observe.descendants(), observe.descendants_cpu_seconds()
     probe = CoreLatencyProbe()
     try:
         assert all(2e-8 < probe.seconds() < 1e-4 for _ in range(20))
-        assert observe.descendants() == before
+        assert observe.descendants() == earlier_descendants
         assert observe.descendants_cpu_seconds() == used
     finally:
         probe.end()
@@ -81,11 +81,10 @@ def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
     line = "vCPUs were migrated during the launch (core-to-core latency 0.20–0.33 µs)"
     assert list_disturbances((3.2e-7, 3.3e-7)) == []
     assert list_disturbances((2.0e-7, 3.3e-7)) == [line]
-    # What was seen around the timed steps themselves says more.
+    # Latencies measured between timed steps take precedence.
     assert list_disturbances((2.0e-7, 2.0e-7), (2.0e-7, 3.3e-7)) == [line]
-    assert list_disturbances((2.0e-7, 2.0e-7), (3.2e-7, *(2.0e-7, 3.3e-7) * 1000)) == [
-        line
-    ]  # of many seconds
+    # A launch of many seconds has thousands of latencies.
+    assert list_disturbances((2.0e-7, 2.0e-7), (3.2e-7, *(2.0e-7, 3.3e-7) * 1000)) == [line]
     assert list_disturbances((2.0e-7, 3.3e-7), (2.0e-7, 2.1e-7, 2.0e-7)) == []
 
 

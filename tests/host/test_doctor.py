@@ -1,7 +1,6 @@
 """Findings about the machine, each just below and just above its limit.
 
-A test may not change the clock of this machine, fill its disk or its swap: what the system would
-say stands here instead.
+The tests simulate the system's answers because they must not change clocks, disks or swap.
 """
 
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ HERE = machine.describe()
 
 @pytest.fixture
 def turbo(tmp_path, monkeypatch):
-    """A function: the turbo finding on a system with these files."""
+    """Return a function that returns the turbo finding on a system with these files."""
     monkeypatch.setattr(doctor, "Path", lambda name: tmp_path / name.lstrip("/"))
 
     def examine(files):
@@ -33,19 +32,19 @@ def turbo(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("file", "on", "off"), [(INTEL_NO_TURBO, "0\n", "1\n"), (CPUFREQ_BOOST, "1\n", "0\n")]
 )
-def test_turbo_that_is_on_is_a_warning_with_the_command_for_off(turbo, file, on, off):
+def test_enabled_turbo_is_a_warning_with_the_command_for_off(turbo, file, on, off):
     finding = turbo({file: on})
     assert finding.state == "warn"
     assert finding.mend.endswith(f"echo {off.strip()} > {file}")
 
 
 @pytest.mark.parametrize(("file", "off"), [(INTEL_NO_TURBO, "1\n"), (CPUFREQ_BOOST, "0\n")])
-def test_turbo_that_is_off_is_good(turbo, file, off):
+def test_disabled_turbo_is_ok(turbo, file, off):
     finding = turbo({file: off})
     assert (finding.state, finding.detail) == ("ok", "off")
 
 
-def test_turbo_that_the_system_does_not_show_is_good(turbo):
+def test_invisible_turbo_state_is_ok(turbo):
     finding = turbo({})
     assert (finding.state, finding.detail) == ("ok", "not visible")
 
@@ -68,15 +67,15 @@ def test_steal_is_a_warning_beyond_one_percent(monkeypatch, percent, state):
     ("governor", "state"), [(None, "ok"), ("performance", "ok"), ("powersave", "warn")]
 )
 def test_a_governor_other_than_performance_is_a_warning(monkeypatch, governor, state):
-    here = HERE.model_copy(update={"governor": governor})
-    monkeypatch.setattr(doctor.machine, "describe", lambda: here)
+    machine_facts = HERE.model_copy(update={"governor": governor})
+    monkeypatch.setattr(doctor.machine, "describe", lambda: machine_facts)
     assert doctor._governor().state == state
 
 
 @pytest.mark.parametrize(("cpus", "state"), [(None, "ok"), (4.0, "ok"), (3.5, "warn")])
-def test_a_cpu_limit_is_a_warning_where_it_is_below_the_affinity(monkeypatch, cpus, state):
-    here = HERE.model_copy(update={"cgroup_cpus": cpus})
-    monkeypatch.setattr(doctor.machine, "describe", lambda: here)
+def test_cpu_limit_below_the_affinity_is_a_warning(monkeypatch, cpus, state):
+    machine_facts = HERE.model_copy(update={"cgroup_cpus": cpus})
+    monkeypatch.setattr(doctor.machine, "describe", lambda: machine_facts)
     monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
     assert doctor._cgroup().state == state
 
@@ -97,7 +96,7 @@ def test_less_than_a_gigabyte_of_disk_is_bad(monkeypatch, free, state):
 
 
 @pytest.mark.parametrize(("names", "states"), [([], []), (["a"], ["ok"])])
-def test_a_gpu_is_examined_only_where_there_is_one(monkeypatch, names, states):
+def test_gpu_is_examined_only_if_present(monkeypatch, names, states):
     monkeypatch.setattr(doctor.machine, "accelerators", lambda: names)
     monkeypatch.setattr(doctor.machine, "accelerator_processes", lambda: [])
     assert [finding.state for finding in doctor._accelerators()] == states
@@ -111,7 +110,7 @@ def test_a_gpu_that_another_process_uses_is_a_warning(monkeypatch):
 
 
 @pytest.mark.parametrize("state", ["warn", "bad"])
-def test_strict_refuses_a_machine_for_any_finding_that_is_not_ok(monkeypatch, state):
+def test_strict_refuses_any_finding_that_is_not_ok(monkeypatch, state):
     findings = [doctor.Finding("a", "ok", "quiet"), doctor.Finding("b", state, "why", "mend")]
     monkeypatch.setattr(doctor, "examine", lambda: findings)
     with pytest.raises(doctor.NoisyError, match=r"\(--strict\): b: why: mend$"):

@@ -1,4 +1,4 @@
-"""What a folder lies on, seen on file systems made for it, and how it is told."""
+"""Descriptions of a folder's storage medium, tested on temporary file systems."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_overlay_lists_its_writable_layer_first(ext4, tmp_path):
 
 
 def test_overlay_layers_are_not_confused_with_local_folders(ext4, tmp_path):
-    """A container sees the names of its host's folders, which may be folders of its own."""
+    """A container sees paths of host folders, and its own folders may have the same paths."""
     (ext4 / "upper").mkdir()
     os.utime(ext4 / "upper", (0, 0))
     with temporary_mounts.overlay(
@@ -87,7 +87,7 @@ def test_overlay_layers_are_not_confused_with_local_folders(ext4, tmp_path):
 
 
 def test_overlay_layers_on_the_same_file_system_are_merged(ext4, tmp_path, monkeypatch):
-    """Others write to it between two looks."""
+    """Another process writes to the file system between two readings."""
     original_statvfs = os.statvfs
 
     def write_and_statvfs(path):
@@ -102,7 +102,7 @@ def test_overlay_layers_on_the_same_file_system_are_merged(ext4, tmp_path, monke
         assert [medium.device for medium in media.describe(folder).below] == ["loop"]
 
 
-# As the kernel writes them (proc(5)), servers and places included.
+# In the kernel's format (proc(5)), with servers and paths.
 MOUNTINFO = r"""
 36 35 0:50 /vol /mnt/my\040data rw,noatime shared:1 - nfs4 filer.example.org:/home/jane rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,timeo=600,retrans=2,sec=sys,clientaddr=10.1.2.3,local_lock=none,addr=10.9.8.7,fsc=jane
 37 35 0:51 / /scratch rw,relatime shared:2 master:3 - lustre 10.0.0.1@o2ib:10.0.0.2@o2ib:/jane rw,flock,lazystatfs,nosquash_nids=10.0.0.3@o2ib
@@ -245,7 +245,7 @@ def test_read_only_folder_is_reported(ext4):
 
 def test_interrupt_leaves_no_file(ext4):
     free = os.statvfs(ext4).f_bfree
-    # Where tests run in the background, children are told to hear no interrupt.
+    # If tests run in the background, child processes ignore SIGINT by default.
     command = ("env", "--default-signal=INT", sys.executable, "-m", "xfbench")
     process = subprocess.Popen([*command, "machine", "--read", str(ext4)])
     while process.poll() is None and not has_large_file_in(ext4, process.pid):
@@ -258,7 +258,7 @@ def test_interrupt_leaves_no_file(ext4):
 
 
 def has_large_file_in(folder, process):
-    """Whether the process has a file of some size there."""
+    """Return whether the process has an open file of more than 1 MiB in the folder."""
     with suppress(OSError, psutil.Error):
         for descriptor in Path("/proc", str(process), "fd").iterdir():
             if str(descriptor.readlink()).startswith(f"{folder}/"):
@@ -274,7 +274,7 @@ def test_free_bytes_exclude_what_is_reserved_for_root(ext4):
 
 @pytest.fixture
 def make_raid(tmp_path, monkeypatch):
-    """A function that makes a RAID of two disks, each of which turns or not, as /sys has it."""
+    """Return a function that simulates in /sys a RAID of disks, rotational or not."""
     system = tmp_path / "block"
     monkeypatch.setattr(mounts, "_SYS", system)
     system.mkdir()
@@ -302,7 +302,7 @@ def make_raid(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("rotational", "expected"), [((0, 0), False), ((1, 1), True), ((0, 1), None)]
 )
-def test_medium_turns_if_all_of_its_disks_turn(make_raid, tmp_path, rotational, expected):
+def test_medium_is_rotational_if_all_of_its_disks_are(make_raid, tmp_path, rotational, expected):
     make_raid(*rotational)
     facts = mounts.facts(tmp_path)
     assert facts["disks"] == ["scsi", "scsi"] and facts["rotational"] is expected

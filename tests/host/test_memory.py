@@ -1,4 +1,4 @@
-"""Launches that run out of memory: that they do under a limit, and that their records say how."""
+"""Launches that exceed their memory limit, and what their records report."""
 
 import pytest
 
@@ -14,8 +14,8 @@ from xfbench.store.results_folder import Store
 from xfbench.worker.memory import out_of_memory_line
 
 LIMIT = 400_000_000
-# What dies of it differs: one that is told so, one that asks in vain and aborts, one that says
-# nothing, and one that the kernel would have ended.
+# Endings of a process without memory: an exception, an abort after a failed allocation, a silent
+# crash, and SIGKILL as from the kernel.
 DEATHS = {
     "raised": "np.empty(10**9)",
     "aborted": "os.write(2, b'std::bad_alloc')\nos.abort()",
@@ -28,13 +28,13 @@ PRINT_LIMIT = "import resource\nprint(resource.getrlimit(resource.RLIMIT_DATA)[0
 
 @pytest.fixture
 def dead(launch):
-    """A function: the record of a launch that dies so, and what it wrote."""
+    """Return a function that runs a launch with this ending and returns its record and output."""
 
-    def do(how, limit=LIMIT):
-        record, folder = launch(PRINT_LIMIT + DEATHS[how], memory_limit=limit)
+    def run_launch(ending, limit=LIMIT):
+        record, folder = launch(PRINT_LIMIT + DEATHS[ending], memory_limit=limit)
         return record, (folder / "stdout").read_text()
 
-    return do
+    return run_launch
 
 
 @pytest.mark.parametrize(

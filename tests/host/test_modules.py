@@ -1,4 +1,4 @@
-"""Modules captured from a real Lmod: what they set is an environment, what is missing is named."""
+"""Environment variables captured from modules of a real Lmod, and errors for missing modules."""
 
 import sys
 
@@ -22,7 +22,7 @@ def lmod():
 
 @pytest.fixture
 def folder(tmp_path):
-    """Modules of the test's own: a Python with NumPy, and one that needs another first."""
+    """Return a folder with two modules, a framework with a Python and a compiler."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "python3"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')

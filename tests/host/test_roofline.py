@@ -1,4 +1,4 @@
-"""Shares of the limit: measured peaks are possible ones, and a result beyond them is refused."""
+"""Peaks of the machine: they are plausible, and results above them are refused."""
 
 import os
 
@@ -13,7 +13,10 @@ THREADS = 1
 
 @pytest.fixture
 def sessions(monkeypatch, tmp_path):
-    """A function that begins another session with a cache of the test's own: what it measures."""
+    """Return a function that starts a new session and returns the list of its measurements.
+
+    The sessions share a temporary cache.
+    """
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})
     measured = []
@@ -39,14 +42,14 @@ def peaks():
 
 
 def test_measured_peaks_are_plausible_for_a_processor(peaks):
-    """Per core no processor has more than 64 float32 operations per cycle at 6 GHz, or 400 GB/s."""
+    """The bounds per core are 64 float32 operations per cycle at 6 GHz, and 400 GB/s."""
     assert 1e8 < peaks["float32"] < 64 * 6e9
     assert 1e8 < peaks["float64"] < 32 * 6e9
     assert 1e8 < peaks["bandwidth"] < 400e9
 
 
 def test_blas_kernels_are_tried_only_with_their_instructions():
-    """OpenBLAS takes kernels of half the speed for a processor that it does not know."""
+    """OpenBLAS chooses kernels of half the speed for an unknown processor."""
     assert roofline._kernel_names(["avx2", "fma"]) == []
     assert roofline._kernel_names([*roofline._AVX512, "avx2"]) == ["SkylakeX"]
     assert roofline._kernel_names([*roofline._AVX512, "avx512_bf16"]) == ["SkylakeX", "Cooperlake"]
@@ -54,12 +57,12 @@ def test_blas_kernels_are_tried_only_with_their_instructions():
 
 @pytest.mark.deep
 def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
-    """Whatever was there beside an earlier one."""
-    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))  # where what is no peak does no harm
+    """The highest measurement counts, because noise only lowers it."""
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))  # keeps fake peaks out of the real cache
     request = cell(threads=THREADS).request(1)
     monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})
-    before = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
-    monkeypatch.setitem(roofline._PEAKS, THREADS, before)
+    fake_peaks = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
+    monkeypatch.setitem(roofline._PEAKS, THREADS, fake_peaks)
     assert roofline.find_limit(request, ()).matrix_product == 1.0
     roofline.measure_again(THREADS)
     limit = roofline.find_limit(request, ())
@@ -70,11 +73,11 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
 def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     assert len(sessions()) == 0
-    first = roofline.find_limit(request, ())
+    first_limit = roofline.find_limit(request, ())
     [file] = (tmp_path / "home" / "peaks").iterdir()
 
     measured = sessions()
-    assert roofline.find_limit(request, ()) == first
+    assert roofline.find_limit(request, ()) == first_limit
     assert measured == []
 
     written_time_s = file.stat().st_mtime

@@ -1,4 +1,4 @@
-"""Site files: the built-in ones, a person's own, and what is wrong with one, line by line."""
+"""Site files: built-in sites, user sites and errors in site files."""
 
 import pytest
 
@@ -30,12 +30,12 @@ def test_built_in_sites_load_and_list_unverified_facts():
 
 def test_user_site_extends_a_built_in_site(user_sites_folder):
     (user_sites_folder / "mine.toml").write_text(
-        'title = "Mine"\nextends = "stampede2"\nqueue = "skx-normal"\naccount = "A1"\n'
+        'title = "Our site"\nextends = "stampede2"\nqueue = "skx-normal"\naccount = "A1"\n'
         '[modules.frameworks]\ntorch = ["pytorch/2.1"]\n'
     )
-    mine = sites.load("mine")
-    assert (mine.account, mine.cores) == ("A1", 68)
-    assert set(mine.modules.frameworks) == {"caffe", "torch"}
+    user_site = sites.load("mine")
+    assert (user_site.account, user_site.cores) == ("A1", 68)
+    assert set(user_site.modules.frameworks) == {"caffe", "torch"}
     assert "mine" in sites.names()
 
 

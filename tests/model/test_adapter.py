@@ -26,10 +26,12 @@ def test_digest_changes_when_reused_code_changes(fake_adapter):
     fake_adapter(BASE_CODE, name="under")
     fake_adapter(REUSING_CODE, name="over", reuses=["under"])
     fake_adapter(REUSING_CODE, name="alone")
-    before = {name: adapter.load(name).digest for name in ("under", "over", "alone")}
+    original_digests = {name: adapter.load(name).digest for name in ("under", "over", "alone")}
     fake_adapter("ONE = 2\n", name="under")
-    after = {name: adapter.load(name).digest for name in before}
-    assert {name for name in before if before[name] != after[name]} == {"under", "over"}
+    changed_digests = {name: adapter.load(name).digest for name in original_digests}
+    assert {
+        name for name in original_digests if original_digests[name] != changed_digests[name]
+    } == {"under", "over"}
 
 
 def test_reuse_of_an_unknown_adapter_is_an_error(fake_adapter):

@@ -1,4 +1,4 @@
-"""Certificates: what one covers, and that nothing else gets a rank by it."""
+"""Certificates: which records a certificate covers and gives a rank."""
 
 import json
 
@@ -17,7 +17,7 @@ from xfbench.store.results_folder import Store
 
 
 def build_record_certificate(record, **changes):
-    """A certificate for a record as it is, but for what is changed."""
+    """Return a certificate for a record, with the changed fields in its subject."""
     subject = Subject.from_request(
         record.request,
         record.workload.digest,
@@ -30,14 +30,14 @@ def build_record_certificate(record, **changes):
 
 @pytest.fixture
 def build_covered(record):
-    """A function: a record that carries a certificate, and that; the subject may be changed."""
+    """Return a function that builds a record and its certificate, with changes in the subject."""
 
-    def make(**changes):
+    def build_pair(**changes):
         fields = {"software": SOFTWARE, "machine": describe()}
         stored = build_record_certificate(record(fields=fields), **changes)
         return record(fields={**fields, "certificate": stored.id}), stored
 
-    return make
+    return build_pair
 
 
 def only_row(ranked_record, certificates):
@@ -122,7 +122,7 @@ def test_edited_certificate_is_refused_with_the_reason(build_covered, tmp_path):
 
 
 def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch):
-    """It has fewer fields than one of today has, and its id is about those."""
+    """An older certificate has fewer fields, and its id covers only those."""
     request = cell().request(1)
     session = LaunchContext(Store(tmp_path / "results"))
     session.prepare([request.framework], {}, print)
@@ -145,7 +145,7 @@ def test_edited_certificate_with_a_recomputed_id_is_refused(build_covered, tmp_p
     covered_record, stored = build_covered(kernel="other")
     forged = stored.model_copy(update={"subject": build_record_certificate(covered_record).subject})
     forged = forged.model_copy(update={"id": forged.computed_id()})
-    forged.write(tmp_path / "certificates" / f"{stored.id[7:]}.json")  # under the name it had
+    forged.write(tmp_path / "certificates" / f"{stored.id[7:]}.json")  # the original name
     reason = only_row(covered_record, certificate.read_folder(tmp_path)).reason
     assert "not the one that the record names" in reason
 

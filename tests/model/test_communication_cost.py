@@ -28,7 +28,7 @@ def test_invalid_link_is_refused_with_an_example(text):
         ("ring", 4, 1.5, 6),
         ("halving", 2, 1, 2),
         ("halving", 8, 1.75, 6),
-        # Two of six ranks first send all their data to others, and receive the result at the end.
+        # Two of six ranks first send all their data to others and receive the result last.
         ("halving", 6, 1.5 + 2, 4 + 2),
         ("server", 3, 6, 2),
     ],
@@ -50,12 +50,10 @@ def test_communication_at_the_end_is_fully_exposed():
 
 def test_overlapped_communication_is_exposed_only_in_part():
     buckets = (Bucket(0.9, 0.5), Bucket(0.1, 1.0))
-    assert (
-        communication_cost.exposed_seconds(buckets, 10.0, [4.0, 0.5]) == 0.5
-    )  # the first has finished
-    assert (
-        communication_cost.exposed_seconds(buckets, 10.0, [7.0, 0.5]) == 2.5
-    )  # the second waits for the first
+    # The first bucket finishes before the second is ready.
+    assert communication_cost.exposed_seconds(buckets, 10.0, [4.0, 0.5]) == 0.5
+    # The second bucket waits for the first.
+    assert communication_cost.exposed_seconds(buckets, 10.0, [7.0, 0.5]) == 2.5
     assert communication_cost.exposed_seconds((Bucket(1.0, 0.5),), 10.0, [3.0]) == 0.0
 
 
@@ -68,10 +66,16 @@ def test_lenet_buckets_send_inner_products_first():
     assert [bucket.share for bucket in buckets] == pytest.approx(
         [1 - parameters / 431080, parameters / 431080]
     )
-    # Ready after the forward pass and the backward pass of the inner products.
-    first, second, products = 20 * 24**2 * 25, 50 * 8**2 * 20 * 25, 500 * 800 + 10 * 500
-    total = 2 * first + 3 * (second + products)
-    assert buckets[0].ready_share == pytest.approx((first + second + 3 * products) / total)
+    # The first bucket is ready after the forward pass and the inner products' backward pass.
+    conv1_macs, conv2_macs, inner_product_macs = (
+        20 * 24**2 * 25,
+        50 * 8**2 * 20 * 25,
+        500 * 800 + 10 * 500,
+    )
+    total = 2 * conv1_macs + 3 * (conv2_macs + inner_product_macs)
+    assert buckets[0].ready_share == pytest.approx(
+        (conv1_macs + conv2_macs + 3 * inner_product_macs) / total
+    )
     assert buckets[-1].ready_share == 1.0
 
 

@@ -1,4 +1,4 @@
-"""A GPU that is shared, busy, too hot or held down is found out, by what NVML told of it."""
+"""NVML readings reveal a GPU that is shared, busy, too hot or throttled."""
 
 import os
 import shutil
@@ -30,14 +30,14 @@ SILENT = Gpu(
 WALL_S = 10.0
 
 
-@pytest.mark.parametrize("gpu", [FREE, SILENT], ids=["free", "tells nothing"])
+@pytest.mark.parametrize("gpu", [FREE, SILENT], ids=["free", "silent"])
 def test_free_or_silent_gpu_has_no_defect(gpu):
     assert gpus.invalid_reason([gpu], WALL_S) is None
     assert not list(gpus.noise_causes([gpu], WALL_S))
 
 
 @pytest.mark.parametrize(
-    ("update", "words"),
+    ("update", "message"),
     [
         ({"others": ("python3", "nvidia-cuda")}, "was shared with python3, nvidia-cuda: wait"),
         ({"busy_before": 0.37}, "was busy for 37% of the time before the launch used it"),
@@ -46,10 +46,10 @@ def test_free_or_silent_gpu_has_no_defect(gpu):
         ({"slowed_by": ("power brake", "power cap")}, "(power brake; 0.0 s of 10.0 s"),
     ],
 )
-def test_shared_busy_or_throttled_gpu_is_a_defect(update, words):
+def test_shared_busy_or_throttled_gpu_is_a_defect(update, message):
     rank_gpu = FREE.model_copy(update={"rank": 3, **update})
     reason = gpus.invalid_reason([FREE, rank_gpu], WALL_S)
-    assert words in reason and reason.startswith("the GPU of rank 3")
+    assert message in reason and reason.startswith("the GPU of rank 3")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +77,10 @@ def test_power_and_clock_limits_are_noise_not_a_defect(update, line):
 
 @pytest.fixture
 def launch_with_gpu(launch, tmp_path, monkeypatch):
-    """A function that has a launch's device say what `write` writes to a file; its record.
+    """Return a function that launches on a simulated GPU and returns the record.
 
-    The driver is told of a device that is not there, and the worker of its state, by NVML.
+    `write` writes the state of the GPU to a file that a fake NVML reads. The driver sees a device
+    that does not exist.
     """
     if not shutil.which("cc"):
         pytest.skip("needs a C compiler")
@@ -109,14 +110,14 @@ NVIDIA_SMI_SCRIPT = """#!/bin/sh
 case "$1 $*" in
 --query-gpu=*) printf 'a GPU\\na GPU\\n' ;;
 *--id=0) ;;
-*) echo /usr/bin/theirs ;;
+*) echo /usr/bin/other ;;
 esac
 """
 
 
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
-    """One that knows of two devices; somebody computes on the second."""
+    """Install a fake `nvidia-smi` that lists two devices; a process computes on the second."""
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
     program.write_text(NVIDIA_SMI_SCRIPT)
@@ -127,13 +128,14 @@ def nvidia_smi(tmp_path, monkeypatch):
 def test_process_on_another_gpu_is_noise_not_a_defect(launch_with_gpu, nvidia_smi):
     record = launch_with_gpu(nvml.write_device)
     assert record.status == "ok", record.reason
-    assert conditions.record_disturbances(record)[-1] == "theirs computed on a GPU of this node"
+    assert conditions.record_disturbances(record)[-1] == "other computed on a GPU of this node"
 
 
 def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch):
-    monkeypatch.setattr(machine, "accelerators", machine.accelerators.__wrapped__)  # asked anew
+    # Call the function without its cache.
+    monkeypatch.setattr(machine, "accelerators", machine.accelerators.__wrapped__)
     assert machine.accelerators() == ["a GPU", "a GPU"]
-    assert machine.accelerator_processes() == ["theirs"]
+    assert machine.accelerator_processes() == ["other"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert machine.accelerator_processes() == []
 
@@ -147,7 +149,7 @@ OLD_DRIVER = "-DDRIVER_440"
 
 
 @pytest.mark.parametrize(
-    ("recording", "values", "options", "words"),
+    ("recording", "values", "options", "message"),
     [
         ("k40-of-a-driver-that-just-started", {"busy__2": 0}, [OLD_DRIVER], None),
         ("k20-of-a-driver-that-just-started", {"busy__3": 0}, [OLD_DRIVER], None),
@@ -162,12 +164,12 @@ OLD_DRIVER = "-DDRIVER_440"
     ],
 )
 def test_recorded_gpu_states_are_classified_correctly(
-    launch_with_gpu, recording, values, options, words
+    launch_with_gpu, recording, values, options, message
 ):
-    """`values`: what was not recorded, or is not so before a launch."""
+    """`values` replaces readings that are missing or that differ before a launch."""
     record = launch_with_gpu(lambda file: nvml.replay(file, recording, **values), *options)
-    assert record.status == ("invalid" if words else "ok"), record.reason
-    assert words is None or words in record.reason
+    assert record.status == ("invalid" if message else "ok"), record.reason
+    assert message is None or message in record.reason
     [gpu] = record.observed.gpus
     assert gpu.name == nvml.RECORDINGS[recording]["name"]
 

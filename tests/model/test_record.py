@@ -1,4 +1,4 @@
-"""Records: the schema file is the models', an id is its content's, nothing can be slipped in."""
+"""Records: the schema file matches the models, and an id is the digest of the content."""
 
 import json
 
@@ -14,7 +14,7 @@ SCHEMA_FILE = paths.package_folder("xfbench.model") / "record.schema.json"
 
 
 def test_schema_file_is_generated_from_the_models():
-    """Renew with: python -m xfbench.model.record > xfbench/model/record.schema.json."""
+    """Regenerate with: python -m xfbench.model.record > xfbench/model/record.schema.json."""
     assert json.loads(SCHEMA_FILE.read_text()) == json_schema()
 
 
@@ -65,7 +65,7 @@ def test_store_returns_records_and_reports_invalid_files(record, tmp_path):
 
 
 def read_stored_document(tmp_path, document):
-    """What a store makes of this JSON, as whoever wrote it had named it."""
+    """Store a JSON document under its digest; return the records and complaints of the store."""
     document = {key: value for key, value in document.items() if key != "id"}
     document["id"] = digests.of_json(document)
     name = document["id"].removeprefix("sha256:")

@@ -278,7 +278,7 @@ def test_each_set_of_options_has_its_own_row_and_baseline(record):
 def test_asynchronous_strategy_is_not_verified(record):
     class Untouched(Verifier):
         def _run(self, *_):
-            raise AssertionError("nothing is to be trained")
+            raise AssertionError("the test expects no training")
 
     request = build_mxnet_request(strategy=["dist_async"])
     verdict = Untouched().verify(request, None)

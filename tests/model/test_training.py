@@ -15,7 +15,7 @@ from xfbench.planning import experiment
 from xfbench.rendering.report import repeat
 from xfbench.workloads import workload_from_json, workloads
 
-DIGITS = 1437  # images that are trained on
+DIGITS = 1437  # training images
 SIZES = {"global_batch_size": 512, "batch_size_per_rank": 512}
 
 
@@ -26,16 +26,16 @@ def build_cells(**settings):
 
 @pytest.fixture
 def make_certified(record):
-    """A function that makes a certified record with these choices, and its certificate."""
+    """Return a function that makes a certified record with these choices, and its certificate."""
 
-    def make(**choices):
+    def make_pair(**choices):
         fields = {"software": SOFTWARE, "machine": describe()}
         request = record(**choices).request
         fields["workload"] = workload_facts(training.build_workload(request))
         proof = build_record_certificate(record(fields=fields, **choices))
         return record(fields={**fields, "certificate": proof.id}, **choices), proof
 
-    return make
+    return make_pair
 
 
 def test_default_cell_trains_the_published_network(cell):
@@ -128,13 +128,13 @@ def test_different_solver_has_its_own_certificate_and_table(make_certified, choi
 
 
 def test_oracle_case_is_shared_by_all_rates_and_warmup_lengths(cell):
-    few = cell(lars=0.5, rate_scaling="linear", rate_warmup=1, **SIZES)
-    many = cell(lars=0.5, learning_rate=0.1, rate_warmup=2)
-    assert cases.verification_workload(few.request(1)) == cases.verification_workload(
-        many.request(1)
+    scaled_cell = cell(lars=0.5, rate_scaling="linear", rate_warmup=1, **SIZES)
+    long_warmup_cell = cell(lars=0.5, learning_rate=0.1, rate_warmup=2)
+    assert cases.verification_workload(scaled_cell.request(1)) == cases.verification_workload(
+        long_warmup_cell.request(1)
     )
-    assert cases.verification_workload(few.request(1)).solver.warmup > 1
-    assert cases.verification_workload(few.request(1)) != cases.verification_workload(
+    assert cases.verification_workload(scaled_cell.request(1)).solver.warmup > 1
+    assert cases.verification_workload(scaled_cell.request(1)) != cases.verification_workload(
         cell(lars=0.5).request(1)
     )
 

@@ -1,4 +1,4 @@
-"""Tests of number limits in a worker's reply; tests/faults/test_worker.py has damaged ones."""
+"""Number limits in a worker's reply; damaged replies are in tests/faults/test_worker.py."""
 
 import pytest
 
@@ -10,7 +10,7 @@ LARGEST = 2**53 - 1
 
 @pytest.fixture
 def file(tmp_path):
-    """A function that writes a reply with this number and returns its file."""
+    """Return a function that writes a reply with this number and returns its file."""
 
     def write(number):
         path = tmp_path / "reply.json"
@@ -21,11 +21,11 @@ def file(tmp_path):
 
 
 @pytest.mark.parametrize("number", [LARGEST, -LARGEST])
-def test_the_largest_whole_numbers_of_a_float64_are_read(file, number):
+def test_largest_integers_of_a_float64_are_read(file, number):
     assert worker_reply.read(file(number), JOB)["bytes"] == number
 
 
 @pytest.mark.parametrize("number", [LARGEST + 1, -LARGEST - 1, 2**53 + 1, -(2**53) - 1])
-def test_a_whole_number_beyond_float64_is_refused(file, number):
+def test_integer_beyond_the_range_of_float64_is_refused(file, number):
     with pytest.raises(worker_reply.ReplyError, match="malformed"):
         worker_reply.read(file(number), JOB)

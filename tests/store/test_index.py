@@ -1,4 +1,4 @@
-"""The index: it finds what the files have, whatever becomes of it, and is believed in nothing."""
+"""The index: queries return what the record files contain, even if the index is wrong."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def store(tmp_path, record):
-    """Twenty launches of two networks, on one and two threads."""
+    """Return a store with five launches of two networks, each on one and two threads."""
     new_store = Store(tmp_path / "results")
     new_store.prepare()
     for launch in range(1, 6):
@@ -41,7 +41,7 @@ def store(tmp_path, record):
 
 
 def query_ids(store, *conditions, **options):
-    """Ids of what meets the conditions, and what was complained of."""
+    """Return the ids of matching records and the reports of damage."""
     with index.open_index(store, print) as record_index:
         ids = [
             record.id
@@ -71,10 +71,10 @@ def test_selection_returns_records_that_meet_all_conditions(store):
 
 
 def test_index_reads_packed_and_single_records_alike(store, record):
-    before = list_all_ids(store)
-    assert query_ids(store)[0] == before
+    expected_ids = list_all_ids(store)
+    assert query_ids(store)[0] == expected_ids
     store.pack()
-    assert query_ids(store) == (before, [])
+    assert query_ids(store) == (expected_ids, [])
     new_record = record(launch=77)
     store.add(new_record)
     assert query_ids(store) == (list_all_ids(store), [])
@@ -92,7 +92,7 @@ def test_index_follows_added_and_removed_records(store, record):
 
 
 def test_record_added_without_a_folder_time_change_is_returned(store, record):
-    """The folder's time need not change."""
+    """Some file systems keep the folder's time when a file is added."""
     query_ids(store)
     new_record = record(launch=51)
     folder = store.record_path(new_record.id[7:]).parent
@@ -106,9 +106,9 @@ def test_record_added_without_a_folder_time_change_is_returned(store, record):
 
 def iterate_damages():
     yield "empty", lambda path: path.write_bytes(b"")
-    yield "no database", lambda path: path.write_bytes(b"junk" * 4096)
-    yield "cut off", lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    yield "a hole", overwrite_after_header
+    yield "not a database", lambda path: path.write_bytes(b"junk" * 4096)
+    yield "truncated", lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    yield "overwritten", overwrite_after_header
     yield "missing", lambda path: path.unlink()
     yield "another version", lambda path: execute_sql(path, "UPDATE meta SET version = 'x'")
     yield "another database", lambda path: execute_sql(path, "DROP TABLE records")
@@ -191,7 +191,7 @@ def test_intact_copy_replaces_a_damaged_copy(store):
 
 
 def write_record(store, document):
-    """A record of these values in the store; its id."""
+    """Write a record with these fields to the store and return its id."""
     document = {name: value for name, value in document.items() if name != "id"}
     identity = indexing.digests.of_json(document)
     path = store.record_path(identity[7:])

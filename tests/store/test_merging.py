@@ -1,4 +1,4 @@
-"""Merging: by content, with certificates and runs, and twice is once."""
+"""Merging: records are merged by content, with certificates and runs, and it is idempotent."""
 
 import json
 
@@ -11,9 +11,9 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def make_results(tmp_path, record):
-    """A function that makes a results folder of records with these launch numbers."""
+    """Return a function that makes a results folder of records with these launch numbers."""
 
-    def make(name, launches, **fields):
+    def make_store(name, launches, **fields):
         new_store = Store(tmp_path / name)
         new_store.prepare()
         for launch in launches:
@@ -22,7 +22,7 @@ def make_results(tmp_path, record):
             new_store.add(record(steps=(0.1 + launch / 100,), launch=launch, fields=fields), run)
         return new_store
 
-    return make
+    return make_store
 
 
 def read_files(store):
@@ -43,9 +43,9 @@ def test_merge_copies_records_with_runs_and_is_idempotent(make_results, tmp_path
     target = Store(tmp_path / "all")
     assert merge_stores([first, second], target) == (5, 0, [])
     assert read_files(target) == {**read_files(first), **read_files(second)}
-    before = read_files(target)
+    merged_files = read_files(target)
     assert merge_stores([first, second, target], target) == (0, 5, [])
-    assert read_files(target) == before
+    assert read_files(target) == merged_files
 
 
 def test_merge_reads_packs_and_skips_packed_records(make_results, tmp_path):
@@ -113,7 +113,7 @@ def test_a_run_folder_that_is_a_link_is_not_followed(make_results, tmp_path):
     assert not target.run_folder(record).exists()
 
 
-def test_a_run_folder_that_is_there_stays_as_it_is(make_results, tmp_path):
+def test_existing_run_folder_is_left_unchanged(make_results, tmp_path):
     source, target = make_results("a", (1,)), make_results("all", ())
     [record] = source.records()
     target.run_folder(record).mkdir()
@@ -123,7 +123,7 @@ def test_a_run_folder_that_is_there_stays_as_it_is(make_results, tmp_path):
     assert (target.run_folder(record) / "stdout").read_text() == "kept"
 
 
-def test_of_a_run_only_the_worker_is_one_file_in_both_folders(make_results, tmp_path):
+def test_merged_runs_share_only_the_worker_file(make_results, tmp_path):
     source, target = make_results("a", (1,)), Store(tmp_path / "all")
     [record] = source.records()
     (source.run_folder(record) / "worker.pyz").write_bytes(b"archive")

@@ -1,4 +1,4 @@
-"""Packs: many records in one file, verifiable one by one; nothing is lost or there twice."""
+"""Packs: many records in a file, each verifiable, with no record lost or duplicated."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def store(tmp_path, record):
-    """A results folder of 30 records in files of their own."""
+    """Return a results folder with 30 records in separate files."""
     new_store = Store(tmp_path / "results")
     new_store.prepare()
     for launch in range(1, 31):
@@ -34,14 +34,14 @@ def list_top_folders(store):
 
 
 def test_packed_records_read_back_unchanged(store):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     assert store.pack() == 30
     assert list_top_folders(store) == ["packs"]
-    assert read_records(store) == (before, [])
+    assert read_records(store) == (stored_records, [])
 
 
 def test_pack_line_is_verifiable_with_plain_sha256(store):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     store.pack()
     [path] = store.packs()
     identities = set()
@@ -50,7 +50,7 @@ def test_pack_line_is_verifiable_with_plain_sha256(store):
         identity = "sha256:" + hashlib.sha256(b"{" + line[80:]).hexdigest()
         assert identity == json.loads(line)["id"]
         identities.add(identity)
-    assert identities == {record.id for record in before}
+    assert identities == {record.id for record in stored_records}
 
 
 def test_pack_adds_only_new_records_unless_all_are_repacked(store, record):
@@ -79,10 +79,10 @@ def test_equal_records_make_equal_packs(store, tmp_path):
 
 
 def test_record_in_a_pack_and_a_file_counts_once(store):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     store.pack()
-    store.add(before[3])
-    assert read_records(store) == (before, [])
+    store.add(stored_records[3])
+    assert read_records(store) == (stored_records, [])
     assert store.pack() == 0
     assert list_top_folders(store) == ["packs"]
 
@@ -180,7 +180,7 @@ PACK_SCRIPT = """
 import sys
 from pathlib import Path
 from xfbench.store.results_folder import Store
-print("at it", flush=True)
+print("started", flush=True)
 while True:
     Store(Path(sys.argv[1])).pack(repack=True)
     print("packed", flush=True)
@@ -190,11 +190,11 @@ while True:
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.004, 0.008, 0.012, 0.016, 0.02])
 def test_killed_packing_neither_loses_nor_duplicates_records(store, record, delay_s):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     store.pack()
     for launch in range(31, 61):
-        before.append(record(launch=launch))
-        store.add(before[-1])
+        stored_records.append(record(launch=launch))
+        store.add(stored_records[-1])
     packing = subprocess.Popen(
         [sys.executable, "-c", PACK_SCRIPT, str(store.folder)], stdout=subprocess.PIPE
     )
@@ -205,18 +205,18 @@ def test_killed_packing_neither_loses_nor_duplicates_records(store, record, dela
     records, complaints = read_records(store)
     assert complaints == []
     assert sorted(packed_record.id for packed_record in records) == sorted(
-        packed_record.id for packed_record in before
+        packed_record.id for packed_record in stored_records
     )
     store.pack(repack=True)
     assert list_top_folders(store) == ["packs"]
     assert not list((store.folder / "packs").glob("*.partial"))
     assert sorted(packed_record.id for packed_record in read_records(store)[0]) == sorted(
-        packed_record.id for packed_record in before
+        packed_record.id for packed_record in stored_records
     )
 
 
 def test_concurrent_packing_loses_no_records(store):
-    before, _ = read_records(store)
+    stored_records, _ = read_records(store)
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PACK_SCRIPT, str(store.folder)],
@@ -230,7 +230,7 @@ def test_concurrent_packing_loses_no_records(store):
         process.stdout.readline()
         process.kill()
         process.communicate()
-    assert read_records(store) == (before, [])
+    assert read_records(store) == (stored_records, [])
     assert list_top_folders(store) == ["packs"]
 
 
@@ -249,18 +249,18 @@ def test_pack_everything_keeps_a_damaged_pack(store, record):
 
 
 def test_pack_keeps_a_record_that_is_edited_meanwhile(store):
-    """The first file is read, then edited while the last one is complained of."""
-    first, *_, last = sorted(store.record_files())
-    last.write_text("{}")
+    """The first file is edited after it is read, while the last file is reported."""
+    first_file, *_, last_file = sorted(store.record_files())
+    last_file.write_text("{}")
     complaints = []
 
     def edit(line):
         complaints.append(line)
-        first.write_text(first.read_text().replace('"ok"', '"failed"'))
+        first_file.write_text(first_file.read_text().replace('"ok"', '"failed"'))
 
     assert store.pack(edit) == 28
-    assert sorted(store.record_files()) == [first, last]
-    assert [line.split(":")[0] for line in complaints] == [last.name, first.name]
+    assert sorted(store.record_files()) == [first_file, last_file]
+    assert [line.split(":")[0] for line in complaints] == [last_file.name, first_file.name]
 
 
 def test_pack_everything_writes_a_record_of_two_packs_once(store, record, tmp_path):
@@ -277,13 +277,13 @@ def test_pack_everything_writes_a_record_of_two_packs_once(store, record, tmp_pa
     assert len(path.read_bytes().splitlines()) == 31
 
 
-def test_a_pack_has_its_records_in_the_order_of_their_ids(store):
+def test_pack_sorts_records_by_id(store):
     store.pack()
     identities = [line.identity for line in pack.read_lines(store.packs()[0])]
     assert identities == sorted(identities)
 
 
-def test_a_pack_is_as_readable_as_other_new_files(store, tmp_path):
+def test_pack_has_the_permissions_of_other_new_files(store, tmp_path):
     store.pack()
     (tmp_path / "new").touch()
     [path] = store.packs()

@@ -124,7 +124,9 @@ def test_published_record_has_only_its_figure_and_source():
 
 
 def test_ids_are_the_same_in_another_process():
-    script = "from xfbench.store import published; print(*(one.id for one in published.records()))"
+    script = (
+        "from xfbench.store import published; print(*(record.id for record in published.records()))"
+    )
     command = [sys.executable, "-c", script]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     ids = [record.id for record in published.records()]

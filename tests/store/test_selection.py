@@ -1,4 +1,4 @@
-"""Conditions on records, as they are typed."""
+"""Conditions that select records, as users type them."""
 
 import pytest
 

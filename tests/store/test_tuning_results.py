@@ -1,4 +1,4 @@
-"""What `xfbench tune` found goes where its launches go, and is checked with them."""
+"""Searches of `xfbench tune` are exported, merged and checked together with their launches."""
 
 import json
 
@@ -13,7 +13,7 @@ from xfbench.store.results_folder import Store
 
 @pytest.fixture
 def store(tmp_path, record, cell):
-    """Three launches, and two searches: of the first two, and of all of them."""
+    """Return a store with three launches and two searches: of the first two and of all three."""
     new_store = Store(tmp_path / "results")
     new_store.prepare()
     launches = [record(steps=(0.1 + n / 100,), launch=n) for n in (1, 2, 3)]

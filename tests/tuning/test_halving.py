@@ -76,7 +76,7 @@ def test_search_is_within_2_percent_at_a_quarter_of_the_time(noise):
 
 
 class Adding(Machine):
-    """Kernels and two choices, whose effects add up to within about 1 %."""
+    """A machine with kernels and two choices whose effects add up to within about 1 %."""
 
     def __init__(self, seed, noise, kernels=2):
         super().__init__(seed, noise, threads=(1, 2), kernels=range(kernels))
@@ -536,14 +536,14 @@ def search_with_known_noise(deviation, speeds):
 AT_THE_LIMIT = 0.02 / math.sqrt(2 / 3)
 
 
-@pytest.mark.parametrize(("times", "again"), [(0.95, False), (1.05, True)])
-def test_the_best_are_launched_again_when_errors_matter(times, again):
+@pytest.mark.parametrize(("times", "is_repeated"), [(0.95, False), (1.05, True)])
+def test_best_settings_are_launched_again_if_errors_matter(times, is_repeated):
     _, further = search_with_known_noise(times * AT_THE_LIMIT, [1.0] * 4 + [0.5] * 8)
-    assert bool(further) == again
+    assert bool(further) == is_repeated
 
 
 @pytest.mark.parametrize(("near", "further"), [(2, []), (3, [3])])
-def test_of_the_best_only_those_that_are_near_are_launched_again(near, further):
+def test_only_close_rivals_among_the_best_are_launched_again(near, further):
     speeds = [1.0] * near + [0.7] * (4 - near) + [0.3] * 8
     outcome, sizes = search_with_known_noise(2 * AT_THE_LIMIT, speeds)
     assert sizes[:1] == further
@@ -551,11 +551,11 @@ def test_of_the_best_only_those_that_are_near_are_launched_again(near, further):
 
 
 @pytest.mark.parametrize(("launches", "share"), [(1, 6 / 8), (2, 10 / 12), (5, 22 / 24)])
-def test_the_more_launches_a_setting_has_the_more_its_own_count(launches, share):
+def test_residual_of_a_setting_counts_more_with_more_launches(launches, share):
     """Two choices together add 10 % that an additive model does not explain.
 
     Least squares leaves a quarter of it as the residual of each setting. Half of the residual
-    counts with one launch, two thirds with two.
+    counts with one launch, and two thirds with two.
     """
     factors = {choices: ("work", *choices) for choices in product("ab", "xy")}
     speeds = {

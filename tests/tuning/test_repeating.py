@@ -44,12 +44,12 @@ def test_existing_results_count_when_launches_run_out():
 def launch_record(record):
     """Return a function that builds a record with these core-to-core latencies in seconds."""
 
-    def make(*latencies, threads=2, **request):
+    def build_record(*latencies, threads=2, **request):
         quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
         conditions = Conditions(**quiet, seconds=1.0, handover_seconds=latencies)
         return record((0.1,), 1, {"conditions": conditions}, threads=threads, **request)
 
-    return make
+    return build_record
 
 
 def test_distant_cores_spoil_only_launches_of_several_threads(

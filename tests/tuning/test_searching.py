@@ -27,7 +27,7 @@ def build_launcher(record, monkeypatch):
     `steps(cell, number)` returns the step times in seconds of a cell's launch with that number.
     """
 
-    def make(cells, steps, **options):
+    def build(cells, steps, **options):
         quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
         template = record(fields={"conditions": Conditions(**quiet, seconds=SECONDS)})
 
@@ -44,7 +44,7 @@ def build_launcher(record, monkeypatch):
             Space(cells, cells[-1], ()), SearchOptions(**options), None, lines.append
         ), lines
 
-    return make
+    return build
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_further_rungs_state_their_reason(build_launcher, cells):
     assert titles[1] == "rung 2 (extra, because launches are noisy)"
 
 
-def test_a_search_without_its_framework_says_why(cells, tmp_path):
+def test_search_without_its_framework_reports_the_reason(cells, tmp_path):
     space = Space(cells, cells[-1], ())
     choices = SearchOptions(pythons={"reference": tmp_path / "python"})
     with pytest.raises(UnavailableError, match=f"{tmp_path}/python"):
@@ -125,7 +125,7 @@ def test_a_search_without_its_framework_says_why(cells, tmp_path):
     ("usual", "window", "share", "expected"),
     [(20, 1, 0.25, 5), (3, 1, 0.25, 1), (1, 1, 0.25, 1), (20, 5, 0.5, 10), (20, 10, 0.25, 10)],
 )
-def test_a_short_launch_has_whole_windows_and_one_at_least(cell, usual, window, share, expected):
+def test_short_launch_has_at_least_one_whole_window(cell, usual, window, share, expected):
     rung = Rung(1, 8, 1, share, 1)
     assert searching.steps_per_launch(cell(steps=usual, window=window), rung) == expected
 
@@ -147,7 +147,7 @@ def test_launch_limit_counts_rungs_and_confirmation(cell, count, default, expect
     )
 
 
-def test_a_longer_launch_is_foreseen_to_take_its_steps_longer(record, cell):
+def test_predicted_launch_time_grows_with_its_steps(record, cell):
     quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
     conditions = Conditions(**quiet, seconds=10.0)
     short = record(steps=(0.5, 0.5, 9.0), fields={"conditions": conditions})  # three steps
@@ -155,7 +155,7 @@ def test_a_longer_launch_is_foreseen_to_take_its_steps_longer(record, cell):
     assert searching._predict_from_record(cell(steps=3), short) == 10
 
 
-def test_the_seed_orders_each_block(build_launcher, cells):
+def test_seed_determines_the_order_in_each_block(build_launcher, cells):
     orders = {
         seed: [
             build_launcher(cells, None, seed=seed)[0]._shuffle(cells, block) for block in range(5)
@@ -168,7 +168,7 @@ def test_the_seed_orders_each_block(build_launcher, cells):
     assert build_launcher(cells, None)[0]._shuffle(cells, 3) == orders[0][3]
 
 
-def test_the_confirmation_has_blocks_of_its_own(build_launcher, cells):
+def test_confirmation_uses_separate_blocks(build_launcher, cells):
     launches, _ = build_launcher(cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW)
     halved, _, confirming = search_and_confirm(launches, cells)
     searching_records = launches.records[: -len(confirming)]
