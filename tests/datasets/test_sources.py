@@ -64,7 +64,7 @@ def test_a_truncated_gzip_file_is_refused(mnist):
     path = root / "train-images-idx3-ubyte"
     (root / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes())[:-20])
     path.unlink()
-    with pytest.raises(Damaged, match="no complete gzip file"):
+    with pytest.raises(Damaged, match="is not a complete gzip file"):
         sources.mnist(root)
 
 
@@ -81,7 +81,7 @@ def test_cifar10_is_read_from_5_batches_and_a_test_file(cifar):
 @pytest.mark.parametrize(
     "spoil, message_pattern",
     [
-        (lambda b: b[:-7], "no multiple of 3073"),
+        (lambda b: b[:-7], "not a multiple of 3073"),
         (lambda b: b"\x0c" + b[1:], "label 12 of image 0"),
         (lambda b: b"", "not whole"),
     ],
@@ -118,7 +118,7 @@ def test_imagenet_labels_come_from_a_list_without_class_folders(folders):
 @pytest.mark.parametrize(
     "line, message_pattern",
     [
-        ("n01/n01_0.JPEG 3", "line 1: label 3, and there are 3 classes"),
+        ("n01/n01_0.JPEG 3", "line 1: label 3, but there are 3 classes"),
         ("n01/n01_0.JPEG", "NAME LABEL"),
         ("n01/n01_6.JPEG 0", "is it the list of another split"),
         ("", "is empty"),
