@@ -44,4 +44,4 @@ def test_schema_page_shows_units_and_types():
     assert "| `machine.memory_bytes` | integer | B |" in page
     assert "| `request.strategy_options` | object |" in page
     assert "| `workload.input_shape` | list of integer, 3 |" in page
-    assert "| `request.threads` | integer |  | per rank |" in page
+    assert "| `request.threads` | integer |  | number of threads per rank |" in page

@@ -62,7 +62,7 @@ def test_learning_speedup_is_drawn_beside_throughput_speedup(make_launches):
     assert [point.y for point in lines["images"]] == pytest.approx([1, 2, 4])
     assert all(point.low <= point.y <= point.high for point in lines["learning"][1:])
     assert [row[-1] for row in figure.data] == ["0.6", "0.6"]
-    assert "sooner" in figure.description
+    assert "time to the best test loss" in figure.description
 
 
 def test_learning_speedup_needs_a_baseline_and_more_ranks(make_launches):
