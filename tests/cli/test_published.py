@@ -35,7 +35,7 @@ def test_the_leaderboard_shows_published_figures_on_request(run_inline, results)
     )
     with_published = run_inline("leaderboard", "--published")
     assert with_published.returncode == 0, with_published.stderr
-    assert "lenet elsewhere: not measured here, not ranked" in with_published.stdout
+    assert "lenet, external figures: not measured here, not ranked" in with_published.stdout
     for word in ("1 211 %", "Jingoo Han", "12.5 images/s", "other tool (imported)", "line 3"):
         assert word in with_published.stdout
     document = json.loads(run_inline("leaderboard", "--published", "--json").stdout)

@@ -101,7 +101,7 @@ def test_the_largest_batch_is_found_and_not_searched_again(xfbench, run_inline, 
 def test_dry_run_describes_the_batch_search(run_inline, study):
     outcome = run_inline(*f"study run {study} --dry-run".split())
     assert outcome.returncode == 0, outcome.stderr
-    assert "are not known in advance" in outcome.stdout
+    assert "are unknown in advance" in outcome.stdout
     assert "batch from 128, doubled until a launch is out of memory" in outcome.stdout
     assert "memory 200 MB per rank · at most 17 launches" in outcome.stdout
     plan = json.loads(run_inline(*f"study run {study} --dry-run --json".split()).stdout)

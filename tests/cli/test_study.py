@@ -167,7 +167,7 @@ def test_a_dry_run_without_results_cannot_estimate_the_time(run_inline, study_na
     outcome = run_inline(*f"study run {study_name} --dry-run".split())
     assert outcome.returncode == 0, outcome.stderr
     first, *cells = outcome.stdout.splitlines()
-    assert first == "3 cells, 6 launches at most; time: unknown"
+    assert first == "3 cells, at most 6 launches; time: unknown"
     assert sum("unsupported" in cell or "one-channel" in cell for cell in cells) == 1
 
 

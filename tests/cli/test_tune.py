@@ -126,7 +126,7 @@ def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
     ).values()  # several after a high core-to-core latency
     assert {record["request"]["launch"] for record in tuned_records} == {1}
     assert (
-        "that is the default" in outcome.stdout
+        "the best setting is the default" in outcome.stdout
         and f"launches: {len(tuned_records)}, " in outcome.stdout
     )
     assert all(record["certificate"] for record in tuned_records)
@@ -137,14 +137,14 @@ def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path)
     outcome = xfbench(*TUNE.split(), "--dry-run")
     assert outcome.returncode == 0, outcome.stderr
     first, *lines = outcome.stdout.splitlines()
-    assert first == "4 settings, 80 launches at most"
-    assert "rung 1: 4 settings, launches of each: 1, steps: 1" in lines
+    assert first == "4 settings, at most 80 launches"
+    assert "rung 1: 4 settings, launches per setting: 1, steps: 1" in lines
     assert (
-        "further rungs, while launches differ too much to decide: at most 4, "
-        "with at most 4 settings, launches of each: 1"
+        "more rungs if launches differ too much to decide: at most 4, "
+        "with at most 4 settings, launches per setting: 1"
     ) in lines
-    assert "confirmation: launches of each: 5 to 20, steps: 4" in lines
-    assert "repeated at most 5 times each: launches with a high core-to-core latency" in lines
+    assert "confirmation: launches per setting: 5 to 20, steps: 4" in lines
+    assert "repeats: at most 5 of each launch that has a high core-to-core latency" in lines
     assert any(line.startswith("quick · ") for line in lines)
     document = json.loads(xfbench(*TUNE.split(), "--dry-run", "--json").stdout)
     assert document["further_rungs_at_most"] == 4

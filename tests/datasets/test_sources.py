@@ -64,7 +64,7 @@ def test_a_truncated_gzip_file_is_refused(mnist):
     path = root / "train-images-idx3-ubyte"
     (root / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes())[:-20])
     path.unlink()
-    with pytest.raises(Damaged, match="no complete gzip file"):
+    with pytest.raises(Damaged, match="is not a complete gzip file"):
         sources.mnist(root)
 
 
@@ -81,7 +81,7 @@ def test_cifar10_is_read_from_5_batches_and_a_test_file(cifar):
 @pytest.mark.parametrize(
     "spoil, message_pattern",
     [
-        (lambda b: b[:-7], "no multiple of 3073"),
+        (lambda b: b[:-7], "not a multiple of 3073"),
         (lambda b: b"\x0c" + b[1:], "label 12 of image 0"),
         (lambda b: b"", "incomplete"),
     ],

@@ -347,7 +347,7 @@ def test_label_above_a_million_is_refused(tmp_path):
 
 def test_empty_foreign_set_is_refused(tmp_path):
     (tmp_path / "train.tfrecord").write_bytes(b"")
-    with pytest.raises(Damaged, match="no train images"):
+    with pytest.raises(Damaged, match="no training images"):
         sources.open_existing(f"tfrecord:{tmp_path}")
 
 

@@ -58,7 +58,7 @@ def test_figures_follow_the_tables_of_their_workload(two_tables):
     rendered = external_figures.render("text", two_tables, "throughput", published.records())
     lenet = rendered.index("lenet · synthetic")
     assert rendered.index("convnet · synthetic") < lenet < rendered.index("GPU utilisation")
-    block = rendered[rendered.index("lenet elsewhere: not measured here, not ranked") :]
+    block = rendered[rendered.index("lenet, external figures: not measured here, not ranked") :]
     assert "rank " not in block.splitlines()[1] and "images/s" not in block.splitlines()[1]
 
 

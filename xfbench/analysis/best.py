@@ -2,8 +2,8 @@
 
 A group is, for example, a framework, a number of threads or a kind of machine. The same launches
 select the fastest row and give its throughput. So its throughput is more likely too high than too
-low. Its rank is not too certain, because it must be faster than every row of another group (see
-docs/method.md).
+low. The certainty of its rank is not overstated, because the row must be faster than every row of
+another group (see docs/method.md).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _REQUEST_FIELDS = tuple(Cell.model_fields)
 FIELDS = (*_REQUEST_FIELDS, "machine", "revision", "results")
 _BATCH_SIZE_FIELDS = ("global_batch_size", "batch_size_per_rank")
 _MULTI_RANK_FIELDS = ("strategy", "strategy_options", "launcher", *_BATCH_SIZE_FIELDS)
-# Fields that depend on another field: naming that field allows these to differ.
+# For each field, the fields that depend on it: if a side names the field, they may differ.
 _DEPENDENT_FIELDS = {
     "framework": ("kernel", "environment"),
     "strategy": ("strategy_options",),
@@ -41,12 +41,12 @@ _DEPENDENT_FIELDS = {
     "batch_size_per_rank": ("global_batch_size",),
     "results": ("machine",),
 }
-# Fields that are never compared: length of a launch, random numbers and site.
+# Fields that may always differ: length of a launch, random numbers and site.
 _IGNORED_FIELDS = ("steps", "epochs", "warmup", "window", "seed", "site")
 _UNNAMED_FIELDS = ("environment", "workload", *_IGNORED_FIELDS)
 # Fields that are text in every record and that the index can filter by.
 _INDEXED_FIELDS = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
-_PAIRS_PER_VERDICT = 5  # pairs of launches for one A/A verdict
+_PAIRS_PER_VERDICT = 5  # for one A/A verdict
 
 Verdict = Literal["faster", "slower", "not_distinguishable"]
 
@@ -114,9 +114,10 @@ class Side:
 
 @dataclass(frozen=True)
 class CellComparison:
-    """Names and figures of A against B, with a verdict that holds together with all others.
+    """The names of two cells, the figures of A against B, and the verdict.
 
-    `reason` says why there is no verdict: one side is not verified as the same network.
+    All verdicts of a comparison together hold at 95 % (Holm). If one side is not verified as the
+    same network, there is no verdict and `reason` says why.
     """
 
     a: str
@@ -307,7 +308,10 @@ def incomparable_reason(
 
 
 def _translation_key(record: Record) -> tuple[Any, ...]:
-    """Return the values that decide which network is trained; equal values need no certificate."""
+    """Return the values that decide which network is trained.
+
+    Two cells with equal values need no certificate.
+    """
     assert record.request and record.software and record.workload
     request = record.request
     return (

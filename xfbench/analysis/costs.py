@@ -71,7 +71,7 @@ def _solution_seconds(record: Record, target: float | None) -> float | None:
 
 
 def _joules_per_image(record: Record) -> float | None:
-    """Return mean device power during training times the seconds per image at the median step.
+    """Return the mean device power during training times the seconds per image of the median step.
 
     Returns None if checkpoints were taken, because the power includes theirs.
     """

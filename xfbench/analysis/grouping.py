@@ -63,12 +63,12 @@ def _key_without_seed(record: Record) -> tuple[Any, ...]:
 
 
 def _data_set_label(request: Request) -> str:
-    """Return the data set's name, plus a prepared one's digest, as names are not unique."""
+    """Return the data set's name, with a digest for a prepared set, whose name is not unique."""
     data_set = request.data_set
     return f"{request.data} {data_set.digest[7:15]}" if data_set else request.data
 
 
-# Fields that no table shows as a column, with the text that names their value.
+# Fields that no table shows as a column, with a template of the text that names their value.
 _HIDDEN_FIELDS = {
     "steps": "{} steps",
     "epochs": "{} epochs",
@@ -84,7 +84,7 @@ _HIDDEN_FIELDS = {
 
 
 def describe_differences(requests: Sequence[Request]) -> list[str]:
-    """Return, for each request that a table shows alike, what differs: "20 steps"."""
+    """Return a text such as "20 steps" for each request: what a table does not show and differs."""
     differing = [
         name for name in _HIDDEN_FIELDS if len({getattr(request, name) for request in requests}) > 1
     ]

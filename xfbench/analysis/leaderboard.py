@@ -1,8 +1,8 @@
 """Leaderboards as values: the table and row of each record, and whether the row is ranked.
 
 All rows of a table have the same workload, data, device, precision, scaling, batch and kind of
-machine. A row without a valid certificate is shown but not ranked. `layout/tables.py` renders the
-tables.
+machine. A row without a valid certificate is shown but not ranked. `xfbench/rendering/tables.py`
+renders the tables.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class Row:
     `threads_observed` is from the last launch. `outliers` counts launches far from the others; they
     stay in the figures. `unstable` counts launches that never became steady; they are left out.
 
-    `data_format` and `medium` belong to a prepared data set. `page_cache` says how each epoch found
-    it (see `Request`). `input` names the reader. `pixels_off` is the largest difference from
-    xfbench's reader, in levels of 255. `input_share` is the part of a step spent waiting for input.
-    `input_cpu_share` is the part of CPU time that prepares input.
+    `data_format` and `medium` belong to a prepared data set. `page_cache` is its state before each
+    epoch (see `Request`). `input` names the reader. `pixels_off` is the largest difference from
+    xfbench's reader, in levels of 255. `input_share` is the share of a step spent waiting for
+    input. `input_cpu_share` is the share of CPU time that prepares input.
 
     `checkpoints` is the number requested per launch. `differs` tells the row from rows that
     otherwise look the same. `spread` is the relative spread of launches. `accuracy` is the mean
     over `seeds` after the last epoch, with its interval over seeds. `records` has the ids of all
     launches. `request` is the request of one launch. `speeds` has the throughput of each launch
-    that counts, by block. `group` has the values of a group whose best row this is, out of
-    `configurations` (see `best.py`).
+    that counts, by block. If the row is the best of a group, `group` has the group's values and
+    `configurations` its number of rows (see `best.py`).
     """
 
     rank: tuple[int, int] | None
@@ -137,8 +137,8 @@ class Table:
     """One comparison: the conditions that all rows share, the ranked rows and the unranked rows.
 
     `batch_size` is per update, or per rank under weak scaling. `solver` lists what differs from the
-    published solver (see `running/training.py`). If rows are the best of groups `by` some fields
-    (see `best.py`), those fields are empty here.
+    published solver (see `xfbench/model/training.py`). If rows are the best of groups `by` some
+    fields (see `best.py`), those fields are empty here.
     """
 
     workload: str
@@ -178,8 +178,8 @@ def tables(
 ) -> list[Table]:
     """Return the leaderboards of these records, in order of workload name and heading.
 
-    A row is ranked if one of `certificates` covers it; a text there says what is wrong with the
-    certificate. Time to accuracy ends at a test accuracy of `target`.
+    A row is ranked if one of `certificates` covers it. A text in place of a certificate says what
+    is wrong with it. Time to accuracy ends at a test accuracy of `target`.
     """
     return tables_from_parts([records], certificates, target)
 

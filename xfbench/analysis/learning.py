@@ -16,7 +16,7 @@ from xfbench.statistics import Launches
 def seconds_to_loss(record: Record, loss: float) -> float | None:
     """Return seconds of training until an epoch's test loss is at most `loss`, else None.
 
-    Evaluations, and what comes before the first epoch, are not counted.
+    Evaluations and all work before the first epoch are not counted.
     """
     elapsed_seconds = 0.0
     for epoch in record.learning or ():

@@ -1,10 +1,10 @@
 """Throughput on more ranks than were measured: a model fitted to a few small runs, with intervals.
 
 A step takes as long as the slowest rank computes, plus the exposed part of the exchange. Computing
-time is measured and depends on the images per rank. The slowest of n ranks is the median of the
-largest of n draws from the steps on one rank. The exchange follows its algorithm, in its buckets,
-over a link with a fitted or given bandwidth and latency. The interval includes errors of the model
-itself; docs/prediction.md describes its tests.
+time is measured and depends on the images per rank. The time of the slowest of n ranks is the
+median of the largest of n draws from the steps on one rank. The model of the exchange uses its
+algorithm, its buckets, and a link with a fitted or given bandwidth and latency. The interval
+includes errors of the model itself. docs/prediction.md describes the tests of the model.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ from xfbench.model.communication_cost import Link
 
 _DRAWS = 400
 _MIN_EXCHANGE_S = 1e-12  # lower limit for exchanging all gradients
-_DEFAULT_NOISE, _MIN_NOISE = (
-    0.01,
-    0.002,
-)  # between launches: if it cannot be measured, and at least
+# Relative standard deviations between equal launches: if not measurable, and the lower limit.
+_DEFAULT_NOISE, _MIN_NOISE = 0.01, 0.002
 # Prior standard deviation of a message's latency, in seconds. Few numbers of ranks alone do not
 # separate latency from bandwidth.
 _LATENCY_DEVIATION_S = 1e-3
-# Errors of the model, as standard deviations of a factor: of computing, and of the exchange over a
+# Errors of the model as standard deviations of a factor, for computing and for the exchange over a
 # measured or a described link.
 _COMPUTING_ERROR, _MEASURED_LINK_ERROR, _DESCRIBED_LINK_ERROR = 0.02, 0.1, 0.3
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its 95 % interval; none if every number of ranks had one launch."""
+    """A value with its 95 % interval. Without repeated launches there is no interval."""
 
     value: float
     low: float | None
@@ -175,7 +173,7 @@ def fit(series: Series, link: Link | None = None) -> Fit:
 
 
 class _Perturbation:
-    """Random factors in which a draw differs from the measurements; none without random numbers."""
+    """Random factors by which a draw differs from the measurements; 1 without random numbers."""
 
     def __init__(self, noise: float, freedom: int, rng: np.random.Generator | None = None) -> None:
         self.rng, self.noise, self.freedom = rng, noise, freedom
@@ -187,7 +185,7 @@ class _Perturbation:
         return float(np.exp(self.rng.standard_t(self.freedom) * self.noise / count**0.5))
 
     def model_factor(self, deviation: float) -> float:
-        """Return a factor for a figure of the model."""
+        """Return a factor for an error of the model."""
         return 1.0 if self.rng is None else float(np.exp(self.rng.normal(0, deviation)))
 
     def prior_latency(self) -> float:
@@ -261,7 +259,7 @@ def _fit_link(
     perturbation: _Perturbation,
     start_link: Link | None,
 ) -> Link:
-    """Fit the bandwidth and latency that explain the measured exchange, from `start_link` on."""
+    """Fit the bandwidth and latency that explain the measured exchange. Start at `start_link`."""
     ranks = [n for n, _ in linked_groups]
     groups = [*linked_groups.values()]
     steps = np.asarray([np.mean([launch.step_seconds for launch in group]) for group in groups])
@@ -286,7 +284,7 @@ def _fit_link(
         ]
     ).T
     prior_latency = perturbation.prior_latency()
-    # The unknowns are the seconds of all gradients and of a message.
+    # The unknowns are the seconds to send all gradients and the seconds per message.
     if series.buckets == communication_cost.SINGLE_BUCKET:
         rows = np.stack([crossings, messages], axis=1) / deviations[:, None]
         rows = np.vstack([rows, [0.0, 1 / _LATENCY_DEVIATION_S]])

@@ -17,7 +17,7 @@ def pixels_off(records: Iterable[Record]) -> int | None:
 
 
 def waiting_share(record: Record) -> float | None:
-    """Return the part of the timed steps that a launch waited for input."""
+    """Return the share of the timed steps that a launch spent waiting for input."""
     measurement = record.measurement
     if record.status != "ok" or measurement is None or "input_seconds" not in measurement.phases:
         return None
@@ -26,7 +26,7 @@ def waiting_share(record: Record) -> float | None:
 
 
 def cpu_share(record: Record) -> float | None:
-    """Return the part of CPU time that input threads and processes used."""
+    """Return the share of CPU time that input threads and processes used."""
     phases = record.measurement.phases if record.measurement else {}
     cpu_seconds, input_cpu_seconds = phases.get("cpu_seconds"), phases.get("input_cpu_seconds")
     return (

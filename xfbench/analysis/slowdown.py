@@ -1,8 +1,8 @@
 """Slowdown of each group against the best of each network: one table over several networks.
 
 A row is the best of a framework or of another group (see `best.py`). A column is a network with its
-data and batch. An entry without a value has a reason. `layout/slowdown_tables.py` renders the
-table.
+data and batch. An entry without a value has a reason. `xfbench/rendering/slowdown_tables.py`
+renders the table.
 """
 
 from __future__ import annotations

@@ -301,8 +301,7 @@ def _report_data_errors() -> Iterator[None]:
     except OSError as error:
         raise UsageError(
             f"{error.filename or 'the disk'}: {error.strerror}: the data set is incomplete and "
-            "has no "
-            "final name; run the command again to continue"
+            "has no final name; run the command again to continue"
         ) from error
 
 

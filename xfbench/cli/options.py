@@ -57,7 +57,7 @@ PythonsOption = Annotated[
 ]
 
 
-# Changes to the published solver: see `running/training.py`.
+# Changes to the published solver: see `xfbench/model/training.py`.
 LarsOption = Annotated[
     str | None,
     typer.Option(

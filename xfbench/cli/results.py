@@ -76,7 +76,7 @@ def list_(
 
 
 def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
-    """Print the published figures that come with the package; no results folder has them."""
+    """Print the published figures that come with xfbench; no results folder contains them."""
     from xfbench.rendering import external_figures
     from xfbench.store import published
 

@@ -88,7 +88,7 @@ def list_(as_json: JsonOption = False) -> None:
         ]
         for listed_study in studies
     ]
-    print(tabulate(rows, ["study", "sizes", "asked in", "question"], disable_numparse=True))
+    print(tabulate(rows, ["study", "sizes", "sources", "question"], disable_numparse=True))
 
 
 @app.command()
@@ -370,12 +370,10 @@ def _print_plan(
         )
         return
     if launch_rows or not batch_searches:
-        counts = f"{len(launch_rows)} cells, {len(requests)} launches at most"
+        counts = f"{len(launch_rows)} cells, at most {len(requests)} launches"
         print(f"{counts}; time: {estimate.describe()}")
     if batch_searches:
-        print(
-            "batch sizes of these cells are searched, so their launches are not known in advance:"
-        )
+        print("batch sizes of these cells are searched, so their launches are unknown in advance:")
     for line in batch_searches:
         max_launches, reason = (
             line.max_launches(),
@@ -395,7 +393,7 @@ def _print_plan(
 
 
 def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
-    """Return what the records of these sources say. Raises UsageError if they say nothing."""
+    """Return the study's answer from these sources. Raises UsageError if they have no records."""
     from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering
 

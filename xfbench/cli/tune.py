@@ -215,27 +215,29 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
         }
         print(json.dumps(document))
         return
-    print(f"{len(search_space.cells)} settings, {max_launches} launches at most")
+    print(f"{len(search_space.cells)} settings, at most {max_launches} launches")
     for number, rung in enumerate(rungs, 1):
         print(
-            f"rung {number}: {rung['settings']} settings, launches of each: {rung['launches']}, "
-            f"steps: {rung['steps']}"
+            f"rung {number}: {rung['settings']} settings, "
+            f"launches per setting: {rung['launches']}, steps: {rung['steps']}"
         )
     if rungs:
         print(
-            "further rungs, while launches differ too much to decide: "
+            "more rungs if launches differ too much to decide: "
             f"at most {halving.MAX_EXTRA_RUNGS}, "
-            f"with at most {rungs[-1]['settings']} settings, launches of each: 1"
+            f"with at most {rungs[-1]['settings']} settings, launches per setting: 1"
         )
     launch_counts = (
         f"{choices.min_launches} to {choices.max_launches}"
         if choices.min_launches < choices.max_launches
         else choices.max_launches
     )
-    print(f"confirmation: launches of each: {launch_counts}, steps: {search_space.default.steps}")
     print(
-        f"repeated at most {repeating.MAX_REPEATS} times each: "
-        "launches with a high core-to-core latency"
+        f"confirmation: launches per setting: {launch_counts}, steps: {search_space.default.steps}"
+    )
+    print(
+        f"repeats: at most {repeating.MAX_REPEATS} of each launch "
+        "that has a high core-to-core latency"
     )
     has_several_batches = len({cell.global_batch_size for cell in search_space.cells}) > 1
     for cell in search_space.cells:
@@ -265,7 +267,7 @@ def _print_tuning(tuning: Tuning, file: Path) -> None:
     if tuning.over_default:
         print(f"  {_format_figure(tuning.over_default)} times the default ({default})")
     elif best == tuning.default:
-        print("  that is the default")
+        print("  the best setting is the default")
     elif tuning.default_reason:
         print(f"  not compared with the default ({default}): {tuning.default_reason}")
     runner_up = tuning.runner_up
@@ -276,7 +278,7 @@ def _print_tuning(tuning: Tuning, file: Path) -> None:
         f"{tuning.machine_seconds:.0f} s, of which {tuning.search_seconds:.0f} s for the search"
         + (", ended by the budget" if tuning.ended_by_budget else "")
     )
-    usage = "used by" if tuning.confirmed else "after confirmation it is used by"
+    usage = "it is used by" if tuning.confirmed else "after confirmation it is used by"
     print(f"Saved in {file}; {usage} `xfbench run --tuned`")
 
 

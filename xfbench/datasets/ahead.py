@@ -1,7 +1,7 @@
 """Decode, scale and digest images in order on all cores, ahead of the writer.
 
-Threads are enough: Pillow's decoding and scaling, and digests, run in parallel in one process.
-Threads also end with the process, however it ends.
+Threads are enough, because Pillow's decoding and scaling and the digests run in parallel in one
+process. Threads also end with the process in every case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_ITEMS_PER_TASK = 8  # items of a task: small images take no longer than a task's start does
+_ITEMS_PER_TASK = 8  # one small image takes no longer than starting a task
 
 
 def map_in_order(

@@ -34,7 +34,8 @@ def validate_pixels(pixels: np.ndarray) -> np.ndarray:
 def encode_png(pixels: np.ndarray) -> bytes:
     """Encode uint8 pixels (C, H, W), gray or RGB, as a PNG file.
 
-    Run-length compression takes a quarter of zlib's usual time for 2 % more bytes of a photograph.
+    Run-length compression takes a quarter of the time of zlib's default for 2 % more bytes of a
+    photograph.
     """
     return _encode(pixels, "png", compress_type=zlib.Z_RLE)
 
@@ -73,7 +74,7 @@ def validate_label(label: int, key: str, max_label: int = MAX_LABEL) -> int:
 def encode_key(key: str) -> bytes:
     """Encode a key. Raises UsageError if it is empty, not text, or has line ends or tabs."""
     if not key or any(mark in key for mark in "\n\r\t"):
-        raise UsageError(f"{key!r} is no valid key: it is empty or has line ends or tabs")
+        raise UsageError(f"{key!r} is not a valid key: it is empty or has line ends or tabs")
     try:
         return key.encode()
     except UnicodeEncodeError as error:

@@ -60,7 +60,7 @@ class Writer:
     def add(self, sample: Sample) -> None:
         """Add a sample. Raises UsageError if the format cannot store it or the disk is full."""
         if self._count == _MAX_SAMPLES:
-            raise UsageError(f"{self._folder}: eight-digit keys allow {_MAX_SAMPLES} samples")
+            raise UsageError(f"{self._folder}: lmdb stores at most {_MAX_SAMPLES} samples")
         content = encode_datum(sample)
         self._pending.append((b"%08d_" % self._count + encode_name(sample.key), content))
         self._count += 1

@@ -19,7 +19,7 @@ class _ManifestModel(BaseModel):
 
 
 class Preprocessing(_ManifestModel):
-    """Preprocessing of every image when it was read from its source.
+    """The preprocessing of every image after it was read from its source.
 
     `size` is (height, width) in pixels, or None if each image has its own. `fit` says how images
     reach that size: squashed, or scaled by the shorter side and cropped at the center. `encoding`

@@ -45,7 +45,7 @@ def prepare_sample(sample: Sample, preprocessing: Preprocessing) -> Sample:
 def read_orientation(sample: Sample) -> int:
     """Return a JPEG file's EXIF orientation: 1 if upright, 2 to 8 if mirrored or rotated.
 
-    xfbench does not apply the orientation, and readers differ. An unreadable one counts as 1.
+    xfbench does not apply the orientation; other readers may. An unreadable one counts as 1.
     """
     if not isinstance(sample.image, bytes) or not sample.image.startswith(_JPEG):
         return 1

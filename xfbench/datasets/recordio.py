@@ -21,7 +21,7 @@ from xfbench.worker.formats.recordio import (
 from xfbench.worker.samples import Sample
 
 _LARGEST_LABEL = 2**24
-"""A label is kept as a float32, which has every whole number up to this one."""
+"""A label is stored as a float32, which represents every integer up to this one."""
 
 
 class Writer(AppendedFile):
@@ -53,10 +53,10 @@ class Writer(AppendedFile):
 
 
 def encode_record(data: bytes) -> bytes:
-    """Encode a record; split it where data has the magic number at a multiple of 4 bytes."""
+    """Encode a record. Split it wherever `data` has the magic number at a multiple of 4 bytes."""
     if len(data) > MAX_PART_BYTES:
         raise UsageError(
-            f"a record of {len(data)} bytes is longer than RecordIO's {MAX_PART_BYTES}"
+            f"a record has {len(data)} bytes: RecordIO allows at most {MAX_PART_BYTES}"
         )
     parts, start, position = [], 0, data.find(MAGIC)
     while position >= 0:

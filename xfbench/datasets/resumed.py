@@ -1,4 +1,4 @@
-"""Files that records are appended to; after an interrupted run they are kept or truncated."""
+"""Files to which records are appended; after an interrupted run they are kept or truncated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def first_bounds(path: Path, count: int, records: Records) -> list[tuple[int, in
         return []
     bounds = list(itertools.islice(records(DataFile(path)), count))
     if len(bounds) < count:
-        raise Damaged(f"{path} has {len(bounds)} records, not the {count} that its list has")
+        raise Damaged(f"{path} has {len(bounds)} records, but its list has {count}")
     return bounds
 
 
@@ -34,7 +34,7 @@ def truncate_file(path: Path, size: int) -> None:
 
 
 class AppendedFile:
-    """A file that the writer of a format appends to."""
+    """A file to which the writer of a format appends."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

@@ -119,7 +119,7 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
             value_count = prod(header[1:].tolist())
             values = np.frombuffer(_read_at_most(file, min(value_count, _MAX_BYTES) + 1), np.uint8)
     except (OSError, EOFError, zlib.error) as error:
-        raise Damaged(f"{path} is no complete gzip file: {error}") from error
+        raise Damaged(f"{path} is not a complete gzip file: {error}") from error
     if len(header) != count:
         raise Damaged(f"{path} is incomplete: it ends within its header")
     if values.size != value_count:
@@ -158,7 +158,8 @@ def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
         values = np.fromfile(path, np.uint8)
         if not values.size or values.size % record_bytes:
             raise Damaged(
-                f"{path} has {values.size} bytes, no multiple of {record_bytes}: it is incomplete"
+                f"{path} has {values.size} bytes, which is not a multiple of {record_bytes}: "
+                "it is incomplete"
             )
         parts.append(values.reshape(-1, record_bytes))
         _check_labels(path, parts[-1][:, 0], 10)
@@ -257,7 +258,7 @@ def open_existing(text: str) -> Source:
         if any(root.glob("test[.-]*")):
             splits["test"] = prepared.open_split(root, format_name, "test", None)
         if not len(splits["train"]):
-            raise Damaged(f"{root} has no train images")
+            raise Damaged(f"{root} has no training images")
         channels = len(pictures.decode_pixels(splits["train"][0]))
         return Source(root.resolve().name, None, splits, channels, f"{format_name} files")  # type: ignore[arg-type]
     root = Path(text).expanduser()

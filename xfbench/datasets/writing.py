@@ -183,7 +183,7 @@ def _write_split(
                     f"{image_shape[1]}×{image_shape[2]}" for image_shape in sorted(shapes)
                 )
                 raise UsageError(
-                    f"images of {sizes} pixels: raw needs one size for all, set it with --size"
+                    f"images have {sizes} pixels: --format raw needs one size, set it with --size"
                 )
             writer.add(sample)
             shape_text = "x".join(map(str, shape))

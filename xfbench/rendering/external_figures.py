@@ -1,7 +1,7 @@
 """External figures, shown next to measured ones: published, or imported from a file.
 
-They have a list of their own below the tables, followed by their sources. They have no rank, and
-nothing is computed from them. Each is shown as its source prints it.
+They are listed below the tables, followed by their sources. They have no rank, and nothing is
+computed from them. Each is shown as its source prints it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def external_figures(records: Iterable[Record]) -> list[Record]:
 
 
 def figures_of_network(records: Iterable[Record], name: str | None) -> list[Record]:
-    """Return the figures about one network, or for None those about no single network."""
+    """Return the figures about one network. None selects the figures about no single network."""
     return [record for record in external_figures(records) if figure_workload(record) == name]
 
 
@@ -79,7 +79,7 @@ def describe_figure(record: Record) -> FigureText:
     if figure is None:
         raise ValueError(f"record {record.id} has no figure")
     about = figure.about or About()
-    # Often only the place in an imported file tells its figures apart.
+    # Figures of an imported file often differ only in their place in the file.
     place = citation.where if citation and record.source == "imported" else ""
     return FigureText(
         record=record.id,
@@ -190,7 +190,9 @@ def render(
         ]
         if lines:
             parts.append(
-                table_format.render_heading(f"{name} elsewhere: not measured here, not ranked")
+                table_format.render_heading(
+                    f"{name}, external figures: not measured here, not ranked"
+                )
             )
             parts += [table_format.table(HEADERS, lines), ""]
     parts += [

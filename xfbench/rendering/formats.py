@@ -21,7 +21,7 @@ from xfbench.analysis.prediction import Figure
 from xfbench.base.terminal_text import make_legible
 from xfbench.statistics import Interval
 
-_MAX_FIELD_CHARS = 1000  # characters of a field
+_MAX_FIELD_CHARS = 1000  # longer fields are cut
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
 _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # prevents links
@@ -35,8 +35,8 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 class Format:
     """The layout of a table, its heading and its notes.
 
-    `style` is tabulate's, which escapes fields for LaTeX and HTML itself; for other styles `escape`
-    does. `heading` and `note` escape a text and return it as lines of its own.
+    `style` names a style of tabulate, which escapes fields for LaTeX and HTML itself. `escape`
+    escapes fields for other styles. `heading` and `note` escape a text and return it as lines.
     """
 
     style: str
@@ -120,7 +120,7 @@ def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
 
 
 def format_speed(interval: Interval | Figure | None) -> str:
-    """Return a throughput with the digits its interval supports, or both bounds if it is wide."""
+    """Return a throughput with the digits that its interval supports; with bounds if it is wide."""
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None:

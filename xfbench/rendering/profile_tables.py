@@ -15,7 +15,7 @@ from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.profiles import LayerTime, Profile
 from xfbench.rendering import formats
 
-# Layers with a line of their own: those that take the most time. CSV and JSON have all layers.
+# Only the layers that take the most time have their own line. CSV and JSON have all layers.
 MAX_LAYERS = 20
 NO_PROFILE = "No launch has a profile: use xfbench run --profile"
 
@@ -55,7 +55,7 @@ def _configuration_name(row: Row) -> str:
 
 
 def _layer_text(layer: LayerTime | None) -> str:
-    """Return forward and backward time, and the share of the limit of both together."""
+    """Return forward time, backward time and the share of the limit that both reach together."""
     if layer is None:
         return "–"
     both = (
@@ -106,7 +106,7 @@ def _lines(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[list[str]]:
 
 
 def _kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
-    """Return kinds of several layers, those with the most time over all profiles first."""
+    """Return the kinds that have several layers; the slowest over all profiles is first."""
     share_by_kind: dict[str, float] = {}
     for profile in profiles:
         for layer in profile.kinds:
@@ -119,8 +119,8 @@ def _kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
 def _notes(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
     yield (
         "Milliseconds of a step, forward + backward, from each framework's own profiler after the "
-        "timed steps; in brackets, the share of these cores' limit. A profiler slows steps, and "
-        "counts concurrent work separately: this is no measure of speed."
+        "timed steps; in brackets, the share of these cores' limit. A profiler slows steps down "
+        "and counts concurrent work separately, so these times do not measure speed."
     )
     for row, profile in row_profiles:
         launches = f"{profile.launches} launch{'es' if profile.launches > 1 else ''}"

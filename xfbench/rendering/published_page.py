@@ -1,4 +1,4 @@
-"""Prints docs/published.md: the studies, their published figures, and the sources.
+"""The page docs/published.md: the studies, their published figures, and the sources.
 
 Run `python -m xfbench.rendering.published_page > docs/published.md`.
 """
@@ -13,7 +13,7 @@ from xfbench.host import roofline
 from xfbench.rendering import external_figures
 from xfbench.store import published
 
-_INTRODUCTION = """# What others published
+_INTRODUCTION = """# Published figures
 
 xfbench repeats published studies on your machine. It includes their figures as records (`source` is
 `published`), one for each number. You can show them next to measured ones:
@@ -36,7 +36,7 @@ them by
 _PEAKS = """
 ## Peaks of machines
 
-The peak performance of machines in single precision, which results are compared with
+xfbench compares results with the peak performance of these machines in single precision
 (`xfbench/host/peaks.toml`):
 """
 

@@ -21,7 +21,7 @@ _MAX_ELEMENTS = 12  # elements of a list
 
 
 def format_table(records: Sequence[Record]) -> str:
-    """Return a table with a row per record; external figures are named with their source."""
+    """Return a table with a row per record. External figures have columns for figure and source."""
     headers = [
         *("record", "created", "status", "source", "workload", "framework", "kernel"),
         *("ranks", "threads", "batch", "launch", "images/s"),
@@ -59,7 +59,7 @@ def format_table(records: Sequence[Record]) -> str:
 
 
 def describe_figure(record: Record) -> str | None:
-    """Return an external figure in words: "time per call (median) 0.0123 s"."""
+    """Return an external figure as text, such as "time per call (median) 0.0123 s"."""
     figure = record.figure
     if figure is None:
         return None

@@ -1,6 +1,6 @@
 """The page docs/schema.md: every field of a record, generated from the models.
 
-The meaning of a field comes from its class's docstring, or from `meanings.toml`. `make schema`
+The meaning of a field comes from `meanings.toml` or from its class's docstring. `make schema`
 writes the page.
 """
 

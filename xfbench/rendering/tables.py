@@ -64,7 +64,7 @@ def _launches(row: Row) -> str:
 
 
 def _reader(row: Row) -> str:
-    """Return whose reader it is, and its pixel difference if its decoder differs."""
+    """Return the name of the reader, and its pixel difference if its decoder differs."""
     return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
 
 
@@ -84,7 +84,7 @@ def _configuration_count(row: Row) -> str:
 
 
 def _relative_to_best(row: Row) -> str:
-    """Return two digits if the interval is narrow enough, else one."""
+    """Return the share with two digits if its interval is narrow enough, else with one."""
     throughput, share = row.images_per_second, row.relative_to_best
     if throughput is None or share is None:
         return "–"
@@ -243,7 +243,7 @@ def to_csv(tables: Sequence[Table], columns: str = "") -> str:
 
 
 def comparison_table(compared: Sequence[CellComparison]) -> str:
-    """Return verdicts and their evidence for a terminal."""
+    """Return a terminal table of verdicts and their evidence."""
     lines = []
     for comparison in compared:
         ratio, smallest_difference = (
@@ -262,7 +262,7 @@ def comparison_table(compared: Sequence[CellComparison]) -> str:
 
 
 def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
-    """Return the prediction for each number of ranks, and its basis, for a terminal."""
+    """Return a terminal table of the prediction for each number of ranks, and its basis."""
     rows = [
         [
             str(point.ranks),

@@ -4,8 +4,8 @@ The five images come with scikit-image 0.26, whose documentation names their lic
 rocket are in the public domain; chelsea (a cat), coffee and retina are CC0. Here they are scaled to
 400 or 450 pixels and compressed again.
 
-Each image gives two classes: crops around its left and its right half. Positions, scales, mirroring
-and quality follow from the crop's number, so the same Pillow version writes the same bytes.
+Each image gives two classes: crops from its left half and from its right half. The crop's number
+determines position, scale, mirroring and quality, so the same Pillow version writes the same bytes.
 """
 
 from __future__ import annotations

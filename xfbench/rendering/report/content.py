@@ -27,7 +27,7 @@ from xfbench.statistics import is_steady, launch_throughput
 # With more rows than this, launches are summarized; only the fastest of a board keep details.
 MANY_ROWS, FASTEST = 200, 3
 AT_ONCE = 100  # rows of a table shown at first
-SHORT = 16  # characters of an id, as in a run folder's name
+SHORT = 16  # characters of an id, as in the name of a run folder
 _MOST_WORDS, _MOST_RECORDS = 4, 8
 _QUIET, _NOT_KNOWN = "quiet", "not known"
 _FIGURES = ("images/s", "efficiency", "rank")
@@ -320,7 +320,7 @@ def _launch(record: Record) -> Launch:
 
 
 def _summed(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
-    """Return the launches in short: their records, and their noise."""
+    """Return a summary of the launches: their records, and how many were noisy or do not count."""
     launches = [_launch(record) for record in records]
     named = " ".join(launch.record for launch in launches[:_MOST_RECORDS])
     omitted = len(launches) - _MOST_RECORDS

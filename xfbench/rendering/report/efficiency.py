@@ -134,7 +134,7 @@ def _build_figure(
         marks=tuple(marks),
         at=tuple(sorted(x_values)),
         percent=y == "efficiency",
-        note=f"Shows {MOST_LINES} of {len(lines)}; the data has all." if is_truncated else "",
+        note=f"Shows {MOST_LINES} of {len(lines)}; the data table has all." if is_truncated else "",
     )
 
 

@@ -10,7 +10,7 @@ from xfbench.model.record import Record
 from xfbench.rendering import external_figures
 from xfbench.rendering.external_figures import FigureText
 
-MAX_ROWS = 200  # rows of a group
+MAX_ROWS = 200  # shown per group
 _MAX_REFERENCE_LENGTH = 600  # characters of a source's reference
 
 

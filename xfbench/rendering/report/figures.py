@@ -199,7 +199,7 @@ def _lines_figure(title: str, x: str, lines: list[Line]) -> Figure | None:
 
 
 def _fastest_of(count: int, most: int) -> str:
-    return f"Shows the {most} fastest of {count}; the data has all." if count > most else ""
+    return f"Shows the {most} fastest of {count}; the data table has all." if count > most else ""
 
 
 def _kernels(rows: Sequence[Row]) -> Figure | None:

@@ -23,8 +23,8 @@ from xfbench.statistics import Interval, is_steady
 def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
     """Return a figure of both speed-ups over ranks, or none.
 
-    It has ranked rows that trained on one rank and on more. Unranked rows may be another network
-    and are left out.
+    It shows ranked rows that trained on one rank and on more. Unranked rows may train another
+    network, so they are left out.
     """
     lines: list[Line] = []
     data: list[tuple[str, ...]] = []
@@ -75,7 +75,7 @@ def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
         data=tuple(data),
         lines=(*lines[:MOST_LINES], ideal),
         at=tuple(sorted(set(rank_counts))),
-        note=f"Shows {MOST_LINES} of {len(lines)}; the data has all." if is_truncated else "",
+        note=f"Shows {MOST_LINES} of {len(lines)}; the data table has all." if is_truncated else "",
     )
     return [figure]
 

@@ -26,7 +26,7 @@ addEventListener("DOMContentLoaded", () => {
     body.classList.toggle("open", now);
   }
 
-  // A field's number, or its text; null where there is nothing, which always comes last.
+  // Return a field's number or text, or null if it is empty. Empty fields are sorted last.
   function key(body, column) {
     const field = body.rows[0].cells[column];
     if (field.dataset.v !== undefined) return Number(field.dataset.v);
@@ -55,7 +55,7 @@ addEventListener("DOMContentLoaded", () => {
     shorten(table);
   }
 
-  // Of a long table the first rows are shown until all are asked for: see page.css.
+  // Show only the first rows of a long table until the user clicks "Show all": see page.css.
   function shorten(table) {
     const rest = table.parentNode.nextElementSibling;
     if (!rest?.matches(".rest") || table.matches(".all")) return;
@@ -100,7 +100,7 @@ addEventListener("DOMContentLoaded", () => {
     said.value = `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
   }
 
-  // A link to a row shows it, whatever was filtered out, with all that it leads to.
+  // Show and open the row that a link leads to, even if a filter hides it.
   function arrive() {
     const target = document.getElementById(location.hash.slice(1));
     if (target?.tagName !== "TBODY") return;

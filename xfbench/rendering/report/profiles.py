@@ -55,7 +55,7 @@ def build_figures(table: Table) -> list[Figure]:
             headers=_HEADERS,
             data=tuple(line for row, profile in profiled for line in _data_rows(row, profile)),
             bars=tuple(bars[:MOST_BARS]),
-            note=f"{note}the data." if len(names) < count else "",
+            note=f"{note}the data table." if len(names) < count else "",
         )
     ]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xfbench.rendering.report.figures import Figure
 
-MAX_ROWS = 20  # of tables and points of lines in the report; a study's own page has all
+MAX_ROWS = 20  # limit in the report for table rows and line points; a study's own page has all
 
 
 @dataclass(frozen=True)
