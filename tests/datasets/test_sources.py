@@ -38,7 +38,7 @@ def test_mnist_is_read_plain_and_gzip_compressed(mnist):
         ("train-images-idx3-ubyte", lambda b: b[:-1], "it is incomplete"),
         ("train-images-idx3-ubyte", lambda b: b"\0\0\x08\x01" + b[4:], "starts with 2049"),
         ("train-labels-idx1-ubyte", lambda b: b[:20] + b"\x0a" + b[21:], "label 10 of image 12"),
-        ("t10k-labels-idx1-ubyte", lambda b: b[:5], "not whole|begins"),
+        ("t10k-labels-idx1-ubyte", lambda b: b[:5], "incomplete|starts"),
         ("t10k-images-idx3-ubyte", lambda b: b"", "starts with nothing"),
     ],
 )
@@ -83,7 +83,7 @@ def test_cifar10_is_read_from_5_batches_and_a_test_file(cifar):
     [
         (lambda b: b[:-7], "not a multiple of 3073"),
         (lambda b: b"\x0c" + b[1:], "label 12 of image 0"),
-        (lambda b: b"", "not whole"),
+        (lambda b: b"", "incomplete"),
     ],
 )
 def test_a_damaged_cifar10_batch_is_refused(cifar, spoil, message_pattern):
