@@ -101,7 +101,7 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
         )
     if answer.missing:
         parts += [
-            "## Not done here",
+            "## Cells without a result",
             markdown_table(["what", "why"], list(map(list, answer.missing))),
         ]
     if answer.limits:
