@@ -48,5 +48,5 @@ def test_synthetic_noise_is_seeded_and_mean_subtracted():
 def test_data_that_do_not_fit_the_network_are_unsupported():
     with pytest.raises(Unsupported, match="one-channel"):
         open_data_set("digits", workloads()["alexnet"], 2, 0)
-    with pytest.raises(Unsupported, match="more than the 1437"):
+    with pytest.raises(Unsupported, match="larger than the 1437"):
         open_data_set("digits", LENET, 2000, 0)

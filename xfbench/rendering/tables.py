@@ -383,8 +383,12 @@ def to_text(tables: Sequence[Table], columns: str = "throughput") -> str:
     return _render(tables, columns, table_format=formats.FORMATS["text"])
 
 
+_RENDERERS = formats.renderers(_render)
 FORMATS: dict[str, Callable[..., str]] = {
-    **formats.renderers(_render),
+    "text": _RENDERERS["text"],
+    "markdown": _RENDERERS["markdown"],
+    "latex": _RENDERERS["latex"],
     "csv": to_csv,
     "json": to_json,
+    "html": _RENDERERS["html"],
 }
