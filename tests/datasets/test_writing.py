@@ -191,7 +191,7 @@ def test_second_writer_of_the_same_set_is_refused(folders, tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGSTOP)
-        with pytest.raises(UsageError, match="being made by another process"):
+        with pytest.raises(UsageError, match="another process is writing"):
             writing.make_data_set(sources.images(root), target, "raw", SQUASHED)
         process.send_signal(signal.SIGCONT)
         process.stdout.read()
