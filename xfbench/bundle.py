@@ -335,7 +335,7 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
                 request, answer, framework_adapter, environment_and_machine[0], fields
             )
         if not store.run_folder(record).exists():
-            merging.copy_run(launch_folder, store.run_folder(record), store)
+            merging.copy_run_folder(launch_folder, store.run_folder(record), store)
             store.add(record)
         yield record
 
