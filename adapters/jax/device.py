@@ -17,7 +17,7 @@ PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 @lru_cache(maxsize=None)
 def choose_device(device: str, rank: int) -> None:
-    """Compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
+    """Make JAX compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
     Raises Unavailable if JAX finds no such device.
     """

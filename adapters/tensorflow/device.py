@@ -13,7 +13,7 @@ from xfbench.worker.protocol import Options, Unavailable
 
 @lru_cache(maxsize=None)
 def choose_device(device: str, rank: int) -> None:
-    """Compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
+    """Make TensorFlow compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
     Raises Unavailable if TensorFlow finds no such device.
     """

@@ -109,7 +109,7 @@ class Strategy(_Table):
 
     @property
     def algorithm(self) -> Algorithm:
-        """Return the algorithm of gradient exchange; a strategy with helpers has servers."""
+        """Return the algorithm of gradient exchange: "server" if the strategy starts helpers."""
         return "server" if self.helpers or self.counted else self.exchange
 
     def resolve_options(self, chosen: Mapping[str, Value], device: str) -> dict[str, Value]:
