@@ -143,9 +143,9 @@ class JobState:
     reason: str = ""
 
 
-def parse_job_state(listing: str) -> JobState:
+def parse_job_state(scontrol_line: str) -> JobState:
     """Return the job state in a line of `scontrol -o show job`."""
-    fields = dict(word.partition("=")[::2] for word in reversed(listing.split()))
+    fields = dict(word.partition("=")[::2] for word in reversed(scontrol_line.split()))
     reason = fields.get("Reason", "")
     return JobState(fields.get("JobState", ""), "" if reason == "None" else reason)
 

@@ -225,7 +225,7 @@ def run(
     store = Store(folder)
     done = lookup.finished_records(plan.requests, store) if resume else []
     if job_queue.has_submitted_requests(plan):
-        jobs = job_queue.prepare_jobs(plan, store, minutes, queue or "", account or "")
+        jobs = job_queue.build_jobs(plan, store, minutes, queue or "", account or "")
         return [*done, *job_queue.measure(jobs, store, done, wait=True)]
     return [*done, *progress.measure(plan, store, done)]
 

@@ -217,7 +217,10 @@ def _write_job(document: dict[str, Any], request: Request, folder: Path, limit: 
 
 
 def _to_shell_line(command: processes.Command) -> str:
-    """Return the command for the other machine's shell, which keeps its own environment."""
+    """Return the command as a line for the other machine's shell.
+
+    The line sets the command's variables, except PATH, HOME and TMPDIR, which the machine sets.
+    """
     variables = [f"{name}={value}" for name, value in sorted(command.environment.items())]
     carried_variables = [
         word for word in variables if not word.startswith(("PATH=", "HOME=", "TMPDIR="))
@@ -335,7 +338,7 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
                 request, answer, framework_adapter, environment_and_machine[0], fields
             )
         if not store.run_folder(record).exists():
-            merging.copy_run(launch_folder, store.run_folder(record), store)
+            merging.copy_run_folder(launch_folder, store.run_folder(record), store)
             store.add(record)
         yield record
 

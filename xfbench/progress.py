@@ -67,8 +67,10 @@ def follow(
     started = time.monotonic()
     with console.status("preparing environments") if console.is_terminal else nullcontext():
         site = next((request.site for request in requests), None)
-        allocated = [request.allocator for request in requests]
-        context.prepare((r.framework for r in requests), pythons, say, site, allocated)
+        allocator_names = [request.allocator for request in requests]
+        context.prepare_environments(
+            (r.framework for r in requests), pythons, say, site, allocator_names
+        )
     versions = [
         f"{name} {framework_environment.version} ✔"
         for name, framework_environment in context.environments.items()

@@ -126,7 +126,7 @@ def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
     results = paths.results(pytestconfig.getoption("xfbench_results"))
     session = pytestconfig.stash.setdefault(_SESSION, LaunchContext(Store(results)))
     if framework not in {*session.environments, *session.unavailable}:
-        session.prepare([framework], {}, _line_printer(pytestconfig))
+        session.prepare_environments([framework], {}, _line_printer(pytestconfig))
     return session
 
 

@@ -16,8 +16,8 @@ PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
 @lru_cache(maxsize=None)
-def choose(device: str, rank: int) -> None:
-    """Compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
+def choose_device(device: str, rank: int) -> None:
+    """Make JAX compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
     Raises Unavailable if JAX finds no such device.
     """

@@ -15,7 +15,10 @@ _NANOSECOND = 1e-9
 
 
 def profile(layers: Sequence[str], steps: Callable[[], float], text: Callable[[], str]) -> Profile:
-    """Return the time of `steps` in `layers`. `text` is the compiled program that they run."""
+    """Run `steps` under JAX's profiler and return the seconds that each of `layers` took.
+
+    `text` returns the text of the compiled program that the steps run.
+    """
     options: Any = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:

@@ -33,7 +33,7 @@ Window = Tuple[int, int, int, int]
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
     """Return a trainer for `network`. The only kernel is "xla"."""
-    device.choose(options.device, group.rank)
+    device.choose_device(options.device, group.rank)
     if options.precision == "float64":  # never reset: all float32 arrays have an explicit dtype
         jax.config.update("jax_enable_x64", True)
     return JaxTrainer(network, solver, options, group)
@@ -263,11 +263,11 @@ class JaxTrainer:
     def _program(self) -> Any:
         """The latest compiled program of a step, or None before the first step."""
         latest = {name: program for (name, _), program in self.programs.items()}
-        return latest.get(self._train.__name__) or latest.get(self._backward.__name__)
+        return latest.get(self._train.__name__) or latest.get(self._loss_and_gradients.__name__)
 
     def _of_all_ranks(self, number: Any, batch: tuple[Any, Any]) -> tuple[Any, Values, Values]:
         """Return this rank's loss and running averages, and the mean gradients over all ranks."""
-        loss, gradients, averages = self._run(self._backward, self.values, number, *batch)
+        loss, gradients, averages = self._run(self._loss_and_gradients, self.values, number, *batch)
         if self.joined:
             means = {name: np.array(gradients[name]) for name in self.learned}
             self.joined.join(list(means.values()))
@@ -324,7 +324,7 @@ class JaxTrainer:
         casts = [partial(lax.convert_element_type, new_dtype=t) for t in (self.passed, self.dtype)]
         return mixed.cast_inputs(layer, inputs, parts, *casts)
 
-    def _backward(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
+    def _loss_and_gradients(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
         """Return the loss, its gradients and the new running averages."""
         random = self.options.dropout == "random"
         key = jax.random.fold_in(self.key, number) if random else None
@@ -360,7 +360,7 @@ class JaxTrainer:
     def _train(
         self, values: Values, velocities: Values, rate: Any, number: Any, images: Any, labels: Any
     ) -> tuple[Any, Values, Values]:
-        loss, gradients, averages = self._backward(values, number, images, labels)
+        loss, gradients, averages = self._loss_and_gradients(values, number, images, labels)
         return (loss, *self._update(values, velocities, rate, gradients, averages))
 
     def _test(self, values: Values, images: Any, labels: Any) -> tuple[Any, Any]:

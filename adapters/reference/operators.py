@@ -62,7 +62,7 @@ def relu(x: np.ndarray) -> np.ndarray:
 
 
 def relu_gradient(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Return the gradient, zero where the output is zero, also at x = 0."""
+    """Return the gradient of the input: `dy` where `y` is positive, else 0 (also at x = 0)."""
     return dy * (y > 0)
 
 

@@ -54,7 +54,7 @@ class ReferenceTrainer:
         return images.astype(self.dtype), labels
 
     def step(self, batch: tuple[np.ndarray, np.ndarray]) -> None:
-        loss, gradients, averages = self._backward(batch)
+        loss, gradients, averages = self._loss_and_gradients(batch)
         graph.update(
             self.network,
             self.solver,
@@ -80,7 +80,7 @@ class ReferenceTrainer:
         return self._forward(batch, training=True).outputs
 
     def gradients(self, batch: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
-        return self._backward(batch)[1]
+        return self._loss_and_gradients(batch)[1]
 
     def parameters(self) -> dict[str, np.ndarray]:
         return {name: value.copy() for name, value in self.values.items()}
@@ -115,7 +115,7 @@ class ReferenceTrainer:
             "kernel_evidence": [f"every operator is written in NumPy {np.__version__}"],
         }
 
-    def _backward(
+    def _loss_and_gradients(
         self, batch: tuple[np.ndarray, np.ndarray]
     ) -> tuple[float, graph.Arrays, graph.Arrays]:
         """Return loss and gradients averaged over the parts, and the first part's averages."""

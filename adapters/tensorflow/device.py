@@ -12,8 +12,8 @@ from xfbench.worker.protocol import Options, Unavailable
 
 
 @lru_cache(maxsize=None)
-def choose(device: str, rank: int) -> None:
-    """Compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
+def choose_device(device: str, rank: int) -> None:
+    """Make TensorFlow compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
 
     Raises Unavailable if TensorFlow finds no such device.
     """

@@ -94,7 +94,7 @@ class ParameterServer:
             use_resource=True,
         )
 
-    def start(self, weights: list[np.ndarray]) -> None:
+    def initialize_weights(self, weights: list[np.ndarray]) -> None:
         """Initialise the servers with the first rank's weights; the other ranks wait."""
         if self.first:
             self.session.run(self.start_all, dict(zip(self.values, weights)))

@@ -29,7 +29,7 @@ LARS = True
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TensorFlowTrainer:
     """Return a trainer for `network`. Only the kernel "xla" compiles its functions."""
-    device.choose(options.device, group.rank)
+    device.choose_device(options.device, group.rank)
     device.multiply(options.precision)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
@@ -195,10 +195,10 @@ class TensorFlowTrainer:
     def _compile(self) -> None:
         xla = self.options.kernel == "xla"
         compiled = partial(tf.function, autograph=False, jit_compile=xla)
-        step = self._backward if self.server else self._train_step
+        step = self._loss_and_gradients if self.server else self._train_step
         self._train = compiled(self._in_replica_context(step))
         self._test = compiled(self._test_step)
-        self._differentiate = compiled(self._in_replica_context(self._backward))
+        self._differentiate = compiled(self._in_replica_context(self._loss_and_gradients))
 
     def _in_replica_context(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Run `function` in the strategy's replica context, so that ranks may reduce, if any."""
@@ -243,7 +243,7 @@ class TensorFlowTrainer:
                     values[layer.name] = tf.cast(values[layer.name], self.passed)
         return tf.add_n(losses), values, average_updates
 
-    def _backward(self, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+    def _loss_and_gradients(self, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
         learned = {name: self.variables[name] for name in self.learned}
         with tf.GradientTape() as tape:
             loss, _, average_updates = self._forward(images, labels, training=True)
@@ -275,7 +275,7 @@ class TensorFlowTrainer:
         return arrays
 
     def _train_step(self, images: Any, labels: Any, rate: Any) -> Any:
-        loss, gradients = self._backward(images, labels)
+        loss, gradients = self._loss_and_gradients(images, labels)
         for name, gradient in gradients.items():
             variables = self.variables[name], self.velocities[name]
             with tf.name_scope(scopes.update_scope(self.places[name])):
@@ -285,7 +285,7 @@ class TensorFlowTrainer:
     def _update_at_servers(self, batch: tuple[Any, Any]) -> Any:
         variables = [self.variables[name] for name in self.learned]
         if self.iteration == 0:
-            self.server.start([variable.numpy() for variable in variables])
+            self.server.initialize_weights([variable.numpy() for variable in variables])
         loss, gradients = self._train(*batch)
         weights = self.server.update([gradients[name].numpy() for name in self.learned])
         for variable, weight in zip(variables, weights):

@@ -74,6 +74,6 @@ def run_launch(results, framework, **settings):
     matrix = experiment.matrix(framework=[framework], launches=1, **settings)
     folders = experiment.data_set_folders([matrix])
     session = LaunchContext(Store(results), data_folders=folders)
-    session.prepare([framework], {}, print)
+    session.prepare_environments([framework], {}, print)
     [record] = run_requests(launch_order(experiment.cells([matrix])), session)
     return record

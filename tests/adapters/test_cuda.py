@@ -55,7 +55,7 @@ def test_framework_without_a_device_says_so(no_device, case, answers):
 def test_launch_without_a_device_is_unavailable(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "accelerators", lambda: ["a GPU"])
     session = LaunchContext(Store(tmp_path / "results"))
-    session.prepare(["mxnet"], {}, print)
+    session.prepare_environments(["mxnet"], {}, print)
     [record] = run_requests(build_requests("mxnet"), session)
     assert record.status == "unavailable"
     assert CPU_ONLY["mxnet"] in record.reason

@@ -66,7 +66,7 @@ def launches(record):
 
 
 def fit_records(records, link=None):
-    [single_series] = series.build_series(records)
+    [single_series] = series.build_scaling_series(records)
     return prediction.fit(single_series, link)
 
 
@@ -133,7 +133,7 @@ def test_described_link_needs_only_single_rank_launches(launches):
 )
 def test_unidentifiable_link_is_refused_with_advice(launches, counts, on_nodes, words):
     with pytest.raises(UsageError, match=words) as caught:
-        prediction.fit(series.build_series(launches(counts, on_nodes=on_nodes))[0])
+        prediction.fit(series.build_scaling_series(launches(counts, on_nodes=on_nodes))[0])
     assert "--link" in str(caught.value)
 
 
@@ -158,7 +158,7 @@ def test_efficiency_falls_with_the_slowest_of_many_ranks(record):
 
 def test_single_rank_launches_join_the_series_of_each_law(launches):
     records = launches([1, 2, 4]) + launches([1, 2, 4], images=64, scaling="strong")
-    all_series = series.build_series(records)
+    all_series = series.build_scaling_series(records)
     assert sorted(law_series.law for law_series in all_series) == ["strong", "weak"]
     assert all({ranks for ranks, _ in law_series.groups} == {1, 2, 4} for law_series in all_series)
 
@@ -175,7 +175,9 @@ COMMUNICATION = Communication(
 def test_ranks_without_compute_times_form_no_series(record):
     """Treating a missing exposed time as zero would predict an unlimited link."""
     settings = {"ranks": 2, "strategy": "ddp", "global_batch_size": 8, "batch_size_per_rank": 4}
-    assert series.build_series([record(framework="torch", scaling="weak", **settings)]) == []
+    assert (
+        series.build_scaling_series([record(framework="torch", scaling="weak", **settings)]) == []
+    )
 
 
 def test_strategy_options_determine_the_overlap_buckets(record):
@@ -183,7 +185,7 @@ def test_strategy_options_determine_the_overlap_buckets(record):
         settings = {"ranks": 2, "strategy": "ddp", "global_batch_size": 8, "batch_size_per_rank": 4}
         settings |= {"fields": {"communication": COMMUNICATION}, "strategy_options": options}
         launch_record = record(framework="torch", scaling="weak", **settings)
-        [single_series] = series.build_series([launch_record])
+        [single_series] = series.build_scaling_series([launch_record])
         return single_series.buckets
 
     assert [round(bucket.share, 2) for bucket in overlap_buckets()] == [0.94, 0.06]
@@ -197,7 +199,7 @@ def test_asynchronous_ranks_form_no_series(record):
     settings = {"ranks": 2, "strategy": "dist_async", "global_batch_size": 8}
     settings |= {"fields": {"communication": COMMUNICATION, "measurement": measurement}}
     launch_record = record(framework="mxnet", scaling="weak", batch_size_per_rank=4, **settings)
-    assert series.build_series([launch_record]) == []
+    assert series.build_scaling_series([launch_record]) == []
 
 
 def test_prediction_document_is_valid_json(launches):
@@ -271,7 +273,7 @@ def test_computing_time_comes_from_full_nodes(record, ranks):
 
 
 def test_ranks_per_node_separate_series(ranks):
-    all_series = series.build_series([ranks(2, 1), ranks(2, 2), ranks(4, 2)])
+    all_series = series.build_scaling_series([ranks(2, 1), ranks(2, 2), ranks(4, 2)])
     assert [sorted(node_series.groups) for node_series in all_series] == [
         [(2, 1), (4, 2)],
         [(2, 2)],
@@ -281,13 +283,13 @@ def test_ranks_per_node_separate_series(ranks):
 
 def test_launch_of_a_series_has_medians(ranks):
     times = {"step": (0.06, 0.07, 0.5), "computing": (0.05, 0.06, 0.4), "exposed": (0.01, 0.02, 9)}
-    [single_series] = series.build_series([ranks(2, 2, **times)])
+    [single_series] = series.build_scaling_series([ranks(2, 2, **times)])
     assert single_series.groups[2, 2] == [series.Launch(0.07, 0.06, 0.02)]
 
 
 @pytest.mark.parametrize(("precision", "width"), [("float32", 4), ("float64", 8), ("bfloat16", 4)])
 def test_payload_depends_on_the_width_of_gradients(record, precision, width):
-    [single_series] = series.build_series(
+    [single_series] = series.build_scaling_series(
         [record(framework="torch", scaling="weak", precision=precision)]
     )
     assert single_series.payload_bytes == 431_080 * width

@@ -104,7 +104,7 @@ def measure_link(cluster, megabits, folder, arguments):
             if process.returncode:
                 sys.exit(process.stdout + process.stderr)
     errors_and_hits = []
-    for rank_series in series.build_series(Store(results).records(print)):
+    for rank_series in series.build_scaling_series(Store(results).records(print)):
         fitted_groups = {
             key: group for key, group in rank_series.groups.items() if key[0] in FITTED_RANKS
         }

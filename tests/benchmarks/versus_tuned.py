@@ -105,7 +105,9 @@ def measure_pairs(
 ) -> tuple[list[Record], Launches]:
     """Records of launches with what was found, and images per second of the plain loop."""
     cell, plain = tuning.best, tuning.default
-    session.prepare([cell.framework], {}, print_progress, allocated=[cell.allocator])
+    session.prepare_environments(
+        [cell.framework], {}, print_progress, allocator_names=[cell.allocator]
+    )
     certify.certify_requests([cell.request(1)], session, print_progress, print_progress)
     cores = repeating.CoreMonitor(core_latency.read_latencies())
     records, speeds, order = [], {}, random.Random(0)

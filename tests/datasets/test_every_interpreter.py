@@ -22,7 +22,7 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
     session = LaunchContext(
         Store(tmp_path / "results"), data_folders={data_set.facts().folder_key: target}
     )
-    session.prepare(FRAMEWORKS, {}, print)
+    session.prepare_environments(FRAMEWORKS, {}, print)
     requests = [
         cell(
             framework=name,

@@ -25,7 +25,7 @@ def launch_with(framework_cell, tmp_path):
     def launch(framework, name, **fields):
         cell = framework_cell(framework, allocator=name, **fields)
         session = LaunchContext(Store(tmp_path / "results"), time_limit=120.0)
-        session.prepare([framework], {}, print, allocated=[name])
+        session.prepare_environments([framework], {}, print, allocator_names=[name])
         [record] = run_requests([cell.request(1)], session)
         return record
 
@@ -119,6 +119,6 @@ def test_rows_and_repeat_command_show_the_allocator(record):
     assert sorted(row.request.allocator or "–" for row in table.unranked) == ["tcmalloc", "–"]
     assert {row.differs for row in table.unranked} == {""}
     assert "tcmalloc" in to_text([table]) and "allocator" not in to_text(tables(records[:1], {}))
-    assert "--allocator tcmalloc" in " ".join(repeat.build_repeat_command(records[1:]))
-    assert "--allocator" not in " ".join(repeat.build_repeat_command(records[:1]))
+    assert "--allocator tcmalloc" in " ".join(repeat.repeat_command_parts(records[1:]))
+    assert "--allocator" not in " ".join(repeat.repeat_command_parts(records[:1]))
     assert records[1].request.label().endswith("tcmalloc")

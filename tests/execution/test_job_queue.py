@@ -41,7 +41,7 @@ def site(tmp_path):
 
 
 def build_jobs(plan, tmp_path, queue="", account=""):
-    return [job for _, job in job_queue.prepare_jobs(plan, Store(tmp_path), 60, queue, account)]
+    return [job for _, job in job_queue.build_jobs(plan, Store(tmp_path), 60, queue, account)]
 
 
 def test_job_per_node_count_requests_its_largest_launch(make_plan, site, tmp_path):
@@ -132,7 +132,7 @@ def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp
         return new_record
 
     earlier_record = store_record(first_request)
-    [(_, job)] = job_queue.prepare_jobs(make_plan(), store, 60, "", "")
+    [(_, job)] = job_queue.build_jobs(make_plan(), store, 60, "", "")
     recorded_ids = job_queue._recorded_ids(make_plan(), store)
     assert recorded_ids == [earlier_record.id]
     watch = job_queue._Watch(job_queue.Submitted(make_plan(), job.folder, "1", recorded_ids))

@@ -218,7 +218,7 @@ def test_broken_interpreter_is_unavailable_and_other_cells_run(
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
-    session.prepare(["gone"], {"gone": broken}, print)
+    session.prepare_environments(["gone"], {"gone": broken}, print)
     requests = launch_order(
         [(cell(framework=name, kernel="plain"), Protocol.fixed(2)) for name in ("odd", "gone")],
         seed=1,

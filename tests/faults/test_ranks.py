@@ -56,7 +56,7 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
         steps=10**6,
     )
     session = LaunchContext(Store(tmp_path / "results"), time_limit=30.0)
-    session.prepare(["torch"], {}, print)
+    session.prepare_environments(["torch"], {}, print)
 
     def suspend_rank():
         ranks = wait_for(

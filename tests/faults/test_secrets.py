@@ -95,7 +95,7 @@ def test_index_password_is_not_recorded(fake_adapter, cell, tmp_path, monkeypatc
     monkeypatch.setenv("PIP_INDEX_URL", "https://alice:hunter2!%40@localhost:1/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     session = LaunchContext(Store(tmp_path / "results"))
-    session.prepare(["odd"], {}, print)
+    session.prepare_environments(["odd"], {}, print)
     [record] = run_requests([cell(framework="odd", kernel="plain").request(1)], session)
     assert record.status == "unavailable"
     assert "hunter2" not in json.dumps(record.document()) + capsys.readouterr().out

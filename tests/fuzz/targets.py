@@ -159,7 +159,7 @@ def read_forged_record(content):
     document["id"] = digests.of_json(document)
     record = Record.read(json.dumps(document).encode())
     record_listing.format_table([record])
-    series.build_series([provenance.trusted_record(record)])
+    series.build_scaling_series([provenance.trusted_record(record)])
     changeable = leaderboard.tables([record], {})
     for form in tables.FORMATS.values():
         for columns in tables.COLUMNS:

@@ -125,7 +125,7 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     """An older certificate has fewer fields, and its id covers only those."""
     request = cell().request(1)
     session = LaunchContext(Store(tmp_path / "results"))
-    session.prepare([request.framework], {}, print)
+    session.prepare_environments([request.framework], {}, print)
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     subject = certify.build_subject(request, session.environments[request.framework])
     stored = build_certificate(subject)

@@ -129,14 +129,14 @@ def test_worker_receives_every_strategy_option():
 def test_strategy_starts_the_chosen_number_of_servers():
     strategy = adapter.load("mxnet").strategy("dist_sync")
     roles = [
-        variables["DMLC_ROLE"]
-        for _, variables in strategy.helper_processes({"servers": 3, "overlap": "on"})
+        helper.variables["DMLC_ROLE"]
+        for helper in strategy.helper_processes({"servers": 3, "overlap": "on"})
     ]
     assert roles == ["scheduler", "server", "server", "server"]
     processes = (
         adapter.load("tensorflow").strategy("parameter_server").helper_processes({"servers": 2})
     )
-    assert [number for number, _ in processes] == [0, 1]
+    assert [helper.index for helper in processes] == [0, 1]
 
 
 def test_label_shows_the_strategy_options():

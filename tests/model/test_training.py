@@ -140,6 +140,6 @@ def test_oracle_case_is_shared_by_all_rates_and_warmup_lengths(cell):
 
 
 def test_repeat_command_includes_the_solver_choices(make_certified):
-    command = " ".join(repeat.build_repeat_command([make_certified(lars=0.5, rate_warmup=2)[0]]))
+    command = " ".join(repeat.repeat_command_parts([make_certified(lars=0.5, rate_warmup=2)[0]]))
     assert "--lars 0.5" in command and "--rate-warmup 2" in command
-    assert "--lars" not in " ".join(repeat.build_repeat_command([make_certified()[0]]))
+    assert "--lars" not in " ".join(repeat.repeat_command_parts([make_certified()[0]]))

@@ -222,7 +222,7 @@ def test_comparison_and_prediction_ignore_external_records(measured_records, sou
         )
     assert statistics.launch_speeds(fakes) == {}
     scaled = [vary_record(record, request={"scaling": "weak"}) for record in fakes]
-    assert series.build_series(scaled) == []
+    assert series.build_scaling_series(scaled) == []
     measured_certificate = next(iter(certificates.values()))
     assert certificate.coverage_error(
         measured_certificate, forge_record(records[0], source)

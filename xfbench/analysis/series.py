@@ -79,7 +79,7 @@ class Series:
         return ranks * self.images_per_rank(ranks) / step_seconds
 
 
-def build_series(records: Iterable[Record]) -> list[Series]:
+def build_scaling_series(records: Iterable[Record]) -> list[Series]:
     """Return the series in these records that can be extrapolated.
 
     Launches must be ok, steady and under a scaling law. Strategies whose ranks do not wait for one

@@ -152,7 +152,7 @@ def _slowdown(tables: Sequence[Table]) -> Slowdown:
         for n in range(len(tables))
         if measured_entries and all(group_entries[n].slowdown for group_entries in measured_entries)
     ]
-    head, networks = tables[0], _networks(tables)
+    head, networks = tables[0], _name_networks(tables)
     lines = [
         Line(
             dict(zip(head.by, group, strict=True)),
@@ -193,7 +193,7 @@ def _overall_slowdown(
     return statistics.overall_ratio(pairs) if len(pairs) > 1 else None
 
 
-def _networks(tables: Sequence[Table]) -> list[Network]:
+def _name_networks(tables: Sequence[Table]) -> list[Network]:
     """Name each network by its workload, and by data and batch if the workload has several."""
 
     def network_name(table: Table) -> str:

@@ -1,7 +1,7 @@
-"""Removes names of hosts and users from text for others, or finds them in it.
+"""Removes names of hosts and users from text for other people, or finds such names in it.
 
-The file of another tool lists the names, so they can be removed. xfbench's records have only hashes
-of host names: a word with such a hash is the name.
+The files of other tools list the names themselves, so the names can be removed. xfbench's records
+have only hashes of host names. A word whose hash is in a record is a host name.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def predict(
     selection = comparison.Side.parse(where, paths.results(results))
     node_link = Link.parse(link) if link else None
     rank_counts = parse_list(to_ranks, positive_int, "--to-ranks")
-    matching_series = series.build_series(selection.records(say))
+    matching_series = series.build_scaling_series(selection.records(say))
     if not matching_series:
         raise errors.UsageError(
             f"{selection.folder} has no matching steady launches under a scaling law: measure some "

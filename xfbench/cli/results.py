@@ -240,7 +240,7 @@ def submit(
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a folder for a shared leaderboard: records, machines and commands to repeat them.
+    """Write a folder for a shared leaderboard: records, machines, and the commands of the runs.
 
     \b
     xfbench results submit submission --where workload=lenet

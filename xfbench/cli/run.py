@@ -352,7 +352,7 @@ def run(
         return
     done = lookup.finished_records(plan.requests, store) if resume else []
     if job_queue.has_submitted_requests(plan):
-        jobs = job_queue.prepare_jobs(plan, store, minutes, queue, account)
+        jobs = job_queue.build_jobs(plan, store, minutes, queue, account)
         _submit_jobs(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
     elif no_wait:
         raise errors.UsageError("--no-wait works only with --launcher slurm on a login node")

@@ -252,7 +252,7 @@ def run(
             else []
         )
         if queued_plan.requests:
-            jobs = job_queue.prepare_jobs(queued_plan, store, minutes, queue, account)
+            jobs = job_queue.build_jobs(queued_plan, store, minutes, queue, account)
             records += job_queue.measure(jobs, store, done, wait=True)
         return records
 

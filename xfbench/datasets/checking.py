@@ -43,25 +43,25 @@ def check(folders: Sequence[Path], report: Report = lambda *_: None) -> list[Che
     is no data set or an image cannot be read.
     """
     sets = [(folder, Manifest.read(folder), prepared.open_prepared(folder)) for folder in folders]
-    first_set = sets[0][2]
+    reference_set = sets[0][2]
     return [
-        _check_set(folder, manifest, prepared_set, first_set, report)
+        _check_data_set(folder, manifest, prepared_set, reference_set, report)
         for folder, manifest, prepared_set in sets
     ]
 
 
-def _check_set(
+def _check_data_set(
     folder: Path,
     manifest: Manifest,
     prepared_set: prepared.Prepared,
-    first_set: prepared.Prepared,
+    reference_set: prepared.Prepared,
     report: Report,
 ) -> CheckedSet:
     channels = manifest.preprocessing.channels
     total, done = sum(len(samples) for samples in prepared_set.splits.values()), 0
     digests, max_difference, defect = (
         [],
-        0 if prepared_set.splits.keys() == first_set.splits.keys() else None,
+        0 if prepared_set.splits.keys() == reference_set.splits.keys() else None,
         None,
     )
     for split, samples in prepared_set.splits.items():
@@ -72,9 +72,9 @@ def _check_set(
             digests.append(sample_digest(pixels, sample.label))
             if digests[-1] != listed.digests[index] and defect is None:
                 defect = f"{split} image {index}, {sample.key}, does not match the list"
-            if prepared_set is not first_set and max_difference is not None:
+            if prepared_set is not reference_set and max_difference is not None:
                 difference = _pixel_difference(
-                    pixels, sample.label, first_set, split, index, digests[-1]
+                    pixels, sample.label, reference_set, split, index, digests[-1]
                 )
                 max_difference = None if difference is None else max(max_difference, difference)
             done += 1
@@ -88,23 +88,23 @@ def _check_set(
 def _pixel_difference(
     pixels: np.ndarray,
     label: int,
-    first_set: prepared.Prepared,
+    reference_set: prepared.Prepared,
     split: str,
     index: int,
     digest: str,
 ) -> int | None:
-    samples = first_set.splits[split]
+    samples = reference_set.splits[split]
     if index >= len(samples):
         return None
-    if first_set.listed[split].digests[index] == digest:
+    if reference_set.listed[split].digests[index] == digest:
         return 0
-    first_sample: Sample = samples[index]
-    first_pixels = pictures.decode_pixels(
-        first_sample, first_set.manifest["preprocessing"]["channels"]
+    reference_sample: Sample = samples[index]
+    reference_pixels = pictures.decode_pixels(
+        reference_sample, reference_set.manifest["preprocessing"]["channels"]
     )
-    if first_pixels.shape != pixels.shape or first_sample.label != label:
+    if reference_pixels.shape != pixels.shape or reference_sample.label != label:
         return None
-    return int(np.abs(first_pixels.astype(int) - pixels.astype(int)).max())
+    return int(np.abs(reference_pixels.astype(int) - pixels.astype(int)).max())
 
 
 def document(checked_sets: Sequence[CheckedSet]) -> dict[str, Any]:

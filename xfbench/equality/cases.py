@@ -98,10 +98,10 @@ class Case:
 
 
 def verification_workload(request: Request) -> Workload:
-    """Return the workload of a request, with the learning rate and warm-up that cases use.
+    """Return the workload of a request, with the published learning rate and a short warm-up.
 
-    Cases lower the rate as far as they need to, and their few updates include a short warm-up
-    completely. Thus one answer of the oracle serves every requested rate.
+    The warm-up has at most `WARMUP` updates, so that it ends within a case. Cases lower the rate if
+    they need to. Thus one answer of the oracle serves every requested rate.
     """
     trained_workload, published_solver = (
         training.build_workload(request),

@@ -190,7 +190,7 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
                     "machine": head[6],
                     "cell": launches[-1].cell,
                     "framework": request.framework,
-                    "command": " ".join(repeat.build_repeat_command(launches)) or None,
+                    "command": " ".join(repeat.repeat_command_parts(launches)) or None,
                     "prepared": request.data_set is not None,
                     "python": repeat.has_named_python(launches),
                     "records": sorted(record.id for record in launches),
@@ -211,7 +211,9 @@ def render_leaderboard(records: Sequence[Record], certificates: Certificates) ->
     parts = [tables.FORMATS["markdown"](leaderboard.tables(records, certificates), "throughput")]
     if elsewhere := external_figures.external_figures(records):
         descriptions = [external_figures.describe_figure(figure) for figure in elsewhere]
-        lines = [(description.workload or "–", *description.fields) for description in descriptions]
+        lines = [
+            (description.workload or "–", *description.row_texts) for description in descriptions
+        ]
         sources = external_figures.bibliography(elsewhere)
         parts += [_MARKDOWN.render_heading("Not measured with xfbench, not ranked")]
         parts += [

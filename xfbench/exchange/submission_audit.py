@@ -178,7 +178,7 @@ def _command_error(
 ) -> str | None:
     """Return why the command does not repeat these launches, or None if no error is found."""
     if command is None:
-        return "it has no command" if repeat.build_repeat_command(launches) else None
+        return "it has no command" if repeat.repeat_command_parts(launches) else None
     words = command.split() if isinstance(command, str) else []
     if words[:2] != ["xfbench", "run"] or command != " ".join(words):
         return "its command is not `xfbench run` with options"

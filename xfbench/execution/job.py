@@ -286,13 +286,13 @@ def _add_strategy(
 
     address = {"{address}": host}
     helpers = []
-    for number, variables in strategy.helper_processes(strategy_options):
+    for index, variables in strategy.helper_processes(strategy_options):
         helper_variables = {
             "serve": strategy.serve or f"import {framework_adapter.module}",
             **variables,
         }
         helper_variables = fill_placeholders(
-            {**strategy.variables, **helper_variables}, **address, **{"{number}": str(number)}
+            {**strategy.variables, **helper_variables}, **address, **{"{number}": str(index)}
         )
         helper = replace(base, argv=(base.argv[0], "-c", helper_variables.pop("serve")))
         helpers.append(helper.with_environment(helper_variables))

@@ -72,7 +72,7 @@ def _is_submitted(request: Request) -> bool:
     return request.launcher == "slurm" and not is_inside_allocation()
 
 
-def prepare_jobs(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
+def build_jobs(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
     """Return one job per number of nodes. Raises UsageError if the site has no such queue."""
     return [(part, _build_job(part, store, minutes, queue, account)) for part in plan.by_nodes()]
 
@@ -115,8 +115,10 @@ def _measure(
             continue
         context = LaunchContext(store)
         frameworks = [request.framework for request in plan.requests]
-        allocated = [request.allocator for request in plan.requests]
-        context.prepare(frameworks, plan.pythons, say, plan.requests[0].site, allocated)
+        allocator_names = [request.allocator for request in plan.requests]
+        context.prepare_environments(
+            frameworks, plan.pythons, say, plan.requests[0].site, allocator_names
+        )
         for name, reason in context.unavailable.items():
             records += _add_missing_records(
                 plan.for_frameworks([name]), (), store, "unavailable", reason

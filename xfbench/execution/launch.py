@@ -46,13 +46,13 @@ class LaunchContext:
     checkpoint_dir: Path | None = None
     plain_reads: dict[str, tuple[Reads, ...]] = field(default_factory=dict)
 
-    def prepare(
+    def prepare_environments(
         self,
         frameworks: Iterable[str],
         pythons: Mapping[str, Path],
         say: environment.Say,
         site: str | None = None,
-        allocated: Iterable[str | None] = (),
+        allocator_names: Iterable[str | None] = (),
     ) -> None:
         """Prepare the environments and allocators, or store why they are unavailable."""
         for name in dict.fromkeys(frameworks):
@@ -63,7 +63,7 @@ class LaunchContext:
             except UnavailableError as error:
                 self.unavailable[name] = job.redact_names(str(error))
                 say(f"{name}: unavailable: {error}")
-        for allocator in filter(None, dict.fromkeys(allocated)):
+        for allocator in filter(None, dict.fromkeys(allocator_names)):
             try:
                 allocators.ensure(allocator, say)
             except UnavailableError as error:

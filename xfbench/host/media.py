@@ -173,7 +173,7 @@ def _format_interval(interval: Interval, scale: float) -> str:
 def _device_share(read_round: ReadRound) -> float | None:
     """Return the share of a round's bytes that storage delivered, at most 1; None if unknown.
 
-    A count of 0 is no evidence if the bytes in memory are unknown or none.
+    `device_bytes` of 0 is no evidence if `resident_bytes` is unknown or 0.
     """
     if read_round.device_bytes is None or not (
         read_round.device_bytes or read_round.resident_bytes

@@ -73,9 +73,10 @@ class Site(_Table):
     unverified: tuple[str, ...] = ()
 
     def rank_cores(self, queue: str | None, otherwise: int) -> int:
-        """Return the cores for ranks on a node of the queue; None is the site's default queue.
+        """Return how many cores of a node in this queue ranks may use.
 
-        `otherwise` is a node's number of cores if neither the queue nor the site defines it.
+        If `queue` is None, it is the site's default queue. `otherwise` is the number of cores of a
+        node, used if neither the queue nor the site defines one.
         """
         there = self.queues.get(queue or self.queue, Queue())
         reserved = self.reserved_cores if there.reserved_cores is None else there.reserved_cores

@@ -91,14 +91,15 @@ class Measurement(DocumentPart):
     """Times, memory, energy and losses, as measured by the training loop.
 
     `startup_seconds` is the time from the start of the process until the framework was loaded.
-    `window` is the number of steps per synchronization with a device that queues its steps; only
-    then are the clock and the loss read. `step_seconds` has the mean of the steps of each window;
-    under an asynchronous strategy it is the harmonic mean over the ranks, because their rates add
-    up. `rank_step_seconds` are the timed steps of each rank, under an asynchronous strategy.
-    `wall_seconds` is the duration of the training loop, with evaluations and checkpoints. `losses`
-    has one value per window, untimed windows included; null: not finite. `peak_rss_bytes` is the
-    sum of the peaks of all processes. `energy_joules` is what the training devices used during
-    `wall_seconds`.
+    `window` is the number of steps between two synchronizations with a device that queues its
+    steps; the clock and the loss are read only at a synchronization.
+    `step_seconds` has the mean duration of a step in each window; under an asynchronous strategy
+    each value is the harmonic mean over the ranks, because the ranks' rates add up.
+    `rank_step_seconds` has the timed steps of each rank under an asynchronous strategy.
+    `wall_seconds` is the duration of the training loop, with evaluations and checkpoints.
+    `losses` has one value per window, untimed windows included; null: not finite.
+    `peak_rss_bytes` is the sum of the peaks of all processes.
+    `energy_joules` is what the training devices used during `wall_seconds`.
     """
 
     startup_seconds: float | None = None
@@ -243,7 +244,7 @@ class ReadRound(DocumentPart):
 class Reads(DocumentPart):
     """Plain reads in one pattern: one thread, one read at a time, files evicted from memory first.
 
-    `reason` is why the amount in memory is unknown.
+    `reason` is why `resident_bytes` of a round is unknown.
     """
 
     pattern: Literal["sequential", "random"]
@@ -307,7 +308,7 @@ class Storage(DocumentPart):
 
 
 class Machine(DocumentPart):
-    """The host; no field names the machine or its user."""
+    """The host's properties, without the names of the machine and its user."""
 
     hostname_hash: str
     cpu_model: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from itertools import starmap
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -74,6 +75,13 @@ class Option(_Table):
             raise errors.UsageError(f"{name}={text}: {error}") from error
 
 
+class Helper(NamedTuple):
+    """A helper process: its index among the helpers of its kind, and its variables."""
+
+    index: int
+    variables: dict[str, str]
+
+
 class Strategy(_Table):
     """A strategy of a framework: how several ranks train together.
 
@@ -101,7 +109,7 @@ class Strategy(_Table):
 
     @property
     def algorithm(self) -> Algorithm:
-        """Return the algorithm of gradient exchange; a strategy with helpers has servers."""
+        """Return the algorithm of gradient exchange: "server" if the strategy starts helpers."""
         return "server" if self.helpers or self.counted else self.exchange
 
     def resolve_options(self, chosen: Mapping[str, Value], device: str) -> dict[str, Value]:
@@ -111,14 +119,14 @@ class Strategy(_Table):
             for name, option in self.options.items()
         }
 
-    def helper_processes(self, options: Mapping[str, Value]) -> list[tuple[int, dict[str, str]]]:
-        """Return each helper's number and variables; `options` come from `resolve_options`."""
+    def helper_processes(self, options: Mapping[str, Value]) -> list[Helper]:
+        """Return the strategy's helpers; `options` come from `resolve_options`."""
         counted_helpers = [
-            (number, helper_variables)
+            Helper(index, helper_variables)
             for name, helper_variables in self.counted.items()
-            for number in range(int(options[name]))
+            for index in range(int(options[name]))
         ]
-        return [*enumerate(self.helpers), *counted_helpers]
+        return [*starmap(Helper, enumerate(self.helpers)), *counted_helpers]
 
     def non_default_options(
         self, chosen_options: Mapping[str, Value], device: str

@@ -39,7 +39,7 @@ class FigureText:
     about: str
 
     @property
-    def fields(self) -> tuple[str, ...]:
+    def row_texts(self) -> tuple[str, ...]:
         """Return the texts in the columns of HEADERS."""
         named = f"{self.key} ({self.source})" if self.source != "published" else self.key
         return named, self.study, self.quantity, self.figure, self.relative_to, self.about
@@ -186,7 +186,7 @@ def render(
         network_tables = [table for table in leaderboards if table.workload == name]
         parts.append(tables.FORMATS[format_name](network_tables, columns))
         lines = [
-            describe_figure(record).fields for record in figures_of_network(figure_records, name)
+            describe_figure(record).row_texts for record in figures_of_network(figure_records, name)
         ]
         if lines:
             parts.append(
@@ -206,7 +206,7 @@ def render_list(records: Iterable[Record]) -> str:
     table_format = formats.FORMATS["text"]
     figure_texts = [describe_figure(record) for record in external_figures(records)]
     lines = [
-        (text.record[7:19], *text.fields[:2], text.workload or "–", *text.fields[2:])
+        (text.record[7:19], *text.row_texts[:2], text.workload or "–", *text.row_texts[2:])
         for text in figure_texts
     ]
     table = table_format.table(("record", *HEADERS[:2], "network", *HEADERS[2:]), lines)

@@ -74,10 +74,10 @@ def nested_models() -> Iterator[tuple[str, type[BaseModel]]]:
 
     A path ends in `[]` if the object is in a list. A model that contains itself is yielded once.
     """
-    yield from _models_below("", Record, ())
+    yield from _walk_models("", Record, ())
 
 
-def _models_below(
+def _walk_models(
     path: str, model: type[BaseModel], ancestors: tuple[type[BaseModel], ...]
 ) -> Iterator[tuple[str, type[BaseModel]]]:
     yield path, model
@@ -85,7 +85,7 @@ def _models_below(
         for nested_model, is_list in _models_in_type(field.annotation):
             if nested_model not in (*ancestors, model):
                 nested_path = f"{path}.{name}".lstrip(".") + ("[]" if is_list else "")
-                yield from _models_below(nested_path, nested_model, (*ancestors, model))
+                yield from _walk_models(nested_path, nested_model, (*ancestors, model))
 
 
 def _models_in_type(
@@ -99,7 +99,7 @@ def _models_in_type(
 
 def field_meaning(model: type[BaseModel], name: str) -> str | None:
     """Return the meaning of a field, from `meanings.toml` or a sentence of a docstring."""
-    meanings_by_class = load_meanings()
+    meanings_by_class = load_extra_meanings()
     for base_class in model.__mro__:
         if base_class is BaseModel:
             break
@@ -114,7 +114,7 @@ def field_meaning(model: type[BaseModel], name: str) -> str | None:
     return None
 
 
-def load_meanings() -> Mapping[str, Mapping[str, str]]:
+def load_extra_meanings() -> Mapping[str, Mapping[str, str]]:
     """Return the meanings that docstrings do not state, by class and field."""
     file = Path(__file__).with_name("meanings.toml")
     return tomllib.loads(file.read_text(encoding="utf-8"))

@@ -38,7 +38,7 @@ def setting_texts(line: Line) -> list[str]:
 
 
 def describe_setting(row: Row | None, line: Line) -> str:
-    """Return the settings of a row that its group does not name."""
+    """Return the row's settings, without those in the line's group."""
     if row is None:
         return "–"
     parts = {

@@ -40,7 +40,7 @@ def merge(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tupl
                 if record.id in existing_ids:
                     known_count += 1
                     continue
-                copy_run(source.run_folder(record), target.run_folder(record), target)
+                copy_run_folder(source.run_folder(record), target.run_folder(record), target)
                 write_record(record, place, content, target)
             except OSError as error:
                 raise UsageError(f"{target.folder}: {error.strerror}") from error
@@ -80,12 +80,12 @@ def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
-def copy_run(source: Path, run: Path, target: Store) -> None:
+def copy_run_folder(source_folder: Path, target_folder: Path, store: Store) -> None:
     """Copy the files of a run folder; links are not followed."""
-    if run.exists() or source.is_symlink() or not source.is_dir():
+    if target_folder.exists() or source_folder.is_symlink() or not source_folder.is_dir():
         return
-    new_folder = target.create_run_folder()
-    for path in source.iterdir():
+    new_folder = store.create_run_folder()
+    for path in source_folder.iterdir():
         if path.is_symlink() or not path.is_file():
             continue
         try:
@@ -94,4 +94,4 @@ def copy_run(source: Path, run: Path, target: Store) -> None:
             os.link(path, new_folder / path.name)
         except OSError:
             shutil.copy2(path, new_folder / path.name)
-    new_folder.replace(run)
+    new_folder.replace(target_folder)

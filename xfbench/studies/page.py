@@ -30,10 +30,10 @@ def render_html(answer: Answer) -> str:
 def build_sections(
     records: Sequence[Record], certificates: Certificates, complain: Callable[[str], None]
 ) -> list[Study]:
-    """Return the sections of all studies, also the user's, that the records have content for.
+    """Return a section for each study, also the user's, for which the records have content.
 
-    Each study has the size with the most records. An invalid file is reported with `complain` and
-    left out.
+    The section shows the size of the study that has the most records. An invalid study file is
+    reported with `complain` and left out.
     """
     sections = []
     for name in experiment.names():

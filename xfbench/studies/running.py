@@ -1,4 +1,4 @@
-"""Building a study's plan for this machine, its skipped cells, and an estimate of its duration."""
+"""Builds a study's plan for this machine, lists the skipped cells, and estimates the duration."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> 
         data_folders=dict(space.data_folders),
     )
     allocators = [cell.allocator for cell in space.cells]
-    session.prepare([framework], choices.pythons, say, space.default.site, allocators)
+    session.prepare_environments([framework], choices.pythons, say, space.default.site, allocators)
     if framework in session.unavailable:
         raise errors.UnavailableError(session.unavailable[framework])
     space = space.without(

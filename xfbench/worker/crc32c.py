@@ -67,7 +67,7 @@ def _halves(words: np.ndarray) -> np.ndarray:
 
 
 def _append_zeros(level: int, states: np.ndarray) -> np.ndarray:
-    """Return the states, given in halves, after 4·2**level zero bytes."""
+    """Return each state after 4·2**level zero bytes; `states` are halves, as of `_halves`."""
     lower, upper = _zeros_table(level)
     states_after: np.ndarray = np.take(lower, states[:, 0], mode="clip")
     states_after ^= np.take(upper, states[:, 1], mode="clip")

@@ -82,7 +82,10 @@ def training_files(
 def prepared_epochs(
     data: DataSet, trainer: Trainer, group: Group, batch_size: int, seed: int, threads: int
 ) -> Epoch:
-    """Return epochs with this rank's shard of each batch, prepared by `threads` threads if any."""
+    """Return epochs with this rank's shard of each batch.
+
+    `threads` is the number of threads that prepare batches; 0: the training thread does.
+    """
     part = group.shard(batch_size)
     channels_last = getattr(trainer, "channels_last", False)
     is_thread_safe = getattr(trainer, "thread_safe_load", False)

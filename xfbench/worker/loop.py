@@ -257,7 +257,10 @@ class _CheckpointSchedule:
         self.bytes, self.file_system, self.wall_seconds = 0, "", 0.0
 
     def take_if_due(self, place: int, places: int) -> None:
-        """Take a checkpoint if one is due after this one of `places`; they are spread evenly."""
+        """Take a checkpoint if one is due after `place`, a number from 1 to `places`.
+
+        A place is a timed window or an epoch. Checkpoints are spread evenly over the places.
+        """
         due = place * self.count // places > (place - 1) * self.count // places
         if due and place <= places:
             self.wall_seconds += self.series.run_untimed(self._take_checkpoint)

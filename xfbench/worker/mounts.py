@@ -136,7 +136,7 @@ def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
     device_ids = _block_devices(mount) if mount else []
     below: Dict[Any, Dict[str, Any]] = {}
     if mount and deepest:
-        for layer in _lower_folders(mount, device_ids, folder):
+        for layer in _underlying_folders(mount, device_ids, folder):
             layer_mount = mount_of(layer)
             # Do not compare the facts, because the free space changes at any time.
             same = (layer_mount.device, *layer_mount.public_options()) if layer_mount else None
@@ -157,7 +157,7 @@ def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
     }
 
 
-def _lower_folders(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
+def _underlying_folders(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
     """Return folders on the file systems that store this one, as far as they are visible."""
     if mount.file_system == "overlay":
         return _overlay_folders(mount, folder)

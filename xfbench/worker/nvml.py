@@ -47,7 +47,7 @@ class _Utilization(ctypes.Structure):
 
 
 class _Violation(ctypes.Structure):
-    """nvml.h's nvmlViolationTime_t: microseconds, nanoseconds."""
+    """nvml.h's nvmlViolationTime_t: `moment` in microseconds, `held` in nanoseconds."""
 
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("moment", "held")]
 

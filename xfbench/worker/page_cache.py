@@ -91,10 +91,12 @@ def prepare(
 ) -> EpochStart:
     """Bring the page cache to `mode`: "cold", "warm", or "as-is", which changes nothing.
 
-    Call it right before an epoch. If a node has several ranks, one calls it first. The others then
-    call it with `tried`, to skip the trial read; then all call `evict_again`. `share` is the part
-    of the files' bytes that this epoch reads. Raises ValueError for another mode and OSError for
-    an unreadable file.
+    Call it right before an epoch. `share` is the part of the files' bytes that this epoch reads.
+    If a node has several ranks:
+    1. One rank calls it.
+    2. The other ranks call it with `tried=True`, which skips the trial read.
+    3. All ranks call `evict_again`.
+    Raises ValueError for another mode and OSError for an unreadable file.
     """
     if mode not in MODES:
         raise ValueError(f"the page cache can be {', '.join(MODES)}, not {mode!r}")

@@ -131,7 +131,10 @@ class WatchedTrainer:
         return attribute
 
     def parameter_digest(self) -> Tuple[str, int]:
-        """Return a digest of all parameters, and the number of updates with synchronization."""
+        """Return a digest of all parameters, and how many updates they had.
+
+        After `disable_sync`, both are those from before it, because then the ranks diverge.
+        """
         if self._final_digest:
             return self._final_digest
         bits = checkpoint.parameter_digests(self._trainer.parameters())

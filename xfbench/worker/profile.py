@@ -18,8 +18,8 @@ def profile_steps(
     """Return the profiler's name and the seconds per step, by phase and layer.
 
     Keys: "profile/forward/<layer>", "profile/backward/<layer>", "profile/update",
-    "profile/other" (no layer), and "profile/step" (total by `clock`). Without a profiler, the
-    name says why and there are no seconds.
+    "profile/other" (no layer), and "profile/step" (total by `clock`). Without a
+    profiler, the first value is "none: " and the reason, and the second is empty.
     """
     durations: List[float] = []
 

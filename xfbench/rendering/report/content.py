@@ -266,7 +266,7 @@ def _entry(
         name=figures.name(row),
         row=row,
         fields=tuple(_shown(name, of(row), row) for name, of in columns),
-        command=repeat.build_repeat_command(records),
+        command=repeat.repeat_command_parts(records),
         named_python=repeat.has_named_python(records),
         launches=tuple(map(_launch, records)) if is_detailed else (),
         summed=() if is_detailed else _summed(records),

@@ -13,11 +13,11 @@ from xfbench.model.strategy import format_options
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
 
-def build_repeat_command(records: Sequence[Record]) -> tuple[str, ...]:
-    """Return the command line for the launches of one row, with one part per option.
+def repeat_command_parts(records: Sequence[Record]) -> tuple[str, ...]:
+    """Return the parts of the command that repeats a row: the program, then one part per option.
 
-    It is empty if the row was not measured by xfbench, is a study's probe, or has names that no
-    command accepts.
+    A part is text such as "--threads 2". There are no parts if the row was not measured by xfbench,
+    is a study's probe, or has names that no command accepts.
     """
     if not records or any(record.source != "measured" or not record.request for record in records):
         return ()
