@@ -52,7 +52,7 @@ class CoreLatencyProbe:
             return None
 
     def end(self) -> None:
-        """End the helper process. From then on, the system counts it as an ended child process."""
+        """End the process. The system then counts its time and memory as those of a child."""
         if self._process:
             self._process.communicate()
 
@@ -63,10 +63,10 @@ def nearest_seconds(latencies: Sequence[float]) -> float | None:
 
 
 def is_far_apart(latencies: Sequence[float], least: float | None = None) -> bool:
-    """Return whether any of `latencies` is clearly larger than the latency of near cores.
+    """Return whether cores were farther apart at any of these times than when nearest.
 
-    `least` is the latency of near cores in seconds. If it is None, the smallest of `latencies`
-    takes its place.
+    `least` is the latency in seconds when the cores are nearest, if known. The latencies are
+    compared with `least` or with the smallest of `latencies`, whichever is smaller.
     """
     all_latencies = [*latencies, *([least] if least else [])]
     return bool(latencies) and max(latencies) > FAR_RATIO * min(all_latencies)
