@@ -153,7 +153,8 @@ def parse_job_state(scontrol_line: str) -> JobState:
 def reports_out_of_memory(text: str) -> bool:
     """Return whether the output of a job or its ranks says that Slurm killed them for memory.
 
-    Without cgroups no job state says so. With cgroups it is missing if only ranks died.
+    Without cgroups, no job state reports this. With cgroups, the job state does not report it if
+    only ranks died.
     """
     return bool(_OUT_OF_MEMORY.search(text))
 

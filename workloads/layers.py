@@ -141,7 +141,10 @@ class Pooling(_BaseLayer):
         return (channels, self.output_size(height), self.output_size(width))
 
     def output_size(self, size: int) -> int:
-        """Return the number of windows along `size` pixels: rounded up, none starts in padding."""
+        """Return the number of windows along `size` pixels, rounded up.
+
+        No window starts in the padding.
+        """
         count = -(-(size + 2 * self.pad - self.kernel) // self.stride) + 1
         if self.pad and (count - 1) * self.stride >= size + self.pad:
             count -= 1

@@ -18,7 +18,8 @@ def profile(net: Any, layers: Dict[str, str], passed: float, clock: Callable[[],
     """Return the time of each layer's forward and backward pass, repeated for every step.
 
     `layers` maps Caffe's layers to those of the network; layers that Caffe adds are not in it.
-    `passed` is the time of whole steps in seconds. What the layers do not use is the update.
+    `passed` is the time of whole steps in seconds. The part that the layers do not use is the
+    update's time.
     """
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)

@@ -26,9 +26,9 @@ Node = Tuple[str, str]
 
 
 def profile(block: Any, first: Callable[[], None], steps: Callable[[], float]) -> Profile:
-    """Return the time of `steps` in the layers of `block`, whose operations run one by one.
+    """Return the time of `steps` in the layers of `block`. The operations run one by one.
 
-    `first` runs one step before them, in which the block is set up for this.
+    `first` runs one step before `steps`. In this step the block is set up for profiling.
     """
     nodes: List[Node] = []
     block.register_op_hook(lambda name, kind, _: _hear(nodes, name.decode(), kind.decode()))

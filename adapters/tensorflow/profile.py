@@ -68,7 +68,10 @@ def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
 
 
 def _layer_of_scope(network: xl.Network, scope: str, kind: str) -> str:
-    """Return the scope that the operation works for; a fusion with a ReLU has the ReLU's name."""
+    """Return the scope that the operation works for.
+
+    An operation fused with a ReLU has the ReLU's scope name.
+    """
     place = scopes.layer_index(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):
         return scope

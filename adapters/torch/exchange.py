@@ -29,7 +29,10 @@ def meet(group: Group, device: str) -> None:
 
 
 def parallel(graph: nn.Module, group: Group) -> nn.Module:
-    """Return the graph under DDP, which averages gradients in buckets. None: its default size."""
+    """Return the graph under DDP, which averages gradients in buckets.
+
+    If the option `bucket_size` is "auto", DDP uses its default bucket size.
+    """
     size = group.options["bucket_size"]
     parallel = nn.parallel.DistributedDataParallel(
         graph,

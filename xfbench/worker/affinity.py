@@ -1,7 +1,7 @@
 """Assign cores to ranks and threads, and pin this rank to its cores.
 
-Launchers each pin differently, or not at all, so xfbench turns their pinning off and pins here
-only. The resulting affinity of every thread is observed afterwards.
+Each launcher pins differently, or not at all. Therefore xfbench turns off the launcher's pinning
+and pins only here. The resulting affinity of every thread is observed afterwards.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def list_cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
 def assign_cpus(
     available: Sequence[Core], ranks: int, threads: int, reserved: int = 0
 ) -> list[list[int]] | None:
-    """Return the CPUs of each rank on a node. None if the node has too few.
+    """Return the CPUs of each rank on a node. None if the node has too few CPUs.
 
     Ranks are spread evenly over the cores, so that each NUMA node gets its share. Each rank gets
     `threads` neighbouring cores, or hardware threads if there are too few cores. The first

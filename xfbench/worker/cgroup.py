@@ -17,7 +17,7 @@ _UNLIMITED = 2**60  # version 1 reports "no limit" as a number just below 2**63
 
 
 def cpu_limit() -> float | None:
-    """Return the number of CPUs that the process may use. None without a limit."""
+    """Return the number of CPUs that the process may use. None if there is no limit."""
     limits = []
     for folder in _limiting_folders("cpu"):
         quota, _, period = (read_system_file(folder / "cpu.max") or "max").partition(" ")
@@ -30,17 +30,20 @@ def cpu_limit() -> float | None:
 
 
 def memory_limit() -> int | None:
-    """Return the memory limit in bytes, shared by all processes in the group. None without one."""
+    """Return the memory limit in bytes. None if there is no limit.
+
+    All processes in the group share the limit.
+    """
     return min((limit for limit, _ in _memory_limits()), default=None)
 
 
 def free_memory() -> int | None:
-    """Return the bytes below the memory limit that are not in use. None without a limit."""
+    """Return the unused bytes below the memory limit. None if there is no limit."""
     return min((limit - used for limit, used in _memory_limits()), default=None)
 
 
 def throttled_seconds() -> float:
-    """Return the seconds for which CPU limits have throttled the process; 0 without a limit."""
+    """Return the seconds for which CPU limits throttled the process. 0 if there is no limit."""
     seconds = [0.0]
     for folder in _limiting_folders("cpu"):
         lines = (read_system_file(folder / "cpu.stat") or "").splitlines()
@@ -51,7 +54,7 @@ def throttled_seconds() -> float:
 
 
 def _memory_limits() -> List[Tuple[int, int]]:
-    """Return the limit and the use, in bytes, of every level that has a limit."""
+    """Return (limit, used memory) in bytes for every level that has a limit."""
     limits_and_use = []
     for folder in _limiting_folders("memory"):
         for limit, used in (

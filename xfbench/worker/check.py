@@ -21,7 +21,7 @@ from xfbench.workloads.initial import initial_parameters
 Arrays = Dict[str, np.ndarray]
 
 _IMAGES_AT_ONCE = 16  # images that are evaluated together for the canary
-_SUSPICIOUS_LOSS = 20.0  # with less, hardly any image reaches the loss at which Caffe's floor acts
+_SUSPICIOUS_LOSS = 20.0  # below this loss, hardly any image's loss reaches Caffe's floor
 
 
 def run_cases(
@@ -32,18 +32,29 @@ def run_cases(
     inputs: Path | None,
     output: Path,
 ) -> dict[str, Any]:
-    """Run `cases` into `output` (.npz, keys "<case>:<quantity>").
+    """Run `cases` and write the results to `output` (.npz, keys "<case>:<quantity>").
 
-    Sketches: output/<layer> and output/data (in training mode, if the trainer provides them),
-    gradient/<parameter> (of the first batch, without decay), step<k>/<parameter> (its move
-    after k updates), test_scores. Numbers: losses (of each update), test_loss and
-    trained_test_loss, rate (the learning rate used). Complete, on request: activation/<layer>,
-    and full<n>/<parameter>, gradients that are computed `full` times.
-    With several ranks, each trains on its part of the batch, and returns its own losses and
-    no outputs.
+    Sketches:
+    - output/<layer>, output/data: outputs in training mode, if the trainer provides them
+    - gradient/<parameter>: gradient of the first batch, without decay
+    - step<k>/<parameter>: change of the parameter after k updates
+    - test_scores
 
-    Returns `unsupported`, the reason for each case that the framework cannot do, and
-    `observed`, the runtime facts of the first trainer with the launch's precision.
+    Numbers:
+    - losses: the loss of each update
+    - test_loss, trained_test_loss
+    - rate: the learning rate used
+
+    Complete arrays, if the case requests them:
+    - activation/<layer>
+    - full<n>/<parameter>: gradients, computed `full` times
+
+    If there are several ranks, each rank trains on its part of the batch. It writes its own losses
+    and no outputs.
+
+    Returns `unsupported` and `observed`. `unsupported` has the reason for each case that the
+    framework cannot do. `observed` has the runtime facts of the first trainer with the launch's
+    precision.
     """
     arrays: Arrays = {}
     unsupported: dict[str, str] = {}
@@ -108,7 +119,7 @@ class _Case:
         """Return the quantities that are measured at the initial weights."""
         arrays: Arrays = {}
         self._start()
-        # With several ranks, each has seen only its part and cannot judge the whole batch.
+        # One of several ranks sees only its part of the batch, so it cannot judge the whole batch.
         if self.group.size == 1 and self.case["outputs"] and hasattr(self.trainer, "outputs"):
             values = self.trainer.outputs(self.batch)
             arrays.update({f"output/{name}": sketch(value) for name, value in values.items()})
@@ -163,8 +174,8 @@ def expected_canary(
 ) -> dict[str, Any]:
     """Return the canary that a launch should have, computed in float64.
 
-    It is rounded as `options` says and floored as in Caffe. In test mode images do not depend on
-    each other, so a few are evaluated at a time.
+    The canary is rounded as `options` says, and floored as in Caffe. In test mode, images do not
+    depend on each other, so they are evaluated a few at a time.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = open_data_set(request["data"], workload, batch_size, seed, folder)
@@ -195,11 +206,12 @@ def expected_canary(
 
 
 def _limited_rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
-    """Return the base rate, or less so that the first update is small; two significant digits.
+    """Return the base rate, reduced if needed to keep the first update small.
 
-    No tensor moves by more than `largest`, relative to its norm. Biases are excluded, because
-    their initial values are often zero. The loss falls by at most about five times as much.
-    Otherwise units tip over during training, and rounding decides which.
+    The first update moves no tensor by more than `largest`, relative to the tensor's norm. Biases
+    are excluded, because their initial values are often zero. The loss falls by at most about
+    5 * `largest`. With larger updates, units tip over during training, and rounding decides which
+    units. The rate has two significant digits.
     """
     network = workload.network
     rate, slope = workload.solver.base_lr, 0.0
@@ -215,7 +227,10 @@ def _limited_rate(workload: Workload, initial: Arrays, gradients: Arrays, larges
 
 
 def perturb(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
-    """Return float32 values, each changed at random by at most `most` units in the last place."""
+    """Return `array` in float32, each value changed at random by at most `most` units.
+
+    A unit is a unit in the last place.
+    """
     moves = random.randint(-most, most + 1, array.shape).astype(np.float32)
     nudged: np.ndarray = array * (np.float32(1) + moves * np.float32(2.0**-23))
     return nudged

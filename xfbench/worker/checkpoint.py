@@ -35,8 +35,9 @@ class DiskFull(Exception):
 def temporary_folder(folder: Path, needed: int) -> Iterator[Path]:
     """Create an empty `folder` for `needed` bytes or more, and remove it afterwards.
 
-    Raises DiskFull beforehand if there is too little room, because Caffe ends the process when a
-    write fails. Also raises it if the work in the folder fails and little room is left.
+    If there is too little room, raises DiskFull before any work, because Caffe ends the process
+    when a write fails. Also raises DiskFull if the work in the folder fails and little room is
+    left.
     """
     shutil.rmtree(str(folder), ignore_errors=True)  # left by a launch that was killed
     room = shutil.disk_usage(str(folder.parent)).free
@@ -69,7 +70,10 @@ def _disk_full_message(folder: Path, needed: int, room: int) -> str:
 
 
 def min_checkpoint_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
-    """Return a lower bound of a checkpoint's size: parameters, and velocities of learned ones."""
+    """Return a lower bound of a checkpoint's size in bytes.
+
+    A checkpoint has all parameters, and a velocity for each learned parameter.
+    """
     of = workload.network.parameters
     arrays_per_weight = 2 if workload.solver.momentum else 1
     return sum(
@@ -92,7 +96,8 @@ def flush(folder: Path) -> None:
 def evict_from_cache(folder: Path) -> None:
     """Drop flushed files from the page cache, so that they are read from the medium again.
 
-    A file system in memory keeps them. The host below a virtual disk may keep them too.
+    A file system in memory keeps the files in memory. The host of a virtual disk may keep them
+    too.
     """
     pages.evict(_list_files(folder))
 
@@ -109,7 +114,10 @@ def file_system_type(folder: Path) -> str:
 
 
 def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
-    """Return a digest of each parameter's bits. Copies would raise the peak of memory."""
+    """Return a digest of each parameter's bits.
+
+    Digests are compared instead of copies, because copies would raise the peak memory.
+    """
     digests = {}
     for name, array in parameters.items():
         bits = hashlib.sha256(f"{array.dtype.str} {array.shape}".encode())
@@ -126,7 +134,7 @@ def zero_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def wait_for_all_ranks(trainer: Trainer, batch: object) -> None:
     """Wait until all ranks have called this function. No parameter is updated.
 
-    Ranks wait for each other when they average gradients.
+    This works because ranks wait for each other when they average gradients.
     """
     parameters = trainer.parameters()
     trainer.gradients(batch)

@@ -1,7 +1,8 @@
 """Core-to-core latency: measure it while a launch trains, and decide whether cores were far apart.
 
-A helper process measures it. It starts before the framework, so that it does not disturb the
-framework and inherits none of its threads or memory. It sleeps until it is asked.
+A helper process measures the latency. It starts before the framework, so that it does not disturb
+the framework and does not inherit the framework's threads or memory. It sleeps between
+measurements.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Sequence
 
 from xfbench.worker import observe
 
-FAR_RATIO = 1.5  # times the nearest: most measurements of near cores differ by less
-_RARE_SHARE = 0.1  # of all times, which may come from two threads of the same core
+FAR_RATIO = 1.5  # latency of far to near cores; measurements of near cores mostly differ by less
+_RARE_SHARE = 0.1  # share of the times that may come from two threads of the same core
 
 
 class CoreLatencyProbe:
@@ -51,20 +52,21 @@ class CoreLatencyProbe:
             return None
 
     def end(self) -> None:
-        """End the process. Then its time and memory count as those of a child."""
+        """End the process. The system then counts its time and memory as those of a child."""
         if self._process:
             self._process.communicate()
 
 
 def nearest_seconds(latencies: Sequence[float]) -> float | None:
-    """Return the latency of near cores in seconds, without rare smaller values."""
+    """Return the latency of near cores in seconds, ignoring rare smaller values."""
     return sorted(latencies)[int(_RARE_SHARE * len(latencies))] if latencies else None
 
 
 def is_far_apart(latencies: Sequence[float], least: float | None = None) -> bool:
     """Return whether cores were farther apart at any of these times than when nearest.
 
-    `least` is the latency in seconds when they are nearest; without it, the smallest of these is.
+    `least` is the latency in seconds when the cores are nearest, if known. The latencies are
+    compared with `least` or with the smallest of `latencies`, whichever is smaller.
     """
     all_latencies = [*latencies, *([least] if least else [])]
     return bool(latencies) and max(latencies) > FAR_RATIO * min(all_latencies)

@@ -1,7 +1,8 @@
 """The checksum of TFRecord files: CRC-32C (Castagnoli, RFC 3720) and its masked form.
 
-The checksum is linear over bits, so NumPy folds words in halves. Word i of n 32-bit words
-counts as itself followed by 4·(n − i) zero bytes.
+The checksum is linear over bits. Word i of n 32-bit words therefore contributes the checksum of
+this word followed by 4·(n − i) zero bytes. NumPy combines neighbouring words in pairs until one
+is left.
 """
 
 from __future__ import annotations
@@ -62,12 +63,15 @@ def _fold_words(words: np.ndarray) -> int:
 
 
 def _halves(words: np.ndarray) -> np.ndarray:
-    """Return words as (n, 2): the lower and the upper 16 bits."""
+    """Return `words` as an array (n, 2) with each word's lower and upper 16 bits."""
     return words.astype("<u4", copy=False).view("<u2").reshape(-1, 2)
 
 
 def _append_zeros(level: int, states: np.ndarray) -> np.ndarray:
-    """Return each state after 4·2**level zero bytes; `states` are halves, as of `_halves`."""
+    """Return each state after 4·2**level zero bytes; `states` are halves, as of `_halves`.
+
+    `states` has two 16-bit halves for each state, as `_halves` returns them.
+    """
     lower, upper = _zeros_table(level)
     states_after: np.ndarray = np.take(lower, states[:, 0], mode="clip")
     states_after ^= np.take(upper, states[:, 1], mode="clip")
@@ -76,7 +80,10 @@ def _append_zeros(level: int, states: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=None)
 def _zeros_table(level: int) -> np.ndarray:
-    """Return `_append_zeros` as a table (2, 65536), for each value of each half of a state."""
+    """Return the table for `_append_zeros`: the result for each value of each half of a state.
+
+    The shape is (2, 65536).
+    """
     if level:
         once = _zeros_table(level - 1).reshape(-1)
         return _append_zeros(level - 1, _halves(once)).reshape(2, -1)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # it needs NumPy, and a missing NumPy must be reported first
+if TYPE_CHECKING:  # `protocol` needs NumPy, and a missing NumPy must be reported first
     from xfbench.worker.protocol import Group
 
 _PAUSE_SECONDS, _MAX_POLLS = 0.01, 12000
@@ -27,7 +27,7 @@ _RANK_VARIABLES = (
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks; (0, 1) if no variable says so."""
+    """Return this process's rank and the number of ranks. (0, 1) if no variable gives them."""
     for named, counted in _RANK_VARIABLES:
         if named in os.environ and counted in os.environ:
             return int(os.environ[named]), int(os.environ[counted])
@@ -40,11 +40,13 @@ def path_for_rank(path: Path, rank: int) -> Path:
 
 
 def host_address(remote: bool) -> str:
-    """Return this host's IPv4 address: the loopback address, or one that other nodes can reach.
+    """Return this host's IPv4 address.
 
-    The latter is the address of the interface in `XFBENCH_INTERFACE` (a site's fast network).
-    Without it, it is the address of the host's name, then that of the first interface, then the
-    loopback address. Raises RuntimeError if the named interface has no address.
+    If `remote` is false, this is the loopback address. Otherwise it is an address that other nodes
+    can reach: that of the interface named in `XFBENCH_INTERFACE` (a site's fast network). If
+    `XFBENCH_INTERFACE` is not set, it is the first of these that exists: the address of the host's
+    name, that of the first interface, the loopback address. Raises RuntimeError if the named
+    interface has no address.
     """
     if not remote:
         return _LOOPBACK
@@ -89,10 +91,11 @@ def rank_addresses(group: Group) -> list[str]:
 
 
 def exchange_addresses(meeting: str, name: str, names: list[str], host: str) -> list[str]:
-    """Return an address for each of `names`, in order. This process is the one called `name`.
+    """Return an address for each of `names`, in order. `name` is the name of this process.
 
-    Each process chooses its own address on its `host` and writes it to a file next to the
-    rendezvous path, which all can see. Raises RuntimeError if one is missing after two minutes.
+    Each process chooses an address on its `host` and writes this address to a file next to the
+    rendezvous path `meeting`, which all processes can see. Raises RuntimeError if an address is
+    missing after two minutes.
     """
     with socket.socket() as probe:
         probe.bind((host, 0))

@@ -7,7 +7,7 @@ from typing import Dict, Optional, Tuple
 
 from xfbench.worker import nvml
 
-# Joules so far by counter, and the value at which the counter wraps to 0 (None: never).
+# By counter: the joules so far, and the value at which the counter wraps to 0 (None: never).
 Reading = Dict[str, Tuple[float, Optional[float]]]
 
 _POWERCAP = Path("/sys/class/powercap")
@@ -16,7 +16,7 @@ _POWERCAP = Path("/sys/class/powercap")
 def read_counters(device: str, rank: int = 0) -> Reading:
     """Return the counters of the processor packages (RAPL) or of the rank's device (NVML).
 
-    The result is empty if there are none or they are not readable. RAPL often needs root.
+    The result is empty if no counter exists or none is readable. RAPL often needs root.
     """
     if device != "cuda":
         return _read_rapl()
@@ -40,7 +40,7 @@ def joules_used(before: Reading, after: Reading) -> float | None:
 def _read_rapl(folder: Path = _POWERCAP) -> Reading:
     counters: Reading = {}
     for package in sorted(folder.glob("intel-rapl:[0-9]*")):
-        if package.name.count(":") > 1:  # a part of a package, which includes it already
+        if package.name.count(":") > 1:  # part of a package, whose counter includes this part
             continue
         try:
             used, span = (

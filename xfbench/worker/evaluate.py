@@ -11,8 +11,8 @@ from xfbench.worker.protocol import Trainer
 def evaluate(trainer: Trainer, test: Split | None, batch_size: int) -> dict[str, float | None]:
     """Return loss and accuracy of the last head over a test set, in test mode.
 
-    The last batch is filled with the first images, which are not counted, so that frameworks with
-    a fixed batch size can evaluate.
+    The last batch is filled up with the first images, because some frameworks have a fixed batch
+    size. These images are not counted again.
     """
     if test is None:
         return {"test_loss": None, "test_accuracy": None}

@@ -1,4 +1,4 @@
-"""Feed batches to a trainer, and prepare those from files during training.
+"""Feed batches to a trainer. Batches from files are prepared during training.
 
 Batches come from `input.py`, the same for every framework, or from the framework's own reader.
 Time spent here counts as waiting for input.
@@ -25,7 +25,7 @@ Epoch = Callable[[int], Iterator[Any]]
 
 
 class Feed:
-    """An endless series of epochs. `epoch(number)` returns the batches of an epoch, from 0.
+    """An endless series of epochs. `epoch(number)` returns an epoch's batches; numbers start at 0.
 
     `threads` holds the kernel's ids of the threads that were started to prepare input.
     """
@@ -57,7 +57,7 @@ class Feed:
 def build_feed(
     data: DataSet, reader: Reader | None, trainer: Trainer, group: Group, request: Dict[str, Any]
 ) -> Feed:
-    """Return a feed from the framework's own reader if given, otherwise from `input.py`."""
+    """Return a feed from `reader`, the framework's own. If it is None, `input.py` reads."""
     seed = request["seed"]
     if reader:
         return Feed(reader_epochs(reader, seed))
@@ -116,7 +116,10 @@ def _prefetch(
     order: Iterator[Tuple[np.ndarray, np.ndarray | None]],
     threads: int,
 ) -> Iterator[Any]:
-    """Yield batches in order. Threads prepare batches while earlier ones are trained on."""
+    """Yield batches in order. `threads` threads prepare batches while earlier ones are trained on.
+
+    If `threads` is 0, each batch is prepared when it is requested.
+    """
     if not threads:
         yield from (prepared(chosen, draws) for chosen, draws in order)
         return
@@ -137,10 +140,11 @@ def _prefetch(
 
 
 def compare_reader(reader: Reader, split: Split) -> Dict[str, Any]:
-    """Compare images of the framework's own reader with those of `input.py`, in levels 0 to 255.
+    """Compare images of the framework's own reader with those of `input.py`.
 
     It compares center crops of up to 500 images. `labels_equal` is false if any label differs.
-    `mean_difference` is the mean of the image that differs most. An unrelated image gives tens.
+    `mean_difference` is the mean pixel difference of the image that differs most, in levels 0 to
+    255. An unrelated image gives tens of levels.
     """
     assert isinstance(split, OnDisk)
     count, differing, largest, mean, labels_equal = 0, 0, 0, 0.0, True

@@ -56,7 +56,7 @@ def usable_cores() -> int:
 
 
 def accelerators(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
-    """Return the models of devices with NVIDIA's driver. Empty without a driver."""
+    """Return the models of devices with NVIDIA's driver. Empty if there is no driver."""
     files = sorted(folder.glob("*/information"))
     lines = [line for file in files for line in (read_system_file(file) or "").splitlines()]
     return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]

@@ -22,7 +22,7 @@ from xfbench.workloads import Workload
 
 Arrays = Tuple[np.ndarray, np.ndarray]
 
-# The digits have no published split that mixes their writers; this one never changes.
+# No published split of the digits mixes their writers. This split never changes.
 DIGITS = {"train": 1437, "test": 360}
 
 
@@ -34,11 +34,12 @@ class Split(Protocol):
     def batch(
         self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
     ) -> Arrays:
-        """Return these images, float32 (N, C, H, W), and labels, int64 (N,).
+        """Return the images with indices `chosen`, float32 (N, C, H, W), and labels, int64 (N,).
 
-        `draws`, (N, 3) with values in [0, 1), define the crop position and the mirroring of each
-        image, if the workload uses them. Without `draws`, images are cropped at the center. With
-        `channels_last`, memory may be (N, H, W, C), seen through a transposed view.
+        `draws`: (N, 3), values in [0, 1). They define the crop position and the mirroring of each
+        image, if the workload crops or mirrors. Without `draws`, images are cropped at the center.
+        `channels_last`: the images may lie in memory as (N, H, W, C). The result is then a
+        transposed view of this memory.
         """
 
 
@@ -111,9 +112,10 @@ class OnDisk:
 
 @dataclass(frozen=True)
 class DataSet:
-    """The training split and the test split. With `is_single_batch`, one batch serves all steps.
+    """The training split and the test split.
 
-    `files` are the files that an epoch reads from disk.
+    If `is_single_batch` is true, all steps use the same batch. `files` are the files that an epoch
+    reads from disk.
     """
 
     train: Split
@@ -126,7 +128,10 @@ class DataSet:
         return next(self.epoch(batch_size, seed))
 
     def epoch(self, batch_size: int, seed: int, part: slice = slice(None)) -> Iterator[Arrays]:
-        """Yield the training images once, in an order set by `seed`: `part` of each batch."""
+        """Yield each batch's images with indices `part`. `seed` defines the order of the images.
+
+        Each training image is in at most one batch.
+        """
         for chosen, draws in self.order(batch_size, seed, part):
             yield self.train.batch(chosen, draws)
 
@@ -150,7 +155,8 @@ def mismatch_reason(
 ) -> str | None:
     """Return why the network cannot read the named data set. None if it can.
 
-    For a prepared set, `manifest` gives channels, classes, and the shape if all images share one.
+    For a prepared set, `manifest` gives the channels and classes. If all images have the same
+    shape, it also gives the shape.
     """
     network = workload.network
     channels, height, width = network.input_shape
@@ -185,7 +191,7 @@ def images_per_epoch(name: str, workload: Workload) -> int | None:
 def open_data_set(
     name: str, workload: Workload, batch_size: int, seed: int, folder: str | None = None
 ) -> DataSet:
-    """Open the named data set in the workload's input shape; a prepared one is in `folder`.
+    """Open the named data set in the workload's input shape. A prepared data set is in `folder`.
 
     Raises Unsupported if the data do not fit the network or a batch, and Damaged if a file is
     damaged.
@@ -236,7 +242,10 @@ def _digits_data_set(workload: Workload) -> DataSet:
 
 
 def load_digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
-    """Return the digits enlarged to (height, width): float64 (N, 1, H, W), 0 to 255, and labels."""
+    """Return the digits enlarged to `size` (height, width), and their labels.
+
+    The digits are float64 (N, 1, H, W), with values 0 to 255.
+    """
     stored = pkgutil.get_data("xfbench.workloads", "digits.npz")
     if stored is None:
         raise FileNotFoundError("digits.npz is not part of this worker")
@@ -270,7 +279,7 @@ def _interpolation_matrix(source: int, target: int) -> np.ndarray:
 def _to_network_input(
     pixels: np.ndarray, workload: Workload, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Convert pixels (…, C, H, W) to network input, float32, in `out` if given."""
+    """Return pixels (…, C, H, W) as network input, float32. If `out` is given, write it there."""
     mean = np.asarray(workload.pixels.mean, np.float32).reshape(-1, 1, 1)
     centred: np.ndarray = np.subtract(pixels, mean, out=out, dtype=np.float32)
     centred *= np.float32(workload.pixels.scale)

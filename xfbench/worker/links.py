@@ -15,7 +15,8 @@ from xfbench.worker import nvml
 Reading = Dict[Tuple[str, str], Tuple[int, int]]
 
 _NET, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
-# NVML's fields for bytes out of and into the device; NVLink's are in KiB and cover all its links.
+# Numbers of NVML's fields for bytes sent by the device and bytes received, and the unit in bytes.
+# NVLink's fields cover all NVLinks of the device.
 _FIELDS = {"nvlink": (138, 139, 1024), "pcie": (197, 198, 1)}
 _ALL_LINKS = 2**32 - 1
 _WORD_BYTES = 4  # InfiniBand counts words
@@ -59,8 +60,8 @@ class Meter:
     def report(self, steps: int) -> Dict[str, Any]:
         """Return `links` with bytes per step, and `uncounted` with a reason by kind of link.
 
-        A link that never counted anything is left out. A counter that went backwards has restarted,
-        and is reported as uncounted.
+        A link whose counters are 0 is left out. A counter that went backwards has restarted, so the
+        link is reported as uncounted.
         """
         link_rows: List[Dict[str, Any]] = []
         for (kind, name), after in read_counters(self.device)[0].items():
@@ -94,7 +95,10 @@ def read_counters(device: str) -> Tuple[Reading, Dict[str, str]]:
 
 
 def _read_networks() -> Reading:
-    """Read the counters of every interface (proc(5)). The loopback has traffic within the node."""
+    """Read the counters of every interface (proc(5)).
+
+    The loopback interface counts the traffic within the node.
+    """
     lines = Path("/proc/net/dev").read_text().splitlines()[2:]
     fields = {name.strip(): rest.split() for name, _, rest in (ln.partition(":") for ln in lines)}
     return {
@@ -104,7 +108,7 @@ def _read_networks() -> Reading:
 
 
 def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
-    """Read the counters of every port. Verbs bypass the counters of interfaces."""
+    """Read the counters of every port, because InfiniBand verbs bypass an interface's counters."""
     port_counters: Reading = {}
     for port in sorted(folder.glob("*/ports/*")):
         counters = port / "counters"
@@ -120,7 +124,10 @@ def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str
 
 
 def _read_nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
-    """Read counters of the node's NVIDIA devices if ranks use them. Sent leaves the device."""
+    """Read the counters of the node's NVIDIA devices, if ranks use these devices.
+
+    Sent bytes leave the device.
+    """
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
     library_handle = nvml.library(library)
@@ -156,7 +163,7 @@ def _read_fields(
 def _link_speed(
     kind: str, name: str, folder: Path = _NET, ports: Path = _INFINIBAND
 ) -> float | None:
-    """Return the link's speed per direction in bits per second. None if the kernel has none."""
+    """Return the link's speed per direction in bits per second. None if it is not reported."""
     try:
         if kind == "network":
             speed = int((folder / name / "speed").read_text())

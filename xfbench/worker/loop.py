@@ -1,9 +1,10 @@
 """The training loop: the only module that reads a clock around training.
 
-A window is the steps between two synchronizations with the device. It has one step if steps
-are done when they return, and several if a device queues them. The time of a window runs from
-the request for its first batch until the device is done. Evaluation, set-up and checkpoints
-are outside of it. `analysis/statistics.py` defines how tables summarize window times.
+A window is the steps between two synchronizations with the device. If the device queues steps, a
+window has several steps. If a step is done when it returns, a window has one step. The time of a
+window runs from the request for its first batch until the device is done. Evaluation, set-up and
+checkpoints are outside of windows. `analysis/statistics.py` defines how tables summarize window
+times.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Build = Callable[..., Trainer]
 OpenReader = Callable[[TrainingFiles, Options], Reader]
 # Limit of the warm-up: a launch may take this many times the requested timed steps in total.
 _MAX_WARMUP_FACTOR = 3
-_MAX_COMPUTE_STEPS = 20  # steps that each rank does without exchange, after the timed ones
+_MAX_COMPUTE_STEPS = 20  # steps that each rank does without exchange, after the timed steps
 _LATENCY_INTERVAL_SECONDS = 1.0  # minimal time between two latency measurements
 _MIN_CPU_SECONDS = 0.2  # below this, CPU time counted in ticks is too inaccurate
 
@@ -47,12 +48,15 @@ def train(
 ) -> dict[str, Any]:
     """Run one launch: build, train and measure. Return measurement, learning and observations.
 
-    If `request["epochs"]` is set, whole epochs of a data set are trained, each followed by an
-    evaluation. Otherwise `steps` steps are trained after a first step and `warmup` more steps. The
+    If `request["epochs"]` is set, the launch trains whole epochs of a data set, and evaluates after
+    each. Otherwise it trains one first step, `warmup` more steps, and then `steps` timed steps. The
     warm-up is extended while step times still change. If there are several ranks, each trains on
-    its shard of every batch. `folder` holds a prepared data set, which `open_reader` opens with the
-    framework's own reader if given. Checkpoints go to `saved_in`. `cores` measures core-to-core
-    latency between windows.
+    its shard of every batch.
+
+    - `folder`: the folder of a prepared data set
+    - `saved_in`: the folder for checkpoints
+    - `open_reader`: opens the data set with the framework's own reader, if given
+    - `cores`: measures core-to-core latency between windows
     """
     startup_seconds = _seconds_since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
@@ -140,7 +144,7 @@ def train(
 
 
 class _WindowSeries:
-    """Consecutive windows, with seconds per step and the last step's loss for each window."""
+    """Consecutive windows. Each has its seconds per step and the loss of its last step."""
 
     def __init__(
         self,
@@ -169,7 +173,7 @@ class _WindowSeries:
         self.descendants_seconds = observe.descendants_cpu_seconds()
 
     def measure_latency(self) -> None:
-        """Measure core-to-core latency. Call it outside of anything that is timed."""
+        """Measure core-to-core latency. Do not call this while anything is timed."""
         if self.cores and (latency := self.cores.seconds()):
             self.core_latencies.append(latency)
         self.measured_at = perf_counter()
@@ -177,9 +181,9 @@ class _WindowSeries:
     def usage(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:
         """Return threads and CPUs used since `watch`, and input and CPU seconds.
 
-        `input_seconds` is the time spent waiting for input from window `warm` on.
-        `input_cpu_seconds` is the CPU time of threads and processes started for input, and of
-        threads that have ended.
+        `input_seconds` is the time spent waiting for input, from window number `warm` on.
+        `input_cpu_seconds` is the CPU time of threads and processes started for input, plus that
+        of threads that have ended.
         """
         passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.cpu_seconds
         descendants = observe.descendants_cpu_seconds() - self.descendants_seconds
@@ -235,7 +239,10 @@ class _WindowSeries:
 
 
 def _exclude_ticks(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
-    """Add the ticks between two readings to the starting values, so that they do not count."""
+    """Add the ticks between the readings `before` and `after` to `counted`, the starting values.
+
+    These ticks are then not counted.
+    """
     for name, value in after.items():
         counted[name] = counted.get(name, 0) + value - before.get(name, 0)
 
@@ -304,7 +311,7 @@ class _CheckpointSchedule:
                 checkpoint.file_system_type(folder),
             )
             checkpoint.evict_from_cache(folder)
-            trainer.assign(zeros)  # what the trainer has afterwards was read back
+            trainer.assign(zeros)  # so that later values are certain to come from the checkpoint
             begun = perf_counter()
             trainer.restore(folder)
             trainer.synchronize()
@@ -316,10 +323,10 @@ class _CheckpointSchedule:
 def _measure_communication(
     series: _WindowSeries, traffic: dict[str, Any], group: Group, timed: int
 ) -> dict[str, Any] | None:
-    """Measure this rank's steps without synchronization, and return them with the bytes exchanged.
+    """Measure this rank's steps without synchronization. Return them with the exchanged bytes.
 
-    This runs last, because the ranks' parameters diverge. Traffic is in bytes per step and link of
-    this rank's whole node. `payload_bytes` is the size of all gradients.
+    This runs last, because it makes the ranks' parameters diverge. `traffic` has the bytes per step
+    of each link of this rank's whole node. `payload_bytes` is the size of all gradients.
     """
     if group.size == 1 or not hasattr(series.trainer, "disable_sync"):
         return None
@@ -341,8 +348,8 @@ def _train_steps(
 ) -> int:
     """Train `steps` timed steps. Return the number of warm-up windows, the first step included.
 
-    Several ranks do a fixed number of steps, because no rank can decide alone. Checkpoints are
-    spread over the requested windows, even if the warm-up takes longer.
+    If there are several ranks, the number of steps is fixed, because no rank can decide alone.
+    Checkpoints are spread over the requested windows, even if the warm-up takes longer.
     """
     window = request["window"]
     timed = request["steps"] // window
@@ -370,8 +377,8 @@ def _train_epochs(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Train and evaluate whole epochs. Return the warm-up windows and the learning by epoch.
 
-    The number of steps is fixed, so a longer warm-up takes windows from the timed ones. It takes
-    at most half of them.
+    The number of steps is fixed, so a longer warm-up leaves fewer timed windows. It takes at most
+    half of them.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
     steps = len(data.train) // request["global_batch_size"]
@@ -410,5 +417,8 @@ def _epoch_share(data: DataSet, request: dict[str, Any]) -> float:
 
 
 def _seconds_since_start() -> float:
-    """Return seconds since this process was started: loading the interpreter and the framework."""
+    """Return the seconds since this process was started.
+
+    This is the time to load the interpreter and the framework.
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.start_seconds()

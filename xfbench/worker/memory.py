@@ -18,7 +18,8 @@ _MESSAGE = re.compile(
     r"|memory allocation (still )?failed|MemoryError",
     re.I,
 )
-# Messages that may have other causes if no limit is set: oneDNN gives none, threads need a stack.
+# Messages that may have other causes if no limit is set: oneDNN's message gives no cause, and
+# threads need a stack.
 _MESSAGE_UNDER_A_LIMIT = re.compile(
     r"could not create a (primitive|memory)|thread creation failed|pthread_create"
     r"|resource temporarily unavailable|can't start new thread",
@@ -33,7 +34,7 @@ def set_memory_limit(limit: int | None) -> None:
 
 
 def out_of_memory_line(text: str, limit: int | None) -> str | None:
-    """Return the first line of `text` that reports out of memory. None if there is none.
+    """Return the first line of `text` that reports out of memory. None if no line does.
 
     Lines of a traceback that name a place in the code are skipped.
     """

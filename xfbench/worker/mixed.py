@@ -1,7 +1,7 @@
 """Mixed precision for frameworks without a suitable one: the input types of each layer.
 
-It follows automatic mixed precision and the reference's `precision.py`. Layers that multiply
-take 16-bit numbers, and so do layers that only select, pass or join values. Other layers get
+The types follow automatic mixed precision and the reference's `precision.py`. Layers that multiply
+get 16-bit numbers, and so do layers that only select, pass or join values. Other layers get
 float32. Parameters stay in float32.
 """
 
@@ -23,7 +23,7 @@ def cast_inputs(
     short: Callable[[Any], Any],
     long: Callable[[Any], Any],
 ) -> Tuple[List[Any], Dict[str, Any]]:
-    """Return the layer's inputs and parameters, cast by `short` or `long`."""
+    """Return the layer's inputs and parameters, cast to 16 bits by `short` or float32 by `long`."""
     cast = short if isinstance(layer, _SHORT) else long
     if isinstance(layer, _PRODUCTS):
         parts = {kind: cast(part) for kind, part in parts.items()}

@@ -1,8 +1,8 @@
 """The storage below a folder: mount, file system type and options, and devices.
 
 The facts come from /proc/self/mountinfo and /sys/dev/block. They name no host, user or place:
-servers, exports, device labels and paths are left out. Only options that cannot contain such
-names are kept.
+servers, exports, device labels and paths are left out. Of the options, only those that cannot
+contain such names are kept.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ _PUBLIC_OPTION = re.compile(
 class Mount:
     """A line of /proc/self/mountinfo (proc(5)), with its octal escapes decoded.
 
-    `device` is "major:minor" of the file system. `root` is its folder that is mounted at `point`.
-    `source` and `options` may name hosts and places, so they are never recorded.
+    `device` is "major:minor" of the file system. `root` is the folder of the file system that is
+    mounted at `point`. `source` and `options` may name hosts and places, so they are never
+    recorded.
     """
 
     number: int
@@ -82,7 +83,10 @@ class Mount:
 
 
 def list_mounts(text: str | None = None) -> List[Mount]:
-    """Return the mounts in the kernel's order, from `text` in mountinfo format if given."""
+    """Return the mounts in the kernel's order.
+
+    If `text` in mountinfo format is given, it is read instead of this process's mountinfo.
+    """
     if text is None:
         try:
             text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
@@ -119,7 +123,7 @@ def facts(folder: Path) -> Dict[str, Any]:
 def devices(path: Path) -> List[str]:
     """Return "major:minor" of the block devices whose counters include reads from `path`.
 
-    Empty for file systems in memory or on other hosts. Raises OSError if it does not exist.
+    Empty for file systems in memory or on other hosts. Raises OSError if `path` does not exist.
     """
     mount = mount_of(path)
     if mount is None:
@@ -158,7 +162,7 @@ def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
 
 
 def _underlying_folders(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
-    """Return folders on the file systems that store this one, as far as they are visible."""
+    """Return folders on the file systems that store this mount, as far as they are visible."""
     if mount.file_system == "overlay":
         return _overlay_folders(mount, folder)
     backing = [
@@ -170,8 +174,8 @@ def _underlying_folders(mount: Mount, device_ids: List[str], folder: Path) -> Li
 def _overlay_folders(mount: Mount, path: Path) -> List[Path]:
     """Return the folders of `path` in an overlay's layers, the writable layer first.
 
-    Layer names belong to the namespace that mounted the overlay. A layer counts if it is visible
-    from here and its folder has the same modification time as the overlay's.
+    Layer names belong to the namespace that mounted the overlay. A layer is returned only if it is
+    visible from here, and its folder has the same modification time as the overlay's folder.
     """
     relative_path = os.path.relpath(path.resolve(), mount.point)
     if mount.root != "/":
@@ -224,7 +228,7 @@ def _block_devices(mount: Mount) -> List[str]:
 
 
 def _disks(device: str) -> List[str]:
-    """Return the lowest devices below a device, or the device itself."""
+    """Return the lowest devices below `device`. If there are none, return `device` itself."""
     below = sorted((_disk_folder(device) / "slaves").glob("*/dev"))
     bottom_devices = [disk for part in below for disk in _disks(read_system_file(part) or "")]
     return bottom_devices or [device]
@@ -288,7 +292,10 @@ def _unescape(text: str) -> str:
 
 
 def _deepest_mount(everything: List[Mount], path: Path) -> Mount | None:
-    """Return the mount with the longest mount point above `path`; of several, the latest."""
+    """Return the mount with the longest mount point above `path`.
+
+    If several mounts have this mount point, return the latest.
+    """
     above = [str(path), *map(str, path.parents)]
     over = [mount for mount in everything if mount.point in above]
     return max(over, key=lambda mount: (len(mount.point), everything.index(mount)), default=None)

@@ -12,13 +12,14 @@ import numpy as np
 
 from xfbench.worker.protocol import Group, Unsupported
 
-_MIN_SINGLE_BYTES = 2**20  # smaller arrays are packed: copying twice costs less than a message
+_MIN_SINGLE_BYTES = 2**20  # smaller arrays are packed: two copies cost less than a message
 
 
 class AllReduce:
-    """Means over all ranks by `MPI_Allreduce`. Large arrays are sent singly, small ones packed.
+    """Means over all ranks by `MPI_Allreduce`.
 
-    Raises Unsupported without mpi4py, and RuntimeError if MPI's ranks differ from the group's.
+    Large arrays are sent one by one. Small arrays are packed into one message. Raises Unsupported
+    without mpi4py, and RuntimeError if MPI's ranks differ from the group's.
     """
 
     def __init__(self, group: Group) -> None:
@@ -40,7 +41,8 @@ class AllReduce:
     def join(self, arrays: Sequence[np.ndarray]) -> None:
         """Replace each array by its mean over the ranks.
 
-        All arrays have one floating-point type, are contiguous, and have equal shapes on all ranks.
+        All arrays have the same floating-point type and are contiguous. Each array has the same
+        shape on all ranks.
         """
         small = [array for array in arrays if array.nbytes < _MIN_SINGLE_BYTES]
         sizes = [array.size for array in small]

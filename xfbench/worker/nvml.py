@@ -1,7 +1,8 @@
-"""NVIDIA devices of this node as reported by NVML, read around steps but never in a timed one.
+"""NVIDIA devices of this node as reported by NVML.
 
-A value that the device or driver does not report is None and never estimated. Names, units and
-numbers follow NVIDIA's NVML API reference.
+They are read before and after timed steps, never during one. A value that the device or driver
+does not report is None and never estimated. Names, units and numbers follow NVIDIA's NVML API
+reference.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ LIBRARY = "libnvidia-ml.so.1"
 _SM_CLOCK, _GPU_SENSOR = 1, 0
 _MAX_NAME_BYTES = 96
 _MAX_PROCESSES = 256
-# Each utilization sample covers between a sixth of a second and a second, by device type.
+# Each utilization sample covers 1/6 s to 1 s, depending on the device type.
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 3
-# Reasons for low clocks, by NVML's bits (nvmlClocksEventReasons). Being idle does not count.
+# Reasons for low clocks, by NVML's bits (nvmlClocksEventReasons). The reason "idle" is left out.
 _REASONS = {
     0x002: "application clocks",
     0x004: "power cap",
@@ -41,7 +42,7 @@ class _Memory(ctypes.Structure):
 
 
 class _Utilization(ctypes.Structure):
-    """nvml.h's nvmlUtilization_t, in percent of the time of its last sample."""
+    """nvml.h's nvmlUtilization_t, in percent of the time of the device's last sample."""
 
     _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]
 
@@ -59,7 +60,7 @@ class _ProcessV1(ctypes.Structure):
 
 
 class _Process(ctypes.Structure):
-    """nvml.h's nvmlProcessInfo_v2_t, which v3 uses too."""
+    """nvml.h's nvmlProcessInfo_v2_t, which version 3 of the functions uses too."""
 
     _fields_ = [
         *_ProcessV1._fields_,
@@ -74,7 +75,7 @@ _PROCESSES = {"_v3": _Process, "_v2": _Process, "": _ProcessV1}
 
 @lru_cache(maxsize=None)
 def library(name: str = LIBRARY) -> Any:
-    """Return NVML, initialized. None without the library or a driver."""
+    """Return NVML, initialized. None if the library or a driver is missing."""
     try:
         nvml = ctypes.CDLL(name)
     except OSError:
@@ -91,9 +92,10 @@ def handles(nvml: Any) -> List[Any]:
 
 
 def rank_device(nvml: Any, rank: int) -> Any:
-    """Return the device of a rank, among those in CUDA_VISIBLE_DEVICES. None without one.
+    """Return the device of a rank, among those in CUDA_VISIBLE_DEVICES. None if there is none.
 
-    Adapters number visible devices by PCI order (CUDA_DEVICE_ORDER) and assign them in turn.
+    Adapters number visible devices by PCI order (CUDA_DEVICE_ORDER) and assign them to the ranks
+    in turn.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
@@ -118,10 +120,11 @@ def energy_joules(rank: int, name: str = LIBRARY) -> float | None:
 
 
 def read_idle_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
-    """Return `read_device` before the launch uses the device, with its lowest utilization.
+    """Return the state of the rank's device (`read_device`) before the launch uses the device.
 
     Without persistence mode the driver starts on the first query. An idle device then reports
-    itself as busy for a moment, so several samples are taken.
+    itself as busy for a moment. Therefore several samples are taken, and the lowest utilization is
+    returned.
     """
     reading = read_device(rank, name)
     for _ in range(_SAMPLES - 1):
@@ -135,7 +138,7 @@ def read_idle_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
 
 
 def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
-    """Return the state of the rank's device in SI units. None without a device or NVML."""
+    """Return the state of the rank's device in SI units. None if there is no device or no NVML."""
     nvml = library(name)
     handle = nvml and rank_device(nvml, rank)
     if not handle:
@@ -151,7 +154,7 @@ def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
 
     memory = query("nvmlDeviceGetMemoryInfo", _Memory())
     utilization = query("nvmlDeviceGetUtilizationRates", _Utilization())
-    # The older of its two names, which later drivers also provide.
+    # The function has two names. This is the older one, which later drivers also provide.
     reasons = query("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
     held = {
         cause: query("nvmlDeviceGetViolationStatus", _Violation(), policy)
@@ -174,7 +177,10 @@ def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
 
 
 def changes_since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
-    """Return the record's fields of the device, now and since `before`. None if it is gone."""
+    """Return the record's fields of the device: its state now and the changes since `before`.
+
+    Returns None if the device no longer answers.
+    """
     after = read_device(rank, name)
     if after is None:
         return None
@@ -196,8 +202,9 @@ def changes_since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dic
 def _other_processes(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
     """Return names of processes that compute on the device and do not belong to this launch.
 
-    All ranks of a launch work in its folder, and no other process does. If this process computes
-    but is not listed, the processes are of another namespace, and nothing can be said.
+    All ranks of a launch work in the launch's folder, and no other process does. If this process
+    computes but is not listed, the listed processes are of another namespace, and nothing can be
+    said about them.
     """
     for version, kind in _PROCESSES.items():
         function = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version, None)
@@ -235,7 +242,7 @@ def _handle_by_uuid(nvml: Any, identity: str) -> Any:
 
 
 def _query(function: Any, handle: Any, answer: Any, *which: int) -> Any:
-    """Call `function` to fill in `answer`; return None if the library or device lacks it."""
+    """Call `function` to fill in `answer`. Return None if the library or device lacks it."""
     if function is None or function(handle, *which, ctypes.byref(answer)):
         return None
     return answer

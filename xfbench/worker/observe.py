@@ -42,20 +42,26 @@ def thread_ticks() -> dict[int, int]:
 
 
 def count_threads_named(start: str) -> int:
-    """Count this process's threads whose name starts with `start` (first 15 characters only)."""
+    """Count this process's threads whose name starts with `start`.
+
+    The system keeps only the first 15 characters of a name.
+    """
     names = (read_system_file(task / "comm") or "" for task in Path("/proc/self/task").iterdir())
     return sum(name.startswith(start[:15]) for name in names)
 
 
 def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
-    """Count threads with at least a tenth of the busiest thread's CPU time between two readings."""
+    """Count the threads that worked between two readings.
+
+    A thread worked if it used at least a tenth of the busiest thread's CPU time.
+    """
     ticks_spent = [ticks - before.get(thread, 0) for thread, ticks in after.items()]
     busiest = max(ticks_spent, default=0)
     return sum(1 for ticks in ticks_spent if ticks >= max(1, busiest / 10))
 
 
 def cpu_seconds_between(before: dict[int, int], after: dict[int, int]) -> float:
-    """Return the CPU seconds of the threads in `after` since `before`."""
+    """Return the CPU seconds that the threads in `after` used since `before`."""
     return sum(n - before.get(thread, 0) for thread, n in after.items()) / _TICKS_PER_SECOND
 
 
@@ -66,7 +72,7 @@ def cpu_seconds() -> float:
 
 
 def descendants_cpu_seconds() -> float:
-    """Return the CPU time so far of all processes that this one started, ended ones included."""
+    """Return the CPU time so far of all descendants of this process, including ended ones."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     stats = [_read_stat(Path("/proc", str(pid))) for pid in descendants()]
     ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats if fields)
@@ -98,15 +104,15 @@ def mapped_libraries(*parts: str) -> list[str]:
 
 
 def math_libraries() -> list[str]:
-    """Return file names of mapped libraries that decide speed (BLAS, oneDNN, OpenMP, CUDA)."""
+    """Return the file names of mapped libraries that affect speed (BLAS, oneDNN, OpenMP, CUDA)."""
     return sorted({name.rpartition("/")[2] for name in mapped_libraries(*_MATH_LIBRARIES)})
 
 
 def allocator() -> str:
     """Return the file that provides the memory allocator, as "folder/name".
 
-    It looks up a function that every allocator has and interpreters do not call. The address of a
-    function that an executable calls, such as `malloc`, may be the executable's own.
+    This looks up a function that every allocator has and that interpreters do not call. If an
+    executable calls a function such as `malloc`, the function's address may be in the executable.
     """
     return symbol_provider("malloc_usable_size", "libc.so.6")
 
@@ -127,8 +133,8 @@ def thread_pools(*parts: str) -> dict[str, int]:
 def symbol_provider(symbol: str, library: str) -> str:
     """Return the file whose `symbol` the mapped library calls, as "folder/name".
 
-    Libraries that were loaded earlier (preloaded, for example) come first, as for the linker. The
-    result is empty if the symbol is not found.
+    As in the linker's search, libraries that were loaded earlier come first, for example preloaded
+    ones. The result is empty if the symbol is not found.
     """
     handles = [ctypes.CDLL(None)]
     with contextlib.suppress(OSError):
@@ -163,10 +169,10 @@ def captured_stdout() -> Iterator[list[str]]:
 
 
 def peak_rss_bytes() -> int:
-    """Return the peak memory of this process and those it started, in bytes.
+    """Return the peak memory of this process and of the processes it started, in bytes.
 
-    It adds the peaks of all processes, which is at least their common peak. Of processes that have
-    ended, only the largest counts.
+    The result is the sum of the peaks of all processes. This is at least their common peak. Of the
+    ended processes, only the one with the largest peak counts.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -176,7 +182,10 @@ def peak_rss_bytes() -> int:
 
 
 def installed_packages(folders: Sequence[str] | None = None) -> dict[str, str]:
-    """Return the distributions installed in this interpreter, or in `folders`: name to version."""
+    """Return the versions of installed distributions by name.
+
+    `folders` are searched. If it is None, this interpreter's distributions are returned.
+    """
     from importlib import metadata
 
     versions: dict[str, Any] = {}
@@ -204,7 +213,10 @@ def _short_path(path: Path) -> str:
 
 
 def _read_stat(process: Path) -> list[str]:
-    """Return the fields of proc(5)'s stat after the command's name. Empty if the process ended."""
+    """Return the fields that follow the command's name in the process's `stat` file (proc(5)).
+
+    Empty if the process has ended.
+    """
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()
     except OSError:

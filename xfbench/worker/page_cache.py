@@ -6,8 +6,9 @@ Use `Readings` around the epochs of a training loop. For an epoch that reads not
     ... one epoch ...
     epoch = page_cache.account(before)
 
-A cold epoch must read the bytes of the set from the device within 2 %. A trial read of a file
-first shows whether the system counts reads. If it does not, `held` is None and `reason` says why.
+A cold epoch must read the set's bytes from the device, within 2 %. Before the epoch, a trial read
+of a file shows whether the system counts reads. If it does not, `held` is None and `reason` says
+why.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ _TRIAL_BYTES = 2**20  # bytes of a file for the trial read
 class EpochStart:
     """The state when an epoch is about to begin.
 
-    `bytes` is the size of all files on the device. `share` is the part that the epoch reads.
-    `uncounted` says why reads from the device cannot be counted here, or is "".
+    `bytes` is the size of all files on the device. `share` is the part of `bytes` that the epoch
+    reads. `uncounted` says why reads from the device cannot be counted here. It is "" if they can.
     """
 
     mode: str
@@ -43,10 +44,12 @@ class EpochStart:
 
 
 class Readings:
-    """Residency of a data set before each epoch, and bytes read from storage during it.
+    """Residency of a data set before each epoch, and bytes read from storage during the epoch.
 
-    A rank reads the `share` of the set. Preparation runs in `run_untimed`, outside of steps, and
-    ranks synchronize with `meet`. `report` has one entry per epoch, as `account` returns it.
+    - `share`: the part of the set that a rank reads
+    - `run_untimed`: runs the preparation outside of steps
+    - `meet`: synchronizes the ranks
+    - `report`: one entry per epoch, as `account` returns it
     """
 
     def __init__(
@@ -91,12 +94,13 @@ def prepare(
 ) -> EpochStart:
     """Bring the page cache to `mode`: "cold", "warm", or "as-is", which changes nothing.
 
-    Call it right before an epoch. `share` is the part of the files' bytes that this epoch reads.
+    Call this function right before an epoch. `share` is the part of the files' bytes that this epoch reads.
     If a node has several ranks:
     1. One rank calls it.
     2. The other ranks call it with `tried=True`, which skips the trial read.
     3. All ranks call `evict_again`.
-    Raises ValueError for another mode and OSError for an unreadable file.
+    Raises ValueError for another
+    mode and OSError for an unreadable file.
     """
     if mode not in MODES:
         raise ValueError(f"the page cache can be {', '.join(MODES)}, not {mode!r}")
@@ -109,7 +113,10 @@ def prepare(
 
 
 def evict_again(before: EpochStart) -> EpochStart:
-    """Evict again after all ranks have prepared. Each rank can only drop its own mapped pages."""
+    """Evict the files again after all ranks have called `prepare`.
+
+    Each rank must do this, because a rank can only drop pages that it has mapped itself.
+    """
     if before.mode != "cold":
         return before
     residency = pages.evict(before.files)
@@ -119,12 +126,14 @@ def evict_again(before: EpochStart) -> EpochStart:
 def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
     """Return what one epoch of one rank has read since `prepare`, as a record's `reading`.
 
-    `device_bytes`: bytes that this process and its children read from storage; None if they
-    cannot be counted. `held`: whether a cold epoch read the set's bytes, or a warm one none,
-    within 2 % of them; None if the mode requires nothing or the check failed (`reason`). Other
-    files that the process reads, such as libraries, are counted too, so an excess cannot be
-    checked. If several ranks share a node (`alone` is False), one finds in memory what another
-    has read, so their sums are judged instead (`merge_readings`).
+    - `device_bytes`: the bytes that this process and its children read from storage. None if they
+      cannot be counted.
+    - `held`: whether a cold epoch read the set's bytes, or a warm epoch read none, within 2 % of
+      the set's bytes. None if the mode requires nothing, or if the check failed (`reason`).
+
+    Other files that the process reads, such as libraries, are counted too. Therefore an excess
+    cannot be checked. If several ranks share a node (`alone` is False), a rank finds in memory what
+    another rank has read. Then `merge_readings` judges the sum of all ranks instead.
     """
     read = pages.read_counters(before.files).since(before.counters)
     device_bytes, reason = _checked_device_bytes(before, read.process)
@@ -178,10 +187,12 @@ def is_cache_state_held(
 ) -> bool | None:
     """Return whether the bytes from the device, summed over ranks, are what the mode requires.
 
-    A cold epoch reads at least the `share` of the bytes, and at most all of them: bytes between
-    the images are read with them. The result is None if the count or the requirement is missing,
-    or if more than the set's bytes came. It is also None if a warm epoch read some bytes but not
-    all of them, because they may belong to other files.
+    A cold epoch reads at least the `share` of the set's bytes, and at most all of them, because
+    bytes between the images are read too. The result is None in these cases:
+
+    - There is no count, or the mode requires nothing.
+    - More bytes came than the set has.
+    - A warm epoch read some bytes but not all. These bytes may belong to other files.
     """
     if mode == "as-is" or device_bytes is None:
         return None
@@ -201,7 +212,7 @@ def _is_compressed(files: Sequence[Path]) -> bool:
 
 
 def _checked_device_bytes(before: EpochStart, counted: int | None) -> tuple[int | None, str | None]:
-    """Return the counted bytes from storage, or the reason why the count is meaningless."""
+    """Return (bytes from storage, None). If the count is meaningless, return (None, reason)."""
     if before.uncounted:
         return None, before.uncounted
     if counted is None:
@@ -213,9 +224,9 @@ def _checked_device_bytes(before: EpochStart, counted: int | None) -> tuple[int 
 
 
 def _uncounted_reason(files: Sequence[Path]) -> str:
-    """Return why the process's counter does not see reads of these files; "" if it does.
+    """Return why the process's counter does not see reads of these files. "" if it sees them.
 
-    As a trial, the largest file is evicted and its beginning read.
+    As a trial, this function evicts the largest file and reads the beginning of that file.
     """
     largest = max(files, key=lambda path: path.stat().st_size, default=None)
     if largest is None or not largest.stat().st_size:

@@ -1,7 +1,7 @@
 """Find out which bytes of a data set are in memory, and move them out of it or into it.
 
 Files are evicted one by one (posix_fadvise), without root and without effect on other files.
-The kernel reports what remains (mincore). If it does not, the reason is given instead.
+The kernel reports what remains in memory (mincore). If it does not, the reason is given instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ _DONTNEED = 4  # MADV_DONTNEED
 
 @dataclass(frozen=True)
 class Residency:
-    """Bytes in memory, of `bytes` in whole pages. None if unknown, with `reason`."""
+    """How much of some files is in memory.
+
+    `bytes` is the size of the files in whole pages. `resident_bytes` of them are in memory. If this
+    is unknown, `resident_bytes` is None and `reason` says why.
+    """
 
     resident_bytes: int | None
     bytes: int
@@ -40,26 +44,26 @@ class Residency:
 
 @dataclass(frozen=True)
 class Counters:
-    """Bytes read from storage so far; None if the system does not count them.
+    """Bytes read from storage so far. None if the system does not count them.
 
-    `process`: by this process and those it started; `device`: from the block devices
-    below the files, by any process.
+    `process`: bytes that this process and the processes it started have read.
+    `device`: bytes that any process has read from the block devices below the files.
     """
 
     process: int | None
     device: int | None
 
     def since(self, earlier: Counters) -> Counters:
-        """Return what was read between two readings."""
+        """Return what was read since the reading `earlier`."""
         return Counters(
             _difference(earlier.process, self.process), _difference(earlier.device, self.device)
         )
 
 
 def files_under(folder: Path) -> List[Path]:
-    """Return all regular files in a folder and below, sorted by name, links included.
+    """Return all regular files in `folder` and below, sorted by name, including linked files.
 
-    A file with several names occurs once. `folder` may be a file.
+    A file with several names occurs once. If `folder` is a file, return this file.
     """
     if folder.is_file():
         return [folder]
@@ -75,7 +79,7 @@ def files_under(folder: Path) -> List[Path]:
 
 
 def stored_bytes(files: Iterable[Path]) -> int:
-    """Return the bytes that reading all files takes from a device: whole pages without holes."""
+    """Return the bytes that come from a device if all files are read: whole pages, no holes."""
     total = 0
     for path in files:
         status = path.stat()
@@ -87,10 +91,10 @@ def stored_bytes(files: Iterable[Path]) -> int:
 def evict(files: Iterable[Path]) -> Residency:
     """Evict the files from memory and return what remains there.
 
-    Written data is flushed first. This process's mappings stay valid and are read again.
-    Mappings of other processes keep their pages, so every rank must evict, and again when all
-    have. If pages remain and permissions allow, the kernel drops all clean pages. Raises
-    OSError for an unreadable file.
+    Written data is flushed first. This process's mappings stay valid: their pages are read again
+    on access. Mappings of other processes keep their pages. Therefore every rank must call this
+    function, and call it again after all ranks have done so. If pages remain and permissions
+    allow, the kernel drops all clean pages. Raises OSError for an unreadable file.
     """
     files = list(files)
     for path in files:
@@ -140,7 +144,7 @@ def residency(files: Iterable[Path]) -> Residency:
 
 
 def read_counters(files: Iterable[Path] = ()) -> Counters:
-    """Return the bytes read from storage so far, from the devices below the folders of `files`."""
+    """Return the bytes read from storage so far, by this process and from the files' devices."""
     folders = {path.parent for path in files}
     below = sorted({device for folder in folders for device in mounts.devices(folder)})
     return Counters(_processes_read_bytes(), _devices_read_bytes(below))
@@ -170,7 +174,7 @@ def _devices_read_bytes(devices: List[str]) -> int | None:
 
 
 def _memory_file_system_reason(path: Path) -> str:
-    """Return why the file is on no device, or "" if it is on one as far as known."""
+    """Return why the file is on no device. "" if it is on a device, as far as known."""
     mount = mounts.mount_of(path)
     if mount and mount.file_system in mounts.MEMORY:
         return f"{mount.file_system} keeps files in memory: there is no device to read them from"
@@ -178,9 +182,10 @@ def _memory_file_system_reason(path: Path) -> str:
 
 
 def _mincore_refusal(path: Path, status: os.stat_result) -> str:
-    """Return why the kernel hides the file's residency; "" if it does not.
+    """Return why the kernel hides the file's residency. "" if it does not hide it.
 
-    Since Linux 5.2, users without these rights are told that all pages are in memory.
+    The user must own the file, be able to write it, or have the capability CAP_FOWNER. Since Linux
+    5.2, the kernel tells all other users that all pages are in memory.
     """
     if status.st_uid == os.geteuid() or os.access(path, os.W_OK) or _has_fowner_capability():
         return ""
@@ -218,7 +223,7 @@ def _count_resident_pages(descriptor: int, size: int) -> int:
 def _drop_mapped_pages(files: List[Path]) -> None:
     """Drop the pages of this process's shared mappings of the files. The mappings stay valid.
 
-    A mapped page cannot be evicted. Private mappings are left alone, as they may hold changes.
+    A mapped page cannot be evicted. Private mappings are left alone, because they may hold changes.
     """
     inodes = {path.stat().st_ino for path in files}
     libc = ctypes.CDLL(None)

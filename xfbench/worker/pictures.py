@@ -18,9 +18,9 @@ _FORMATS = ("JPEG", "PNG")
 
 
 def decode_pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
-    """Return the sample's pixels, uint8 (C, H, W), decoded if it is a file.
+    """Return the sample's pixels, uint8 (C, H, W). An image file is decoded.
 
-    With `channels` 1 or 3, the image is converted to gray or RGB. Raises Damaged if the file is
+    If `channels` is 1 or 3, the image is converted to gray or RGB. Raises Damaged if the file is
     not a complete JPEG or PNG file or has more than MAX_PIXELS. Raises Unsupported without Pillow.
     """
     if isinstance(sample.image, np.ndarray) and channels in (None, len(sample.image)):
@@ -45,17 +45,17 @@ def open_image(sample: Sample):  # type: ignore[no-untyped-def]
         raise Damaged(f"{sample.key} has more than {MAX_PIXELS:,} pixels: {error}") from error
     except (OSError, ValueError, SyntaxError) as error:
         raise Damaged(f"{sample.key}: not a complete JPEG or PNG file: {error}") from error
-    if picture.mode.startswith("I"):  # 16 bits, whose upper half Pillow's conversions would clip
+    if picture.mode.startswith("I"):  # 16 bits: Pillow's conversions would clip the upper half
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     return picture
 
 
 @functools.lru_cache(maxsize=None)
 def _import_pillow():  # type: ignore[no-untyped-def]
-    """Return Pillow's Image module, with its warning of large images disabled.
+    """Return Pillow's Image module, with the module's warning of large images disabled.
 
-    The warning is not needed, because MAX_PIXELS is below its limit. It is disabled once, because
-    warning filters belong to the whole process and are not thread-safe.
+    The warning is not needed, because MAX_PIXELS is below the warning's limit. It is disabled only
+    once, because warning filters belong to the whole process and are not thread-safe.
     """
     try:
         from PIL import Image

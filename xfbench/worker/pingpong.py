@@ -1,7 +1,8 @@
 """Print the round-trip time of a message between two CPUs, in seconds, for each line of input.
 
-The CPUs are the first and the last that the process may use. No package is needed, so that it
-starts in a few milliseconds; see `core_latency.py`. With only one CPU it ends immediately.
+The CPUs are the first and the last that the process may use. If there is only one CPU, the process
+ends immediately. It needs no package, so that it starts in a few milliseconds. See
+`core_latency.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import signal
 import sys
 import time
 
-_REPEATS, _ROUNDS = 20, 500  # the minimum counts, because noise only adds time
-_LIMIT = 1.0  # seconds; hundreds of times what a measurement takes
+_REPEATS, _ROUNDS = 20, 500  # the minimum of the repeats is used, because noise only adds time
+_LIMIT = 1.0  # seconds; hundreds of times the duration of a measurement
 
 
 def main() -> None:
@@ -24,7 +25,7 @@ def main() -> None:
 
 
 def core_latency_seconds(first: int, last: int) -> float:
-    """Return the smallest of several tries, each the mean of many round trips."""
+    """Return the latency between two CPUs: the smallest of several means over many round trips."""
     word = mmap.mmap(-1, mmap.PAGESIZE)
     child = os.fork()
     signal.setitimer(signal.ITIMER_REAL, _LIMIT)  # ends a process whose partner is gone

@@ -16,7 +16,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def mapped_bytes(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | None:
-    """Return mapped bytes of one kind, by its name in proc(5). None if not reported."""
+    """Return the mapped bytes of the kind called `name` in proc(5). None if not reported."""
     try:
         lines = file.read_text().splitlines()
     except OSError:
@@ -26,7 +26,7 @@ def mapped_bytes(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int
 
 
 def huge_page_mode(file: Path = _HUGE_PAGES) -> str:
-    """Return who gets transparent huge pages: "always", "madvise", "never"; "" if unknown."""
+    """Return the mode of transparent huge pages: "always", "madvise" or "never". "" if unknown."""
     try:
         return file.read_text().partition("[")[2].partition("]")[0]
     except OSError:
@@ -47,7 +47,10 @@ def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
 
 
 def prefer_node(node: int) -> str | None:
-    """Prefer a node's memory in this thread and threads it starts. Return an error or None."""
+    """Prefer the memory of `node` in this thread and the threads it starts.
+
+    Return the error message, or None if there is no error.
+    """
     number = _SYSTEM_CALL.get(platform.machine())
     if number is None:
         return "set_mempolicy has no known number for " + platform.machine()

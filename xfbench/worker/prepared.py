@@ -1,8 +1,8 @@
 """Read a prepared data set: `manifest.json`, a list of samples, and files of one format.
 
 `SPLIT.samples` has a line per sample, in order: key, label, digest and shape, separated by tabs.
-The EXIF orientation follows if a JPEG file must be shown mirrored or turned. `xfbench data`
-writes these files; this module reads them in any framework's interpreter.
+If a JPEG file must be shown mirrored or turned, its EXIF orientation follows. `xfbench data`
+writes these files. This module reads them in any framework's interpreter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_MANIFEST_BYTES = 2**28  # bytes of a manifest
 
 @dataclass(frozen=True)
 class Prepared:
-    """The manifest of a data set and its splits; only splits with samples are present."""
+    """The manifest of a data set, and the splits that have samples."""
 
     manifest: Dict[str, Any]
     listed: Dict[str, SampleList]
@@ -69,7 +69,7 @@ def split_files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path
 
 
 def read_manifest(folder: Path) -> Dict[str, Any]:
-    """Return the manifest as JSON values. Raises Damaged."""
+    """Return the manifest as JSON values. Raises Damaged if it is not valid."""
     path = resolve_file(folder, "manifest.json")
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:

@@ -1,8 +1,8 @@
 """Find out which features of an HPC system a framework uses, while it trains.
 
-A probe sits between the training loop and the trainer. Its answer is "yes", "no" or "not here"
-(nothing to try it with), with a line of evidence from the trial. The driver combines the answers
-of several ranks.
+A probe sits between the training loop and the trainer. Its answer is "yes", "no" or "not here",
+with a line of evidence from the trial. "not here" means that this machine lacks what the trial
+needs. The driver combines the answers of several ranks.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def build_answer(feature: str, supported: str, evidence: str) -> Answer:
 
 
 class ProbeRun:
-    """The probes of one launch; `build` is the adapter's, surrounded by the measurements."""
+    """The probes of one launch. `build` calls the adapter's `build` and measures around it."""
 
     def __init__(self, build: Callable[..., Any], kind: str) -> None:
         self._build, self.kind = build, kind
         self.trainer: Any = None
 
     def build(self, network: Any, solver: Any, options: Any, group: Any) -> Any:
-        """Return the adapter's trainer, watched; memory is measured before it is built."""
+        """Measure memory, build the adapter's trainer, and return it as a WatchedTrainer."""
         if self.kind == "process":
             self.target, self.refused = _prefer_distant_node()
             self.pages = placement.pages_by_node()
@@ -56,7 +56,7 @@ class ProbeRun:
         return self.trainer
 
     def report(self, assigned_cpus: list[int] | None) -> Dict[str, Any]:
-        """Return the answers of this process, and what the driver needs of each rank."""
+        """Return this process's answers, and the facts that the driver needs from each rank."""
         parameters, updates = self.trainer.parameter_digest()
         return {
             "support": self._answers(assigned_cpus),
@@ -92,7 +92,7 @@ class ProbeRun:
 
 
 def probe_native_ranks(ranks: Callable[[], int]) -> Dict[str, Any]:
-    """Return the number of ranks that the framework finds, with a limit on its waiting time."""
+    """Return the number of ranks that the framework finds within a time limit."""
     place: Dict[str, Any] = {"found": None, "said": f"no answer in {_TIMEOUT_SECONDS} s"}
 
     def ask() -> None:
@@ -111,10 +111,10 @@ def probe_native_ranks(ranks: Callable[[], int]) -> Dict[str, Any]:
 
 
 class WatchedTrainer:
-    """A trainer that counts its steps; if `signalled`, it gets SIGTERM in one of them.
+    """A trainer that counts its steps. If `signalled` is true, it gets SIGTERM during one step.
 
-    After that step it saves a checkpoint, zeroes all parameters, restores the checkpoint, and
-    continues to train.
+    After the step with the signal, it saves a checkpoint, zeroes all parameters, restores the
+    checkpoint, and continues to train.
     """
 
     def __init__(self, trainer: Any, signalled: bool) -> None:
@@ -131,7 +131,7 @@ class WatchedTrainer:
         return attribute
 
     def parameter_digest(self) -> Tuple[str, int]:
-        """Return a digest of all parameters, and how many updates they had.
+        """Return a digest of all parameters, and how many synchronized they had.
 
         After `disable_sync`, both are those from before it, because then the ranks diverge.
         """
@@ -160,7 +160,7 @@ class WatchedTrainer:
         return float(self._trainer.synchronize())
 
     def outcome(self) -> Answer:
-        """Return whether training could be interrupted by a signal and continue."""
+        """Return whether a signal could interrupt training, and training could then continue."""
         caught = f"SIGTERM arrived in step {_SIGNALLED_STEP}"
         if self._saved is None:
             return build_answer(
@@ -202,7 +202,7 @@ class WatchedTrainer:
 
 
 def _prefer_distant_node() -> Tuple[int, str | None]:
-    """Prefer memory of a node without processors, else of the last node."""
+    """Prefer the memory of a NUMA node without processors. If there is none, use the last node."""
     there = placement.numa_nodes("has_memory") or {0}
     target = max(there - placement.numa_nodes("has_cpu") or there)
     return target, placement.prefer_node(target)
@@ -246,7 +246,10 @@ def _huge_pages_answer(before: int | None, after: int | None) -> Answer:
 
 
 def _placement_answers(target: int, refused: str | None, grown: Dict[int, int]) -> List[Answer]:
-    """Return the answers on whether memory that training took is on the preferred node."""
+    """Return the answers for "numa" and "high_bandwidth".
+
+    They say whether the memory that training allocated is on the preferred NUMA node.
+    """
     there = placement.numa_nodes("has_memory")
     alone = there - placement.numa_nodes("has_cpu")
     everywhere = max(1, sum(max(0, count) for count in grown.values()))

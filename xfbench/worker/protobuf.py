@@ -18,9 +18,10 @@ class Malformed(ValueError):
 
 
 def fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
-    """Yield the number, wire type and value of every field in the span, the value as two numbers.
+    """Yield every field in the span as (number, wire type, first, second).
 
-    For a varint they are its unsigned value and 0; otherwise the start and end of its bytes.
+    For a varint, `first` is the unsigned value and `second` is 0. For other fields, they are the
+    start and end of the field's bytes.
     """
     place, end = span
     while place < end:

@@ -17,9 +17,10 @@ _FRACTION_BITS = {"float32": 23, "tf32": 10, "bfloat16": 7}
 
 
 def operand_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
-    """Return the fraction bits that `product`, of two (SIZE, SIZE) in float32, keeps of operands.
+    """Return how many fraction bits of its operands `product` keeps.
 
-    Every sum has one term that is not 0, so that nothing else rounds.
+    `product` multiplies two float32 matrices (SIZE, SIZE). Every sum has one term that is not 0, so
+    that nothing else rounds.
     """
     diagonal = np.ones(SIZE, np.float32)
     places = range(1, _FRACTION_BITS["float32"] + 1)
@@ -36,7 +37,10 @@ def measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def matrix_as_images(matrix: np.ndarray) -> np.ndarray:
-    """Return images whose pixels are rows of `matrix`, channels last: a product as convolution."""
+    """Return images whose pixels are rows of `matrix`, channels last.
+
+    A 1x1 convolution of these images computes a matrix product.
+    """
     pixels = np.broadcast_to(matrix[:, None, None], (len(matrix), _PIXELS, _PIXELS, SIZE))
     return np.ascontiguousarray(pixels)
 

@@ -20,7 +20,7 @@ _BLOCKS = 20  # medians of this many blocks, because neighbouring steps are corr
 def steady_from(seconds: Sequence[float]) -> int:
     """Return how many of the first values belong to an earlier level.
 
-    Returns 0 if the values are steady, or too few to say. Changes are found one after another with
+    Returns 0 if the values are steady, or too few to decide. Changes are found one by one with
     Pettitt's rank test (1979) on medians of blocks, which is robust against outliers. A burst that
     leaves the level unchanged is no change.
     """

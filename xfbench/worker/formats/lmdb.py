@@ -48,7 +48,7 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 
 def records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
-    """Yield every record: its node's first byte, its key, its value's first byte and length.
+    """Yield every record as (first byte of its node, key, first byte of its value, value length).
 
     Raises Damaged if a page differs from what its parent says, or is outside of the file.
     """
@@ -100,7 +100,7 @@ class _Meta:
 
 
 def _newest_meta(file: DataFile) -> _Meta:
-    """Return the newer of the two meta pages, of those that are valid."""
+    """Return the newest valid meta page of the two."""
     if file.size < _META_LENGTH:
         raise Damaged(f"{file.path} has {file.size} bytes: too short for an LMDB database")
     first = _read_meta(file, 0)

@@ -141,7 +141,7 @@ def _nested_messages(data: bytes, span: Span, field_number: int) -> Iterator[Spa
 
 
 def _single_value(data: bytes, spans: Dict[str, Span], name: str, kind: int) -> Tuple[int, int]:
-    """Return the only value of a feature: the span of its bytes, or the number and 0."""
+    """Return the only value of a feature: the span of its bytes, or (number, 0)."""
     values: List[Tuple[int, int]] = []
     for items in _nested_messages(data, spans.get(name, (0, 0)), kind):
         for number, wire, start, end in fields(data, items):
