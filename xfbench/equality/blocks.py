@@ -1,10 +1,11 @@
-"""Split a network into small blocks of layers with their real shapes and a probe behind them.
+"""Split a network into small blocks of layers, with their real shapes and a probe at the end.
 
-A network can be cut where exactly one value is still to be read. The layers between two
-cuts are a piece. Pieces are joined into groups that begin with a layer that has weights.
-Two neighbouring groups are a block, so that each layer's gradient passes through another
-layer. The probe is an inner product that hardly moves, and a loss. It makes the block a
-network that any adapter can train.
+1. A network can be cut at each position where later layers read exactly one earlier value.
+2. The layers between two cuts are a piece.
+3. Pieces are joined into groups. Each group begins with a piece that has weights.
+4. Two neighbouring groups are a block, so that each layer's gradient passes through another layer.
+5. A probe follows each block: an inner product whose weights hardly move, and a loss. With the
+   probe, the block is a network that any adapter can train.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ from xfbench.workloads import layers as xl
 
 PROBE_CLASSES = 8
 _PROBE_LR_MULT = 1e-6  # not zero: Caffe computes no gradient at a multiplier of 0
-# Input of a block that gets no activations: noise between -1 and 1 in each channel.
+# Input of a block that reads no activations: noise between -1 and 1 in each channel.
 NOISE = Pixels("", (127.5,), 1 / 127.5)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A network that reads the value `reads` of the whole network; `layers` are layer names."""
+    """A block as a network of its own.
+
+    - `reads`: the name of the whole network's value that is the block's input.
+    - `layers`: the names of the block's layers.
+    """
 
     network: xl.Network
     reads: str
@@ -34,7 +39,7 @@ class Block:
 
 
 def cut_into_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
-    """Return the distinct blocks in order; blocks that differ only in names count once."""
+    """Return the distinct blocks in order. Of blocks that differ only in names, keep the first."""
     sizes = estimate_mean_squares(network, pixels)
     groups = _group_pieces(network)
     pairs = [a + b for a, b in itertools.pairwise(groups)] or groups
@@ -46,9 +51,11 @@ def cut_into_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
 
 
 def isolate_layer(network: xl.Network, name: str) -> Block:
-    """Return a block of one layer that reads noise, behind stems that expose its own gradient.
+    """Return a block for one layer, to test that layer alone.
 
-    A convolution that reads the layer is included, because the memory layout of the gradients
+    Each input of the layer comes from a stem: a layer with weights that reads noise. The gradients
+    of the stems' weights show the gradient that the layer computes for its inputs. If a convolution
+    reads the layer, the block includes that convolution, because the memory layout of the gradients
     depends on it.
     """
     layer = next(layer for layer in network.layers if layer.name == name)
@@ -84,7 +91,7 @@ def isolate_layer(network: xl.Network, name: str) -> Block:
 
 
 def _with_unit_weights(layer: xl.Layer, shapes: list[xl.Shape]) -> xl.Layer:
-    """Return the layer with weights that keep the size of values."""
+    """Return the layer with random weights that keep the mean square of the values."""
     if not isinstance(layer, WeightedLayer):
         return layer
     shape = layer.parameters(shapes)["weight"].shape
@@ -102,7 +109,7 @@ def _group_pieces(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
 
 
 def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
-    """Yield the runs of layers between places where a single value is still to be read."""
+    """Yield the pieces: a piece ends where later layers read at most one earlier value."""
     piece: list[xl.Layer] = []
     for number, layer in enumerate(network.layers):
         piece.append(layer)

@@ -1,11 +1,12 @@
-"""The small trainings that are compared: the whole network and its blocks, at two sets of weights.
+"""Build the cases: small trainings of the whole network and of its blocks, for comparison.
 
-- The whole network in float64 shows its structure, unobscured by rounding.
-- Its blocks in float32, fed the oracle's activations, show the kernels that are timed,
-  without the noise of a deep network.
-- The whole network in float32 shows what users train.
+- The whole network in float64 tests the structure, with negligible rounding.
+- The blocks in float32 test the kernels that are timed, without the noise of a deep network. Their
+  inputs are the oracle's activations.
+- The whole network in float32 tests what users train.
 
-Each runs at the workload's own weights and at weights scaled so that every layer matters.
+Each case runs with two sets of weights: the workload's own, and weights that are scaled so that
+every layer matters.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
 WARMUP = 4  # updates
-DRAWS = 3  # of rounding, for every case; later draws move values SAFETY times as far
+DRAWS = 3  # draws of rounding for every case; further draws move values SAFETY times as far
 WEIGHTS = ("own", "scaled")
 # One unit in the last place of each precision, in units of float32.
 _ULPS = {"float64": 1, "float32": 1, "tf32": 2**13, "float16": 2**13, "bfloat16": 2**16}
-# Limit on how far the first update moves a tensor, relative to its norm. With larger moves
-# rounding grows over the updates until no verdict is possible.
+# Limit on how far the first update moves a tensor, relative to the tensor's norm. If moves are
+# larger, rounding grows with each update until no verdict is possible.
 LARGEST_MOVE = 0.02
 # A changing learning rate shows how a framework stores its velocity.
 _POLICIES: dict[str, dict[str, Any]] = {
@@ -42,12 +43,16 @@ _POLICIES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One training. `name` is unique within a workload; `reads` names the activation it is fed.
+    """One training.
 
-    `learning_rate` is the rate that the oracle determined, None before that. It is the
-    workload's rate, or lower, so that no update moves a tensor by more than `largest_move`.
-    `ranks` share the batch; each has the statistics of its own part. `activations` are the
-    layers whose outputs the blocks read; `origin` is the digest of the workload it is cut from.
+    - `name`: unique within a workload.
+    - `origin`: the digest of the workload that the case is cut from.
+    - `reads`: the name of the activation that is the case's input.
+    - `ranks`: the number of ranks that share the batch. Each rank's batch statistics are those of
+      its own part.
+    - `learning_rate`: the rate that the oracle determined; None before. It is the workload's rate,
+      or a lower rate at which no update moves a tensor by more than `largest_move`.
+    - `activations`: the layers whose outputs the blocks read.
     """
 
     name: str
@@ -64,11 +69,11 @@ class Case:
     activations: tuple[str, ...] = ()
 
     def document(self, precision: str, nudge: int = 0) -> dict[str, Any]:
-        """Return the case as it is sent to the worker, under the name `key`.
+        """Return the JSON document that the worker gets. The case's name in it is `key`.
 
-        `nudge` is the number of a draw that moves each image value and weight at random. They
-        move by at most one unit in the last place of the precision; from draw DRAWS on, by
-        SAFETY units.
+        `nudge` is the number of a draw, which moves each image value and weight at random. In draws
+        below DRAWS, a value moves by at most one unit in the last place of the precision. In
+        further draws, it moves by at most SAFETY units.
         """
         workload = self.workload
         if self.learning_rate is not None:
@@ -101,7 +106,8 @@ def verification_workload(request: Request) -> Workload:
     """Return the workload of a request, with the published learning rate and a short warm-up.
 
     The warm-up has at most `WARMUP` updates, so that it ends within a case. Cases lower the rate if
-    they need to. Thus one answer of the oracle serves every requested rate.
+    they need to. Therefore one
+    result of the oracle serves every requested rate.
     """
     trained_workload, published_solver = (
         training.build_workload(request),
@@ -113,12 +119,15 @@ def verification_workload(request: Request) -> Workload:
 
 
 def batch_size(workload: Workload) -> int:
-    """Return the images in a case: few, since an error in one image is an error."""
+    """Return the number of images in a case. A few are enough to show an error."""
     return 2 if workload.network.input_shape[1] > 64 else 4
 
 
 def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[Case]:
-    """Return the whole network at its own and at scaled weights, with a batch for each rank."""
+    """Return two cases of the whole network: with its own weights and with scaled weights.
+
+    The batch grows with the number of ranks.
+    """
     reads = tuple(
         sorted(
             {block.reads for block in cut_into_blocks(workload.network, workload.pixels)} - {"data"}
@@ -145,7 +154,10 @@ def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[C
 
 
 def block_cases(workload: Workload, seed: int) -> list[Case]:
-    """Return every distinct block at both sets of weights, fed with the oracle's activations."""
+    """Return a case for each distinct block and set of weights.
+
+    The cases' inputs are the oracle's activations.
+    """
     all_cases = []
     for weights in WEIGHTS:
         for number, block in enumerate(
@@ -159,7 +171,7 @@ def block_cases(workload: Workload, seed: int) -> list[Case]:
 
 
 def layer_case(workload: Workload, layer: str, weights: str, seed: int) -> Case:
-    """Return a case of one layer alone, to find out whether that layer is wrong."""
+    """Return a case that tests one layer alone."""
     block = isolate_layer(_network_with_weights(workload, weights), layer)
     return _build_block_case(workload, f"layer/{layer}", block.network, weights, seed, "")
 

@@ -1,4 +1,4 @@
-"""Find the certificate of a cell or create it, for `verify` and for `run` before it measures."""
+"""Find or create the certificate of a cell, for `xfbench verify` and `xfbench run`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _SEED = 0
 def build_subject(
     request: Request, environment: Environment, machine_facts: Machine | None = None
 ) -> Subject:
-    """Return what a certificate for this request is bound to now, here or on another machine."""
+    """Return the subject of a certificate for this request: what the certificate is valid for.
+
+    `machine_facts` describes another machine (default: this machine).
+    """
     return Subject.from_request(
         request,
         facts.workload_facts(training.build_workload(request)).digest,
@@ -48,7 +51,7 @@ def find_cached(subject: Subject) -> Certificate | None:
 
 
 def single_rank_request(request: Request) -> Request:
-    """Return the request on one rank, which must be verified before several can be."""
+    """Return the request with one rank. Verify it before a request with several ranks."""
     single_rank = {"ranks": 1, "nodes": 1, "strategy": "none", "strategy_options": ()}
     return request.model_copy(
         update={**single_rank, "global_batch_size": request.batch_size_per_rank}
@@ -62,9 +65,10 @@ def verify_cell(
     seed: int,
     machine_facts: Machine | None = None,
 ) -> Verdict:
-    """Return the verdict on a cell. With several ranks, verify a single rank first.
+    """Return the verdict on a cell. Raises CheckError.
 
-    The certificate of the single rank is created if it is missing. Raises CheckError.
+    If the cell has several ranks and its single-rank cell has no certificate, verify the
+    single-rank cell first and store that certificate.
     """
     if request.ranks > 1 and not (
         capabilities.refusal_reason(request) or unverifiable_reason(request)
@@ -91,7 +95,10 @@ def verify_cell(
 def store_verdict(
     verdict: Verdict, environment: Environment, seed: int, machine_facts: Machine | None = None
 ) -> Certificate | None:
-    """Store the verdict as a certificate in the cache; return None if it is unsupported."""
+    """Store the verdict as a certificate in the cache and return the certificate.
+
+    If the verdict is "unsupported", store nothing and return None.
+    """
     if verdict.verdict == "unsupported":
         return None
     subject = build_subject(verdict.request, environment, machine_facts)
@@ -128,10 +135,10 @@ def certify_requests(
     say_progress: Callable[[str], None],
     say: Callable[[str], None],
 ) -> None:
-    """Give the session a certificate for each kind of cell, and copy it to the results folder.
+    """Find or create a certificate for each kind of cell and copy it to the results folder.
 
-    `say_progress` gets the progress messages. A cell that differs or cannot be verified gets no
-    certificate, and `say` gets the reason.
+    The session gets the certificates' ids. `say_progress` gets the progress messages. A cell that
+    differs or cannot be verified gets no certificate, and `say` gets the reason.
     """
     verifier = Verifier(say_progress)
     session.store.prepare()
@@ -160,7 +167,7 @@ def certify_requests(
 
 
 def attach_cached(request: Request, session: LaunchContext) -> None:
-    """Give the session the cell's certificate if it is cached; verify nothing."""
+    """Add the cell's certificate to the session if the cache has one. Verify nothing."""
     environment = session.environments.get(request.framework)
     if environment is None:
         return
@@ -174,8 +181,8 @@ def attach_cached(request: Request, session: LaunchContext) -> None:
 def _copy_to_session(subject: Subject, request: Request, session: LaunchContext) -> None:
     """Copy the cached certificate byte for byte.
 
-    This version may serialize a certificate of another version differently, and its id is the
-    digest of the original bytes.
+    A certificate's id is the digest of its bytes, and another version of xfbench may have written
+    them differently.
     """
     content = _cache_path(subject).read_bytes()
     certificate_id = Certificate.read(content).id

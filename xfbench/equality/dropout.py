@@ -1,7 +1,8 @@
-"""Check the dropout that is timed: the framework's own, whose masks only it can draw.
+"""Check the dropout that is timed. It is the framework's own, and only the framework has its masks.
 
-The network is a wide layer of known values, dropout, and a probe. The gradients of the probe
-show what dropout let through forward, those of the wide layer what it let through backward.
+The network is a wide layer of known values, dropout, and a probe. The probe's gradients show which
+values dropout let through in the forward pass. The wide layer's gradients show which gradients
+dropout let through in the backward pass.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from xfbench.workloads.solver import Solver
 _UNITS = 4000
 _CLASSES = 4
 _REPEATS = 2
-_RELATIVE_TOLERANCE = 1e-4  # of float32, after one division
-_MAX_STANDARD_DEVIATIONS = 6.0  # of the binomial: one false alarm in 500 million
+_RELATIVE_TOLERANCE = 1e-4  # enough for float32 after one division
+_MAX_STANDARD_DEVIATIONS = 6.0  # of the binomial distribution: one false alarm in 500 million
 
 
 def layers_by_ratio(network: xl.Network) -> dict[float, str]:
@@ -36,7 +37,7 @@ def layers_by_ratio(network: xl.Network) -> dict[float, str]:
 
 
 def build_document(ratio: float, seed: int) -> dict[str, Any]:
-    """Return the case for the worker: only gradients, computed twice, with random masks."""
+    """Return the case for the worker. It computes only gradients, twice, with random masks."""
     return {
         **_build_case(ratio, seed).document("float32"),
         "options": {"precision": "float32", "dropout": "random", "seed": seed},
@@ -48,12 +49,12 @@ def build_document(ratio: float, seed: int) -> dict[str, Any]:
 
 
 def case_name(ratio: float) -> str:
-    """Return the name of the case."""
+    """Return the name of the case that checks dropout with this ratio."""
     return _build_case(ratio, 0).key("float32")
 
 
 def find_defect(ratio: float, seed: int, arrays: Mapping[str, np.ndarray]) -> str | None:
-    """Return what is wrong with the framework's dropout, in one line; None if it is right."""
+    """Return one line that says what is wrong with the framework's dropout; None if nothing is."""
     workload = _build_workload(ratio)
     weights = {
         key: value.astype(np.float64)

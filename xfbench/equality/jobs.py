@@ -26,7 +26,7 @@ from xfbench.workloads import Workload
 
 Arrays = dict[str, np.ndarray]
 
-# Errors of reading a file of arrays, in addition to those of a reply.
+# Errors that reading a file of arrays can raise, in addition to those of reading a reply.
 _ARRAY_ERRORS = (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
@@ -36,7 +36,11 @@ class CheckError(XfbenchError):
 
 @dataclass(frozen=True)
 class CaseResults:
-    """The arrays by case name and quantity, and the reasons for the cases that were not done."""
+    """Results of cases.
+
+    - `arrays`: by case name, the arrays by quantity.
+    - `unsupported`: by case name, the reason why the framework did not run the case.
+    """
 
     arrays: dict[str, Arrays]
     unsupported: dict[str, str]
@@ -86,7 +90,7 @@ def build_job(
 def read_results(
     documents: Sequence[dict[str, Any]], request: Request, reply: dict[str, Any], folder: Path
 ) -> CaseResults:
-    """Return the results from the reply and files of the ranks. Raises CheckError on failure."""
+    """Return the results from the ranks' merged reply and their files. Raises CheckError."""
     if reply["status"] != "ok":
         raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
     arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
@@ -112,8 +116,10 @@ def read_results(
 def _merge_ranks(folder: Path, ranks: int) -> Arrays:
     """Merge the results of the ranks.
 
-    Losses are averaged. Weights should be the same on all ranks, so those that differ most from
-    the first rank's are returned.
+    - Losses of updates: the mean over the ranks.
+    - Running averages, test losses and scores: those of the first rank.
+    - Other arrays, such as weights, should be equal on all ranks: the array that differs most from
+      the first rank's.
     """
     files = [path_for_rank(folder / "found.npz", rank) for rank in range(ranks)]
     parts: list[Arrays] = []
@@ -126,6 +132,6 @@ def _merge_ranks(folder: Path, ranks: int) -> Arrays:
 def _merge_arrays(key: str, rank_arrays: Sequence[np.ndarray]) -> np.ndarray:
     if key.endswith(":losses"):
         return np.asarray(np.mean(rank_arrays, axis=0))
-    if key.endswith(("/mean", "/variance", "_loss", "_scores")):  # averages of each rank alone
+    if key.endswith(("/mean", "/variance", "_loss", "_scores")):  # each rank has its own averages
         return rank_arrays[0]
     return max(rank_arrays, key=lambda array: float(np.linalg.norm(array - rank_arrays[0])))

@@ -1,7 +1,7 @@
 """Compare what a framework computed with what the oracle expects.
 
-The tolerance of each number is what rounding does to it, times SAFETY. This factor is the
-same for all frameworks, layers and precisions; there are no exceptions.
+The tolerance of each number is the effect of rounding on that number, times SAFETY. This factor is
+the same for all frameworks, layers and precisions, without exceptions.
 """
 
 from __future__ import annotations
@@ -15,22 +15,28 @@ from xfbench.equality.cases import Case
 from xfbench.equality.oracle import Expected
 from xfbench.model.certificate import SAFETY
 
-# Rounding of the result itself, in units of float32: a draw may by chance hit the truth.
+# Minimum tolerance in units of float32: all draws may happen to be close to the truth, but the
+# result itself is rounded.
 _RESULT_ULPS = 32.0
 _EPSILON_FLOAT32, _EPSILON_FLOAT64 = 2.0**-23, 2.0**-52
-# Layers that only make others visible: whether they move by the right amount does not matter.
+# Layers that only make others testable. Their own weights may be updated by a wrong amount.
 _ADDED_LAYERS = ("probe/", "stem")
 _FLOAT64_TOLERANCE = (
-    1e-8  # relative, in float64: far above its rounding, far below any other network's error
+    1e-8  # relative: far above float64's rounding, far below the error of a different network
 )
-# Caffe clamps probabilities at the smallest normal float32, so a loss per image is at most
-# 87.3; larger losses are compared through the scores only.
+# Caffe clamps probabilities at the smallest normal float32, so its loss per image is at most 87.3.
+# Losses above half of this limit are compared only through the scores.
 CAFFE_LARGEST_LOSS = 87.3
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """The distance of one quantity of one case from the truth, and the allowed distance (norms)."""
+    """The distance of one quantity of one case from the truth. All distances are norms.
+
+    - `error`: the distance of the result from the truth.
+    - `allowed`: the largest distance within tolerance.
+    - `size`: the norm of the truth.
+    """
 
     case: Case
     precision: str
@@ -45,9 +51,9 @@ class Deviation:
 
     @property
     def excess(self) -> float:
-        """Return the error as a multiple of what is allowed.
+        """Return the error as a multiple of the allowed error.
 
-        It is infinite for a quantity that is missing or not finite, and 0 if the error is 0.
+        The result is infinite if the quantity is missing or not finite, and 0 if the error is 0.
         """
         if self.error == 0.0:
             return 0.0
@@ -56,17 +62,21 @@ class Deviation:
 
     @property
     def relative_error(self) -> float:
-        """The error relative to the truth's norm; absolute if that norm is mere rounding."""
+        """The error relative to the truth's norm.
+
+        If that norm is at most the allowed error, the truth is mere rounding and the error is
+        absolute.
+        """
         return self.error / self.size if self.size > self.allowed else self.error
 
     @property
     def tolerance(self) -> float:
-        """The allowed error, relative or absolute like `relative_error`."""
+        """The allowed error: relative if `relative_error` is relative, else absolute."""
         return self.allowed / self.size if self.size > self.allowed else self.allowed
 
     @property
     def kind(self) -> str:
-        """One of gradient, output, step, losses, test_loss and test_scores."""
+        """The kind of quantity: gradient, output, step, losses, test_loss or test_scores."""
         kind = self.quantity.partition("/")[0].rstrip("0123456789")
         return kind.removeprefix("trained_")
 
@@ -90,7 +100,7 @@ class Deviation:
 def compare(
     expected: Expected, precision: str, arrays: Mapping[str, np.ndarray]
 ) -> list[Deviation]:
-    """Return the deviation of every quantity of the case; a missing one has an infinite error."""
+    """Return the deviation of each compared quantity. A missing quantity has an infinite error."""
     deviations = []
     for quantity, truth in expected.truth.items():
         if quantity == "rate" or (quantity.startswith("output/") and quantity not in arrays):
@@ -101,7 +111,7 @@ def compare(
             continue
         error = float("inf")
         if quantity in arrays and arrays[quantity].shape == truth.shape:
-            with np.errstate(over="ignore", invalid="ignore"):  # the error is infinite or NaN
+            with np.errstate(over="ignore", invalid="ignore"):  # a result may be infinite or NaN
                 error = float(np.linalg.norm(arrays[quantity] - truth))
         size = float(np.linalg.norm(truth))
         allowed = allowed_distance(precision, expected.max_rounding(quantity), size)
@@ -112,8 +122,8 @@ def compare(
 def allowed_distance(precision: str, rounding: float, size: float) -> float:
     """Return the largest distance from the truth that rounding explains.
 
-    `rounding` is the measured rounding and `size` the truth's norm. float64 uses the rounding
-    of float32, which is 2^29 times as large.
+    `rounding` is the measured rounding and `size` the truth's norm. For float64, `rounding` is that
+    of float32, which is 2^29 times as large; the function scales it.
     """
     if precision == "float64":
         return SAFETY * rounding * (_EPSILON_FLOAT64 / _EPSILON_FLOAT32) + _FLOAT64_TOLERANCE * size

@@ -1,4 +1,4 @@
-"""Find the first place where a network is wrong, and a likely cause, from its violations."""
+"""From the violations, find the first place where a network is wrong, and a likely cause."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from xfbench.workloads import Workload
 from xfbench.workloads import layers as xl
 
 SOLVER = "solver"
-# Runs each of these layers alone, at own or scaled weights; returns those that are wrong.
+# Takes names of layers and a set of weights ("own" or "scaled"). Runs each layer alone and returns
+# the names of the wrong layers.
 CheckLayers = Callable[[Sequence[str], str], set[str]]
 
 
 @dataclass(frozen=True)
 class Place:
-    """The layer (or "data", "solver", "ranks") that is wrong, and the cause if it is known."""
+    """A wrong place.
+
+    - `layer`: the name of the wrong layer, or "data", "solver" or "ranks".
+    - `cause`: a likely cause; None if it is unknown.
+    """
 
     layer: str
     cause: str | None
@@ -25,7 +30,11 @@ class Place:
 def find_place(
     workload: Workload, violations: Sequence[Deviation], check_layers: CheckLayers
 ) -> Place | None:
-    """Return the first place that explains `violations`; None if no place in the network does."""
+    """Return the first place that explains `violations`, or None if no place does.
+
+    Violations are searched in this order: outputs, gradients, updates, then losses and layers that
+    act differently in test mode.
+    """
     order = {"data": 0, **{la.name: n + 1 for n, la in enumerate(workload.network.layers)}}
     in_network = [d for d in violations if d.layer in order]
     outputs = [d for d in in_network if d.kind == "output"]
@@ -54,11 +63,11 @@ def find_place(
 
 
 def _locate_backward(workload: Workload, last: Deviation, check_layers: CheckLayers) -> Place:
-    """Return the layer whose backward pass is wrong: `last.layer` or a layer behind it."""
+    """Return the layer whose backward pass is wrong: `last.layer` or a layer that follows it."""
     network = workload.network
     by_name = {layer.name: layer for layer in network.layers}
     candidates = [last.layer]
-    for name in candidates:  # grows during the loop
+    for name in candidates:  # the loop appends to this list
         if name != last.layer and by_name[name].parameters(network.input_shapes(by_name[name])):
             continue  # the gradients of this layer are right
         candidates += [
@@ -66,7 +75,7 @@ def _locate_backward(workload: Workload, last: Deviation, check_layers: CheckLay
             for layer in network.layers
             if name in layer.inputs and layer.name not in candidates
         ]
-    # The last failing layer is the cause: all layers behind it are right.
+    # The last failing layer is the cause, because all layers that follow it are right.
     failing = check_layers(candidates, last.case.weights)
     layer = next((name for name in reversed(candidates) if name in failing), last.layer)
     return Place(layer, _backward_cause(by_name[layer], last))

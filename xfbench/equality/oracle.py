@@ -1,11 +1,16 @@
-"""The oracle: what every number of a case should be, and what rounding alone may do to it.
+"""The oracle: the true value of every number of a case, and the effect of rounding on it.
 
-The truth is the `reference` adapter in float64. Rounding is measured with the same adapter in
-the precision that is judged: first as it is, then with random draws. A draw moves images and
-weights by at most one unit in the last place, uniformly. Further draws move them by SAFETY
-units, because a unit that tips over within the tolerance is allowed to. float64 is judged by
-the rounding of float32, in units of float64. Results are cached by digest of the case, of the
-adapter and of the kind of machine.
+The truth is the result of the `reference` adapter in float64. The same adapter measures rounding,
+in the precision that is judged:
+
+- Draw 0 leaves images and weights as they are.
+- The other draws below DRAWS move each value at random, uniformly, by at most one unit in the last
+  place.
+- Further draws move each value by at most SAFETY units. The tolerance is SAFETY times the rounding,
+  so a unit (such as a ReLU) may switch because of such a move.
+
+float64 is judged by the rounding of float32, scaled to units of float64. Results are cached by the
+digests of the case, the adapter and the kind of machine.
 """
 
 from __future__ import annotations
@@ -29,22 +34,24 @@ from xfbench.model import adapter
 
 Arrays = dict[str, np.ndarray]
 
-# What a result depends on, in addition to the adapter and the workloads.
+# Files of the worker that a result depends on, in addition to the adapter and the workloads.
 _WORKER_FILES = ("check.py", "input.py", "sketch.py")
-_MAX_WORKERS = 4  # each holds a network's weights three times in float64
-# The learning rate is lowered if rounding grows over the updates and, with the safety factor,
-# ends above one percent.
+_MAX_WORKERS = 4  # each worker holds three copies of a network's weights in float64
+# The learning rate is lowered if a weight's rounding grows over the updates and, times SAFETY, ends
+# above one percent.
 _MOVE_DIVISORS = (1, 8)
 _MAX_FINAL_ROUNDING = 1e-3
 _MAX_GROWTH = 3.0
-MAX_DRAWS = 40  # for deviations that the first draws do not explain: few draws tip a unit over
+MAX_DRAWS = 40  # for deviations that the first draws do not explain: few draws switch a unit
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The truth of a case as sketches by quantity, and per draw the distance of `precision`.
+    """The expected results of a case.
 
-    Cases that are judged in float64 have draws of float32.
+    - `truth`: the float64 results, as sketches by quantity.
+    - `draws`: for each draw, the distance of each quantity from the truth.
+    - `precision`: the precision of the draws; float32 for cases that are judged in float64.
     """
 
     case: Case
@@ -53,7 +60,7 @@ class Expected:
     precision: str = "float32"
 
     def max_rounding(self, quantity: str) -> float:
-        """Return the rounding of a quantity: the largest distance in any draw, absolute."""
+        """Return the rounding of a quantity: its largest absolute distance in any draw."""
         return max(draw[quantity] for draw in self.draws)
 
 
@@ -87,7 +94,10 @@ class Oracle:
         draws: int = DRAWS,
         precision: str = "float32",
     ) -> list[Expected]:
-        """Return truth and draws of each case, in order; the cases have their rates set."""
+        """Return the truth and draws of each case, in order.
+
+        The returned cases have the learning rates that the oracle determined.
+        """
         draw_precision = "float32" if precision == "float64" else precision
         with locks.exclusive(self._lock_path(cases), "computes the expected values"):
             self._settle_learning_rates(
@@ -128,7 +138,10 @@ class Oracle:
             ]
 
     def activations(self, whole_networks: Iterable[Expected]) -> Path:
-        """Write the activations of whole networks to a file, with keys "<weights>/<layer>"."""
+        """Write the activations of whole networks to a file and return its path.
+
+        The keys are "<weights>/<layer>".
+        """
         expected_networks = list(whole_networks)
         name = digests.of_json([self._case_key(expected.case) for expected in expected_networks])
         target = self.folder / f"{name[7:39]}-activations.npz"
@@ -141,7 +154,7 @@ class Oracle:
         return target
 
     def _settle_learning_rates(self, cases: list[Case], activations: Path | None) -> None:
-        """Find each case's truth, at the tried rate at which rounding hides least."""
+        """Store each case's truth, at the tried learning rate with the least rounding."""
         best: dict[str, tuple[float, Arrays, dict[str, float]]] = {}
         for divisor in _MOVE_DIVISORS:
             limited_cases = [replace(case, largest_move=LARGEST_MOVE / divisor) for case in cases]
@@ -175,7 +188,10 @@ class Oracle:
     def _run_reference(
         self, runs: Sequence[tuple[Case, str, int]], activations: Path | None
     ) -> list[Arrays]:
-        """Return the reference's results in order; large cases run alone, small ones in batches."""
+        """Return the reference's results in order.
+
+        A whole network runs in a process of its own; other cases run in batches.
+        """
         workers = min(machine.usable_cores(), _MAX_WORKERS)
         large = [[run] for run in runs if run[0].is_whole_network]
         small = [run for run in runs if not run[0].is_whole_network]
@@ -205,7 +221,7 @@ class Oracle:
         ).arrays
 
     def _lock_path(self, cases: Sequence[Case]) -> Path:
-        """Return one lock file for each network, so that two processes do not compute it twice."""
+        """Return the lock file of the cases' networks. It prevents duplicate computation."""
         networks = {case.origin for case in cases}
         return self.folder / f"{digests.of_json(sorted(networks))[7:19]}.lock"
 
@@ -242,7 +258,10 @@ def _distances(truth: Arrays, arrays: Arrays) -> dict[str, float]:
 
 
 def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
-    """Return whether some weight's rounding grows over the updates and ends above 1 %."""
+    """Return whether the rounding of a weight grows over the updates and ends too high.
+
+    Too high is above 1 %, including the factor SAFETY.
+    """
     early = _relative_distances(STEPS[0], truth, distances)
     late = _relative_distances(STEPS[-1], truth, distances)
     return any(
@@ -252,7 +271,7 @@ def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
 
 
 def _median_rounding(truth: Arrays, distances: dict[str, float]) -> float:
-    """Return the rounding of the weights' moves: the relative median over weights and steps."""
+    """Return the median, over weights and steps, of the relative rounding of a weight's move."""
     return float(
         np.median([x for step in STEPS for x in _relative_distances(step, truth, distances)])
     )

@@ -1,7 +1,7 @@
 """Plant known discrepancies in real adapters and check that `verify` catches each one.
 
-A check that has never reported "different" proves nothing. Each mutation is a small change
-to the source of an adapter (`plants.toml`), which then trains in its real framework.
+A check that has never reported "different" proves nothing. Each mutation in `plants.toml` is a
+small change to the source of an adapter. The changed adapter trains in its real framework.
 """
 
 from __future__ import annotations
@@ -28,9 +28,12 @@ _ADAPTERS = "XFBENCH_ADAPTERS"
 
 
 class Mutation(BaseModel):
-    """A discrepancy: in `file` of the adapter, the only occurrence of `find` becomes `replace`.
+    """A discrepancy.
 
-    `solver` contains the solver settings that differ from the published ones.
+    - `layer`: the place where `verify` must locate it.
+    - `solver`: the solver settings that differ from the published ones.
+    - `file`: the changed file of the adapter.
+    - `find`, `replace`: the only occurrence of `find` in the file becomes `replace`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,9 +69,9 @@ def load_mutations() -> list[Mutation]:
 
 
 def select_mutations(names: Sequence[str] | None) -> list[Mutation]:
-    """Return the mutations whose name contains one of the words; all if `names` is None.
+    """Return the mutations whose name contains one of the words in `names`.
 
-    Raises UsageError if there is none.
+    `names` None: all mutations. Raises UsageError if no mutation matches.
     """
     matches = [
         p for p in load_mutations() if names is None or any(word in p.name for word in names)
@@ -81,7 +84,7 @@ def select_mutations(names: Sequence[str] | None) -> list[Mutation]:
 def run_self_test(
     mutations: Sequence[Mutation], seeds: int, say: Callable[[str], None], time_limit: float
 ) -> dict[str, Any]:
-    """Verify each mutation, and correct adapters with `seeds` seeds; return the JSON document."""
+    """Verify each mutation, then correct adapters with `seeds` seeds. Return the JSON document."""
     verifier = Verifier(say, time_limit)
     outcomes = []
     for mutation in mutations:
@@ -136,7 +139,7 @@ def _verify(verifier: Verifier, mutation: Mutation, seed: int) -> Verdict:
 
 @contextmanager
 def applied(mutation: Mutation) -> Iterator[None]:
-    """Replace the framework's adapter by a copy with the mutation inside the `with` block."""
+    """Within the `with` block, replace the framework's adapter by a copy with the mutation."""
     previous_folders = os.environ.get(_ADAPTERS)
     with tempfile.TemporaryDirectory(prefix="xfbench-plant-") as root:
         source = mutation.mutated_source()

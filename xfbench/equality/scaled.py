@@ -1,10 +1,13 @@
-"""The same network with initial weights at which every layer matters.
+"""Give a network initial weights with which every layer has a visible effect.
 
-At its published weights a layer may hardly act. For example, ConvNet's LRN reads the output
-of weights of 1e-4 and is the identity to seven digits; no check would notice its absence.
-The deviations chosen here keep the size of values through the network. Values are large where
-an LRN reads them, and so small before a batch norm that eps is half of its divisor. Estimates
-of the sizes suffice, so they are computed from the layers without a run.
+With its published weights, a layer may have almost no effect. For example, ConvNet's LRN reads the
+output of weights of 1e-4, so it equals the identity to seven digits. No check would notice if this
+LRN were missing.
+
+The weights' standard deviations chosen here keep the size of values through the network, with two
+exceptions. The input of an LRN is large. The input of a batch norm is so small that eps is half of
+the batch norm's divisor. Approximate sizes suffice, so they are computed from the layers, without
+a run.
 """
 
 from __future__ import annotations
@@ -16,10 +19,10 @@ from math import prod, sqrt
 from xfbench.workloads import Pixels
 from xfbench.workloads import layers as xl
 
-# Approximate factors of pooling on the mean square of rectified values: the largest of some
-# similar neighbours, or their mean.
+# Approximate factors by which pooling changes the mean square of rectified values. Max pooling
+# returns the largest of some similar neighbours, average pooling their mean.
 _MAX_POOLING, _AVERAGE_POOLING = 2.0, 0.6
-LRN_SHARE = 0.02  # the neighbours' share of an LRN's scale, beside k: enough to be visible
+LRN_SHARE = 0.02  # the neighbours' term of an LRN's scale, added to k: enough to be visible
 _BATCH_NORM = {
     "gamma_filler": xl.Filler("constant", 1.25),
     "beta_filler": xl.Filler("constant", 0.25),
@@ -28,7 +31,7 @@ WeightedLayer = xl.Convolution | xl.InnerProduct
 
 
 def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
-    """Return the network with other initial values, but the same layers, shapes and names."""
+    """Return the network with scaled initial weights. Layers, shapes and names stay the same."""
     sizes = {"data": _pixels_mean_square(pixels)}
     layers: list[xl.Layer] = []
     for layer in network.layers:
@@ -47,7 +50,7 @@ def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
 
 
 def estimate_mean_squares(network: xl.Network, pixels: Pixels) -> dict[str, float]:
-    """Return the approximate mean square of "data" and every layer's output, initially."""
+    """Return the approximate mean square of "data" and each layer's output at initial weights."""
     sizes = {"data": _pixels_mean_square(pixels)}
     for layer in network.layers:
         sizes[layer.name] = _output_mean_square(network, layer, sizes)
@@ -55,16 +58,17 @@ def estimate_mean_squares(network: xl.Network, pixels: Pixels) -> dict[str, floa
 
 
 def _pixels_mean_square(pixels: Pixels) -> float:
-    """Return the mean square of uniform noise from 0 to 255, after the mean and scale."""
+    """Return the mean square of uniform noise from 0 to 255 after normalization by `pixels`."""
     mean = sum(pixels.mean) / len(pixels.mean)
     return (256**2 / 12 + (127.5 - mean) ** 2) * pixels.scale**2
 
 
 def _target_mean_square(network: xl.Network, name: str) -> float:
-    """Return the mean square that a layer's output should have: one in most places.
+    """Return the mean square that a layer's output should have.
 
-    It is so large before an LRN that the neighbours' squares count, and so small before a batch
-    norm that eps counts.
+    - Before an LRN: large enough that the neighbours' squares have a visible effect.
+    - Before a batch norm: small enough that eps has a visible effect.
+    - Elsewhere: one.
     """
     factor = 1.0
     while True:
@@ -84,7 +88,7 @@ def _fan_in(network: xl.Network, layer: WeightedLayer) -> int:
 
 
 def _output_mean_square(network: xl.Network, layer: xl.Layer, sizes: Mapping[str, float]) -> float:
-    """Return the mean square of a layer's output, given those of its inputs."""
+    """Return the mean square of a layer's output. `sizes` has the mean squares of its inputs."""
     size = sizes[layer.inputs[0]]
     if isinstance(layer, WeightedLayer):
         fan_in = _fan_in(network, layer)

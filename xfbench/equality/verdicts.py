@@ -1,6 +1,6 @@
 """Select the cells to verify, and format verdicts for people and for machines.
 
-An answer is the object that `verify --json` prints, for a new verdict or for one in an
+An answer is the object that `verify --json` prints. It describes a new verdict or the verdict in an
 existing certificate.
 """
 
@@ -34,7 +34,7 @@ def build_requests(
     pythons: Mapping[str, Path],
     **settings: Any,
 ) -> list[Request]:
-    """Return the requests to verify, network by network; "all" stands for every name.
+    """Return the requests to verify, ordered by network. The name "all" selects every name.
 
     Raises UsageError if a name is wrong.
     """
@@ -72,7 +72,7 @@ def _expand_kernels(
 
 
 def request_title(request: Request) -> str:
-    """Return what is verified, in a line."""
+    """Return one line that says what the request verifies."""
     parts = [request.framework, request.workload, request.kernel]
     strategy_parts = [f"{request.ranks} ranks {request.strategy_text}"] if request.ranks > 1 else []
     solver_parts = filter(None, [request.solver])
@@ -89,8 +89,8 @@ def verify_requests(
 ) -> Iterator[dict[str, Any]]:
     """Yield the answer to each request as soon as it is known.
 
-    An existing certificate is an answer unless it says "different". Such a cell is verified
-    again, to find out where it differs and by how much.
+    If a cell has a certificate of "equal", the certificate is the answer. If the certificate says
+    "different", the cell is verified again to find where it differs and by how much.
     """
     verifier = Verifier(say, time_limit)
     for request in requests:
@@ -157,14 +157,14 @@ def format_text(answer: Mapping[str, Any]) -> str:
         lines.append(f"  {answer['reason']}")
     if answer["verdict"] == "equal" and answer["checks"]:
         quantities = sum(check["quantities"] for check in answer["checks"])
-        # Certificates of an earlier version may have null here for "equal", without an error.
+        # An "equal" certificate of an earlier version may have null here, which is not an error.
         nearest = max(check["excess"] or 0.0 for check in answer["checks"])
         lines.append(f"  {quantities} quantities, at most {nearest:.0%} of their tolerance")
     return "\n".join(lines)
 
 
 def format_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Format answers as a table for the docs, with a line per kind of check."""
+    """Format answers as a Markdown table for the docs, with a line per kind of check."""
     lines = []
     for answer in answers:
         network = " · ".join(filter(None, (answer["workload"], answer["solver"])))
@@ -221,7 +221,7 @@ def _answer_from_verdict(
 
 
 def _answer_from_certificate(request: Request, certificate: Certificate) -> dict[str, Any]:
-    """Return the answer from a certificate of "equal"."""
+    """Return the answer that corresponds to a certificate of "equal"."""
     answer = Verdict(request, certificate.verdict, checks=certificate.checks).document(
         certificate.id
     )

@@ -1,7 +1,7 @@
 """Verify that a framework trains the same network: run the cases, judge them, locate differences.
 
-The verdict holds for one framework, workload, kernel, device and precision, at any batch
-size, number of threads and input.
+A verdict is valid for one framework, workload, kernel, device and precision. It is valid for every
+batch size, number of threads and input.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from xfbench.model.certificate import Check
 from xfbench.model.request import Request
 from xfbench.model.strategy import ASYNCHRONOUS
 
-# An error before any update that is too large for any draw of rounding.
+# Rounding never explains an excess above this limit in a quantity from before the first update.
 _BEYOND_DOUBT = 1000.0
 _RANKS_CAUSE = "the ranks' gradients are not reduced to their mean over all images"
 _AFTER_UPDATES = ("step", "losses", "trained_test_loss")
@@ -31,7 +31,10 @@ _AFTER_UPDATES = ("step", "losses", "trained_test_loss")
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome; `worst` is the deviation with the largest excess, within tolerance or not."""
+    """The outcome of verifying one cell.
+
+    `worst` is the deviation with the largest excess, even if it is within tolerance.
+    """
 
     request: Request
     verdict: Literal["equal", "different", "unsupported"]
@@ -84,7 +87,7 @@ RunCases = Callable[..., jobs.CaseResults]
 
 @dataclass
 class Verifier:
-    """Verify cells one by one; `say` gets the progress messages and `run` runs the cases."""
+    """Verify cells one by one. `say` gets the progress messages, and `run` runs the cases."""
 
     say: Callable[[str], None] = lambda _: None
     time_limit: float = reference.TIME_LIMIT
@@ -131,7 +134,7 @@ class Verifier:
         worst = max(deviations, key=lambda deviation: deviation.excess)
         place, reason = None, None
         if violations:
-            # A violation in float64 cannot be rounding, so it locates the place better.
+            # Rounding cannot cause a violation in float64, so such a violation locates better.
             certain = [deviation for deviation in violations if deviation.precision == "float64"]
             place = locate.find_place(
                 workload,
@@ -155,9 +158,9 @@ class Verifier:
         )
 
     def _verify_ranks(self, request: Request, environment: Environment, seed: int) -> Verdict:
-        """Verify data parallelism: after every update, the weights equal those of one process.
+        """Verify data parallelism: after every update, the weights must equal those of one process.
 
-        The network itself is verified on one rank.
+        The network itself is verified separately, on one rank.
         """
         workload = cases.verification_workload(request)
         network_cases = cases.whole_network_cases(workload, seed, request.ranks)
@@ -213,7 +216,7 @@ class Verifier:
         weights: str,
         seed: int,
     ) -> set[str]:
-        """Return which of these layers are wrong when each runs alone."""
+        """Run each of the layers `names` alone and return the names of the wrong ones."""
         workload = cases.verification_workload(request)
         layer_cases = {name: cases.layer_case(workload, name, weights, seed) for name in names}
         expected = self.oracle.expected(list(layer_cases.values()), precision=request.precision)
@@ -235,9 +238,10 @@ def judge_cases(
     arrays: Mapping[str, jobs.Arrays],
     activations: Path | None = None,
 ) -> list[Deviation]:
-    """Compare every quantity of the cases, each at its precision, with the results.
+    """Compare the results in `arrays` with the expected quantities and return the deviations.
 
-    Violations that rounding may explain are judged again with more draws, as many as needed.
+    `comparisons` pairs each case's expected values with a precision. If rounding may explain all
+    violations, the violating cases are judged again with more draws, up to MAX_DRAWS.
     """
     by_case = {
         expected.case.key(precision): judge.compare(
@@ -256,7 +260,10 @@ def judge_cases(
 
 
 def _may_be_rounding(deviations: Iterable[Deviation]) -> bool:
-    """Return whether there are violations, none of them in float64 and all of them small."""
+    """Return whether there are violations and rounding may explain all of them.
+
+    Rounding explains no violation in float64, and no large one before the first update.
+    """
     violations = [deviation for deviation in deviations if not deviation.is_within_tolerance]
     return bool(violations) and all(
         d.precision != "float64"
@@ -276,7 +283,7 @@ def _summarize_checks(deviations: Sequence[Deviation]) -> tuple[Check, ...]:
 
 
 def _summarize_check(kind: str, group: Sequence[Deviation]) -> Check:
-    # If the truth is mere rounding, a relative tolerance says nothing.
+    # If the truth is mere rounding, its tolerance is absolute and not comparable with the others.
     tolerances = sorted(d.tolerance for d in group if d.size > d.allowed) or [0.0]
     return Check(
         kind=kind,

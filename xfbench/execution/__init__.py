@@ -1,6 +1,10 @@
 """One launch, from a request to its record.
 
-`launch.py` does one launch. `job.py` writes the worker's job and reads the replies. `starting.py`
-builds the start commands, `watch.py` detects failed ranks, and `ranks.py` merges replies.
-`record_builder.py` builds the record. `job_queue.py` submits launches to Slurm.
+- `launch.py` does one launch.
+- `job.py` writes the worker's job and reads the replies.
+- `starting.py` builds the start commands.
+- `watch.py` detects failed ranks.
+- `ranks.py` merges the ranks' replies.
+- `record_builder.py` builds the record.
+- `job_queue.py` submits launches to Slurm.
 """

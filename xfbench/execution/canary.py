@@ -1,7 +1,7 @@
 """The canary: a check of the network's loss before a launch is timed.
 
-The oracle computes the expected loss in test mode, for the first batch and the initial weights.
-The loss is cached per workload, data, batch size, seed and precision.
+The oracle computes the expected loss in test mode, for the first batch and the initial weights. The
+cache has one expected loss for each workload, data, batch size, seed and precision.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ _MIN_TOLERANCE = 1e-5  # relative: the accuracy of float32, also used for float6
 
 
 class Expected(BaseModel):
-    """The expected loss: in float64, in the launch's precision, with Caffe's probability floor."""
+    """The expected loss.
+
+    - `loss`: in float64.
+    - `rounded`: in the launch's precision (float32 if that is float64).
+    - `floored`: with Caffe's lower limit on probabilities.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -34,7 +39,7 @@ class Expected(BaseModel):
     floored: float
 
     def relative_error(self, loss: float) -> float:
-        """Return the relative error against the nearer of the loss and the floored loss."""
+        """Return the relative error of `loss`, against the nearer of `self.loss` and `floored`."""
         return min(
             abs(loss - expected_loss) / abs(expected_loss)
             for expected_loss in (self.loss, self.floored)
@@ -54,9 +59,10 @@ def compute_expected_loss(
     precision: str,
     data_set_location: tuple[PreparedSet, Path] | None = None,
 ) -> Expected | None:
-    """Return the expected loss from the cache or the oracle; None if the oracle could not run.
+    """Return the expected loss from the cache, or else from the oracle.
 
-    `data_set_location` is a prepared data set and its folder.
+    `data_set_location` is a prepared data set and its folder. Returns None if the oracle could not
+    run.
     """
     framework_adapter = adapter.load("reference")
     request = reference.reference_request(

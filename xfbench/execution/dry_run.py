@@ -13,9 +13,10 @@ from xfbench.model.request import Request
 
 
 def list_commands(plan: Plan) -> dict[str, list[str]]:
-    """Return shell lines by the label of each cell; a comment gives the reason if there are none.
+    """Return the shell lines of each cell, by the cell's label.
 
     The lines run in the launch's folder: first the helpers, then the commands that start ranks.
+    If a cell has no commands, its only line is a comment with the reason.
     """
     request_by_cell = {request.cell(): request for request in reversed(plan.requests)}
     return {

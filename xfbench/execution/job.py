@@ -1,7 +1,7 @@
 """Runs one job in a framework's interpreter and returns its reply.
 
-A job has everything that the worker needs. Every failure becomes a status and a reason. The folder
-keeps the command, so that the job can be run again by hand.
+A job contains everything that the worker needs. Every failure becomes a status and a reason. The
+run's folder keeps the command, so that you can run the job again by hand.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from xfbench.worker.distributed import host_address, path_for_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
-_STDERR_BYTES = 100_000  # of standard error, searched for the cause of a crash
-# Polls of an ending job's state; in total longer than Slurm waits between SIGTERM and SIGKILL.
+_STDERR_BYTES = 100_000  # the end of standard error that is searched for the cause of a crash
+# Number and interval of polls of an ending job's state. Together they take longer than Slurm waits
+# between SIGTERM and SIGKILL.
 _LOOKS, _LOOK_SECONDS = 60, 1.0
 
 
@@ -59,13 +60,13 @@ def build_document(
 
 
 def resolve_strategy_options(request: Request) -> dict[str, Value]:
-    """Return all options of the request's strategy, with defaults for options that are not set."""
+    """Return all options of the request's strategy. Options that are not set have defaults."""
     strategy = adapter.load(request.framework).strategy(request.strategy)
     return strategy.resolve_options(dict(request.strategy_options), request.device)
 
 
 def _may_span_nodes(request: Request) -> bool:
-    """Return whether a rank may run on another node than this process or another rank."""
+    """Return whether this process and the ranks may run on more than one node."""
     hosts = sites.load(request.site).hosts
     return request.launcher == "slurm" or request.nodes > 1 or bool(hosts)
 
@@ -78,25 +79,27 @@ def run_job(
     folder: Path,
     time_limit: float,
 ) -> dict[str, Any]:
-    """Run one job in `folder` and return the reply, or a status and a reason if there is none.
+    """Run one job in `folder` and return its reply. Without a reply, return a status and a reason.
 
-    Leaves request.json, command.json, command.sh, worker.pyz, stdout, stderr and, if the worker
-    wrote it, reply.json. Further ranks have stdout.1, stderr.1, reply.1.json and so on.
+    Afterwards `folder` contains request.json, command.json, command.sh, worker.pyz, stdout and
+    stderr. If the worker wrote a reply, `folder` also contains reply.json. The files of further
+    ranks are stdout.1, stderr.1, reply.1.json and so on.
     """
     job_digest = write_job_files(job, folder)
     try:
         return _run_and_read_reply(
             job_digest, request, framework_adapter, framework_environment, folder, time_limit
         )
-    finally:  # the worker may have died before it removed them
+    finally:  # the worker may have died before it removed its checkpoints
         if "checkpoint_folder" in job:
             shutil.rmtree(folder / job["checkpoint_folder"], ignore_errors=True)
 
 
 def checkpoint_fields(request: Request, parent: Path | None) -> dict[str, str]:
-    """Return the job's field for the folder of temporary checkpoints; empty without checkpoints.
+    """Return the job's field for the folder of temporary checkpoints.
 
-    The folder is in the run's folder, or is a new one below `parent`.
+    The folder is a new one below `parent`. If `parent` is None, the folder is in the run's folder.
+    Without checkpoints, the result is empty.
     """
     if not request.checkpoints:
         return {}
@@ -165,12 +168,14 @@ def read_replies(
 ) -> dict[str, Any]:
     """Return the merged replies of the ranks in `folder`, or a status and a reason.
 
-    `job_digest` is the digest of their job, `time_limit` their limit in seconds.
+    - `job_digest`: the digest of the ranks' job.
+    - `outcome`: how the ranks ended.
+    - `time_limit`: the time limit of the ranks in seconds.
     """
     if outcome.timed_out:
         limit = f"no reply within the time limit of {time_limit:g} s"
         return {"status": "timed_out", "reason": f"{limit}: raise it with --time-limit"}
-    # The rank that failed first knows the cause; the others were ended because of it.
+    # The rank that failed first knows the cause. The others were ended because of that failure.
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
     answers = {}
     for rank in order:
@@ -200,9 +205,9 @@ def build_commands(
     framework_environment: Environment,
     folder: Path,
 ) -> tuple[Start, list[processes.Command]]:
-    """Return the commands that start the ranks in `folder`, and those of the helpers.
+    """Return the commands that start the ranks in `folder`, and the commands of the helpers.
 
-    Raises UnavailableError if a program or library that they need is missing.
+    Raises UnavailableError if a program or library that the commands need is missing.
     """
     framework_environment = probing.prepare_environment(
         request, framework_adapter, framework_environment, folder
@@ -300,9 +305,10 @@ def _add_strategy(
 
 
 def _find_slurm_end(folder: Path) -> tuple[str, str] | None:
-    """Return status and reason if Slurm ended the ranks, else None.
+    """Return the status and reason if Slurm ended the ranks, else None.
 
-    Slurm first reports that a job ends, and later how it ended. It may end this process meanwhile.
+    Slurm first reports that a job is ending, and later how the job ended. In between, Slurm may end
+    this process.
     """
     stderr_path = _output(folder, "stderr", "start")
     number = os.environ.get("SLURM_JOB_ID")
@@ -324,7 +330,7 @@ def _find_slurm_end(folder: Path) -> tuple[str, str] | None:
 def _read_rank_reply(
     folder: Path, rank: int, job_digest: str, outcome: processes.Outcome
 ) -> dict[str, Any]:
-    """Return a rank's reply to the job with digest `job_digest`, or a status and a reason."""
+    """Return a rank's reply to the job whose digest is `job_digest`, or a status and a reason."""
     last_line = _last_stderr_line(folder, rank)
     try:
         answer = worker_reply.read(path_for_rank(folder / "reply.json", rank), job_digest)
@@ -341,7 +347,7 @@ def _read_rank_reply(
 def _link(archive: Path, target: Path) -> None:
     try:
         target.hardlink_to(archive)
-    except OSError:  # another file system
+    except OSError:  # the cache is on another file system
         target.write_bytes(archive.read_bytes())
 
 
@@ -365,7 +371,7 @@ def _write_commands(commands: Sequence[processes.Command], folder: Path) -> None
 
 
 def _last_stderr_line(folder: Path, number: int | str) -> str:
-    """Return the last line of standard error, without host names."""
+    """Return the last line of standard error, with names redacted."""
     lines = safe_read.read_tail(_output(folder, "stderr", number), 2000).split("\n")
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:

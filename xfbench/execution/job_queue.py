@@ -1,8 +1,8 @@
-"""Launches from a login node: one Slurm job per number of nodes, in which xfbench runs again.
+"""Launches from a login node. For each number of nodes, one Slurm job runs xfbench again.
 
-The job works as in any allocation: it describes the machine that trains, makes its own certificates
-and interleaves the launches. This process submits the job once and follows it. If the job ends
-early, this process adds the missing records with the cause as their reason.
+xfbench in the job works as in any allocation: it describes the machine that trains, creates its own
+certificates and interleaves the launches. This process, on the login node, submits the job once and
+follows it. If the job ends early, this process adds the missing records, with the cause as reason.
 """
 
 from __future__ import annotations
@@ -31,19 +31,23 @@ from xfbench.model.request import Request
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store
 
-ALIVE = "alive"  # the file in which the driver in the job counts
+ALIVE = "alive"  # the heartbeat file: xfbench in the job writes a rising count to it
 _LOOK_SECONDS = 2.0
-# Limit by job state for the driver's silence; after it the node counts as lost. Slurm may take
-# longer to clean up a completing job before it says how the job ended.
+# For each job state, the longest time without a heartbeat. After it the node counts as lost. The
+# limit of a completing job is longer, because Slurm cleans up before it says how the job ended.
 _SILENCE_SECONDS = {"RUNNING": 10.0, "COMPLETING": 60.0}
-_LAG = 15  # polls after a job has ended, for records that a file system shows late
+_LAG = 15  # polls after a job has ended, because a file system may show records late
 _BEFORE = "before"
 _FORGOTTEN = 5  # consecutive polls at which Slurm does not know the job
 
 
 @dataclass
 class Submitted:
-    """A plan and its job; `before` has the ids of the plan's records that existed before it."""
+    """A plan and its submitted job.
+
+    - `number`: the job's number.
+    - `before`: the ids of the plan's records that existed before the job.
+    """
 
     plan: Plan
     folder: Path
@@ -83,10 +87,10 @@ def job_scripts(jobs: Jobs) -> list[str]:
 
 
 def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> list[Record]:
-    """Submit the remaining part of the jobs' plans; if `wait`, follow the jobs to their ends.
+    """Submit the remaining part of the jobs' plans and return the new records.
 
-    Returns the new records. Creates the environments first, because nodes may have no network. An
-    interrupt cancels the jobs and is raised again.
+    If `wait`, follow the jobs until they end. The environments are created first, because nodes may
+    have no network. After an interrupt, cancels the jobs and raises the interrupt again.
     """
     started_jobs: list[slurm.Job] = []
     try:
@@ -105,7 +109,7 @@ def _measure(
     *,
     wait: bool,
 ) -> list[Record]:
-    """Do the work of `measure`; add each job that may be in the queue to `started_jobs`."""
+    """Do the work of `measure`. Add each job that may be in the queue to `started_jobs`."""
     submitted: list[Submitted] = []
     records: list[Record] = []
     store.prepare()
@@ -188,7 +192,7 @@ def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str)
 
 
 def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
-    """Submit the job of `plan`, or find it if it is in the queue.
+    """Submit the job of `plan`. If the queue already has the job, find it instead.
 
     Raises CommandError with Slurm's message.
     """
@@ -203,7 +207,7 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
             atomic_files.write(job.folder / _BEFORE, "\n".join(_recorded_ids(plan, store)).encode())
             for stale in ("job.status", ALIVE):
                 (job.folder / stale).unlink(missing_ok=True)
-            # An interrupt waits for Slurm's answer, so that an accepted job can be cancelled.
+            # An interrupt must wait for Slurm's answer, so that an accepted job can be cancelled.
             with ThreadPoolExecutor(1) as pool:
                 number = pool.submit(slurm.submit, job.folder / "job.sh").result()
             say(f"job {number} ({job.name}) submitted: {job.nodes} nodes, {job.minutes} minutes")
@@ -212,12 +216,18 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
 
 
 def _recorded_ids(plan: Plan, store: Store) -> list[str]:
-    """Return the ids of the plan's existing records; times could mislead if clocks differ."""
+    """Return the ids of the plan's existing records.
+
+    Ids tell old records from new ones even if the nodes' clocks differ.
+    """
     return [record.id for record in lookup.records_of_requests(plan.requests, store)]
 
 
 def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:
-    """Wait for the jobs and return one record per request, including those added for lost jobs."""
+    """Wait until the jobs end and return their records.
+
+    If a job ends early, the records added for its missing requests are included.
+    """
     running_jobs = {job.number: job for job in submitted}
     watches = {job.number: _Watch(job) for job in submitted}
     records: list[Record] = []
@@ -248,14 +258,17 @@ class _Watch:
         self.known_ids: set[str] = set()
 
     def fresh(self, store: Store) -> list[Record]:
-        """Return the job's records since the last call."""
+        """Return the job's records that appeared since the last call."""
         unknown = list(store.records(skip=self.known_ids))
         self.known_ids |= {record.id for record in unknown}
         before = self.submitted.before
         return [r for r in unknown if r.request in self.requests_of_job and r.id not in before]
 
     def look(self) -> tuple[str, str] | None:
-        """Poll the job; return status and reason for its missing records, or None if it goes on."""
+        """Poll the job. Return None if it goes on.
+
+        Otherwise return the status and reason for its missing records.
+        """
         try:
             state = slurm.query_job_state(self.submitted.number)
         except CommandError as error:
@@ -309,14 +322,17 @@ class _Watch:
             return ""
 
     def may_lag(self, missing: Sequence[Request]) -> bool:
-        """Return whether missing records may still appear: file systems show new files late."""
+        """Return whether `missing` records may still appear, because file systems show files late.
+
+        Each call counts as one poll.
+        """
         if not missing or not (self.submitted.folder / "job.status").exists():
             return False
         self.lagging += 1
         return self.lagging <= _LAG
 
     def _silence(self) -> float:
-        """Return for how many seconds the driver in the job has not counted; 0 before it starts."""
+        """Return the seconds since the job's last heartbeat; 0 before the first one."""
         try:
             count = (self.submitted.folder / ALIVE).read_text(encoding="utf-8")
         except OSError:
@@ -327,7 +343,11 @@ class _Watch:
 
 
 def _missing_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
-    """Return the requests without a record, up to the fewest launches that a protocol needs."""
+    """Return the requests without a record.
+
+    Requests beyond the minimum number of launches of their cell's protocol do not count as missing.
+    Neither do requests of a cell that is unsupported or unavailable.
+    """
     recorded_requests = {record.request for record in records}
     impossible = {
         record.request.cell()
@@ -347,7 +367,10 @@ def _missing_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
 def _add_missing_records(
     plan: Plan, records_so_far: Sequence[Record], store: Store, status: str, reason: str
 ) -> list[Record]:
-    """Add a record with this status per missing request; only one per cell if "unavailable"."""
+    """Add and return a record with this status and reason for each missing request.
+
+    If `status` is "unavailable", each cell gets only one record.
+    """
     missing = _missing_requests(plan, records_so_far)
     if status == "unavailable":
         missing = list({request.cell(): request for request in reversed(missing)}.values())
@@ -375,7 +398,10 @@ def _format_record(record: Record) -> str:
 
 @contextlib.contextmanager
 def write_heartbeat(folder: Path) -> Iterator[None]:
-    """Count in a file in the job's folder while the block runs, to show that the node is alive."""
+    """While the block runs, write a rising count to a file in `folder`, the job's folder.
+
+    The count shows that the node is alive.
+    """
     stop = threading.Event()
 
     def count() -> None:

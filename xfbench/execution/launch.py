@@ -1,6 +1,6 @@
 """Runs one launch, from a request to its record.
 
-A cell that cannot run gets a record without a launch. All processes of a launch end with it.
+A cell that cannot run gets a record without a launch. When a launch ends, all its processes end.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from xfbench.store.results_folder import Store
 class LaunchContext:
     """The state that the launches of one `run` share: the store, environments and certificates.
 
-    `unavailable` has the reason per unavailable framework, `unallocated` per allocator.
-    `certificates` has the certificate of each kind of cell (`certified_fields`). `time_limit` is in
-    seconds. If `strict`, a noisy launch is invalid. `data_folders` maps `PreparedSet.folder_key` to
-    the folder of a prepared data set. Checkpoints go below `checkpoint_dir`, by default to the
-    run's folder.
+    - `certificates`: the id of the certificate of each kind of cell (`certified_fields`).
+    - `unavailable`: for each unavailable framework, the reason.
+    - `unallocated`: for each unavailable allocator, the reason.
+    - `time_limit`: in seconds.
+    - `strict`: whether a noisy launch is invalid.
+    - `data_folders`: the folder of each prepared data set, by `PreparedSet.folder_key`.
+    - `checkpoint_dir`: the parent folder of checkpoints; None: the run's folder.
     """
 
     store: Store
@@ -54,7 +56,7 @@ class LaunchContext:
         site: str | None = None,
         allocator_names: Iterable[str | None] = (),
     ) -> None:
-        """Prepare the environments and allocators, or store why they are unavailable."""
+        """Prepare the environments and allocators. If one is unavailable, store the reason."""
         for name in dict.fromkeys(frameworks):
             try:
                 self.environments[name] = environment.ensure(
@@ -71,11 +73,14 @@ class LaunchContext:
                 say(f"{allocator}: unavailable: {error}")
 
     def folder_of(self, request: Request) -> Path | None:
-        """Return the folder of the request's data set; None if it is not a prepared one."""
+        """Return the folder of the request's data set; None if the data set is not prepared."""
         return self.data_folders.get(request.data_set.folder_key) if request.data_set else None
 
     def storage(self, request: Request) -> Storage | None:
-        """Return the storage of the data; with `--page-cache`, with plain reads, measured once."""
+        """Return the storage of the request's data; None without a prepared data set.
+
+        With `--page-cache`, the storage includes plain reads, which are measured once.
+        """
         folder = self.folder_of(request)
         if folder is None or request.data_set is None:
             return None
@@ -91,7 +96,8 @@ class LaunchContext:
 def launch_obstacle(request: Request) -> tuple[Status, str] | None:
     """Return the status and reason if the request cannot be launched, else None.
 
-    Slurm's nodes may have devices that this one lacks; there the worker checks.
+    With Slurm, the worker checks the devices, because the nodes may have devices that this host
+    lacks.
     """
     if reason := capabilities.refusal_reason(request):
         return "unsupported", reason
@@ -105,7 +111,7 @@ def launch(
 ) -> tuple[Record, Path | None]:
     """Start the ranks of a request, wait for them, and return the record and the run's folder.
 
-    There is no folder if nothing was started.
+    If nothing was started, the folder is None.
     """
     framework_adapter = adapter.load(request.framework)
     workload = training.build_workload(request)
@@ -119,7 +125,7 @@ def launch(
     if reason:
         return Record.make(status="unavailable", reason=reason, **fields), None
     framework_environment = context.environments[request.framework]
-    # Before the conditions are read, so that this measurement does not count as other work.
+    # Measure before reading the conditions, so that the measurement does not count as other work.
     if not request.probe:
         fields["limit"] = roofline.find_limit(request, machine.accelerators())
     data_folder = context.folder_of(request)
@@ -160,7 +166,7 @@ def launch(
 
 
 def _slurm_cpu_seconds(answer: Mapping[str, Any], request: Request) -> float:
-    """Return CPU seconds of the ranks on this host that Slurm, not this process, started."""
+    """Return the CPU seconds of the ranks that Slurm, not this process, started on this host."""
     if request.launcher != "slurm":
         return 0.0
     try:

@@ -1,8 +1,8 @@
 """Probes: launches that test a framework's support for features of HPC systems.
 
-A probe is a short training under the conditions to test. Its record says "yes", "no" or "not here"
-(this machine cannot test it) for each feature, with a line of evidence. This module sets up the
-launch and merges the ranks' replies; `worker/probes.py` does the part inside a rank.
+A probe is a short training under the conditions to test. For each feature, its record has a line of
+evidence and says "yes", "no" or "not here" (this machine cannot test the feature). This module sets
+up the launch and merges the ranks' replies. `worker/probes.py` does the part inside a rank.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FEATURES_BY_PROBE = {
     "huge_pages": ("huge_pages",),
     "modules": ("modules",),
 }
-# How glibc's malloc gets huge pages: 1 advises transparent ones, 2 takes reserved ones.
+# How glibc's malloc gets huge pages: 1 requests transparent huge pages, 2 uses reserved ones.
 _TUNABLES = {"process": "glibc.malloc.hugetlb=1", "huge_pages": "glibc.malloc.hugetlb=2"}
 _MODULE = "xfbench-probe/1"
 _MEMORY = Path("/proc/meminfo")
@@ -69,9 +69,10 @@ def probe_variables(request: Request) -> dict[str, str]:
 def prepare_environment(
     request: Request, framework_adapter: Adapter, framework_environment: Environment, folder: Path
 ) -> Environment:
-    """Return the environment for the probe; the probe of modules loads it from a new module.
+    """Return the environment for the probe.
 
-    Raises UnavailableError if this machine cannot test the feature.
+    The probe of modules loads the environment from a new module. Raises UnavailableError if this
+    machine cannot test the feature.
     """
     if request.probe == "huge_pages" and not _has_reserved_huge_pages():
         raise UnavailableError("no huge pages are reserved (HugePages_Free is 0)")
@@ -95,7 +96,7 @@ def prepare_environment(
 def _modulefile(
     request: Request, framework_adapter: Adapter, framework_environment: Environment
 ) -> str:
-    """Return a modulefile in Tcl, which both Lmod and Environment Modules read."""
+    """Return a modulefile in Tcl, a language that both Lmod and Environment Modules read."""
     variables = {
         name: value for name, value in framework_adapter.environment.variables.items() if value
     }
@@ -129,7 +130,10 @@ def build_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, 
 
 
 def support_of_record(record: Record) -> tuple[Support, ...]:
-    """Return the support of each probed feature; without an outcome, the evidence is the reason."""
+    """Return the support of each probed feature.
+
+    If the record has no outcome of the probe, the evidence is the record's reason.
+    """
     request = record.request
     if request is None or not request.probe:
         return ()

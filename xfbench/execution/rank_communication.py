@@ -15,10 +15,11 @@ def merge_communication(
     *,
     asynchronous: bool = False,
 ) -> dict[str, Any] | None:
-    """Return the launch's communication from its ranks' reports; None if one rank has no report.
+    """Return the launch's communication from its ranks' reports; None if a rank has no report.
 
-    `steps` has the seconds of the timed steps. The first rank of each node reports the interfaces.
-    With an asynchronous strategy, the computing time is the harmonic mean over the ranks.
+    `steps` has the seconds of the timed steps. The interfaces of a node are those that the node's
+    first rank reports. With an asynchronous strategy, the computing time is the harmonic mean over
+    the ranks, otherwise the mean.
     """
     reports = [report for report in rank_reports if report is not None]
     if len(reports) < len(rank_reports) or not reports:
@@ -51,8 +52,9 @@ def merge_communication(
 def required_bytes(payload: int, ranks: int, *, server: bool) -> int:
     """Return the minimum number of bytes that all ranks together send in a step.
 
-    With a parameter server, each rank transfers `payload` in each direction. In an all-reduce, each
-    of n ranks sends 2 (n - 1) / n of it; no algorithm needs less (Patarasuk and Yuan, "Bandwidth
-    optimal all-reduce algorithms for clusters of workstations", 2009).
+    `payload` is the number of bytes that each rank contributes. With a parameter server, each rank
+    transfers `payload` in each direction. In an all-reduce, each of n ranks sends 2 (n - 1) / n
+    times `payload`. No all-reduce algorithm needs less (Patarasuk and Yuan, "Bandwidth optimal
+    all-reduce algorithms for clusters of workstations", 2009).
     """
     return 2 * ranks * payload if server else 2 * (ranks - 1) * payload

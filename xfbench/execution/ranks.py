@@ -1,11 +1,13 @@
 """Merges the replies of a launch's ranks.
 
-With a synchronous strategy, each rank waits for the others in every step. A step's time is the mean
-over the ranks, and so is each loss. The slowest rank sets the start-up time. An observation that
-differs on one rank replaces the first rank's, so that a deviation is visible.
-
-With an asynchronous strategy, each rank has its own rate, and the rates add up. A step's time is
-the harmonic mean over the ranks, as if all ranks had done one step together.
+- Time of a step, synchronous strategy: each rank waits for the others in every step. The time is
+  the mean over the ranks.
+- Time of a step, asynchronous strategy: each rank has its own rate, and the rates add up. The time
+  is the harmonic mean over the ranks, as if all ranks had done one step together.
+- Losses: the mean over the ranks.
+- Start-up time: that of the slowest rank.
+- Observations: the first rank's. If another rank's observation differs, it replaces the first
+  rank's, so that the deviation is visible.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _ADDED_UP = ("images", "peak_rss_bytes")
 def merge_replies(
     replies: Sequence[dict[str, Any]], nodes: int = 1, *, asynchronous: bool = False
 ) -> dict[str, Any]:
-    """Return the launch's reply from the replies of its ranks, which are in order and all ok.
+    """Merge the ranks' replies, which must be in order and all "ok", into the launch's reply.
 
     `nodes` is the number of nodes. Raises ValueError if the ranks' numbers of steps differ.
     """
@@ -98,9 +100,10 @@ def _merge_measurements(parts: Sequence[dict[str, Any]], asynchronous: bool) -> 
 
 
 def _total_energy(replies: Sequence[dict[str, Any]]) -> float | None:
-    """Return the energy of all nodes or all GPUs in joules; None if one of them reported none.
+    """Return the energy in joules of all nodes, or of all GPUs.
 
-    Ranks on the same node read the same counters. Workers of earlier versions report no GPU.
+    Ranks on the same node read the same counters, so each node counts once. Returns None if a node
+    or GPU reported no energy. Workers of earlier versions report no GPUs.
     """
     read = {
         (*reply["used"], rank if reply["observed"].get("gpus") else 0): reply["measurement"]
@@ -112,7 +115,10 @@ def _total_energy(replies: Sequence[dict[str, Any]]) -> float | None:
 
 
 def _merge_epoch_reads(replies: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the storage reads of all epochs, rank by rank; earlier workers report none."""
+    """Return the storage reads of all epochs, rank by rank.
+
+    Workers of earlier versions report no storage reads.
+    """
     rank_epochs = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
     merged_epochs = [
         page_cache.merge_readings(of_epoch) for of_epoch in zip(*rank_epochs, strict=True)
@@ -124,7 +130,7 @@ def _merge_learning(parts: Sequence[Any], asynchronous: bool) -> Any:
     """Merge the epochs of all ranks.
 
     With a synchronous strategy, all ranks evaluate the same weights, and only the training loss
-    differs. With an asynchronous strategy, each rank evaluates the weights that it has at the time.
+    differs between ranks. With an asynchronous strategy, each rank evaluates its current weights.
     """
     if not parts[0]:
         return parts[0]
@@ -168,7 +174,10 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _farthest_loss(losses: Sequence[float | None]) -> float | None:
-    """Return the loss that differs most from the first rank's: all ranks had the same batch."""
+    """Return the loss that differs most from the first rank's loss, or None if one is missing.
+
+    All ranks had the same batch, so their losses should be equal.
+    """
     first = losses[0]
     if first is None or None in losses:
         return None

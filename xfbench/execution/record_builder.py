@@ -39,10 +39,11 @@ def build_record(
 ) -> Record:
     """Build the record of a launch from its reply.
 
-    `known_fields` has the record's fields that do not come from the reply: workload, machine,
-    limit, storage, conditions (None if they were not read), certificate. `data_folder` contains
-    the prepared data set. A launch with impossible figures is `invalid`. If `strict`, a noisy
-    launch is `invalid` too.
+    - `answer`: the launch's reply.
+    - `known_fields`: the record's fields that do not come from the reply: workload, machine, limit,
+      storage, conditions (None if they were not read), certificate.
+    - `strict`: whether a noisy launch is `invalid`. A launch with impossible figures always is.
+    - `data_folder`: the folder of the prepared data set.
     """
     fields = {
         **known_fields,

@@ -11,7 +11,7 @@ TIME_LIMIT = 3600.0
 def reference_request(
     workload: str, batch_size: int, *, threads: int, data: str = "synthetic", seed: int = 0
 ) -> Request:
-    """Return a request for one float64 step of the oracle."""
+    """Return a request for one step of the oracle in float64."""
     framework_adapter = adapter.load("reference")
     return Request(
         framework=framework_adapter.name,

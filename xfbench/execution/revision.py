@@ -9,7 +9,10 @@ from xfbench.base import paths, processes
 
 @cache
 def find_revision() -> tuple[str | None, bool | None]:
-    """Return the commit and whether tracked files have changed; (None, None) without a checkout."""
+    """Return the commit, and whether tracked files have changed since.
+
+    Without a checkout, both values are None.
+    """
     root = paths.package_folder("xfbench").parent
     if not (root / ".git").exists():
         return None, None

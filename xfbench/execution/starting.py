@@ -1,4 +1,4 @@
-"""Builds the commands that start a request's ranks, and selects the MPI library they load."""
+"""Builds the commands that start a request's ranks, and selects the ranks' MPI library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xfbench.launchers.resources import Resources
 from xfbench.model.adapter import Adapter
 from xfbench.model.request import Request
 
-# Variables that a start command inherits: to find peers and libraries, but nothing personal.
+# Variables that a start command inherits to find peers and libraries; none is personal.
 _PREFIXES = (
     *("SLURM_", "OMPI_", "PRTE_", "PMIX_", "PMI_", "MPICH_", "HYDRA_", "I_MPI_", "MPIR_"),
     *("UCX_", "FI_", "NCCL_", "TACC_", "LSB_", "LSF_", "MUNGE", "CRAY_", "PALS_"),
@@ -30,7 +30,11 @@ _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 
 @dataclass(frozen=True)
 class Start:
-    """The commands that start all ranks; `watched` if ranks are not children of this process."""
+    """The commands that start all ranks.
+
+    `watched` is true if ranks are not children of this process, so that a watch must detect their
+    failures.
+    """
 
     commands: list[Command]
     watched: bool
@@ -119,7 +123,7 @@ def _build_mpi_commands(
 
 
 def _with_mpi_library(base: Command, library: str, framework_adapter: Adapter) -> Command:
-    """Return `base` with the MPI library that mpi4py loads. Raises UnavailableError."""
+    """Return `base` with variables that make mpi4py load `library`. Raises UnavailableError."""
     if not library:
         raise UnavailableError(
             f"no MPI library was found for {framework_adapter.title}'s strategy mpi: set "
@@ -131,7 +135,7 @@ def _with_mpi_library(base: Command, library: str, framework_adapter: Adapter) -
 def _find_bundled_mpi(
     framework_adapter: Adapter, framework_environment: Environment
 ) -> Path | None:
-    """Return the folder of the MPICH in the framework's environment; None if it has none."""
+    """Return the folder of MPICH in the framework's environment; None if there is no MPICH."""
     if not framework_adapter.mpi:
         return None
     folder = Path(framework_adapter.mpi.replace("{prefix}", str(framework_environment.prefix)))

@@ -18,13 +18,13 @@ from xfbench.planning.matrix import Matrix
 
 
 class TraceError(XfbenchError):
-    """A framework started but gave no trace; the message says why."""
+    """A framework started but returned no trace. The message says why."""
 
 
 def trace(
     matrix: Matrix, pythons: Mapping[str, Path], output: Path, time_limit: float
 ) -> dict[str, Any]:
-    """Trace the only cell of the matrix to `output` (.npz); return what the worker observed.
+    """Trace the matrix's only cell to the file `output` (.npz). Return the worker's observations.
 
     Raises UsageError if a name or folder is wrong, UnavailableError if the framework is
     unavailable, and TraceError if it does not support the cell or fails.
@@ -47,7 +47,10 @@ def trace_cell(
     time_limit: float,
     keep: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Trace one cell in an existing environment; `keep` names the parts to keep (default: all)."""
+    """Trace one cell in an existing environment and return the worker's observations.
+
+    `keep` names the parts of the trace to keep (default: all).
+    """
     request = cell.request(1)
     with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:
         folder = Path(scratch)

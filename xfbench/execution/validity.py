@@ -12,9 +12,10 @@ from xfbench.model.record import Checkpoints, Measurement, Observed, OfRank, Sto
 from xfbench.model.request import Request
 from xfbench.worker.protocol import LOSS_SCALE
 
-# The system counts CPU time in ticks, and a framework's main thread also uses some.
+# Allowances, because the system counts CPU time in ticks and a framework's main thread also uses
+# some CPU time.
 _CPU_TOLERANCE, _EXTRA_CPUS = 1.05, 0.25
-_MAX_MEAN_DIFFERENCE = 8.0  # mean difference of pixels, in levels of 255; other images exceed it
+_MAX_MEAN_DIFFERENCE = 8.0  # of pixels, in levels of 255; different images differ by more
 
 
 def measurement_defect(
@@ -25,10 +26,11 @@ def measurement_defect(
     expected: Expected | None,
     share_of_peak: float | None,
 ) -> str | None:
-    """Return the first defect of a launch in one line; None if there is none.
+    """Return one line about the first defect of a launch; None if the launch has no defect.
 
-    `loss` is the canary's loss (test mode, first batch, initial weights), `expected` the oracle's.
-    `share_of_peak` is None if the peak is unknown.
+    - `loss`: the canary's loss (test mode, first batch, initial weights).
+    - `expected`: the oracle's loss for the same.
+    - `share_of_peak`: None if the peak is unknown.
     """
     steps = [
         measurement.first_step_seconds,
@@ -77,7 +79,7 @@ def _precision_defect(request: Request, observed: Observed) -> str | None:
 
 
 def _library_defect(request: Request, observed: Observed) -> str | None:
-    """Return how the kernel library or the memory allocator differs from the request, or None."""
+    """Return how the kernel library or memory allocator differs from the request; None if equal."""
     if observed.kernel != request.kernel:
         return (
             f"kernel {request.kernel} was requested, but {observed.kernel} was observed: "
@@ -89,7 +91,7 @@ def _library_defect(request: Request, observed: Observed) -> str | None:
 
 
 def step_time_defect(request: Request, measurement: Measurement) -> str | None:
-    """Return a reason if the steps add up to more than the elapsed time, else None."""
+    """Return the defect if the steps add up to more than the elapsed time, else None."""
     window = measurement.window
     updates_per_window = (
         window if request.steps else 1
@@ -105,7 +107,7 @@ def step_time_defect(request: Request, measurement: Measurement) -> str | None:
 
 
 def peak_defect(share_of_peak: float | None) -> str | None:
-    """Return a reason if the launch exceeds the peak of its cores, else None."""
+    """Return the defect if the launch exceeds the peak of its cores, else None."""
     if share_of_peak is None or share_of_peak <= 1:
         return None
     return (
@@ -115,7 +117,7 @@ def peak_defect(share_of_peak: float | None) -> str | None:
 
 
 def mixed_nodes_defect(kinds: Sequence[str]) -> str | None:
-    """Return a reason if ranks ran on different kinds of nodes, else None.
+    """Return the defect if ranks ran on different kinds of nodes, else None.
 
     A record describes only one kind of machine.
     """
@@ -128,7 +130,7 @@ def mixed_nodes_defect(kinds: Sequence[str]) -> str | None:
 
 
 def checkpoint_defect(request: Request, checkpoints: Checkpoints | None) -> str | None:
-    """Return what is wrong with the requested checkpoints in one line, or None."""
+    """Return one line about what is wrong with the requested checkpoints; None if nothing is."""
     count = len(checkpoints.save_seconds) if checkpoints else 0
     if count != request.checkpoints:
         return f"{request.checkpoints} checkpoints were requested, but {count} were taken"
@@ -140,7 +142,7 @@ def checkpoint_defect(request: Request, checkpoints: Checkpoints | None) -> str 
 
 
 def _affinity_defect(observed: Observed) -> str | None:
-    """Return which process may run on CPUs that it was not given, or None."""
+    """Return the defect if a process may run on CPUs outside its assigned CPUs, else None."""
     for rank_observed in observed.ranks or (observed,):
         unexpected_cpus = set(rank_observed.affinity) - set(
             rank_observed.laid_out or rank_observed.affinity
@@ -161,9 +163,10 @@ def _join_cpus(cpus: Sequence[int]) -> str:
 
 
 def _thread_defect(request: Request, observed: Observed) -> str | None:
-    """Return how the threads of a launch on CPUs differ from the request, or None.
+    """Return how the threads of a CPU launch differ from the request; None if they do not.
 
-    GPU launches are not checked: CPU threads do not define such a cell, and XLA has no CPU pool.
+    GPU launches are not checked, because CPU threads do not define their cells and XLA then has no
+    CPU thread pool.
     """
     if request.device != "cpu":
         return None
@@ -181,9 +184,10 @@ def _thread_defect(request: Request, observed: Observed) -> str | None:
 
 
 def reader_mismatch(storage: Storage | None) -> str | None:
-    """Return how the samples of a framework's own reader differ from xfbench's, or None.
+    """Return how the samples of a framework's own reader differ from xfbench's; None if they match.
 
-    Two decoders may differ by a few levels. Two images differ by tens of levels everywhere.
+    Two decoders of one image may differ by a few levels. Two different images differ by tens of
+    levels everywhere.
     """
     reader_check = storage.reader if storage else None
     if reader_check is None:
@@ -201,7 +205,7 @@ def reader_mismatch(storage: Storage | None) -> str | None:
 
 
 def cache_state_error(storage: Storage | None) -> str | None:
-    """Return which epoch did not have the requested page cache state, in one line, or None."""
+    """Return one line about the first epoch without the requested page cache state, or None."""
     for number, epoch in enumerate(storage.epochs if storage else (), 1):
         if epoch.held is False:
             evidence = f"{epoch.device_bytes} of {epoch.bytes} bytes came from the device"

@@ -1,7 +1,7 @@
 """The driver's side of `worker/watch.py`: receives messages from each rank's watcher.
 
-It detects the first failed rank, and ranks on nodes that no longer answer, sooner than a start
-command or a scheduler does. When it closes, all ranks end.
+The watch detects the first failed rank and ranks on nodes that no longer answer. It does so sooner
+than a start command or a scheduler. When the watch closes, all ranks end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_UNIDENTIFIED = 64  # unidentified connections, in addition to one per rank
 class Watch:
     """A context manager that watches `ranks` ranks on `nodes` nodes from the address `host`.
 
-    When a rank fails or is lost, `alarm` becomes readable and `failure` says how it ended.
+    When a rank fails or is lost, `alarm` becomes readable and `failure` says how the rank ended.
     """
 
     def __init__(self, ranks: int, nodes: int, host: str) -> None:
@@ -45,7 +45,7 @@ class Watch:
 
     @property
     def address(self) -> str:
-        """Return the address that ranks get: "host:port:token"."""
+        """Return the address for the ranks' watchers: "host:port:token"."""
         host, port = self.listener.getsockname()
         return f"{host}:{port}:{self.token}"
 
@@ -63,7 +63,10 @@ class Watch:
         self._selector.close()
 
     def verdict(self, patience: float = 2.0) -> Outcome | None:
-        """Return how the first rank failed, or None; wait up to `patience` seconds for it."""
+        """Return how the first failed rank ended; None if none has failed.
+
+        Waits up to `patience` seconds for a failure.
+        """
         end = time.monotonic() + patience
         while self.failure is None and time.monotonic() < end and self._heard:
             time.sleep(0.02)
@@ -136,7 +139,7 @@ class Watch:
                 continue
             try:
                 connection.send(b".\n")
-            except BlockingIOError:  # its node does not answer: the silence limit detects that
+            except BlockingIOError:  # its node does not answer: the silence limit detects this
                 continue
             except OSError:
                 self._forget(connection, lost="its connection broke")

@@ -1,1 +1,1 @@
-"""The machine that launches run on: its facts, its limits and its other activity."""
+"""The machine that launches run on: facts, limits, and activity other than the launches."""

@@ -1,7 +1,7 @@
 """The noise check: other activity on the machine during a launch.
 
-Counters are read before and after a launch and subtracted; no monitor runs during it. The record
-stores them, and `disturbances` lists those that may have changed the figures.
+Counters are read before and after a launch, and no monitor runs during it. The record stores the
+differences. `disturbances` lists the activity that may have changed the figures.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xfbench.worker import cgroup
 from xfbench.worker.core_latency import is_far_apart
 
 _CPUS = Path("/sys/devices/system/cpu")
-# Share of one core during the launch; daemons use less.
+# Limit for another process, as a share of one core during the launch. Daemons use less.
 _COMPETING_CPUS = 0.1
 _MAX_STEAL_SHARE = 0.01  # of the time of all cores
 # Above these limits the launch is invalid.
@@ -33,9 +33,21 @@ ProcessKey = tuple[int, float]
 
 @dataclass(frozen=True)
 class Reading:
-    """The state of the machine at one time; seconds and bytes, mostly counted since boot.
+    """The state of the machine at one time.
 
-    `processes` has the CPU seconds of each process outside xfbench's tree, by pid and start time.
+    Times are in seconds and `swap` is in bytes. Most values are counted since boot.
+
+    - `moment`: the monotonic clock.
+    - `load`: the load average of the last minute.
+    - `steal`: time that the hypervisor gave to other virtual machines.
+    - `busy`: CPU time of all processes.
+    - `own`: CPU time of this process and its ended children.
+    - `throttled`: time for which CPU limits throttled this process.
+    - `swap`: swap space in use.
+    - `processes`: name and CPU time of each process outside xfbench's tree, by pid and start time.
+    - `on_accelerators`: names of processes that compute on NVIDIA devices.
+    - `thermal`: number of thermal throttles; None if unknown.
+    - `core_latency_s`: the core-to-core latency; None if it was not measured.
     """
 
     moment: float
@@ -60,7 +72,7 @@ def read_conditions() -> Reading:
         moment=time.monotonic(),
         load=os.getloadavg()[0],
         steal=getattr(times, "steal", 0.0),
-        # A guest's time is in `user` already.
+        # `user` already includes the time of guests.
         busy=sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0),
         own=_own_seconds(),
         throttled=cgroup.throttled_seconds(),
@@ -77,7 +89,7 @@ def conditions_between(
 ) -> Conditions:
     """Return the activity between two readings.
 
-    `launch_cpu_seconds` are CPU seconds of the launch beyond those of this process and its
+    `launch_cpu_seconds` is CPU time of the launch that was not used by this process or its
     children.
     """
     seconds = max(after.moment - before.moment, 1e-9)
@@ -167,8 +179,8 @@ def launch_defect(
 ) -> str | None:
     """Return why the launch is invalid, or None if it is valid.
 
-    If `has_rank_reports`, the ranks reported other processes on their own devices, so processes on
-    the other devices do not matter.
+    If `has_rank_reports`, each rank reported the other processes on its own device. Then processes
+    on devices without a rank do not matter.
     """
     if device == "cuda" and conditions.accelerator_processes and not has_rank_reports:
         return (
@@ -197,7 +209,7 @@ def launch_defect(
 
 
 def _own_seconds() -> float:
-    """Return CPU seconds of this process and its ended children."""
+    """Return the CPU seconds of this process and its ended children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

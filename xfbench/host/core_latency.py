@@ -1,8 +1,8 @@
 """Core-to-core latency: the time of a round trip between two cores.
 
-Threads that share a step exchange small messages hundreds of times a step. The position of the
-cores determines the time of a message. A hypervisor moves virtual cores within seconds, and no
-counter shows it (docs/findings.md#two-modes).
+The threads of a step exchange small messages hundreds of times per step. The position of the cores
+determines the time of a message. A hypervisor moves virtual cores within seconds, and no counter
+shows such a move (docs/findings.md#two-modes).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from xfbench.base import atomic_files, digests, paths, processes
 from xfbench.model.record import Record
 from xfbench.worker import pingpong, system_files
 
-_MAX_LATENCIES = 1000  # as many as a search measures
+_MAX_LATENCIES = 1000  # the number that a search measures
 _TIMEOUT_S = 2.0  # a hundred times the usual duration
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -23,8 +23,8 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 def measure_latency() -> float | None:
     """Return the minimum round trip in seconds between the first and the last usable CPU.
 
-    Two Python processes measure it, so about 0.1 µs is interpreter time. Return None if there is
-    one CPU, if the system does not support pinning, or if the cores are too busy.
+    Two Python processes measure the round trip, so about 0.1 µs is interpreter time. Returns None
+    if there is only one CPU, if the system does not support pinning, or if the cores are too busy.
     """
     command = [sys.executable, "-I", "-S", pingpong.__file__]
     try:
@@ -34,21 +34,24 @@ def measure_latency() -> float | None:
 
 
 def record_latencies(record: Record) -> Sequence[float]:
-    """Return latencies measured during the timed steps, else those before and after the launch."""
+    """Return the latencies measured during the record's timed steps.
+
+    If there are none, return those measured before and after the launch.
+    """
     latencies = record.observed.handover_seconds if record.observed else ()
     return latencies or (record.conditions.handover_seconds if record.conditions else ())
 
 
 def read_latencies() -> list[float]:
-    """Return latencies that searches measured since boot: a high latency may last long."""
+    """Return the latencies saved since boot. They are kept because a high latency may last long."""
     try:
         return [*map(float, (system_files.read_system_file(_latency_file()) or "").split())]
-    except ValueError:  # not a file of xfbench
+    except ValueError:  # xfbench did not write the file
         return []
 
 
 def save_latencies(record: Record) -> None:
-    """Save the latencies of a record from this machine."""
+    """Save the latencies of `record`, which must come from this machine."""
     if new_latencies := record_latencies(record):
         latencies = [*read_latencies(), *new_latencies][-_MAX_LATENCIES:]
         atomic_files.write(_latency_file(), (" ".join(map(repr, latencies)) + "\n").encode())

@@ -23,7 +23,11 @@ class NoisyError(XfbenchError):
 
 @dataclass(frozen=True)
 class Finding:
-    """A check with its state ("ok", "warn" or "bad"), its detail and its fix."""
+    """The result of one check.
+
+    - `state`: "ok", "warn" or "bad".
+    - `mend`: how to fix the problem.
+    """
 
     check: str
     state: str
@@ -32,7 +36,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Run all checks; this takes about a second."""
+    """Run all checks and return their findings. This takes about a second."""
     return [
         _load(),
         *_busy(),
@@ -64,7 +68,7 @@ def _load() -> Finding:
 
 
 def _busy() -> list[Finding]:
-    """Check for other processes that use a core now."""
+    """Check for other processes that use a core at present."""
     processes = []
     for process in psutil.process_iter(["pid", "name"]):
         try:
@@ -159,7 +163,7 @@ def _disk() -> Finding:
 
 
 def _accelerators() -> list[Finding]:
-    """Check for other processes on accelerators; return nothing if there are none."""
+    """Check for other processes on accelerators. Without accelerators, return no finding."""
     if not machine.accelerators():
         return []
     process_names = machine.accelerator_processes()

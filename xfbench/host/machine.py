@@ -1,7 +1,7 @@
 """Facts about this host.
 
-`doctor.py` checks them, and `conditions.py` reads other activity during a launch. Facts contain no
-host name or user name. A hash of the host name makes records of the same host recognizable.
+Facts contain no host name or user name. A hash of the host name makes records of the same host
+recognizable. `doctor.py` checks the facts. `conditions.py` reads other activity during a launch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")
 
 @cache
 def describe() -> Machine:
-    """Return this host: processor, usable cores, memory, accelerators and limits."""
+    """Return the facts of this host: processor, usable cores, memory, accelerators and limits."""
     facts = {**host.facts(), "accelerators": tuple(accelerators())}
     return _build_machine(facts, archspec.cpu.host().name)
 
@@ -47,9 +47,9 @@ def _build_machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
 def _find_microarchitecture(facts: Mapping[str, Any]) -> str:
     """Return the most specific microarchitecture whose instructions this processor has.
 
-    Candidates have all instructions of the best generic one, as archspec requires for its host. A
-    virtual processor that hides its model may have more instructions than an old processor of its
-    vendor.
+    A candidate must have all instructions of the best generic microarchitecture that fits. archspec
+    has the same rule for its host. The rule is needed because a virtual processor that hides its
+    model may have more instructions than an old processor of the same vendor.
     """
     if facts["architecture"] != "x86_64":
         return str(facts["architecture"])
@@ -77,7 +77,7 @@ def usable_cores() -> int:
 
 @cache
 def accelerators() -> list[str]:
-    """Return models of the NVIDIA devices that the driver lists; none without a driver."""
+    """Return the models of the NVIDIA devices. Without a driver, the list is empty."""
     try:
         listing = processes.output(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=30
@@ -88,9 +88,10 @@ def accelerators() -> list[str]:
 
 
 def accelerator_processes() -> list[str]:
-    """Return the names of processes that compute on an NVIDIA device now; none without a driver.
+    """Return the names of processes that compute on an NVIDIA device at present.
 
-    If CUDA_VISIBLE_DEVICES is set, only those devices count; others may use the rest of the node.
+    If CUDA_VISIBLE_DEVICES is set, only the devices in it count, because other users may use the
+    rest of the node. Without a driver, the list is empty.
     """
     if not accelerators():
         return []
@@ -105,7 +106,7 @@ def accelerator_processes() -> list[str]:
 
 
 def libraries() -> list[str]:
-    """Return BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
+    """Return the BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
     try:
         listing = processes.output(["/sbin/ldconfig", "-p"], timeout=30)
     except processes.CommandError:

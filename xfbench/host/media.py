@@ -23,15 +23,17 @@ MANIFEST = "manifest.json"
 
 
 class UnreadableError(XfbenchError):
-    """A folder that cannot be read or written; the message says which and why."""
+    """A folder cannot be read or written. The message says which folder and why."""
 
 
 @dataclass(frozen=True)
 class Speed:
     """The speed of one read pattern: medians over rounds with their intervals.
 
-    `resident_bytes` is the maximum number of bytes of the files in memory before a round.
-    `from_device` is the minimum share of a round's bytes that storage delivered. None is unknown.
+    - `resident_bytes`: how many bytes of the files were in memory before a round, the maximum over
+      rounds; None if unknown.
+    - `from_device`: the share of a round's bytes that storage delivered, the minimum over rounds;
+      None if unknown.
     """
 
     bytes_per_second: Interval
@@ -56,9 +58,10 @@ def describe(folder: Path) -> Medium:
 def measure(
     folder: Path, size: int = reading.SIZE, rounds: int = reading.ROUNDS
 ) -> tuple[Reads, ...]:
-    """Measure plain reads of a data set's files, or of a temporary file written in `folder`.
+    """Measure plain reads in `folder`, of a data set's files or of a temporary file.
 
-    Takes at most `rounds` times six seconds, plus the writing. Raises UnreadableError.
+    The reads take at most `rounds` times six seconds. Writing a temporary file takes additional
+    time. Raises UnreadableError.
     """
     try:
         if (folder / MANIFEST).is_file() or folder.is_file():
@@ -73,7 +76,7 @@ def measure(
 
 
 def compute_speed(reads: Reads) -> Speed:
-    """Compute the figures of one read pattern."""
+    """Compute the speed of one read pattern from its rounds."""
     device_shares = [_device_share(read_round) for read_round in reads.rounds]
     resident_counts = [read_round.resident_bytes for read_round in reads.rounds]
     return Speed(
@@ -93,7 +96,7 @@ def compute_speed(reads: Reads) -> Speed:
 
 
 def document(medium: Medium, reads: Sequence[Reads]) -> dict[str, Any]:
-    """Return the document of `machine --read --json`: the medium and figures by pattern."""
+    """Return the document of `machine --read --json`: the medium, and the figures by pattern."""
     return {
         "medium": medium.model_dump(mode="json"),
         "reads": [
@@ -173,7 +176,7 @@ def _format_interval(interval: Interval, scale: float) -> str:
 def _device_share(read_round: ReadRound) -> float | None:
     """Return the share of a round's bytes that storage delivered, at most 1; None if unknown.
 
-    `device_bytes` of 0 is no evidence if `resident_bytes` is unknown or 0.
+    `device_bytes` device counted 0 bytes, the share is known only if `resident_bytes` is the count is no 0.
     """
     if read_round.device_bytes is None or not (
         read_round.device_bytes or read_round.resident_bytes

@@ -1,6 +1,6 @@
-"""The memory available to launches, and why a launch without a reply ran out of it.
+"""The memory available to launches, and the reason if a launch without a reply ran out of memory.
 
-The worker applies the limit itself (`worker/memory.py`), with every launcher.
+The worker itself applies the memory limit (`worker/memory.py`), with every launcher.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from xfbench.worker import cgroup, memory
 
 # Share of the available memory left for the driver, libraries and other processes.
 _MARGIN = 0.15
-_LIMIT_STEP_BYTES = 2**28  # limits derived from the available memory are multiples of this
+_LIMIT_STEP_BYTES = 2**28  # a limit derived from the available memory is a multiple of this
 
 
 def available_bytes() -> int:
-    """Return the bytes for all launches on this node, less a margin so that launches fail first.
+    """Return how many bytes of memory the launches on this node may use together.
 
-    This is the minimum of the machine's available memory, its cgroups' free memory, and the memory
-    that Slurm granted.
+    This is the minimum of the machine's available memory, its cgroups' free memory and the memory
+    that Slurm granted, less a margin. Because of the margin, launches fail before other processes.
     """
     limits = [
         psutil.virtual_memory().available,
@@ -37,7 +37,7 @@ def available_bytes() -> int:
 
 
 def _slurm_bytes() -> int | None:
-    """Return the job's memory on a node in bytes; None if Slurm does not limit it."""
+    """Return the Slurm job's memory on a node in bytes; None if Slurm does not limit the memory."""
     per_node, per_cpu = (os.environ.get(f"SLURM_MEM_PER_{per}", "") for per in ("NODE", "CPU"))
     cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")
     if per_node.isdecimal() and int(per_node):
@@ -59,11 +59,15 @@ def count_oom_kills() -> int:
 def out_of_memory_reason(
     outcome: Outcome, stderr: str, limit: int | None, kill_count: int
 ) -> str | None:
-    """Return the reason if a process was out of memory when it ended, else None.
+    """Return the reason if a process ended because it was out of memory, else None.
 
-    `stderr` is its standard error, `kill_count` the number of processes that the kernel killed for
-    memory while it ran. If the process had a memory limit and ended with a signal that often means
-    missing memory, the reason says "probably".
+    - `outcome`: how the process ended.
+    - `stderr`: its standard error.
+    - `limit`: its memory limit in bytes, or None.
+    - `kill_count`: how many processes the kernel killed for memory while the process ran.
+
+    If the process had a limit and ended with a signal that often means missing memory, the reason
+    says "probably".
     """
     if outcome.timed_out or outcome.status == 0:
         return None

@@ -1,7 +1,8 @@
 """The environment of `module load` (Lmod or Environment Modules), captured once.
 
-A shell purges all modules, loads the named ones and prints its variables. Variables that differ
-from the present environment are kept. Names are passed as shell arguments, never as shell text.
+A shell purges all modules, loads the named modules and prints its variables. xfbench keeps the
+variables that differ from the present environment. Module names are passed as shell arguments,
+never as shell text.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ shift
 for folder in "$@"; do module use "$folder" || exit 77; done
 module -t avail 2>&1
 """
-# Variables of the shell and of the module system itself.
+# Prefixes of variables that belong to the shell or to the module system itself.
 _IGNORED_PREFIXES = (
     *("LMOD_", "__LMOD", "_ModuleTable", "_LMFILES", "__MODULES", "MODULE", "LOADEDMODULES"),
     *("BASH_FUNC", "SHLVL", "PWD", "OLDPWD", "_="),
@@ -44,10 +45,11 @@ _IGNORED_PREFIXES = (
 
 @cache
 def load_environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]) -> dict[str, str]:
-    """Return the variables that loading `names`, in order, sets or changes.
+    """Return the variables that are set or changed by loading the modules `names` in order.
 
-    `init` is the module system's start-up file for bash, `folders` are more folders with modules.
-    Raises UnavailableError, which names the missing module and the nearest existing one.
+    `init` is the module system's start-up file for bash. `folders` are additional folders with
+    modules. Raises UnavailableError, whose message names the missing module and the nearest
+    existing one.
     """
     if not Path(init).is_file():
         raise UnavailableError(
@@ -71,7 +73,7 @@ def load_environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]
 
 
 def find_interpreter(variables: dict[str, str], python: str) -> Path:
-    """Return the Python on the PATH of these variables. Raises UnavailableError."""
+    """Return the path of `python` on the PATH in `variables`. Raises UnavailableError."""
     path = shutil.which(python, path=variables.get("PATH", os.environ.get("PATH", "")))
     if path is None:
         raise UnavailableError(f"these modules provide no {python}: add a module that does")

@@ -1,12 +1,12 @@
-"""The peak performance of a machine, and the share of it that a result reaches.
+"""The peak performance of a machine, and the share of the peak that a result reaches.
 
 The peaks are those of one matrix product and of one pass over memory, in NumPy, with the launches'
-number of threads. Each is the best of several tries, in separate processes on the same cores. On an
-unknown processor NumPy's OpenBLAS falls back to old kernels, so the kernels for the available
-instructions are tried too. The cache keeps the peaks for an hour, so that successive sessions need
-not measure them again. Accelerators have published peaks (`peaks.toml`).
+number of threads. Each peak is the best of several tries, in separate processes on the same cores.
+On a processor that NumPy's OpenBLAS does not know, OpenBLAS uses old kernels. Therefore the kernels
+for the available instructions are tried too. The cache keeps the peaks for an hour, so that
+successive sessions need not measure them again. Accelerators have published peaks (`peaks.toml`).
 
-`python -m xfbench.host.roofline THREADS` measures and prints JSON.
+`python -m xfbench.host.roofline THREADS` measures the peaks and prints them as JSON.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from xfbench.worker import host, system_files
 
 _SECONDS = 0.4  # per measurement
 _SIZES = (1024, 2048)
-_STREAM_BYTES = 64 * 2**20  # of each of three arrays: much more than the caches
+_STREAM_BYTES = 64 * 2**20  # size of each of three arrays: much more than the caches
 # Peaks measured in this session, by number of threads; empty if the measurement failed.
 _PEAKS: dict[int, dict[str, float]] = {}
-_CACHE_SECONDS = 3600.0  # other work may have lowered a peak
+_CACHE_SECONDS = 3600.0  # limited, because other work may have lowered a measured peak
 _KERNEL_VARIABLE = "OPENBLAS_CORETYPE"
 _AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
 _KERNEL_FLAGS = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
-# The precisions that NumPy can time; others have their own hardware.
+# The precisions that NumPy can time. Other precisions use hardware that NumPy does not use.
 _MEASURED_PRECISIONS = ("float32", "float64")
 
 
 def find_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
-    """Return the limit of `request`, or None if it is neither measured nor published.
+    """Return the limit of `request`, or None if the limit is neither measured nor published.
 
     For each number of threads, the first call in an hour takes three seconds, or nine with AVX-512.
     """
@@ -76,9 +76,10 @@ def find_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
 def peak_share(
     limit: Limit | None, workload: WorkloadFacts, images_per_second: float, ranks: int
 ) -> float | None:
-    """Return training operations per second over the matrix-product peak; None if unknown.
+    """Return training operations per second as a share of the matrix-product peak.
 
-    A multiply-add is two operations; each rank has its own cores.
+    A multiply-add counts as two operations. Each rank has its own cores, so the peak of a launch is
+    `ranks` times the peak in `limit`. Returns None if the peak is unknown.
     """
     if limit is None:
         return None
@@ -87,7 +88,7 @@ def peak_share(
 
 
 def record_peak_share(record: Record) -> float | None:
-    """Return `peak_share` for one launch, from its median step."""
+    """Return `peak_share` for one launch, computed from the launch's median step."""
     if record.workload is None or record.measurement is None or record.request is None:
         return None
     speed = launch_throughput(record)
@@ -95,7 +96,10 @@ def record_peak_share(record: Record) -> float | None:
 
 
 def load_published() -> dict[str, dict[str, Any]]:
-    """Return machines with published peaks: `matrix_product` in FLOP/s, bandwidth in B/s."""
+    """Return the published peaks by machine.
+
+    `matrix_product` is in FLOP/s by precision, `memory_bandwidth` in B/s.
+    """
     file = paths.package_folder("xfbench.host") / "peaks.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
@@ -114,9 +118,10 @@ def _published_limit(model: str, precision: str) -> Limit | None:
 
 
 def measure_again(threads: int) -> None:
-    """Measure the peaks of `threads` threads again; the best of all tries is the peak.
+    """Measure the peaks of `threads` threads again. The best of all tries is the peak.
 
-    Call it if a launch exceeds the peak: other work may have run during the measurement.
+    Call this if a launch exceeds the peak, because other work may have run while the peak was
+    measured.
     """
     tries = [_PEAKS[threads]] if _PEAKS.get(threads) else []
     for kernels in ("", *_kernel_names(host.facts()["flags"])):
@@ -133,12 +138,12 @@ def measure_again(threads: int) -> None:
     names = tries[0] if tries else ()
     _PEAKS[threads] = {name: max(peaks[name] for peaks in tries) for name in names}
     if names:
-        with suppress(OSError):  # a full disk: the next session measures
+        with suppress(OSError):  # for example a full disk: the next session measures again
             atomic_files.write(_cache_file(threads), json.dumps(_PEAKS[threads]).encode())
 
 
 def _cache_file(threads: int) -> Path:
-    """Return the cache file of peaks for these cores of this machine since boot."""
+    """Return the cache file of the peaks. It is specific to the cores, the machine and the boot."""
     machine = {k: v for k, v in host.facts().items() if k != "accelerators"}
     boot_id = system_files.read_system_file(Path("/proc/sys/kernel/random/boot_id"))
     cache_key = [machine, boot_id, sorted(os.sched_getaffinity(0)), np.__version__, threads]
@@ -146,7 +151,7 @@ def _cache_file(threads: int) -> Path:
 
 
 def _read_cache(file: Path) -> dict[str, float] | None:
-    """Read peaks measured in the last hour; None if there are none or the file is damaged."""
+    """Read the peaks from `file`; None if it is missing, damaged or older than an hour."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if abs(time() - file.stat().st_mtime) < _CACHE_SECONDS:
             peaks = json.loads(file.read_bytes())
@@ -155,14 +160,14 @@ def _read_cache(file: Path) -> dict[str, float] | None:
 
 
 def _kernel_names(cpu_flags: Sequence[str]) -> list[str]:
-    """Return OpenBLAS's names of the kernels that these instructions support."""
+    """Return OpenBLAS's names of the kernels that a processor with these flags supports."""
     return [
         name for name, required_flags in _KERNEL_FLAGS.items() if required_flags <= set(cpu_flags)
     ]
 
 
 def measure(threads: int) -> dict[str, float]:
-    """Measure peaks on `threads` threads: FLOP/s by precision, and "bandwidth" in B/s."""
+    """Measure the peaks on `threads` threads. Return FLOP/s by precision and "bandwidth" in B/s."""
     with threadpoolctl.threadpool_limits(threads):
         product_peaks = {name: _product_peak(np.dtype(name)) for name in _MEASURED_PRECISIONS}
     return {**product_peaks, "bandwidth": _bandwidth(threads)}
@@ -181,7 +186,10 @@ def _product_peak(dtype: np.dtype) -> float:
 
 
 def _bandwidth(threads: int) -> float:
-    """Measure a = b + c on arrays in memory in bytes/s, counted as in STREAM (McCalpin)."""
+    """Measure the bytes per second of a = b + c on arrays in memory.
+
+    Bytes are counted as in STREAM (McCalpin).
+    """
     length = _STREAM_BYTES // 8
     a, b, c = np.zeros(length), np.ones(length), np.ones(length)
     bounds = np.linspace(0, length, threads + 1).astype(int)

@@ -1,6 +1,6 @@
-"""Site configuration: one TOML file per site; the user's files have precedence.
+"""Site configuration: one TOML file per site. The user's files have precedence.
 
-A site defines how ranks are started, its queues, modules and cores, and the options that its
+A site's file defines how ranks are started, the queues, modules and cores, and the options that the
 scheduler forbids. `unverified` lists what could not be checked.
 """
 
@@ -22,7 +22,10 @@ class _Table(BaseModel):
 
 
 class Queue(_Table):
-    """A queue's limits, and its nodes' cores and reserved cores if they differ from the site's."""
+    """A queue's limits.
+
+    `cores` and `reserved_cores` describe the queue's nodes if they differ from the site's.
+    """
 
     max_nodes: int | None = Field(default=None, ge=1)
     max_minutes: int | None = Field(default=None, ge=1)
@@ -32,7 +35,13 @@ class Queue(_Table):
 
 
 class Modules(_Table):
-    """How modules are loaded, and which modules provide each framework."""
+    """How modules are loaded, and which modules provide each framework.
+
+    - `init`: the module system's start-up file for bash.
+    - `path`: additional folders with modules.
+    - `frameworks`: the modules of each framework.
+    - `python`: the name of the interpreter.
+    """
 
     init: str = "/usr/share/lmod/lmod/init/bash"
     path: tuple[str, ...] = ()
@@ -43,11 +52,15 @@ class Modules(_Table):
 class Site(_Table):
     """One site. "{ranks}", "{nodes}", "{per_node}" and "{threads}" are replaced by numbers.
 
-    `start` replaces mpirun and its options. `start_options` are added to the start command,
-    `script_options` to the job script; both must not contain the options in `forbidden`. `cores` is
-    a node's number of cores; `reserved_cores` of them are the system's. For strategy mpi,
-    `mpi_plugin` is srun's plugin and `mpi_library` the ranks' library if it is not xfbench's own
-    MPICH. `variables` are set in every rank.
+    - `start`: a start command that replaces mpirun and its options.
+    - `start_options`: options added to the start command.
+    - `script_options`: options added to the job script.
+    - `forbidden`: options that `start_options` and `script_options` must not contain.
+    - `cores`: a node's number of cores.
+    - `reserved_cores`: how many of a node's cores are reserved for the system.
+    - `variables`: variables set in every rank.
+    - `mpi_plugin`: srun's plugin for strategy mpi.
+    - `mpi_library`: the ranks' MPI library for strategy mpi, if it is not xfbench's own MPICH.
     """
 
     title: str
@@ -75,8 +88,11 @@ class Site(_Table):
     def rank_cores(self, queue: str | None, otherwise: int) -> int:
         """Return how many cores of a node in this queue ranks may use.
 
-        If `queue` is None, it is the site's default queue. `otherwise` is the number of cores of a
-        node, used if neither the queue nor the site defines one.
+        If `queue` is None, it may use.
+
+        `queue` None: the site's default queue. `otherwise` is the number of cores of a
+        node, used if neither
+        the queue nor the site defines one.
         """
         there = self.queues.get(queue or self.queue, Queue())
         reserved = self.reserved_cores if there.reserved_cores is None else there.reserved_cores
@@ -89,7 +105,7 @@ def user_folder() -> Path:
 
 
 def site_files() -> dict[str, Path]:
-    """Return the file of each site; a user's site replaces a built-in site of the same name."""
+    """Return the file of each site. A user's site replaces a built-in site of the same name."""
     built_in = paths.package_folder("xfbench.launchers.sites")
     files = [file for root in (built_in, user_folder()) for file in sorted(root.glob("*.toml"))]
     return {file.stem: file for file in files}
@@ -102,7 +118,10 @@ def names() -> list[str]:
 
 @cache
 def load(name: str | None) -> Site:
-    """Load the site with this name or TOML file, or defaults for no name. Raises UsageError."""
+    """Load the site with this name or TOML file. Raises UsageError.
+
+    `name` None: a site with default values.
+    """
     if not name:
         return Site(title="this machine")
     file = Path(name) if name.endswith(".toml") else site_files().get(name)
@@ -143,7 +162,7 @@ def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
 
 
 def _merge_tables(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    """Merge a site's settings over those of the site it extends, table by table."""
+    """Merge, table by table, `content` over `base`: a site's settings over those it extends."""
     merged = dict(base)
     for key, value in content.items():
         old_value = merged.get(key)
@@ -161,7 +180,7 @@ def _known_keys(location: tuple[int | str, ...]) -> list[str]:
 
 
 def _format_location(file: Path, text: str, word: str) -> str:
-    """Format the file and the line where `word` first occurs as a key or value."""
+    """Format the file and the number of the line where `word` first occurs as a key or value."""
     pattern = re.compile(rf"""(^|[\s."'\[]){re.escape(word)}($|[\s."'=\]])""")
     number = next(
         (
