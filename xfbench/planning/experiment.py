@@ -40,7 +40,7 @@ DEVICES = ("cpu", "cuda")
 PRECISIONS = ("float32", "float64", "tf32", "bfloat16", "float16")
 DEFAULT_STEPS = 20
 DEFAULT_INPUT_THREADS = 1
-# Steps between two synchronizations: a GPU queues steps and would idle during each one.
+# Steps between two synchronizations. A GPU queues steps and would idle during a synchronization.
 WINDOWS = {"cpu": 1, "cuda": 10}
 MAX_CELLS = 100_000
 MAX_LAUNCHES = 1_000_000
@@ -50,11 +50,13 @@ MAX_LOCAL_RANKS = 1024  # with launcher local
 class Experiment(BaseModel):
     """A named set of matrices, and the question they answer.
 
-    `sources` are the keys of publications that asked the question. `method` describes in a few
-    sentences how it is answered, `limits` what is not tested. If `crowded`, ranks may share
-    processors; otherwise cells that need it are omitted. `published` are the figures of a user's
-    study; those of built-in studies are in `store/published`. The data sets in `present` are used
-    if they are in the data folder.
+    - `sources`: keys of the publications that asked the question.
+    - `method`: how the question is answered, in a few sentences.
+    - `limits`: what is not tested.
+    - `crowded`: if true, ranks may share processors; otherwise, cells that need this are omitted.
+    - `present`: optional data sets, used only if they are in the data folder.
+    - `published`: published figures of a user's study. Built-in studies have theirs in
+      `store/published`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -74,7 +76,7 @@ class Experiment(BaseModel):
 
     @property
     def sizes(self) -> list[Size]:
-        """Return the sizes that its matrices name, or "laptop" if they name none."""
+        """Return the sizes that the matrices name, or "laptop" if they name none."""
         named = [size for size in SIZES if any(size in matrix.size for matrix in self.matrix)]
         return named or ["laptop"]
 
@@ -92,7 +94,7 @@ def user_studies_folder() -> Path:
 
 
 def study_files() -> dict[str, Path]:
-    """Return each experiment's file by name; the user's replaces a built-in of the same name."""
+    """Return each experiment's file by name. A user's file replaces a built-in of that name."""
     roots = (paths.package_folder("xfbench.planning.experiments"), user_studies_folder())
     return {file.stem: file for root in roots for file in sorted(root.glob("*.toml"))}
 
@@ -278,7 +280,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
 
 
 def _cell_allocators(names: Sequence[str]) -> list[str | None]:
-    """Return the allocators as cells store them: None is the system's."""
+    """Return the allocators as cells store them: None is the system's allocator."""
     if unknown_names := [name for name in names if name not in allocators.NAMES]:
         raise errors.unknown_name_error("allocator", unknown_names[0], allocators.NAMES)
     return [None if name == allocators.SYSTEM else name for name in names]
@@ -318,12 +320,12 @@ def _input_threads(m: Matrix) -> int:
 
 
 def _default_threads(site: sites.Site, queue: str | None, ranks_per_node: int) -> int:
-    """Return an even share of the cores that ranks may use on a node."""
+    """Return one rank's even share of the cores that ranks may use on a node."""
     return max(1, site.rank_cores(queue, machine.usable_cores()) // ranks_per_node)
 
 
 def _rank_layouts(m: Matrix) -> list[tuple[int, int]]:
-    """Return the pairs (ranks, nodes) that spread the ranks evenly."""
+    """Return the pairs (ranks, nodes) of the matrix with the same number of ranks on each node."""
     if ranks_per_node := m.ranks_per_node:
         return [
             (ranks, ranks // ranks_per_node) for ranks in m.ranks if ranks % ranks_per_node == 0
@@ -334,9 +336,9 @@ def _rank_layouts(m: Matrix) -> list[tuple[int, int]]:
 def _default_affinity(
     rank_layout: tuple[int, int], rank_layouts: Sequence[tuple[int, int]]
 ) -> Literal["cores", "none"]:
-    """Return "cores" if ranks share a node.
+    """Return "cores" if several ranks share a node, else "none".
 
-    A single rank also gets "cores" if all layouts it is compared with do.
+    A single rank gets "cores" if all layouts with several ranks do, so that they are comparable.
     """
     multi_rank = [layout for layout in rank_layouts if layout[0] > 1]
     compared = multi_rank if rank_layout[0] == 1 and multi_rank else [rank_layout]
@@ -346,7 +348,7 @@ def _default_affinity(
 def _threads_per_rank(
     m: Matrix, site: sites.Site, rank_layouts: Sequence[tuple[int, int]]
 ) -> Sequence[int | None]:
-    """Return the numbers of threads per rank; None is an even share of the cores."""
+    """Return the numbers of threads per rank. None stands for an even share of the cores."""
     if m.threads != "powers":
         return m.threads or [None]
     max_threads = max(
@@ -364,7 +366,7 @@ def _launcher(site: sites.Site) -> str:
 
 
 def _resolve_strategy(framework_adapter: adapter.Adapter, strategy: str, ranks: int) -> str:
-    """Return the strategy's name; "default" is the framework's first strategy."""
+    """Return the strategy's name. "default" stands for the framework's first strategy."""
     if ranks == 1:
         return "none"
     if strategy != "default":
@@ -391,7 +393,7 @@ def _check_options(m: Matrix) -> None:
 def _changed_options(
     framework_adapter: adapter.Adapter, strategy: str, device: str, chosen: Mapping[str, Value]
 ) -> tuple[tuple[str, Value], ...]:
-    """Return the chosen options that differ from their defaults; none for a single rank."""
+    """Return the chosen options that differ from their defaults; empty for a single rank."""
     if strategy == "none":
         return ()
     return tuple(
@@ -412,7 +414,7 @@ def _kernels(frameworks: Sequence[str]) -> list[str]:
 
 
 def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
-    """Format the first validation error: the setting, the problem, and a near name if any."""
+    """Format the first validation error: the setting, the problem, and any near name."""
     first = error.errors()[0]
     # The location of a field with several types includes the type, which the user did not type.
     path_parts = [str(part) for part in first["loc"] if "[" not in str(part)]

@@ -1,4 +1,4 @@
-"""Which requests belong to a matrix: the reverse of `experiment.cells`."""
+"""Decides which requests belong to a matrix: the reverse of `experiment.cells`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from xfbench.workloads import workloads
 
 
 class Catalog:
-    """The current workloads and adapters; each is read once because there may be many records."""
+    """The current workloads and adapters. Each is read only once, because records may be many."""
 
     def __init__(self) -> None:
         self.workloads = workloads()
@@ -24,14 +24,14 @@ class Catalog:
         self.adapters: dict[str, adapter.Adapter] = {}
 
     def adapter(self, name: str) -> adapter.Adapter | None:
-        """Return the adapter; None if there is none of this name."""
+        """Return the adapter with this name; None if there is none."""
         if name not in self.adapters and name in self.names:
             self.adapters[name] = adapter.load(name)
         return self.adapters.get(name)
 
 
 def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
-    """Return whether the request is in the matrix; settings it leaves open match any value."""
+    """Return whether the request is in the matrix. Settings the matrix omits match any value."""
     if r.framework not in m.framework or r.workload not in m.workload:
         return False
     network, framework_adapter = catalog.workloads.get(r.workload), catalog.adapter(r.framework)
@@ -65,7 +65,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
         (r.warmup, m.warmup),
         (r.scaling, m.scaling),
         (r.checkpoints, m.checkpoints),
-        # A batch search accepts any limit: the available memory or the user decides it.
+        # A batch search accepts any limit, because the available memory or the user sets the limit.
         (
             r.memory_limit,
             r.memory_limit if isinstance(m.batch_size, BatchSearch) else m.memory_limit,
@@ -87,7 +87,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
 
 
 def _batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
-    """Return the batches of the matrix; of a batch search, this batch if it is in range."""
+    """Return the batches of the matrix; for a batch search, the request's batch if in range."""
     if isinstance(m.batch_size, BatchSearch):
         size, last = r.fixed_batch_size, m.batch_size.most
         return [size] if size >= m.batch_size.start and (last is None or size <= last) else []

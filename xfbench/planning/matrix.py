@@ -22,10 +22,12 @@ RateScaling = Literal["none", "linear"]
 class Matrix(BaseModel):
     """Lists of settings; every combination is a cell. None is the default of the workload or host.
 
-    Threads "powers" are 1, 2, 4, … up to the cores available to a rank, and that number itself.
-    `ranks_per_node` determines the number of nodes. A study can search for the batch size
-    (`BatchSearch`); the cells then have the first batch size. `size` names the sizes of the study
-    that include the matrix; if it is empty, all of them do.
+    - `threads`: "powers" stands for 1, 2, 4, … up to the number of cores available to a rank, and
+      for that number itself.
+    - `ranks_per_node`: determines the number of nodes.
+    - `batch_size`: a study can search for it (`BatchSearch`). The cells then have the first batch
+      size of the search.
+    - `size`: the sizes of the study that include this matrix. If it is empty, all sizes do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,12 +73,12 @@ class Matrix(BaseModel):
 
     @property
     def solver(self) -> dict[str, Sequence[Any] | None]:
-        """Return the lists of solver settings by name; None if the published ones apply."""
+        """Return the lists of solver settings by name. None stands for the published setting."""
         return {name: getattr(self, name) for name in SOLVER}
 
     @property
     def batch_sizes(self) -> Sequence[int] | None:
-        """Return the batch sizes; a search contributes its first one."""
+        """Return the batch sizes; for a batch search, only its first batch size."""
         return (
             [self.batch_size.start] if isinstance(self.batch_size, BatchSearch) else self.batch_size
         )

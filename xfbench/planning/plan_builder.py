@@ -14,13 +14,13 @@ from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
 
-# Takes the cells, the names of the given settings and the interpreters; returns the cells to
-# measure.
+# A function that takes the cells, the names of the given settings and the interpreters, and returns
+# the cells to measure.
 Adjustment = Callable[
     [list[tuple[Cell, Protocol]], set[str], Mapping[str, Path]], list[tuple[Cell, Protocol]]
 ]
 _DEFAULT = "quick"
-# Settings of the number of launches, not of the cells.
+# Settings of the launches, not of the cells.
 _REPETITION_SETTINGS = {"launches", "until_precision", "seed"}
 
 
@@ -37,10 +37,10 @@ def build_plan(
 ) -> Plan:
     """Build the plan for `settings`: fields of `Matrix` by name, None if not given.
 
-    If only `launches`, `until_precision` or `seed` are given, the plan runs the experiment `quick`
-    with them. Otherwise the frameworks and workloads of `quick` are the defaults. If `carried`, the
-    plan is for another machine, which names its own interpreters. `adjust` replaces values that are
-    not given by tuned ones. Raises UsageError.
+    If `settings` has only `launches`, `until_precision` or `seed`, the plan runs the experiment
+    `quick` with them. Otherwise the frameworks and workloads of `quick` are the defaults. If
+    `carried`, the plan is for another machine, which names its own interpreters. For settings that
+    are not given, `adjust` uses tuned values. Raises UsageError.
     """
     given_settings = {name: value for name, value in settings.items() if value is not None}
     if {"launches", "until_precision"} <= set(given_settings):
@@ -96,7 +96,10 @@ def _build_matrices(settings: Mapping[str, Any]) -> list[Matrix]:
 def _check_checkpoint_folder(
     folder: Path, count: int | None, cells: Sequence[tuple[Cell, Protocol]], carried: bool
 ) -> None:
-    """Raise UsageError if `folder` cannot hold checkpoints; runs elsewhere do not need it here."""
+    """Raise UsageError if `folder` cannot hold checkpoints.
+
+    The folder need not exist here if the run is on another machine.
+    """
     if not count:
         raise errors.UsageError(f"--checkpoint-dir {folder} needs --checkpoints N")
     elsewhere = carried or any(cell.launcher == "slurm" for cell, _ in cells)

@@ -9,7 +9,7 @@ from xfbench.model.request import Cell, Protocol, Request
 
 
 def launch_order(cells: Iterable[tuple[Cell, Protocol]], seed: int = 0) -> list[Request]:
-    """Return all launches that may be needed, in blocks of one launch per cell, each shuffled."""
+    """Return all launches that may be needed, in shuffled blocks of one launch per cell."""
     cell_protocols = list(cells)
     order = random.Random(seed)
     requests: list[Request] = []

@@ -40,8 +40,8 @@ class _Table(BaseModel):
 class PreparedData(_Table):
     """Data sets of the images `of` in each `format`, written to disk if missing.
 
-    In a matrix, "digits-lmdb" is the data set in the cache, "digits-lmdb@memory" the one in memory,
-    and "digits-lmdb@*" one on each available medium.
+    In a matrix, "digits-lmdb" is the data set in the cache, and "digits-lmdb@memory" is the one in
+    memory. "digits-lmdb@*" stands for one data set on each available medium.
     """
 
     of: tuple[Literal["digits", "photographs"], ...] = ("digits",)
@@ -51,10 +51,13 @@ class PreparedData(_Table):
 class BatchSearch(_Table):
     """A search for the largest batch: it doubles from `from` until a launch is out of memory.
 
-    Then the batch is bisected until the largest that runs and the smallest that does not differ by
-    at most the fraction `within`. The search ends early if the batch would exceed `most` or a
-    launch took more than `seconds`. It also ends if throughput did not rise by the fraction `grows`
-    in `flat` doublings in a row, with peak memory below a quarter of the limit.
+    Then it bisects between the largest batch that ran and the smallest that failed, until they
+    differ by at most the fraction `within`. The search ends early in any of these cases:
+
+    - The next batch would exceed `most`.
+    - A launch took more than `seconds`.
+    - Throughput did not rise by the fraction `grows` in the last `flat` doublings, and peak memory
+      is at most a quarter of the memory limit (if there is a limit).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
@@ -74,7 +77,7 @@ class BatchSearch(_Table):
         return self
 
     def is_doubling(self, batch: int) -> bool:
-        """Return whether the batch is `from` times a power of two, not a bisection step."""
+        """Return whether the batch is `from` times a power of two, and so not from bisection."""
         factor, remainder = divmod(batch, self.start)
         return remainder == 0 and factor & (factor - 1) == 0
 
@@ -119,7 +122,7 @@ class Claim(_Table):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """`low` and `high`; infinite if not given."""
+        """The bounds `low` and `high`. A bound that is not given is infinite."""
         low = -math.inf if self.low is None else self.low
         return low, math.inf if self.high is None else self.high
 
@@ -127,10 +130,12 @@ class Claim(_Table):
 class Analysis(_Table):
     """An analysis of `answer.ANALYSES` by name, its quantity, and its baseline.
 
-    `over` is the setting whose values are compared, all else being equal. `of` is the quantity.
-    `against` is the value of the baseline, "least", "previous" or "best", or one for each
-    framework. `where` selects cells. Published figures whose quantity starts with `beside` are
-    drawn next to the measured ones.
+    - `over`: the setting whose values are compared, all else being equal.
+    - `of`: the quantity.
+    - `against`: the baseline: a value of `over`, "least", "previous" or "best". It may also be a
+      table with one of these for each framework.
+    - `where`: selects cells.
+    - `beside`: published figures whose quantity starts with it are drawn next to measured figures.
     """
 
     name: str

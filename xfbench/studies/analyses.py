@@ -31,7 +31,7 @@ NOTHING = "No matching cell was measured here."
 
 
 def claim_fields(cell: MeasuredCell) -> dict[str, Any]:
-    """Return all settings that a claim's `where` can select by."""
+    """Return the cell's settings and strategy options, by which a claim's `where` can select."""
     options = dict(cell.request.strategy_options)
     return {**options, **{name: cell.setting(name) for name in of_cells.SETTINGS}}
 
@@ -44,7 +44,7 @@ def find_quantity(analysis: Analysis) -> Quantity:
 
 
 def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Return the mean of the quantity for each cell."""
+    """Return the mean of the analysis's quantity for each cell."""
     quantity = find_quantity(analysis)
     values = [
         _build_value(analysis, cell, cells, _mean(launch_values(quantity, cell.records)))
@@ -204,7 +204,7 @@ def _expected_best(best: Scalar | None, cell: MeasuredCell) -> str:
 def analyze_ratio(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return the ratio of each cell's quantity to that of its baseline, all else being equal."""
+    """Return each cell's quantity divided by its baseline's quantity, all else being equal."""
     quantity = find_quantity(analysis)
     values: list[Value] = []
     for group in of_cells.comparison_groups(cells, analysis.over):
@@ -232,7 +232,7 @@ def analyze_ratio(
             pair = (cell_launches, launch_values(quantity, baseline.records))
             if (
                 analysis.against == "best" and not quantity.lower_is_better
-            ):  # the ratio says how many times worse the cell is
+            ):  # so that the ratio says how many times worse the cell is
                 pair = (pair[1], pair[0])
             interval = None if reason else statistics.compare(*pair).ratio
             note = (
@@ -385,7 +385,7 @@ def _build_value(
 
 
 def _divergence_note(cell: MeasuredCell) -> str:
-    """Return how many launches diverged and the reason of the first; "" if none did."""
+    """Return how many launches diverged and why the first one did; "" if none diverged."""
     diverged = cell.diverged_records()
     if not diverged:
         return ""
@@ -421,7 +421,7 @@ def _mean(cell_launches: Launches) -> Interval | None:
 
 
 def _launch_scores(cell_launches: Launches, quantity: Quantity) -> Launches:
-    """Return scores of launches, for which higher is better."""
+    """Return a score for each launch. A higher score is better, whatever the quantity."""
     return (
         {block: 1 / value for block, value in cell_launches.items()}
         if quantity.lower_is_better

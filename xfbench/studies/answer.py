@@ -51,10 +51,13 @@ ANALYSES: dict[str, analyses.AnalysisFunction] = {
 class Answer:
     """A study's answer, built from records.
 
-    `missing` are cells without a result, each with the reason. `span` holds the first and the last
-    day of the records. `launches` counts the ok ones; of these, `disturbed` had other work on the
-    machine and `oversubscribed` had more threads than processors. `discarded_launches` says why
-    other launches of the same cells failed. `sentences` paraphrase what sources say.
+    - `missing`: cells without a result, each with the reason.
+    - `span`: the first and the last day of the records.
+    - `launches`: number of ok launches.
+    - `disturbed`: number of ok launches during which other work ran on the machine.
+    - `oversubscribed`: number of ok launches with more threads than processors.
+    - `discarded_launches`: why other launches of the same cells failed.
+    - `sentences`: paraphrases of what sources say.
     """
 
     study: Experiment
@@ -77,7 +80,7 @@ class Answer:
 
     @property
     def limits(self) -> list[str]:
-        """The limits of the answer: those in the file, too few launches, discarded launches."""
+        """The limits of the answer: the file's limits, too few launches, and discarded launches."""
         min_launches = min(
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
@@ -231,7 +234,7 @@ def check_analyses(study: Experiment) -> None:
 
 
 def analysis_function(name: str) -> analyses.AnalysisFunction:
-    """Return the function of an analysis. Raises UsageError if the name is unknown."""
+    """Return the function of the analysis `name`. Raises UsageError if the name is unknown."""
     if name not in ANALYSES:
         raise errors.unknown_name_error("analysis", name, ANALYSES)
     return ANALYSES[name]
@@ -240,9 +243,9 @@ def analysis_function(name: str) -> analyses.AnalysisFunction:
 def _cells_without_result(
     measured_cells: Sequence[cells.MeasuredCell], analysis_names: set[str]
 ) -> list[tuple[str, str]]:
-    """Return cells without an ok launch, and why.
+    """Return the names of cells without an ok launch, each with the reason.
 
-    Diverged cells are left out if the study has the analysis "diverged".
+    If the study has the analysis "diverged", leave out cells that diverged.
     """
     return [
         (
@@ -257,7 +260,7 @@ def _cells_without_result(
 def _missing_data_sets(
     study: Experiment, size: Size, records: Sequence[Record]
 ) -> list[tuple[str, str]]:
-    """Return optional data sets that the study did not train on, and why."""
+    """Return the optional data sets that the study did not train on, each with the reason."""
     requested_names = [
         name for matrix in study.matrices_of_size(size) for name in matrix.data or ()
     ]

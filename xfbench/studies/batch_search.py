@@ -1,7 +1,7 @@
 """The search for the largest batch that fits in memory: the next batch to try, and its launches.
 
-A trial is an ordinary launch with few steps. It may run out of memory, and its record then says
-how. Trials that have a record already are not repeated.
+A trial is an ordinary launch with few steps. If a trial runs out of memory, its record says how.
+A trial that has a record already is not repeated.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch
 
 RunPlan = Callable[[Plan, Sequence[Record]], list[Record]]
-_FAR_FROM_LIMIT = 0.25  # fraction of the limit: two doublings or more are left below it
+_FAR_FROM_LIMIT = 0.25  # fraction of the limit; below it, two or more doublings still fit
 _MAX_ROUNDS = 100  # far more than any memory allows
 
 
 @dataclass(frozen=True)
 class CellSearch:
-    """A cell with its first batch, the search rules, and the protocol of each doubled batch."""
+    """A cell with its first batch, the search rules, and the protocol for each doubled batch."""
 
     cell: Cell
     rules: BatchSearch
@@ -34,7 +34,7 @@ class CellSearch:
 
     @property
     def batch_multiple(self) -> int:
-        """The number that divides every batch: ranks share a batch evenly."""
+        """The number that must divide every batch, because ranks share a batch evenly."""
         return self.cell.ranks if self.cell.scaling == "strong" else 1
 
     def cell_with_batch(self, batch: int) -> Cell:
@@ -60,7 +60,7 @@ class CellSearch:
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of a batch's first launch; `seconds` is the duration of the whole launch."""
+    """The outcome of a batch's first launch. `seconds` is the duration of the whole launch."""
 
     outcome: Literal["ran", "out", "otherwise"]
     seconds: float = 0.0
@@ -69,7 +69,7 @@ class Trial:
 
 
 def read_trial(record: Record) -> Trial:
-    """Return the outcome in a launch's record."""
+    """Return the trial's outcome from the record of its launch."""
     seconds = (record.conditions and record.conditions.seconds) or 0.0
     if memory.is_out_of_memory(record):
         return Trial("out", seconds)
@@ -144,7 +144,7 @@ def select_trial_records(searches: Sequence[CellSearch], records: Sequence[Recor
 
 
 def _search_key(cell: Cell) -> Cell:
-    """Return the cell without what varies among the trials of a search."""
+    """Return the cell without the fields that differ between the trials of a search."""
     varying = {"batch_size_per_rank": 0, "global_batch_size": 0, "memory_limit": None}
     return cell.model_copy(update=varying)
 
@@ -152,11 +152,16 @@ def _search_key(cell: Cell) -> Cell:
 def add_memory_limits(
     searches: Sequence[CellSearch], records: Sequence[Record]
 ) -> list[CellSearch]:
-    """Return the searches, with a memory limit for each that trains on CPUs.
+    """Return the searches. Each search that trains on CPUs has a memory limit per rank.
 
-    If the file gives no limit, the limit is that of the last recorded trial that still fits in the
-    available memory, so that earlier trials count. Otherwise it is the available memory per rank.
-    On a device no limit is needed: its memory is the limit.
+    The limit is the first of these that exists:
+
+    1. The limit in the study's file.
+    2. The limit of the last recorded trial whose limit fits in the available memory per rank. With
+       the same limit, earlier trials count.
+    3. The available memory per rank.
+
+    A search on a device needs no limit: the device's memory is the limit.
     """
     available_bytes = memory.available_bytes()
     limited_searches = []
@@ -185,9 +190,9 @@ def run_searches(
     earlier_records: Sequence[Record] = (),
     report: Callable[[str], None] = print,
 ) -> list[Record]:
-    """Run each search, then the remaining launches of doubled batches; return the new records.
+    """Run each search, then the remaining launches of doubled batches. Return the new records.
 
-    `run_plan` runs a plan, `report` prints a progress line. Each round runs the next trial of every
+    `run_plan` runs a plan. `report` prints a progress line. Each round runs the next trial of every
     search.
     """
     records = select_trial_records(searches, earlier_records)
@@ -206,7 +211,7 @@ def run_searches(
             report(f"trying {cell.label()} · batch {cell.global_batch_size}")
         part = {"requests": requests, "protocols": tuple(pairs)}
         new = run_plan(template.model_copy(update=part), ())
-        if not {record.request for record in new} >= set(requests):  # a trial has no outcome
+        if not {record.request for record in new} >= set(requests):  # a trial has no record
             return [*records[earlier_count:], *new]
         records += new
     measured = [

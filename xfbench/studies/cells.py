@@ -28,7 +28,7 @@ SETTINGS = (
     *SOLVER,
     *("checkpoints", "memory_limit", "allocator", "probe", "machine"),
 )
-# Settings that depend on another setting and may differ where that one does.
+# For each setting, its dependent settings: they may differ between cells that differ in it.
 _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "workload": ("batch_size", "data"),
     "framework": ("kernel",),
@@ -36,7 +36,7 @@ _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "ranks": ("nodes", "strategy"),
     "nodes": ("ranks", "strategy"),
 }
-# The values of settings that are not chosen.
+# The values of settings that the user does not choose.
 _DEFAULTS = {"lars": 0, "rate_scaling": "none", "rate_warmup": 0}
 _WITH_UNIT = {"threads": "thread", "ranks": "rank", "nodes": "node", "checkpoints": "checkpoint"}
 
@@ -87,7 +87,7 @@ class MeasuredCell:
 
 
 def has_diverged(record: Record) -> bool:
-    """Return whether the launch did all its steps and a loss was not finite."""
+    """Return whether the launch did all its steps but had a loss that is not finite."""
     measurement = record.measurement
     return record.status == "invalid" and measurement is not None and None in measurement.losses
 
@@ -119,7 +119,7 @@ def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> 
 def drop_search_trials(
     study: Experiment, size: Size, cells: Iterable[MeasuredCell]
 ) -> list[MeasuredCell]:
-    """Return the cells without those whose batch was only tried to find the memory limit."""
+    """Return the cells, without cells whose batch was only tried to find the memory limit."""
     matrices, catalog = study.matrices_of_size(size), matching.Catalog()
     return [
         cell
@@ -144,8 +144,8 @@ def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | N
 def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[MeasuredCell]]:
     """Return groups of cells that differ only in `over` and its dependent settings.
 
-    Each group is sorted by `over`. Over ranks or nodes, there is a group for each strategy, and
-    cells with one rank belong to each of them.
+    Each group is sorted by `over`. If `over` is "ranks" or "nodes", each strategy has a group, and
+    cells with one rank belong to all of these groups.
     """
     free = {over, *_DEPENDENT_SETTINGS.get(over, ())}
     fixed = [name for name in SETTINGS if name not in free]
@@ -170,7 +170,7 @@ def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[Mea
 
 
 def _fixed_value(cell: MeasuredCell, name: str, over: str) -> str:
-    """Return a setting as text; a strategy without the option `over`."""
+    """Return a setting as text. The text of a strategy leaves out the option `over`."""
     if name == "strategy" and over not in SETTINGS:
         other_options = [pair for pair in cell.request.strategy_options if pair[0] != over]
         return f"{cell.request.strategy} {format_options(other_options)}"
@@ -222,10 +222,10 @@ def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certific
 
 
 def unverified_reasons(group: Sequence[MeasuredCell], certificates: Certificates) -> dict[int, str]:
-    """Return why cells must not be compared in the group, by `id` of the cell.
+    """Return the reason why a cell must not be compared in the group, by `id` of the cell.
 
-    Comparable cells are left out. If all cells use the same translation of the network, none needs
-    a certificate.
+    Comparable cells are left out. If all cells use the same translation of the network, no cell
+    needs a certificate.
     """
     ok_cells = [cell for cell in group if cell.ok_records()]
     if not ok_cells or not any(incomparable_reason(cell, ok_cells[0], {}) for cell in ok_cells):

@@ -1,6 +1,7 @@
 """The analysis of training that diverges: launches with a non-finite loss.
 
-Such a launch is `invalid` and none of its figures counts, but this analysis counts it as diverged.
+Such a launch is `invalid`, and no other analysis uses its figures. This analysis counts it as
+diverged.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from xfbench.studies.wording import format_figure, join_words, pluralize
 
 
 def analyze_diverged(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Return the share of each cell's launches that diverged, and the reason of the first."""
+    """Return the share of each cell's launches that diverged, and why the first one diverged."""
     values: list[Value] = []
     phrases: list[str] = []
     for cell in cells:

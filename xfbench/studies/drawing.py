@@ -21,7 +21,7 @@ _ABOUT_FIELDS = {
 
 
 def draw_figures(finding: Finding, published: Sequence[CitedFigure]) -> list[figures.Figure]:
-    """Return the figures of a finding: its values, and its curves if it has any."""
+    """Return a figure of measured and published values, and one of the curves, if they exist."""
     cited = [cited_figure for cited_figure in published if _is_shown_with(cited_figure, finding)]
     measured = [measured_value for measured_value in finding.values if measured_value.interval]
     charts = []

@@ -15,10 +15,10 @@ Agreement = Literal["yes", "no", "unknown"]
 
 @dataclass(frozen=True)
 class Value:
-    """A figure of one configuration, where `at` is the value of the varied setting.
+    """A figure of one configuration. `at` is the value of the varied setting.
 
-    `interval` is None if no launch counts or there is nothing to compare with; `reason` then says
-    why. Claims select values by `fields`, the settings of the configuration.
+    If no launch counts or there is nothing to compare with, `interval` is None and `reason` says
+    why. `fields` are the settings of the configuration; claims select values by them.
     """
 
     name: str
@@ -56,9 +56,10 @@ class Curve:
 class Finding:
     """The result of one analysis: `sentence` is the answer, `values` are its figures.
 
-    `over` names the varied setting. `unit` is the unit of the values: "times" for ratios, "%" for
-    shares, which are stored as fractions. If there are `curves`, they are drawn over `x_title`
-    instead of the values. `table`, headers first, replaces the table of values.
+    - `over`: name of the varied setting.
+    - `unit`: unit of the values: "times" for ratios, "%" for shares (stored as fractions).
+    - `curves`: if not empty, they are drawn instead of the values, over the axis `x_title`.
+    - `table`: if not empty, it replaces the table of values. Its first line has the headers.
     """
 
     title: str
@@ -76,21 +77,22 @@ class Finding:
 
     @property
     def has_content(self) -> bool:
-        """Whether there is a figure or a table of answers."""
+        """Whether the finding has a figure or a table of answers."""
         return bool(self.table) or any(value.interval for value in self.values)
 
 
 def judge_claims(
     claims: Sequence[Claim], values: Sequence[Value], to_text: Callable[[Interval], str]
 ) -> tuple[JudgedClaim, ...]:
-    """Return the verdict on each claim with bounds (`low`, `high`)."""
+    """Return the verdict on each claim that is judged by bounds (`low`, `high`), not by `best`."""
     return tuple(_judge_bounds(claim, values, to_text) for claim in claims if claim.best is None)
 
 
 def overall_verdict(agreements: Sequence[Agreement]) -> Verdict:
-    """Return "holds" if all figures agree with the claim, "does not hold" if one contradicts it.
+    """Return "does not hold" if a figure contradicts the claim, "holds" if all figures agree.
 
-    A figure of too few launches to be indicative is "unknown".
+    In all other cases, return "cannot be told". A figure is "unknown" if it has too few launches to
+    be indicative.
     """
     if "no" in agreements:
         return "does not hold"

@@ -67,7 +67,7 @@ def analyze_learning_speedup(
             if not learning and not reason:
                 reason = "no run of this cell, or no run with one rank, has a finite loss"
             if reason:
-                parallel = learning = None  # one without the other would be misleading
+                parallel = learning = None  # one speed-up without the other would be misleading
             values.append(_build_value(cell, label, PARALLEL, parallel, reason))
             values.append(_build_value(cell, label, LEARNING, learning, reason))
             if parallel and learning:
@@ -109,9 +109,9 @@ def _count_diverged(records: Sequence[Record]) -> int:
 def _learning_curve(
     base_records: Sequence[Record], records: Sequence[Record], level: float
 ) -> tuple[tuple[float, float, float | None, float | None], ...]:
-    """Return points of L over the loss.
+    """Return points of the learning speed-up L over the loss.
 
-    They range from the lowest test loss of any run after its first epoch to `level`.
+    The losses range from the lowest first-epoch test loss of all runs to `level`.
     """
     epoch_losses = [r.learning[0].test_loss for r in (*base_records, *records) if r.learning]
     first_losses = [loss for loss in epoch_losses if loss is not None]

@@ -1,4 +1,4 @@
-"""The analysis of traffic over links, compared with the least that ranks have to send."""
+"""The analysis of traffic over links, compared with the fewest bytes that ranks must send."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from xfbench.studies.quantities import Quantity, launch_values
 from xfbench.studies.wording import format_figure
 
 _DEVICE_LINKS = ("nvlink", "pcie")
-# Names of directions. Networks have one: what a node receives, another node has sent.
+# Names of directions. Networks count only sent bytes: another node has sent what a node receives.
 _DIRECTIONS = {"sent_bytes": "out", "received_bytes": "in"}
 
 
 def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Return the gigabytes per epoch over each link of each cell, and why links are missing."""
+    """Return the gigabytes per epoch over each link of each cell, and why links may be missing."""
     values: list[Value] = []
     notes: dict[str, None] = {}
     for cell in cells:
@@ -70,7 +70,7 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
 def _record_links(record: Record) -> Sequence[Link]:
     """Return the links of a record.
 
-    Old records have no links, only the bytes that the interfaces of all nodes sent.
+    An old record has no links. It has only the bytes that the interfaces of all nodes sent.
     """
     communication = record.communication
     if communication is None or communication.links:
@@ -115,7 +115,7 @@ def _note(
     counter: str,
     interval: Interval | None,
 ) -> str:
-    """Return the bytes per step, their ratio to the least, and the least seconds on the link."""
+    """Return the bytes per step, their ratio to the minimum, and the link's minimum seconds."""
     link_launches = launch_values(
         Quantity("bytes", "B", lambda record: _bytes_per_step(record, key, counter)), cell.records
     )

@@ -1,4 +1,4 @@
-"""A study's prepared data: digits and photographs on the available media, written if missing."""
+"""A study's prepared data: digits and photographs, written to the available media if missing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT_S = 600.0  # to wait for a lock; writing a data set takes far less
 
 
 def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Return folders for data by medium: the cache, memory if there is any, and `named_folders`.
+    """Return data folders by medium: the cache, memory (if writable), and `named_folders`.
 
     Raises UsageError if a named folder does not exist.
     """
@@ -34,7 +34,7 @@ def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def place_data(study: Experiment, matrix: Matrix, folders: Mapping[str, Path]) -> Matrix:
-    """Write the study's prepared data and return the matrix with their folders instead of names.
+    """Write the study's prepared data. Return the matrix with folders in place of data set names.
 
     Raises UsageError if a medium is unknown or a folder cannot be written.
     """
@@ -62,8 +62,8 @@ def resolve_present_data(
 ) -> tuple[Matrix | None, tuple[str, ...]]:
     """Return the matrix with the folders of optional data sets, and the names of missing ones.
 
-    The matrix is None if all its data sets are missing. If several data sets have one name, the
-    first is used.
+    If all data sets are missing, the matrix is None. If several data sets have the same name, the
+    first one is used.
     """
     folders = {
         name: str(data_set.folder)

@@ -1,9 +1,11 @@
 """Analyses over the batch size: the memory limit, memory per image, and where throughput is flat.
 
-Memory per image is the slope of a least-squares line of peak memory over the batch; the intercept
-is the memory that does not depend on the batch. Throughput stops growing at the smallest batch
-that no larger one beats by more than the smallest visible difference. The interval of that batch
-ends at the first one beyond which the launches rule out a relevant gain.
+A least-squares line is fitted to peak memory over the batch. Its slope is the memory per image. Its
+intercept is the memory that does not depend on the batch.
+
+Throughput stops growing at the smallest batch that no larger batch beats by more than the smallest
+visible difference. The interval starts at that batch. It ends at the smallest batch for which the
+launches rule out a relevant gain from any larger batch.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from xfbench.studies.finding import (
 from xfbench.studies.quantities import QUANTITIES, launch_values
 from xfbench.studies.wording import format_figure, format_number, join_words
 
-# Analyses of every batch that was tried; others are only of doubled batches.
+# Analyses that use every batch that was tried. Other analyses use only doubled batches.
 ALL_BATCH_ANALYSES = ("out_of_memory", "memory_per_image", "values")
 RELEVANT_GAIN = 0.02  # relative gain in throughput that matters
 PER_IMAGE, FIXED_PART = "each image", "whatever the batch"
@@ -47,9 +49,9 @@ def is_out_of_memory(cell: MeasuredCell) -> bool:
 
 @dataclass(frozen=True)
 class _BatchLimit:
-    """The largest batch that ran, the smallest that did not, and why it failed.
+    """The largest batch that ran, the smallest batch that failed, and the `reason` of the failure.
 
-    `cells` are the cells that differ only in the batch.
+    `cells` are cells that differ only in the batch.
     """
 
     cells: Sequence[MeasuredCell]
@@ -61,7 +63,7 @@ class _BatchLimit:
 def analyze_out_of_memory(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return the largest batch that runs, and why the next larger one that was tried fails."""
+    """Return the largest batch that runs, and why the next larger batch that was tried fails."""
     values: list[Value] = []
     phrases: list[str] = []
     batch_limits = [
@@ -133,7 +135,7 @@ def _batch_size(cell: MeasuredCell) -> int:
 
 
 def _launch_count(batch_limit: _BatchLimit) -> int:
-    """Return the number of launches of the largest batch or of the failed one, the smaller."""
+    """Return the number of launches behind both batches: the smaller of the two numbers."""
     assert batch_limit.largest_ok and batch_limit.smallest_failed
     return min(
         len(batch_limit.largest_ok.ok_records()),
@@ -146,10 +148,10 @@ def _format_megabytes(size_bytes: float) -> str:
 
 
 def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedClaim:
-    """Judge whether the largest batch that runs must lie between the claim's bounds.
+    """Judge whether the largest possible batch must lie between the claim's bounds.
 
-    It lies between the largest that ran and the smallest that failed. Whether a launch runs out of
-    memory is not subject to noise.
+    The largest possible batch is at least the largest batch that ran, and smaller than the smallest
+    batch that failed. Noise does not affect whether a launch runs out of memory.
     """
     agreements: list[Agreement] = []
     details = []
@@ -183,7 +185,7 @@ def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedCla
 
 @dataclass(frozen=True)
 class MemoryGrowth:
-    """A line of peak bytes over the batch, and the largest relative deviation of a point."""
+    """A line fitted to peak bytes over the batch, and the largest relative deviation from it."""
 
     slope: Interval
     intercept: Interval
@@ -268,7 +270,7 @@ def analyze_memory_per_image(
 def analyze_stops_growing(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return the smallest batch that no larger one beats by more than the visible difference."""
+    """Return the smallest batch that no larger batch beats by more than the visible difference."""
     values: list[Value] = []
     phrases: list[str] = []
     for group in of_cells.comparison_groups(cells, "batch_size"):
@@ -345,7 +347,7 @@ def _compare_throughput(cell: MeasuredCell, baseline: MeasuredCell) -> statistic
 
 
 def _has_better_batch(cells: Sequence[MeasuredCell]) -> bool:
-    """Return whether a larger batch beats the first by more than the visible difference."""
+    """Return whether a larger batch beats the first one by more than the visible difference."""
     for larger in cells[1:]:
         comparison = _compare_throughput(larger, cells[0])
         visible_difference = comparison.smallest_visible_difference
@@ -355,7 +357,7 @@ def _has_better_batch(cells: Sequence[MeasuredCell]) -> bool:
 
 
 def _may_have_better_batch(cells: Sequence[MeasuredCell]) -> bool:
-    """Return whether a larger batch may beat the first by a relevant gain."""
+    """Return whether the launches cannot rule out that a larger batch has a relevant gain."""
     for larger in cells[1:]:
         high = _compare_throughput(larger, cells[0]).ratio.high
         if high is None or high > 1 + RELEVANT_GAIN:

@@ -30,10 +30,10 @@ def render_html(answer: Answer) -> str:
 def build_sections(
     records: Sequence[Record], certificates: Certificates, complain: Callable[[str], None]
 ) -> list[Study]:
-    """Return a section for each study, also the user's, for which the records have content.
+    """Return a section for each study, built-in or the user's, for which the records have content.
 
-    The section shows the size of the study that has the most records. An invalid study file is
-    reported with `complain` and left out.
+    The section shows the size of the study that has the most records. If a study's study file is invalid, report it with
+    `complain` and leave it out.
     """
     sections = []
     for name in experiment.names():
@@ -101,7 +101,7 @@ def _build_part(finding: Finding, answer: Answer, max_rows: int | None) -> Part:
 
 
 def _shorten_figure(figure: Figure, max_rows: int | None) -> Figure:
-    """Return the figure with at most `max_rows` rows of data and evenly chosen points per line."""
+    """Return the figure with at most `max_rows` rows of data, and evenly chosen points per line."""
     longest = max((len(line.points) for line in figure.lines), default=0)
     if max_rows is None or max(longest, len(figure.data)) <= max_rows:
         return figure

@@ -14,10 +14,10 @@ from xfbench.statistics import Launches
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that `extract` reads from a record; None if the record has none.
+    """A number of a launch. `extract` reads it from a record, or returns None if there is none.
 
-    With `steady_only`, only launches in the steady state count. Only positive numbers count,
-    because they are compared by ratio.
+    If `steady_only`, only launches in the steady state count. Only positive numbers count, because
+    quantities are compared by ratio.
     """
 
     title: str
@@ -73,7 +73,7 @@ def _peak_memory_mb(record: Record) -> float | None:
 
 
 def _epoch_rate(record: Record) -> float | None:
-    """Return images per epoch over the median seconds of an epoch, with waiting for input."""
+    """Return images per epoch divided by an epoch's median seconds, including waits for input."""
     request, learning = record.request, record.learning
     if not learning or request is None or request.data_set is None:
         return None

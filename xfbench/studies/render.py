@@ -14,7 +14,7 @@ from xfbench.studies.drawing import draw_figures, figure_subject
 from xfbench.studies.finding import Finding
 from xfbench.studies.wording import format_interval, format_number
 
-# A standalone picture has no page to style it.
+# A standalone picture needs its own style, because no page styles it.
 _STYLE = (
     "<style>text{font:11px sans-serif}path{fill:none;stroke:#456}.bar{fill:#69a;stroke:none}"
     ".grid{stroke:#ddd}.mark{fill:#fff}.range{stroke:#000}.ideal{stroke-dasharray:2 3}"
@@ -23,7 +23,7 @@ _STYLE = (
 
 
 def table_headers(finding: Finding) -> list[str]:
-    """Return the headers of the finding's table, or of its values if it has none."""
+    """Return the headers of the finding's table. If it has none, return those of its values."""
     if finding.table:
         return [*finding.table[0]]
     over = [finding.over] if finding.over else []
@@ -31,7 +31,10 @@ def table_headers(finding: Finding) -> list[str]:
 
 
 def table_rows(finding: Finding) -> list[list[str]]:
-    """Return the rows of the finding's table, or of its values with the reasons for gaps."""
+    """Return the rows of the finding's table. If it has none, return a row for each value.
+
+    The row of a value without an interval has the reason.
+    """
     if finding.table:
         return [[*line] for line in finding.table[1:]]
     table = []
@@ -67,7 +70,7 @@ PUBLISHED_HEADERS = ["published", "of", "figure", "source"]
 
 
 def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
-    """Return the answer in Markdown; `pictures` are the file names of its figures, in order."""
+    """Return the answer in Markdown. `pictures` are the file names of its figures, in order."""
     study = answer.study
     machines = "; ".join(answer.machines) or "no machine yet"
     dates = " to ".join(dict.fromkeys(answer.span)).strip() or "no date"
@@ -134,7 +137,7 @@ def _one_line(text: str) -> str:
 
 
 def _join_parts(parts: Sequence[str]) -> str:
-    """Blank lines between parts, none between the points of a list."""
+    """Join parts with blank lines between them, but without blank lines inside a list."""
     text = ""
     last = ""
     for part in parts:

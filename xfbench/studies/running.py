@@ -42,10 +42,10 @@ class Choices:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """The launches of a study, and the skipped cells with reasons.
+    """The launches of a study, and the skipped cells, each with the reason.
 
-    `plan` has the launches known in advance; `searches` determine their batches one by one.
-    `missing_data` are optional data sets that do not exist.
+    `plan` has the launches that are known in advance. The launches of `searches` are not: a search
+    determines its batches one by one. `missing_data` are optional data sets that do not exist.
     """
 
     plan: Plan
@@ -56,7 +56,7 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The `seconds` that `known` launches take; nothing is known of `unknown` others."""
+    """The `seconds` that `known` launches take. For `unknown` other launches, nothing is known."""
 
     seconds: float
     known: int
@@ -74,7 +74,7 @@ class Estimate:
 def prepare(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
     """Return the plan of the study at this size and write its prepared data.
 
-    Raises UsageError if the study has no such size, no such framework or no data.
+    Raises UsageError if the study lacks the size or the framework, or has no data.
     """
     matrices = study.matrices_of_size(size)
     if not matrices:
@@ -160,10 +160,11 @@ def oversubscription_reason(cell: Cell) -> str | None:
 
 
 def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:
-    """Estimate the duration of launches from records of the same cell, or else of similar cells.
+    """Estimate the duration of launches from earlier records.
 
-    Similar cells may differ in threads, kernel, ranks, batch, data and seed. Launches that are
-    impossible here are not counted.
+    Use records of the same cell. If there are none, use records of similar cells, which may differ
+    in threads, kernel, ranks, batch, data and seed. Launches that are impossible here are not
+    counted.
     """
     seconds_by_cell: dict[Cell, list[float]] = defaultdict(list)
     seconds_by_work: dict[tuple[object, ...], list[float]] = defaultdict(list)

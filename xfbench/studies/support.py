@@ -1,4 +1,4 @@
-"""The analyses of frameworks' support for HPC features: a table of probes, and the evidence."""
+"""The analyses of frameworks' support for HPC features: a table of answers and their evidence."""
 
 from __future__ import annotations
 
@@ -76,10 +76,11 @@ def analyze_support_evidence(
 
 
 def collect_answers(cells: Sequence[MeasuredCell]) -> Answers:
-    """Return the latest answer for each feature and column; tested answers ("yes", "no") go first.
+    """Return the latest answer for each feature and column.
 
-    A column is a framework on a kind of machine. An answer without a machine, such as that of a
-    rejected job, applies to each machine of its framework.
+    Tested answers ("yes", "no") take precedence over others. A column is a framework on a kind of
+    machine. An answer without a machine (for example of a rejected job) applies to all machines of
+    its framework.
     """
     answers: dict[tuple[str, Column], Support] = {}
     pairs = [(record, cell) for cell in cells for record in cell.records]

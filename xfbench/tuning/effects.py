@@ -1,10 +1,10 @@
 """Estimates of the effect of each choice from launches of half of the settings.
 
-A setting has a work (kernel, threads and ranks, which interact) and other choices (allocator,
-affinity), whose effects mostly add up in the logarithm of the speed. Launches of half of the
-settings therefore predict the others too (a fractional factorial design, analyzed by least squares;
-Box, Hunter and Hunter, Statistics for Experimenters). Deviations from the additive model show in a
-setting's own launches.
+A setting consists of its *work* (kernel, threads and ranks, which interact) and of other choices
+(allocator and affinity). The effects of work and choices mostly add up in the logarithm of the
+speed. Launches of half of the settings therefore also predict the other half. This is a fractional
+factorial design, analyzed by least squares (Box, Hunter and Hunter, Statistics for Experimenters).
+A setting's own launches show how far it deviates from the additive model.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 from xfbench.statistics import Launches
 
 T = TypeVar("T", bound=Hashable)
-# The work of a setting, then its other choices.
+# The factors of a setting: first its work, then each of its other choices.
 Factors = tuple[Hashable, ...]
 
 
 def select_half(factors: Mapping[T, Factors]) -> list[T]:
-    """Return every other setting, with each work and each choice as often as possible."""
+    """Return about half of the settings. Each work and each choice occurs as often as possible."""
     works = list(dict.fromkeys(work for work, *_ in factors.values()))
     levels = [list(dict.fromkeys(column)) for column in zip(*factors.values(), strict=True)][1:]
     even: dict[Hashable, list[T]] = {work: [] for work in works}
@@ -38,7 +38,7 @@ def select_half(factors: Mapping[T, Factors]) -> list[T]:
 
 @dataclass(frozen=True)
 class _Fit(Generic[T]):
-    """A least-squares fit of the logarithm of speed to the blocks and choices of launches.
+    """A least-squares fit of the logarithm of speed. Each block and each factor has an effect.
 
     `effects` is keyed by (position among the factors, choice). `residuals` has one number for each
     launch, in the order of `settings`.
@@ -78,9 +78,10 @@ def relative_speeds(
 ) -> dict[T, float]:
     """Return each setting's estimated speed relative to the fastest, fastest first.
 
-    Effects common to a block cancel. The estimate adds up the effects of the choices and part of
-    the mean residual of the setting's own launches; that part grows with their number. Settings
-    whose work has no launch are left out. Without `factors`, settings do not predict each other.
+    The estimate adds up the effects of the setting's factors and part of the mean residual of its
+    own launches. The more launches the setting has, the larger that part. Effects that are common
+    to a block cancel. Settings whose work has no launch are left out. Without `factors`, settings
+    do not predict each other.
     """
     factors = factors or {setting: (setting,) for setting in speeds}
     if not any(speeds.values()):
@@ -104,7 +105,7 @@ def relative_speeds(
 
 
 def estimate_noise(speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> float | None:
-    """Return the relative standard deviation of launches of one setting; None if unknown."""
+    """Return the relative standard deviation among launches of one setting; None if unknown."""
     for noise_factors in ({setting: (setting,) for setting in speeds}, factors):
         if any(speeds.values()) and (fit := _Fit.of(speeds, noise_factors)).degrees_of_freedom > 1:
             return math.sqrt(float(np.sum(fit.residuals**2)) / fit.degrees_of_freedom)

@@ -1,11 +1,13 @@
-"""Successive halving: the search for the fastest of many settings, and confirming its winner.
+"""Successive halving: search for the fastest of many settings, and confirm the winner.
 
-These functions launch nothing: the caller defines settings, launches and their cost (see
-`searching.py`, and the simulation in the tests). A rung launches its settings in blocks, with one
-launch of each setting per block. The better part goes on to the next rung, with longer and more
-launches (Jamieson and Talwalkar 2016). The first rung launches only half of many settings. Settings
-are ranked by all launches so far (`effects.py`). If the planned launches are too noisy to separate
-the best settings, more rungs follow.
+These functions launch nothing: the caller defines the settings, the launches and their cost (see
+`searching.py`, and the simulation in the tests).
+
+A rung launches its settings in blocks, with one launch of each setting per block. Then the settings
+are ranked by all launches so far (`effects.py`). The best settings go on to the next rung, whose
+launches are longer and more numerous (Jamieson and Talwalkar 2016). If there are many settings, the
+first rung launches only half of them. If the planned launches are too noisy to separate the best
+settings, more rungs follow.
 """
 
 from __future__ import annotations
@@ -27,20 +29,21 @@ NEGLIGIBLE = 0.02  # a relative difference that is not worth more launches
 MAX_TIME_SHARE = (
     0.25  # fraction of the time of an exhaustive search after which the confirmation stops
 )
-_ONE_SIDED = 2 * statistics.CONFIDENCE - 1  # level whose upper bound is a one-sided 95 % bound
-_REDUCTION = 3  # one in so many settings goes on; one in 4 after a partial first rung
+_ONE_SIDED = 2 * statistics.CONFIDENCE - 1  # its upper bound is a one-sided 95 % bound
+_REDUCTION = 3  # one setting in 3 goes on; after a partial first rung, one in 4
 _MAX_FULL_FIRST_RUNG = (
-    8  # settings: up to here, launching half would save less than the confirmation takes
+    8  # settings; with so few, launching half would save less than the confirmation takes
 )
-_STEP_SHARES = (0.25, 0.5)  # fraction of the usual steps, by rung; never all of them
+_STEP_SHARES = (0.25, 0.5)  # fraction of the usual steps in rung 1 and in later rungs; never all
 MAX_EXTRA_RUNGS = 4  # maximum number of rungs beyond the planned ones
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung: at most `settings` settings, `launches` of each with a `share` of the usual steps.
+    """A rung launches at most `settings` settings, each `launches` times.
 
-    Blocks are numbered through the whole search; `first` is the number of the rung's first block.
+    A launch has the fraction `share` of the usual steps. Blocks are numbered through the whole
+    search; `first` is the number of the rung's first block.
     """
 
     number: int
@@ -58,8 +61,8 @@ class Rung:
 class Round(Generic[T]):
     """The outcome of a rung: images per second of each launch that counts, by block.
 
-    `reasons` has the settings without a launch that counts. `ended_by_budget`: the budget ended
-    the rung before all its launches were done.
+    `reasons` says for each setting without a launch that counts why there is none.
+    `ended_by_budget` is true if the budget ended the rung before all its launches were done.
     """
 
     speeds: Mapping[T, Launches]
@@ -69,7 +72,7 @@ class Round(Generic[T]):
 
 @dataclass(frozen=True)
 class Dropped(Generic[T]):
-    """A setting dropped after a rung, the reason, and its speed relative to the fastest by then."""
+    """A setting dropped after a rung: the reason, and its speed relative to the fastest then."""
 
     setting: T
     rung: int
@@ -81,8 +84,8 @@ class Dropped(Generic[T]):
 class Halved(Generic[T]):
     """The outcome of a search: the `finalists`, fastest first.
 
-    `rungs` are the rungs that started, each with its number of settings. `ended_by_budget`: the
-    budget ended the search.
+    `rungs` are the rungs that started, each with the number of settings it launched.
+    `ended_by_budget` is true if the budget ended the search.
     """
 
     finalists: tuple[T, ...]
@@ -97,13 +100,14 @@ class Halved(Generic[T]):
 
 
 def plan_rungs(settings: int, first: int | None = None) -> list[Rung]:
-    """Return the rungs that reduce so many settings to FINALISTS; none if there are no more.
+    """Return the rungs that reduce the number of `settings` to FINALISTS.
 
-    Up to MAX_EXTRA_RUNGS more may follow, each with at most as many settings as the last one.
-    `first` is the number of settings launched in the first rung (None: all).
+    Return no rung if there are at most FINALISTS settings. Up to MAX_EXTRA_RUNGS rungs may follow
+    the planned ones, each with at most as many settings as the rung before. `first` is the number
+    of settings launched in the first rung (None: all).
     """
     planned: list[Rung] = []
-    is_partial = first is not None and first < settings  # other launches predict the rest
+    is_partial = first is not None and first < settings  # they predict the other settings
     while settings > FINALISTS:
         number = len(planned) + 1
         share = _STEP_SHARES[min(number, len(_STEP_SHARES)) - 1]
@@ -130,7 +134,7 @@ def halve(
     factors: Callable[[T], Factors],
     measure: Callable[[Rung, Sequence[T]], Round[T]],
 ) -> Halved[T]:
-    """Search among the settings; `measure` runs a rung's launches of the given settings."""
+    """Search among the settings. `measure` runs a rung's launches of the given settings."""
     remaining, to_launch = [*settings], first_rung_settings(settings, factors)
     setting_factors = {setting: factors(setting) for setting in settings}
     speeds: dict[T, dict[tuple[int, int], float]] = {setting: {} for setting in remaining}
@@ -174,10 +178,11 @@ def _plan_extra_rung(
     speeds: Mapping[T, Launches],
     factors: Mapping[T, Factors],
 ) -> list[Rung]:
-    """Return a rung with one more launch of each possible finalist, or none if none is needed.
+    """Return a rung with one more launch of each possible finalist; empty if none is needed.
 
-    It is needed if the difference of two settings has a standard error above NEGLIGIBLE. A setting
-    is a possible finalist if it is behind by at most the standard error.
+    A setting is a possible finalist if it is slower than the last finalist by at most the standard
+    error of the difference of two settings. An extra rung is needed if this standard error is above
+    NEGLIGIBLE and there are more than FINALISTS possible finalists.
     """
     deviation = estimate_noise(speeds, factors)
     if deviation is None or len(ranked) <= FINALISTS:
@@ -200,7 +205,7 @@ def _drop_reason(
     speeds: Mapping[T, Launches],
     relative: Mapping[T, float],
 ) -> str | None:
-    """Return why a setting must be dropped at any speed; None if it need not."""
+    """Return why a setting must be dropped whatever its speed; None if there is no such reason."""
     if setting in rung_round.reasons:
         return rung_round.reasons[setting]
     if not speeds[setting] and (setting in launched_settings or rung_round.ended_by_budget):
@@ -211,10 +216,10 @@ def _drop_reason(
 
 
 def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
-    """Return whether more launches would hardly change the choice; False without a winner's launch.
+    """Return whether more launches would hardly change the choice of the winner.
 
-    Each rival with launches must be significantly faster or slower than the winner, or be faster by
-    at most NEGLIGIBLE.
+    Each rival with launches must be significantly faster or slower than the winner, or be at most
+    NEGLIGIBLE faster (by the upper one-sided 95 % bound). Return False if the winner has no launch.
     """
     for rival in filter(None, rivals if winner else ()):
         comparison = statistics.compare(rival, winner, confidence=_ONE_SIDED)
@@ -229,7 +234,7 @@ def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
 def settings_to_repeat(winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]) -> list[T]:
     """Return the settings to launch again: the winner and the rivals that may still beat it.
 
-    Return none if all rivals are settled.
+    Return an empty list if all rivals are settled.
     """
     rivals = [setting for setting in compared if setting != winner]
     unsettled = [rival for rival in rivals if not is_settled(speeds[winner], [speeds[rival]])]
@@ -245,9 +250,9 @@ def has_spent_share(
 ) -> bool:
     """Return whether a search has taken MAX_TIME_SHARE of the time of an exhaustive one.
 
-    An exhaustive search launches all settings once in `all_once_s` seconds. It repeats that
-    `min_launches` to `max_launches` times, until the mean is known to within NEGLIGIBLE, given
-    the noise of these launches.
+    `spent_s` is the time the search has taken so far. An exhaustive search launches all settings
+    once in `all_once_s` seconds. It does so `min_launches` to `max_launches` times, until the mean
+    is known to within NEGLIGIBLE. The number of times is computed from the noise in `speeds`.
     """
     logs = [
         [math.log(speed) for speed in launches.values()] for launches in speeds if len(launches) > 1
@@ -264,7 +269,8 @@ def has_spent_share(
 def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
     """Return the confirmed setting: the search's winner unless a rival is significantly faster.
 
-    In that case, or if no launch of the winner counts, return the fastest such rival.
+    If rivals are significantly faster, return the fastest of them. If no launch of the winner
+    counts, return the fastest rival.
     """
     winner_launches = speeds.get(winner)
     rivals = {

@@ -1,4 +1,4 @@
-"""Repeating launches during which the system had moved the vCPUs apart.
+"""Repeat launches during which the system had moved the vCPUs apart.
 
 The speed of such a launch says nothing about its setting: on two vCPUs it may be half as fast
 (docs/findings.md#two-modes).
@@ -16,15 +16,15 @@ from xfbench.worker.core_latency import is_far_apart, nearest_seconds
 T = TypeVar("T", bound=Hashable)
 L = TypeVar("L")
 
-MAX_REPEATS = 5  # of one launch
+MAX_REPEATS = 5  # maximum number of repeats of one launch
 
 
 def launch_block(
     settings: Iterable[T], launch: Callable[[T], L | None], should_repeat: Callable[[L], bool]
 ) -> dict[T, L]:
-    """Launch each setting, then repeat spoiled launches; return the last launch of each setting.
+    """Launch each setting, then repeat launches while `should_repeat`, up to MAX_REPEATS times.
 
-    `launch` returns None if no launch is possible any more.
+    Return the last launch of each setting. `launch` returns None if no launch is possible any more.
     """
     last_launches: dict[T, L] = {}
     pending = list(settings)
@@ -41,7 +41,7 @@ def launch_block(
 
 
 class CoreMonitor:
-    """Core-to-core latencies during a search, and the decision which launches to repeat.
+    """Collects core-to-core latencies during a search and decides which launches to repeat.
 
     The number of repeats is limited, because cores may stay apart. `latencies_s` are earlier
     core-to-core latencies (round trips, in seconds).
@@ -72,9 +72,9 @@ class CoreMonitor:
 
 
 def has_distant_cores(record: Record, nearest_s: float | None) -> bool:
-    """Return whether a launch with several threads or ranks had its cores farther apart.
+    """Return whether the cores of a launch with several threads or ranks were far apart.
 
-    Return False for a launch without a measurement: it would also fail with near cores.
+    Return False for a launch without a measurement, because it would also fail with near cores.
     """
     request = record.request
     if request is None or record.measurement is None:

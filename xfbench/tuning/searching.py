@@ -49,10 +49,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of a search. The confirmation launches each setting `min_launches` to `max_launches`.
+    """Options of a search.
 
-    With `budget_seconds`, no launch starts that is expected to end later. Only launches of this
-    call count. With `resume`, launches that have a record already are not repeated.
+    - `min_launches`, `max_launches`: how often the confirmation launches each setting.
+    - `budget_seconds`: a launch that is expected to end later does not start. Only the time of
+      launches made by this call counts.
+    - `resume`: launches that have a record already are not repeated.
     """
 
     pythons: Mapping[str, Path] = field(default_factory=dict)
@@ -69,8 +71,8 @@ class SearchOptions:
 def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> Tuning:
     """Find the best setting and confirm it; store the record of each launch.
 
-    Raises UnavailableError if the framework is unavailable, and XfbenchError if no setting can be
-    tried or no launch counts.
+    Raises UnavailableError if the framework is unavailable. Raises XfbenchError if no setting can
+    be tried or no launch counts.
     """
     framework = space.default.framework
     session = LaunchContext(
@@ -101,7 +103,7 @@ def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> 
     if not halved.finalists:
         raise errors.XfbenchError(f"no launch counts: {halved.dropped[-1].reason}")
     search_s = launcher.seconds
-    # Without any rung, the default wins unless another setting is significantly faster.
+    # If there was no rung, the default wins unless another setting is significantly faster.
     ranking = (
         halved.finalists if halved.rungs else sorted(halved.finalists, key=space.default.__ne__)
     )
@@ -186,9 +188,9 @@ def steps_per_launch(cell: Cell, rung: Rung) -> int:
 def _unverified_cells(
     space: Space, session: LaunchContext, choices: SearchOptions, say: Say
 ) -> dict[Cell, str]:
-    """Verify the cells; return those that must not win because they have no certificate, and why.
+    """Verify the cells. Return cells that must not win, each with why it has no certificate.
 
-    If `choices.verify` is false, only attach cached certificates and return none.
+    If `choices.verify` is false, only attach cached certificates and return no cells.
     """
     all_cells = [*dict.fromkeys([*space.cells, space.default])]
     requests = [
@@ -228,9 +230,9 @@ class _SearchLauncher:
         self.space, self.choices, self.session, self.say = space, choices, session, say
         self.records: list[Record] = []
         self.cores = repeating.CoreMonitor(core_latency.read_latencies())
-        self.last_records: dict[Cell, Record] = {}  # by setting; launches may have any length
+        self.last_records: dict[Cell, Record] = {}  # by setting, whatever the length of the launch
         self.seconds = 0.0
-        self.new_seconds = 0.0  # without earlier launches that are reused
+        self.new_seconds = 0.0  # without the time of earlier launches that are reused
         self.ended_by_budget = False
 
     def run_rung(self, rung: Rung, cells: Sequence[Cell]) -> Round[Cell]:
@@ -325,7 +327,7 @@ class _SearchLauncher:
     def _launch(
         self, cell: Cell, request: Request, finished: dict[Request, Record], stage: str
     ) -> Record:
-        """Return the record of a launch, new or earlier; `cell` is the setting of usual length."""
+        """Return the new or earlier record of a launch. `cell` is the setting of usual length."""
         record = finished.pop(request, None)
         if record is None:
             [record] = run_requests([request], self.session)
@@ -349,7 +351,7 @@ class _SearchLauncher:
     def _predict_seconds(self, cell: Cell, launched_cell: Cell) -> float:
         """Predict the seconds of a launch of `launched_cell` from the last launch of `cell`.
 
-        If `cell` has no launch yet, return the mean of the others.
+        If `cell` has no launch yet, return the mean seconds of all launches so far.
         """
         record = self.last_records.get(cell)
         if record is not None:
@@ -357,7 +359,7 @@ class _SearchLauncher:
         return stdlib_statistics.fmean(map(_launch_seconds, self.records)) if self.records else 0.0
 
     def _confirmation_seconds(self) -> float:
-        """Predict the least seconds that the confirmation takes."""
+        """Predict the minimum duration of the confirmation, in seconds."""
         fastest = sorted(
             self.last_records,
             key=lambda cell: -statistics.launch_throughput(self.last_records[cell]),
@@ -371,7 +373,7 @@ class _SearchLauncher:
         return self.choices.min_launches * block_s
 
     def _has_spent_share(self, speeds: Mapping[Cell, Launches]) -> bool:
-        """Return whether the search has spent its share of an exhaustive search's time."""
+        """Return whether the search has taken MAX_TIME_SHARE of an exhaustive search's time."""
         launch_seconds = [
             self._predict_seconds(cell, cell)
             for cell in self.space.cells
@@ -384,7 +386,7 @@ class _SearchLauncher:
     def _find_finished(self, requests: Sequence[Request]) -> dict[Request, Record]:
         """Return earlier records of these requests from this kind of machine and environment.
 
-        Return none without `resume`.
+        Return no records if `resume` is false.
         """
         if not self.choices.resume:
             return {}
@@ -400,7 +402,7 @@ class _SearchLauncher:
         }
 
     def _shuffle(self, cells: Sequence[Cell], block: int) -> list[Cell]:
-        """Return the cells in the block's random order, which depends only on seed and block."""
+        """Return the cells in a random order that depends only on the seed and the block."""
         order = [*cells]
         random.Random(f"{self.choices.seed} {block}").shuffle(order)
         return order

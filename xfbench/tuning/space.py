@@ -1,8 +1,8 @@
-"""The search space: all settings of a framework and a workload with the same training.
+"""The search space: all settings with which a framework trains a workload in the same way.
 
-Settings are kernels, threads, affinity, allocators, and ranks on one node that share the batch.
-A data layout is a kernel if the adapter offers a choice. Another batch size is different training,
-so several are searched only on request.
+A setting has a kernel, threads, an affinity, an allocator, and ranks on one node that share the
+batch. If an adapter offers several data layouts, each is a kernel. A different batch size is
+different training, so several batch sizes are searched only on request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xfbench.studies import running
 from xfbench.tuning.effects import Factors
 
 OVER_NAMES = ("affinity", "allocator", "kernel", "ranks", "strategy", "threads")
-# The fields of a cell in which settings differ.
+# The fields of a cell in which settings may differ.
 SETTING_FIELDS = (
     "kernel",
     "threads",
@@ -40,9 +40,10 @@ SETTING_FIELDS = (
 class SpaceRequest:
     """A framework, a workload, and the values to try.
 
-    `over` has the values of settings in OVER_NAMES. Of others all are tried, but only one rank.
-    `batch_sizes` are images per update (default: the published batch). `steps` are those of a
-    launch of usual length.
+    - `over`: values to try, by a name in OVER_NAMES. For a name that is missing, all values are
+      tried, except that only one rank is tried.
+    - `batch_sizes`: images per update (default: the published batch).
+    - `steps`: steps of a launch of usual length.
     """
 
     framework: str
@@ -60,7 +61,7 @@ class SpaceRequest:
 class Space:
     """The cells to search, each with the steps of a launch of usual length.
 
-    `default` is the cell that `run` measures without options; `cells` need not contain it.
+    `default` is the cell that `run` measures without options. It may be missing from `cells`.
     `left_out` are cells that are impossible here, each with the reason.
     """
 
@@ -112,7 +113,7 @@ def _launch_obstacle(cell: Cell) -> str | None:
 
 
 def split_factors(cell: Cell) -> Factors:
-    """Return the cell's factors: its work, allocator and affinity."""
+    """Return the factors of the cell (see `effects.py`): its work, allocator and affinity."""
     default_placement = {"affinity": "none", "allocator": None}
     return cell.model_copy(update=default_placement), cell.allocator, cell.affinity
 

@@ -1,7 +1,7 @@
 """`run --tuned`: cells get the settings that a search found on the same kind of machine.
 
 Tuned values are ordinary fields of the cell, so records show them. Options that the user sets take
-precedence. Tuned ranks are used together with their threads, or not at all.
+precedence. Tuned numbers of ranks and threads are used together or not at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 _PLACEMENT_FIELDS = ("kernel", "threads", "affinity", "allocator")
 _STRATEGY_FIELDS = ("strategy", "strategy_options")
-# Setting one of these options decides how ranks share the machine.
+# Options that decide how ranks share the machine. If the user sets one, tuned ranks are not used.
 _RANK_FIELDS = ("ranks", "nodes", "threads", "scaling", *_STRATEGY_FIELDS)
 
 
@@ -57,8 +57,8 @@ def apply_tuning(
 ) -> list[tuple[Cell, Protocol]]:
     """Return the cells with tuned values from `results`, except for settings in `chosen_names`.
 
-    Report with `say` the values used, and what to do for cells without tuning. Raises UsageError
-    if a job would train on another machine.
+    Report with `say` which values are used, and what to do for cells without tuning. Raises
+    UsageError if a job would train on another machine.
     """
     if any(cell.launcher == "slurm" for cell, _ in cells) and not job_queue.is_inside_allocation():
         raise errors.UsageError(
@@ -90,7 +90,7 @@ def apply_tuning(
 def is_applicable(
     search: Tuning, cell: Cell, version: str | None, chosen_names: Collection[str]
 ) -> bool:
-    """Return whether the search applies to the cell on this machine and framework version."""
+    """Return whether the search applies to the cell on this machine with framework `version`."""
     best = search.best
     matched_fields = ("framework", "workload", "device", "precision", "global_batch_size")
     if not search.confirmed or search.framework_version != version:
@@ -107,13 +107,13 @@ def is_applicable(
         return False
     if best.ranks == cell.ranks:
         return best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)
-    # Ranks that share the batch train the same, but a data set is read differently.
+    # Ranks that share the batch do the same training, but they read a data set differently.
     has_free_ranks = not any(name in chosen_names for name in _RANK_FIELDS)
     return has_free_ranks and cell.ranks == 1 and cell.data_set is None
 
 
 def build_tuned_cell(search: Tuning, cell: Cell, chosen_names: Collection[str]) -> Cell:
-    """Return the cell with the best setting of an applicable search, except `chosen_names`."""
+    """Return the cell with the search's best setting, except for settings in `chosen_names`."""
     best = search.best
     update: dict[str, Any] = {
         name: getattr(best, name) for name in _PLACEMENT_FIELDS if name not in chosen_names
