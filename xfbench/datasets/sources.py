@@ -37,10 +37,11 @@ _VALIDATION = ("test", "val", "validation", "valid")
 class Source:
     """A data set in its published form.
 
-    `by_class` says whether images are grouped by class instead of mixed. `classes` are names by
-    label, or None if classes are only numbered. `channels` is the data set's known number of
-    channels. `note` names its authors. `before` is the preprocessing of a data set that is already
-    prepared.
+    - `by_class` says whether images are grouped by class instead of mixed.
+    - `classes` are the names by label, or None if classes are only numbered.
+    - `channels` is the data set's known number of channels.
+    - `note` names the authors of the data set.
+    - `before` is the preprocessing of a data set that is already prepared.
     """
 
     name: str

@@ -50,17 +50,24 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect of a file, or of the part of it that is named after a colon.
+    """A defect of a file, or of the part of the file that is named after a colon.
 
-    "schema": not a record, or unreadable. "digest": edited, the content does not match the id.
-    "name": the file name does not match the id. "certificate": missing, edited, or not for this
-    record. "number": an impossible number. "peak": faster than the machine's peak. "time": the
-    steps take longer than the launch. "figure": an external figure that is impossible or has no
-    source. "duplicate": the same launch twice. "whole": a pack, an archive, a search or a
-    submission lacks a part or has a part too many.
+    - "schema": not a record, or unreadable.
+    - "digest": edited, the content does not match the id.
+    - "name": the file name does not match the id.
+    - "certificate": missing, edited, or not for this record.
+    - "number": an impossible number.
+    - "peak": faster than the machine's peak.
+    - "time": the steps take longer than the launch.
+    - "figure": an external figure that is impossible or has no source.
+    - "duplicate": the same launch twice.
+    - "whole": a pack, an archive, a search or a submission lacks a part or has a part too many.
 
-    Only in submissions: "machine": the described machines differ from those of the records.
-    "repeat": a cell's command is missing or differs. "private": a host or a user is named.
+    Only in submissions:
+
+    - "machine": the described machines differ from those of the records.
+    - "repeat": a cell's command is missing or differs.
+    - "private": a host or a user is named.
     """
 
     file: str
@@ -212,7 +219,7 @@ def _audit_files(
 
 
 def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[Defect]:
-    """Yield the defects of a search, whose launches must be among `record_ids` if there are any."""
+    """Yield the defects of a search. Unless `record_ids` is empty, it must have all launches."""
     try:
         search = Tuning.read(file.content)
     except ValueError as error:

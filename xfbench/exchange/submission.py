@@ -66,7 +66,7 @@ def write_submission(
 ) -> int:
     """Write a submission of these records and their certificates; return the number of records.
 
-    `warn` gets each record that is left out because it names a host or a user. Raises UsageError if
+    A record that names a host or a user is left out with a message to `warn`. Raises UsageError if
     the folder is not empty or cannot be written, or if no record is left.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -54,7 +54,7 @@ class Link:
 def crossings_and_messages(
     algorithm: Algorithm, ranks: int, servers: int = 1
 ) -> tuple[float, float]:
-    """Return the gradient sizes that cross the busiest link, and the sequential messages.
+    """Return how many gradient sizes cross the busiest link, and how many messages in sequence.
 
     "ring" is a reduce-scatter and an all-gather on a ring. "halving" is recursive halving and
     doubling; ranks beyond a power of two first send all gradients to another rank, and receive the
@@ -113,7 +113,7 @@ def gradient_buckets(
         done_macs += layer.macs(input_shapes) * (1 if layer.inputs == ("data",) else 2)
         parameters = [*layer.parameters(input_shapes).values()]
         if isinstance(layer, layers.InnerProduct):
-            parameters.reverse()  # its bias is ready before its weight, a convolution's after
+            parameters.reverse()  # here the bias is ready first; in a convolution, the weight
         for value_count in (prod(parameter.shape) for parameter in parameters if parameter.learned):
             pending_bytes += value_count * value_bytes
             if pending_bytes >= limit_bytes:

@@ -85,12 +85,18 @@ class Helper(NamedTuple):
 class Strategy(_Table):
     """A strategy of a framework: how several ranks train together.
 
-    `variables` are set in every rank and helper. A helper is a process on the driver's host. It
-    imports the framework, or runs the Python code in `serve`, with its own variables set as well.
-    Each option named in `counted` gives the number of helpers of that kind; "{number}" is a
-    helper's number. "{ranks}" is the number of ranks. "{host}" and "{port}" are a free address on
-    the driver's host. "{address}" is the address of the node that reads the variable. An option's
-    name in braces is its value. If `asynchronous`, no rank waits for another.
+    `variables` are set in every rank and helper. A helper is a process on the driver's host. A
+    helper imports the framework, or runs the Python code in `serve`, and has variables of its own
+    too. Each option named in `counted` gives the number of helpers of that kind. If `asynchronous`,
+    no rank waits for another.
+
+    These placeholders in variables are replaced:
+
+    - "{number}": the number of the helper.
+    - "{ranks}": the number of ranks.
+    - "{host}" and "{port}": a free address on the driver's host.
+    - "{address}": the address of the node that reads the variable.
+    - An option's name in braces: the option's value.
 
     `xfbench predict` uses `exchange` and `buckets`. `exchange` is the all-reduce algorithm. Without
     `buckets` the exchange follows the backward pass; with them it overlaps the backward pass.

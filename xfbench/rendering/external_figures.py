@@ -1,7 +1,7 @@
-"""External figures, shown next to measured ones: published, or imported from a file.
+"""External figures: published or imported from a file, and shown next to measured ones.
 
-They are listed below the tables, followed by their sources. They have no rank, and nothing is
-computed from them. Each is shown as its source prints it.
+External figures are listed below the tables, followed by their sources. They have no rank, and
+nothing is computed from them. Each figure is shown as its source prints it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
 
 @dataclass(frozen=True)
 class FigureText:
-    """A record's figure as texts. `workload` is the network it is about, or "" for none."""
+    """A record's figure as texts.
+
+    `workload` is the network that the figure is about, or "" if it is about no single network.
+    """
 
     record: str
     source: str
@@ -147,7 +150,10 @@ def describe_subject(about: About) -> str:
 
 
 def bibliography(records: Iterable[Record]) -> list[tuple[str, str]]:
-    """Return key and title of each cited source; for publications, with the places cited."""
+    """Return the key and the title of each cited source.
+
+    The title of a publication is followed by the places in it that are cited.
+    """
     places_by_source: dict[tuple[str, str], list[str]] = {}
     for record in external_figures(records):
         if citation := record.citation:
@@ -167,9 +173,9 @@ def render(
     records: Iterable[Record],
     networks: Iterable[str] = (),
 ) -> str:
-    """Return the tables in one of `tables.FORMATS`, each network's figures below its tables.
+    """Return the tables in one of `tables.FORMATS`, with each network's figures below its tables.
 
-    `networks` adds networks that have figures but no table.
+    `networks` names further networks whose figures are shown although they have no table.
     """
     figure_records = external_figures(records)
     names = sorted({table.workload for table in leaderboards} | set(networks))
@@ -202,7 +208,7 @@ def render(
 
 
 def render_list(records: Iterable[Record]) -> str:
-    """Return a terminal table of all figures among the records, with networks and sources."""
+    """Return a terminal table of the external figures in the records, and their sources."""
     table_format = formats.FORMATS["text"]
     figure_texts = [describe_figure(record) for record in external_figures(records)]
     lines = [
@@ -230,7 +236,7 @@ def _to_json(leaderboards: Sequence[Table], figure_records: Sequence[Record]) ->
 
 
 def _to_csv(leaderboards: Sequence[Table], figure_records: Sequence[Record]) -> str:
-    """Return the tables' lines and one line per figure, with extra columns for figures."""
+    """Return a line per row of the tables, and a line per figure with columns of its own."""
     table_lines = list(csv.DictReader(io.StringIO(tables.to_csv(leaderboards))))
     lines = table_lines + [_figure_columns(record) for record in figure_records]
     if not lines:

@@ -35,8 +35,8 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 class Format:
     """The layout of a table, its heading and its notes.
 
-    `style` names a style of tabulate, which escapes fields for LaTeX and HTML itself. `escape`
-    escapes fields for other styles. `heading` and `note` escape a text and return it as lines.
+    `style` names a style of tabulate. tabulate escapes fields for LaTeX and HTML; for the other
+    styles, `escape` does. `heading` and `note` escape a text and return it as lines.
     """
 
     style: str
@@ -96,7 +96,7 @@ FORMATS = {
 
 
 def renderers(render: Callable[..., str]) -> dict[str, Callable[..., str]]:
-    """Return `render` for each text format, which it gets as `table_format`."""
+    """Return a function per text format: `render` with that format as its `table_format`."""
     return {name: partial(render, table_format=layout) for name, layout in FORMATS.items()}
 
 
@@ -109,7 +109,10 @@ def escape_csv_formula(value: object) -> object:
 
 
 def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
-    """Return lines with column names and full numbers; no field runs in a spreadsheet."""
+    """Return the lines as CSV, with column names and full numbers.
+
+    No field can be executed by a spreadsheet.
+    """
     buffer = io.StringIO()
     if lines:
         writer = csv.DictWriter(buffer, list(lines[0]), lineterminator="\n")
@@ -120,7 +123,10 @@ def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
 
 
 def format_speed(interval: Interval | Figure | None) -> str:
-    """Return a throughput with the digits that its interval supports; with bounds if it is wide."""
+    """Return a throughput with the digits that its interval supports.
+
+    If the interval is wide, the text includes its bounds.
+    """
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None:
@@ -129,7 +135,7 @@ def format_speed(interval: Interval | Figure | None) -> str:
     if half_width > interval.value / 4:
         bounds = f"{format_number(interval.low, 2)}–{format_number(interval.high, 2)}"
         return f"{format_number(interval.value, 2)} ({bounds})"
-    if half_width <= 1e-6 * interval.value:  # no more than rounding of equal launches
+    if half_width <= 1e-6 * interval.value:  # equal launches that differ only by rounding
         return format_number(interval.value, 6)
     decimals = 1 - math.floor(math.log10(half_width))  # two significant digits of the half-width
     return (
@@ -138,7 +144,7 @@ def format_speed(interval: Interval | Figure | None) -> str:
 
 
 def format_number(value: float, digits: int) -> str:
-    """Return a positive number with `digits` significant digits and separated thousands."""
+    """Return a positive number with `digits` significant digits and thousands separators."""
     return _format_decimals(value, digits - 1 - math.floor(math.log10(value)))
 
 

@@ -55,7 +55,7 @@ def _configuration_name(row: Row) -> str:
 
 
 def _layer_text(layer: LayerTime | None) -> str:
-    """Return forward time, backward time and the share of the limit that both reach together."""
+    """Return the forward time, the backward time, and the share of the limit that they reach."""
     if layer is None:
         return "–"
     both = (
@@ -106,7 +106,10 @@ def _lines(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[list[str]]:
 
 
 def _kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
-    """Return the kinds that have several layers; the slowest over all profiles is first."""
+    """Return the kinds that have several layers, ordered by their time over all profiles.
+
+    The slowest kind is first.
+    """
     share_by_kind: dict[str, float] = {}
     for profile in profiles:
         for layer in profile.kinds:

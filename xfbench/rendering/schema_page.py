@@ -72,7 +72,7 @@ def render_page() -> str:
 def nested_models() -> Iterator[tuple[str, type[BaseModel]]]:
     """Yield every object in a record with its path; the record is first.
 
-    A path ends in `[]` if the object is in a list. A model that contains itself is yielded once.
+    The path of an object in a list ends in `[]`. A model that contains itself is yielded once.
     """
     yield from _walk_models("", Record, ())
 

@@ -24,13 +24,17 @@ def headers(table: Slowdown) -> list[str]:
 
 
 def row_texts(table: Slowdown, line: Line) -> list[str]:
-    """Return a row as texts: its group, a slowdown or a word per network, and the mean if any."""
+    """Return a row as texts: its group, each network's entry, and the mean.
+
+    The entry is the slowdown, or a word that says why there is none. The mean is left out if fewer
+    than two networks are common to all rows.
+    """
     mean = [format_times(line.overall)] if len(table.common) > 1 else []
     return [*_group_texts(line), *map(_slowdown_text, line.entries), *mean]
 
 
 def setting_texts(line: Line) -> list[str]:
-    """Return a row as texts, with the configuration behind each figure."""
+    """Return a row as texts: its group, and the configuration that reached each slowdown."""
     return [
         *_group_texts(line),
         *(describe_setting(entry.row, line) if entry.slowdown else "–" for entry in line.entries),
@@ -58,7 +62,10 @@ def format_times(interval: Interval | None) -> str:
 
 
 def notes(table: Slowdown) -> Iterator[str]:
-    """Yield the notes under the table: the mean, the selection, and why figures are missing."""
+    """Yield the notes under the table.
+
+    They say how the mean is computed, how rows were selected, and why figures are missing.
+    """
     if len(table.common) > 1:
         yield f"Mean: geometric, over {', '.join(table.common)}."
     rows = [entry.row for line in table.lines for entry in line.entries if entry.slowdown]

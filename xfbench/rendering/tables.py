@@ -22,7 +22,8 @@ SELECTION_NOTE = (
     "than it is (docs/method.md, The best of each)."
 )
 format_speed, format_number = formats.format_speed, formats.format_number
-# A column of a table. One of `_OPTIONAL_COLUMNS` is left out if it is empty in every row.
+# A column of a table: its name, and the function that returns a row's text.
+# A column of `_OPTIONAL_COLUMNS` is left out if it is empty in every row.
 Column = tuple[str, Callable[[Row], str]]
 
 
@@ -64,19 +65,19 @@ def _launches(row: Row) -> str:
 
 
 def _reader(row: Row) -> str:
-    """Return the name of the reader, and its pixel difference if its decoder differs."""
+    """Return the name of the reader, and the pixel difference if the reader's decoder differs."""
     return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
 
 
 def _threads(row: Row) -> str:
-    """Return the requested threads, and the threads that worked if the number differs."""
+    """Return the number of requested threads, and of threads that worked if it differs."""
     if row.threads_observed in (None, row.threads):
         return str(row.threads)
     return f"{row.threads} ({row.threads_observed} worked)"
 
 
 def _configuration_count(row: Row) -> str:
-    """Return the number of configurations from which the row was selected."""
+    """Return the number of configurations among which the row was selected."""
     if row.configurations is None:
         return "–"
     ranked, total = row.configurations_ranked or 0, row.configurations
@@ -84,7 +85,10 @@ def _configuration_count(row: Row) -> str:
 
 
 def _relative_to_best(row: Row) -> str:
-    """Return the share with two digits if its interval is narrow enough, else with one."""
+    """Return the share of the best throughput.
+
+    It has two decimals if its interval is narrow enough, else one.
+    """
     throughput, share = row.images_per_second, row.relative_to_best
     if throughput is None or share is None:
         return "–"
@@ -303,7 +307,10 @@ def _format_gigabytes(value: int | None) -> str:
 
 
 def visible_columns(table: Table, columns: str = "throughput") -> list[Column]:
-    """Return the columns that are not empty in every row, grouping fields near the front."""
+    """Return the columns to show, with the grouping fields after the first column.
+
+    An optional column that is empty in every row is left out.
+    """
     rows = [*table.rows, *table.unranked]
     visible = [
         (name, read)
@@ -337,7 +344,7 @@ def _render(
             parts.append(table_format.render_heading("not ranked"))
             lines = [[read(row) for _, read in visible] for row in table.unranked]
             reasons = [row.reason or "" for row in table.unranked]
-            if len(set(reasons)) == 1:  # one note under the table
+            if len(set(reasons)) == 1:  # print a common reason once, as a note under the table
                 parts += [table_format.table(headers, lines), table_format.render_note(reasons[0])]
             else:
                 lines_with_reasons = [
@@ -361,7 +368,7 @@ def _row_columns(table: Table, row: Row) -> dict[str, Any]:
     throughput = document.pop("images_per_second") or {}
     document["records"] = " ".join(document["records"])
     document |= document.pop("costs")
-    del document["profile"]  # --columns layers prints it
+    del document["profile"]  # only --columns layers prints the profile
     shares = document.pop("communication") or {}
     for field in fields(Shares):
         document[f"communication_{field.name}"] = shares.get(field.name)

@@ -1,9 +1,10 @@
 """A DuckDB cache of a results folder, to find a few of a million records quickly.
 
-The index holds the fields with a single value, and the place of each record. It only preselects: a
-selected record is read from its file, verified, and checked against the conditions again. The index
-is updated whenever it is opened. It is rebuilt if it is missing, of another version, or damaged. If
-the results folder is read-only or its index is in use, a temporary copy is used.
+The index holds the fields with a single value, and the place of each record. The index only
+preselects: each selected record is read from its file, verified, and checked against the conditions
+again. The index is updated whenever it is opened. It is rebuilt if it is missing, of another
+version, or damaged. If the results folder is read-only or its index is in use, a temporary copy of
+the index is used.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from xfbench.store.results_folder import Place, Store, WarningHandler, defect_me
 from xfbench.store.selection import Condition, record_fields
 
 FILE_NAME = "index.duckdb"
-_LOCK_TIMEOUT_S = 60.0  # wait for another driver's index before a private copy is made
+_LOCK_TIMEOUT_S = 60.0  # wait this long for an index in use, then make a private copy
 _FETCH_ROWS = 8192
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
@@ -40,9 +41,10 @@ StoredRecord = tuple[Place, Record]
 
 
 class Index:
-    """An up-to-date index in the file `path`; `damaged` has a line per file that is not a record.
+    """An up-to-date index in the file `path`.
 
-    Raises duckdb's Error or OSError if the index cannot be created.
+    `damaged` has a line for each file that is not a record. Raises duckdb's Error or OSError if the
+    index cannot be created.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
@@ -64,16 +66,16 @@ class Index:
     ) -> Iterator[StoredRecord]:
         """Yield the records that meet all conditions, with their places, oldest first.
 
-        If `newest`, the newest is first. `prefix` is the start of their hexadecimal ids, and `rows`
-        limits the number of places to check. A file that turns out not to be a record is skipped
-        and added to `damaged`.
+        If `newest`, the newest record is first. `prefix` is the start of the records' hexadecimal
+        ids. `rows` limits the number of places to check. A file that turns out not to be a record
+        is skipped and added to `damaged`.
         """
         for part in self.parts((), conditions, prefix=prefix, newest=newest, rows=rows):
             yield from part
 
     def newest(self, conditions: Sequence[Condition], limit: int) -> list[StoredRecord]:
         """Return the newest `limit` records of `select`, or all if `limit` is 0."""
-        rows = 2 * limit + 100  # a record may be in two places, and some may be damaged
+        rows = 2 * limit + 100  # a record may be in two places, and some places may be damaged
         while limit and rows < self._all("SELECT copies FROM meta")[0][0]:
             matches = self.select(conditions, newest=True, rows=rows)
             if len(newest_records := list(itertools.islice(matches, limit))) == limit:
@@ -82,9 +84,9 @@ class Index:
         return list(itertools.islice(self.select(conditions, newest=True), limit or None))
 
     def count(self, conditions: Sequence[Condition] = ()) -> int:
-        """Return how many records the index has for these conditions.
+        """Return how many records the index preselects for these conditions.
 
-        A few of them may turn out not to meet the conditions.
+        A few of these records may not meet the conditions.
         """
         condition_sql, values = _condition_sql(conditions, "")
         [(count,)] = self._all(f"SELECT count(*) FROM records r WHERE {condition_sql}", values)
@@ -99,7 +101,7 @@ class Index:
         newest: bool = False,
         rows: int | None = None,
     ) -> Iterator[Iterator[StoredRecord]]:
-        """Yield records as `select` does, in parts with equal values in `group_fields`.
+        """Yield the records of `select` in parts. A part has equal values in `group_fields`.
 
         Read a part before you request the next one.
         """
@@ -130,7 +132,7 @@ class Index:
                 yield stored
 
     def _read(self, identity: str, copies: Iterable[Sequence[Any]]) -> StoredRecord | None:
-        """Return the record from the first of its places where it matches its id, or None."""
+        """Return the record from the first place whose content matches its id, or None."""
         defects = []
         for _, source, start, length, *_ in copies:
             if start is None:
@@ -179,7 +181,8 @@ class Index:
 def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
     """Provide the up-to-date index of the folder as a context.
 
-    `warn` gets the reason for a wait. Raises XfbenchError if no index can be created.
+    `warn` gets a message if the index is in use and must be waited for. Raises XfbenchError if no
+    index can be created.
     """
     with ExitStack() as stack:
         index = _open_shared(store, stack, warn) or _open_private(store, stack)
@@ -208,7 +211,7 @@ def _open_private(store: Store, stack: ExitStack) -> Index:
 
 
 def _is_safe_to_open(path: Path) -> bool:
-    """Return whether the index is missing or owned by this user; no other index is trusted."""
+    """Return whether the index is missing, or is a file of this user. No other is trusted."""
     try:
         file_status = path.lstat()
     except OSError:
@@ -217,7 +220,7 @@ def _is_safe_to_open(path: Path) -> bool:
 
 
 def _try_lock(store: Store, stack: ExitStack, warn: WarningHandler) -> bool:
-    """Return whether the folder's own index is writable and now locked for this process."""
+    """Lock the folder's own index. Return whether it is locked and the folder is writable."""
     lock = FileLock(store.lock_path)
     try:
         try:
@@ -237,7 +240,7 @@ def _meets_conditions(record: Record, conditions: Sequence[Condition]) -> bool:
 
 
 def _condition_sql(conditions: Sequence[Condition], prefix: str) -> tuple[str, list[Any]]:
-    """Return SQL that holds for every record that meets the conditions, and few others."""
+    """Return SQL that selects every record that meets the conditions, and few other records."""
     parts, values = ["true"], []
     if prefix:
         parts.append("starts_with(r.id, ?)")
@@ -265,7 +268,7 @@ def _comparison_sql(column: str, condition: Condition) -> tuple[str, list[Any]]:
     if condition.value == "null" and condition.comparison in ("=", "!="):
         return f"{column} IS {'NOT ' if condition.comparison == '!=' else ''}NULL", []
     if condition.comparison == "~":
-        # Only Python's casefold handles case beyond ASCII.
+        # SQL cannot ignore case beyond ASCII as Python's casefold does, so select more records.
         searched = condition.value.lower() if condition.value.isascii() else ""
         has_non_ascii = f"strlen({column}) > length({column})"
         return f"contains(lower({column}), ?) OR {has_non_ascii}", [searched]

@@ -20,7 +20,7 @@ from xfbench.store import pack
 from xfbench.store.results_folder import Store, defect_message, read_record_file
 from xfbench.store.selection import record_fields
 
-_SETTLED_S = 2.0  # older folder times are reliable
+_SETTLED_S = 2.0  # a folder's modification time is reliable once it is older than this
 _BATCH_RECORDS = 8192
 _BATCH_BYTES = 2**26
 _TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
@@ -30,7 +30,8 @@ COLUMN_TYPES = {
     for path, field in record_fields().items()
     if field.kind is not None and path != "id"
 }
-# In `copies`, single files have their folder's name as source, and no `start`.
+# In `copies`, `source` is the name of the pack, or of the folder of a single file. A single file
+# has no `start`.
 _TABLES_SQL = (
     "CREATE TABLE meta (version VARCHAR, copies BIGINT, records BIGINT)",
     "CREATE TABLE sources (name VARCHAR, state VARCHAR)",
@@ -72,7 +73,8 @@ class StaleIndexError(Exception):
 class _Intake:
     """Inserts records in batches while the next ones are read and verified.
 
-    It has exclusive use of the connection until `finish`. `is_new` says that the index was empty.
+    The object has exclusive use of the connection until `finish` returns. `is_new` says that the
+    index was empty.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, is_new: bool) -> None:
@@ -93,7 +95,7 @@ class _Intake:
             self._flush()
 
     def note(self, source: str, file: str, state: str | None, defect: str) -> None:
-        """Note the defect of a file, or of a part of one, that is not a record."""
+        """Note the defect of a file, or of a part of a file, that is not a record."""
         self._notes.append((source, file, state, defect))
 
     def finish(self) -> None:
@@ -222,9 +224,10 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
 
 
 def _source_states(store: Store) -> dict[str, str]:
-    """Return a text for each pack and record folder that differs after any change to it.
+    """Return the state of each pack and of each folder of records, as a text by name.
 
-    The text is "" while it is unreliable: another file may be added within the same clock tick.
+    Any change to a pack or folder changes its state. The state of a folder that was modified just
+    now is "", because another file may be added within the same clock tick.
     """
     states = {path.name: _file_state(path) for path in store.packs()}
     for path in (store.folder / "records").glob("??"):
@@ -246,7 +249,7 @@ def _file_state(path: Path) -> str:
 
 
 def _ids_in_folder(folder: Path) -> set[str]:
-    """Return the hexadecimal ids that the file names in the folder state."""
+    """Return the hexadecimal ids in the names of the folder's files."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]

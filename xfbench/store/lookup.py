@@ -15,7 +15,7 @@ _SELECTION_FIELDS = ("framework", "workload", "kernel", "threads", "ranks")
 def finished_records(requests: Iterable[Request], store: Store) -> list[Record]:
     """Return the records of these requests that have an outcome, oldest first.
 
-    Failed launches have no outcome, because they must be repeated.
+    A failed launch counts as one without an outcome, because it must be repeated.
     """
     return [
         record
@@ -27,7 +27,7 @@ def finished_records(requests: Iterable[Request], store: Store) -> list[Record]:
 def records_of_requests(requests: Iterable[Request], store: Store) -> list[Record]:
     """Return all records of these requests, oldest first.
 
-    Only records that may match are read.
+    The index selects the records to read, so that the others need not be read.
     """
     from xfbench.store import index  # slow to load, and most runs do not need it
     from xfbench.store.selection import equal_condition

@@ -21,7 +21,9 @@ from xfbench.store.results_folder import Place, Store, WarningHandler
 
 
 def merge(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
-    """Merge the sources; return the number of new records and of those already present.
+    """Merge the sources into `target`.
+
+    Return the number of new records, and the number of records that were already present.
 
     Raises UsageError if `target` cannot be written.
     """
@@ -54,7 +56,10 @@ def _prefix_warnings(folder: Path, warn: WarningHandler) -> WarningHandler:
 
 
 def write_record(record: Record, place: Place | None, content: bytes, target: Store) -> None:
-    """Write the record's bytes to a file of its own; only a line of a pack is reformatted."""
+    """Write the record to a file of its own.
+
+    A line of a pack is reformatted. Other bytes are written unchanged.
+    """
     if place is not None and place.length is not None:
         content = pack.to_record_file(content)
     atomic_files.write(target.record_path(record.id[7:]), content)
@@ -89,7 +94,7 @@ def copy_run_folder(source_folder: Path, target_folder: Path, store: Store) -> N
         if path.is_symlink() or not path.is_file():
             continue
         try:
-            if path.suffix != ".pyz":  # many runs share the same .pyz: link it
+            if path.suffix != ".pyz":  # only .pyz files are linked, because many runs share them
                 raise OSError
             os.link(path, new_folder / path.name)
         except OSError:

@@ -5,8 +5,9 @@ front. The id is the SHA-256 of "{" and of the line after its first 80 bytes:
 
     {"id":"sha256:<64 hex>",<the rest of the canonical form>
 
-The pack's name is the SHA-256 of its ids in their order, one hexadecimal digest per line. So a
-missing record is noticed. A pack is written completely or not at all, and never changed.
+The pack's name is the SHA-256 of its ids in their order, one hexadecimal digest per line. If a
+record is missing, the name no longer matches. A pack is written completely or not at all, and never
+changed.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ _LINE_START = b'{"id":"sha256:'
 
 @dataclass(frozen=True)
 class PackLine:
-    """A line of a pack: its number from 1, its offset, and its bytes without the newline.
+    """A line of a pack.
 
-    `identity` is the hexadecimal id of the record. If the line is not a record, it is None, and
-    `defect` says why.
+    `number` counts from 1. `offset` is the position of the line in the file, and `content` has its
+    bytes without the newline. `identity` is the hexadecimal id of the record. If the line is not a
+    record, `identity` is None and `defect` says why.
     """
 
     number: int
@@ -44,7 +46,7 @@ class PackLine:
 
 
 def format_line(document: dict[str, Any]) -> bytes:
-    """Return a record as a line with its newline. Raises EditedError if it was edited."""
+    """Return a record as a line with its newline. Raises EditedError if the record was edited."""
     content = {name: value for name, value in document.items() if name != "id"}
     body = digests.canonical_form_if(content, document["id"])
     if body is None:
@@ -84,7 +86,7 @@ def read_lines(path: Path) -> Iterator[PackLine]:
                 line_id = None if defect else verify_line(line)
             except EditedError as error:
                 line_id, defect = None, str(error)
-            # The name covers stated ids, so that an edited line is reported once.
+            # Hash the stated ids, so that an edited line is not also reported as a wrong name.
             ids_hash.update(line[len(_LINE_START) : _ID_FIELD_BYTES - 2] + b"\n")
             yield PackLine(number, offset, line, line_id, defect)
             offset += len(content)
@@ -93,7 +95,7 @@ def read_lines(path: Path) -> Iterator[PackLine]:
 
 
 def stated_ids(path: Path) -> list[str]:
-    """Return the hexadecimal ids that the lines state, unverified. Raises OSError."""
+    """Return the hexadecimal ids that the lines state, without verifying them. Raises OSError."""
     ids = []
     with path.open("rb") as file:
         while content := file.readline(MAX_DOCUMENT_BYTES):
@@ -102,9 +104,9 @@ def stated_ids(path: Path) -> list[str]:
 
 
 def write(folder: Path, lines: Iterable[bytes]) -> Path | None:
-    """Write a new pack of these lines to `folder` and return its path, or None if there are none.
+    """Write these lines to a new pack in `folder`, and sync it to disk.
 
-    The pack is synced to disk.
+    Return the path of the pack, or None if there are no lines.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ids_hash = hashlib.sha256()

@@ -1,8 +1,9 @@
 """The results folder: immutable records, and the folders of their runs.
 
-A record is a JSON file of its own or a line of a pack (see `pack.py`). Both kinds are read, and
-copies of a record count once. A record is written atomically: temporary file, fsync, rename. Two
-drivers may write to the same folder. A file that is not a record is reported, never repaired.
+A record is a JSON file of its own, or a line of a pack (see `pack.py`). Both kinds are read. If a
+record has several copies, it counts once. A record is written atomically: temporary file, fsync,
+rename. Two drivers may write to the same folder. A file that is not a record is reported, never
+repaired.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def ignore_warning(_: str) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """The location of a record's bytes: a file, or a part of one."""
+    """The location of a record's bytes: a file, or a part of a file."""
 
     path: Path
     offset: int = 0
@@ -60,7 +61,7 @@ class Place:
     def record(self, identity: str) -> Record:
         """Return the verified record.
 
-        Raises OSError, and ValueError if it is not the record of that id.
+        Raises OSError, and ValueError if the bytes are not the record with the id `identity`.
         """
         return parse_record(self.content(), identity, packed=self.length is not None)
 
@@ -74,10 +75,10 @@ def read_record_file(path: Path) -> bytes:
 
 
 def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Record:
-    """Return the verified record in `content`, which is a line of a pack if `packed`.
+    """Return the verified record in `content`. If `packed`, the content is a line of a pack.
 
-    Raises ValueError (or its subclasses EditedError and ValidationError) if it is not the record of
-    that hexadecimal id.
+    Raises ValueError, or its subclasses EditedError and ValidationError, if the content is not the
+    record with the hexadecimal id `identity`.
     """
     if packed:
         record = Record.model_validate_json(content, extra="ignore")
@@ -113,7 +114,7 @@ class Store:
             (self.folder / "runs").mkdir(exist_ok=True)
             for folder in (self.folder, self.folder / "runs"):
                 mode = folder.stat().st_mode
-                if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # launches run what is in it
+                if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # launches run its files
                     raise UsageError(
                         f"{folder} is writable by all users, and launches run files in it: "
                         "run chmod o-w on it, or choose another folder with --results"
@@ -141,11 +142,11 @@ class Store:
         return self.folder / "records" / identity[:2] / f"{identity}.json"
 
     def add(self, record: Record, run: Path | None = None) -> None:
-        """Store a record, and rename its run's folder after it. Raises OSError."""
+        """Store a record, and rename the folder of its run after its id. Raises OSError."""
         text = json.dumps(record.document(), indent=1, ensure_ascii=False) + "\n"
         atomic_files.write(self.record_path(record.id[7:]), text.encode())
         if run is not None:
-            with suppress(FileNotFoundError):  # the worker deleted the folder
+            with suppress(FileNotFoundError):  # the worker may have deleted the folder
                 run.replace(self.run_folder(record))
 
     @property
@@ -163,7 +164,7 @@ class Store:
     def contents(
         self, warn: WarningHandler = ignore_warning, skip: Container[str] = ()
     ) -> Iterator[tuple[Record, Place, bytes]]:
-        """Yield every record with its place and bytes in arbitrary order, except ids in `skip`.
+        """Yield every record with its place and bytes, except ids in `skip`, in any order.
 
         `warn` gets a message for each file or line that is not a record.
         """
@@ -175,7 +176,7 @@ class Store:
                 content = read_record_file(path)
                 record = parse_record(content, path.stem)
             except FileNotFoundError:
-                continue  # packed meanwhile, and read from there
+                continue  # another process packed the record, and the loop below reads the pack
             except (ValidationError, OSError, ValueError) as error:
                 warn(defect_message(path.name, error))
             else:
@@ -200,11 +201,11 @@ class Store:
         yield from sorted(records, key=lambda record: (record.created, record.id))
 
     def pack(self, warn: WarningHandler = ignore_warning, *, repack: bool = False) -> int:
-        """Move the single-file records into one pack; return the number of records in it.
+        """Move the single-file records into one pack, and return the number of records in it.
 
-        `repack` also moves the records of other packs. Files that are not records stay. Files are
-        deleted only after the pack is on disk and was read back, so a kill loses nothing. Raises
-        UsageError if the folder cannot be written.
+        If `repack`, the records of other packs move too. Files that are not records stay. Files are
+        deleted only after the pack was written to disk and read back, so nothing is lost if the
+        process is killed. Raises UsageError if the folder cannot be written.
         """
         folder = self.folder / "packs"
         try:
@@ -235,7 +236,7 @@ class Store:
             for path in singles:
                 try:
                     line = pack.format_line(json.loads(read_record_file(path)))
-                except (OSError, ValueError) as error:  # edited meanwhile
+                except (OSError, ValueError) as error:  # the file was edited while packing
                     warn(defect_message(path.name, error))
                 else:
                     yield line
@@ -291,6 +292,6 @@ def _records_of_pack(
             except ValidationError as error:
                 warn(defect_message(f"{path.name} line {line.number}", error))
     except FileNotFoundError:
-        return  # moved to another pack meanwhile, which is read next
+        return  # another process moved its records to a pack that is read next
     except OSError as error:
         warn(f"{path.name}: {error.strerror}")

@@ -1,8 +1,8 @@
 """Conditions on any field of a record, as typed in `--where`.
 
-Examples: `framework=torch`, `threads>=2`, `software.packages.numpy=1.26.4`, `certificate!=null`. A
-name without a dot that is not a field of a record is a field of its request. A list meets a
-condition if one element does.
+Examples: `framework=torch`, `threads>=2`, `software.packages.numpy=1.26.4`, `certificate!=null`. If
+a name has no dot and is not a field of a record, it names a field of the record's request. A list
+meets a condition if one of its elements does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SCALARS = (str, int, float, bool)
 
 @dataclass(frozen=True)
 class Field:
-    """A record field's type, or None if it is not a single value, and its default."""
+    """The type and the default of a record's field. `kind` is None if it is not a single value."""
 
     kind: type | None
     default: Any = None
@@ -68,9 +68,9 @@ def _fields_of_model(model: type[BaseModel], prefix: str) -> Iterator[tuple[str,
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of one field with a value; `kind` is the type of the field.
+    """A comparison of one field with a value. `kind` is the type of the field.
 
-    `~` means that the text contains `value`, ignoring case.
+    The comparison `~` holds if the field's text contains `value`, ignoring case.
     """
 
     field: str
@@ -127,7 +127,7 @@ def _parse_number(text: str) -> float | None:
 
 
 def _values_at(value: Any, path: list[str]) -> Iterator[Any]:
-    """Yield the values at a path; keys may contain dots, and list elements count one by one."""
+    """Yield the values at a path. Keys may contain dots. Each element of a list is yielded."""
     if isinstance(value, list):
         for element in value:
             yield from _values_at(element, path)

@@ -27,7 +27,7 @@ Setting = dict[str, str | int]
 
 
 class Figure(DocumentPart):
-    """A value with its 95 % interval; no interval from fewer than two launches."""
+    """A value with its 95 % interval. With fewer than two launches there is no interval."""
 
     value: float
     low: float | None
@@ -49,9 +49,9 @@ class RungDone(DocumentPart):
 
 
 class Loser(DocumentPart):
-    """A setting dropped after a rung, the reason, and its speed relative to the fastest so far.
+    """A setting that was dropped after a rung, with the reason.
 
-    If the setting could not be tried, `rung` is null.
+    Its speed is relative to the fastest setting so far. If it could not be tried, `rung` is null.
     """
 
     setting: Setting
@@ -63,12 +63,15 @@ class Loser(DocumentPart):
 class Tuning(SealedDocument):
     """One search: the machine, the settings, when each was dropped, and the best one.
 
-    `best`, `default` (used if nothing is chosen) and `runner_up` are cells of usual length.
-    `images_per_second` and the ratios are those of `best`, from the launches that confirm it.
-    `machine_seconds` is the duration of all launches in `records`, and `search_seconds` of those
-    before the confirmation. `over_default` is null if `best` is the default, or if no launch of the
-    default counts; `default_reason` may say why. `confirmed` is false if the budget left no time to
-    confirm. `verified` is true if only settings with a certificate were searched.
+    - `best`, `default` and `runner_up` are cells of usual length. `default` is used if the user
+      chooses nothing.
+    - `images_per_second` and the ratios are those of `best`, from the launches that confirm it.
+    - `machine_seconds` is the duration of all launches in `records`. `search_seconds` is the
+      duration of the launches before the confirmation.
+    - `over_default` is null if `best` is the default, or if no launch of the default counts. In the
+      second case `default_reason` may say why.
+    - `confirmed` is false if the budget left no time to confirm.
+    - `verified` is true if only settings with a certificate were searched.
     """
 
     schema_: Literal["xfbench.tuning/1"] = Field(default=SCHEMA, alias="schema")
@@ -122,7 +125,7 @@ def read_searches(
 ) -> Iterator[tuple[Tuning, bytes]]:
     """Yield each search with the bytes of its file.
 
-    Rewriting a search of another version would change its id, so callers need the bytes.
+    Callers copy the bytes, because rewriting a search of another version would change its id.
     """
     for path in (results / FOLDER).glob("*.json"):
         try:

@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Missed:
-    """An entry that becomes no record; `fault` is true if it has or should have a figure."""
+    """An entry that becomes no record. `fault` is true if the entry has or should have a figure."""
 
     where: str
     why: str

@@ -88,7 +88,7 @@ def _benchmark_name(benchmark: dict[str, Any]) -> str:
 
 
 def _describe_benchmark(benchmark: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the xfbench launch of the benchmark, if any, and what it describes."""
+    """Return the benchmark's xfbench launch, or "", and the fields that describe the benchmark."""
     extra_info = as_object(benchmark.get("extra_info"))
     launch = parse_text(extra_info.get("record"))
     timer = as_object(benchmark.get("options")).get("timer")

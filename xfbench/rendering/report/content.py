@@ -24,7 +24,8 @@ from xfbench.rendering.report.figures import Figure
 from xfbench.rendering.report.sentences import Summary, build_summary, join_digits
 from xfbench.statistics import is_steady, launch_throughput
 
-# With more rows than this, launches are summarized; only the fastest of a board keep details.
+# If the report has more than MANY_ROWS rows, only the FASTEST rows of each board show every launch.
+# The launches of the other rows are summarized.
 MANY_ROWS, FASTEST = 200, 3
 AT_ONCE = 100  # rows of a table shown at first
 SHORT = 16  # characters of an id, as in the name of a run folder
@@ -35,7 +36,7 @@ _FIGURES = ("images/s", "efficiency", "rank")
 
 @dataclass(frozen=True)
 class Shown:
-    """One field of a row: its column, its text, and its number for sorting, if it has one."""
+    """One field of a row: its column, its text, and the number that sorts it, or None."""
 
     column: str
     text: str
@@ -44,7 +45,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class Launch:
-    """One record. `conditions` lists its noise; `reason` says why it does not count."""
+    """One launch and its record.
+
+    `conditions` lists the noise during the launch. `reason` says why the launch does not count.
+    """
 
     record: str
     number: int
@@ -57,10 +61,10 @@ class Launch:
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of a board with its details. `proof` is the anchor of its certificate.
+    """A row of a board with its details.
 
-    `launches` has all of its records. If the report has many rows, `summed` summarizes them
-    instead.
+    `proof` is the anchor of the row's certificate. `launches` has all records of the row. If the
+    report has many rows, `summed` summarizes the records instead.
     """
 
     anchor: str
@@ -80,7 +84,7 @@ class Entry:
 class Board:
     """A leaderboard: its conditions, rows and figures.
 
-    `most` is the throughput at the end of the scale of interval bars.
+    `most` is the throughput at which the scale of the interval bars ends.
     """
 
     anchor: str
@@ -96,7 +100,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Proof:
-    """A certificate as texts, or what is wrong with it, with its anchor in the page."""
+    """A certificate as texts, or the error in it. `anchor` is its place in the page."""
 
     anchor: str
     id: str
@@ -108,7 +112,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Network:
-    """The boards of one network, by number of ranked frameworks, then of rows."""
+    """The boards of one network, ordered by number of ranked frameworks, then number of rows."""
 
     name: str
     facts: str
@@ -137,9 +141,9 @@ class Report:
 def report(
     records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
 ) -> Report:
-    """Return the report on these records; those with external figures are listed separately.
+    """Return the report on these records. Records with external figures are listed separately.
 
-    `literature` has published figures about these networks or about no single network.
+    `literature` has published figures, about these networks or about no single network.
     """
     records_by_id = {record.id: trusted_record(record) for record in records if record.request}
     measured = [record for record in records_by_id.values() if record.source == "measured"]
@@ -320,7 +324,10 @@ def _launch(record: Record) -> Launch:
 
 
 def _summed(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
-    """Return a summary of the launches: their records, and how many were noisy or do not count."""
+    """Return a summary of the launches.
+
+    It names their records, the number of noisy launches, and the number that do not count.
+    """
     launches = [_launch(record) for record in records]
     named = " ".join(launch.record for launch in launches[:_MOST_RECORDS])
     omitted = len(launches) - _MOST_RECORDS

@@ -1,7 +1,7 @@
 """Efficiency and speed-up over ranks, with published figures as marks.
 
-A published figure is drawn only if its source prints it for a number of ranks: an efficiency under
-its scaling law, or a speed-up over one rank. Nothing is computed from it.
+A published figure is drawn only if its source prints it for a number of ranks. It is either an
+efficiency under the same scaling law, or a speed-up over one rank. Nothing is computed from it.
 """
 
 from __future__ import annotations
@@ -139,7 +139,10 @@ def _build_figure(
 
 
 def _is_drawable(record: Record, network: str) -> bool:
-    """Return whether the axes fit the figure: its network, a number of ranks and the unit."""
+    """Return whether the record's figure fits the axes.
+
+    It must have this network, a number of ranks, and the unit of its quantity.
+    """
     figure = record.figure
     if figure is None or figure.about is None or figure.about.ranks is None:
         return False
@@ -148,7 +151,7 @@ def _is_drawable(record: Record, network: str) -> bool:
     units = {"efficiency": "%", "speed-up": "times"}
     has_right_unit = units.get(_quantity_name(record)) == figure.unit
     is_plausible = all(0 < number < 1e6 for number in numbers) and figure.about.ranks < 1e7
-    # An efficiency about no single network is still comparable; a speed-up is not.
+    # An efficiency that is about no single network is still comparable. Such a speed-up is not.
     workloads = (network, None) if _quantity_name(record) == "efficiency" else (network,)
     return (
         has_value_or_range

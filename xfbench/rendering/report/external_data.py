@@ -16,7 +16,7 @@ _MAX_REFERENCE_LENGTH = 600  # characters of a source's reference
 
 @dataclass(frozen=True)
 class Group:
-    """The shown figures about one network, and the number of omitted ones.
+    """The shown figures about one network, and the number of omitted figures.
 
     `name` is "" for figures about no single network.
     """
@@ -28,7 +28,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ExternalFigures:
-    """The external figures in groups, and each source with its reference in pieces."""
+    """The external figures in groups, and the sources with each reference split into pieces."""
 
     groups: tuple[Group, ...] = ()
     sources: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -32,7 +32,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """Points in order of x. An `ideal` line is the ideal of the line before it."""
+    """Points in order of x. If `ideal`, the line is the ideal scaling of the line before it."""
 
     name: str
     points: tuple[Point, ...]
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """A value with its interval, if there is one."""
+    """A value, with its interval if there is one."""
 
     name: str
     value: float
@@ -51,7 +51,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """An external value or range at `x`; `printed` is the text of its source."""
+    """An external value or range at `x`. `printed` is the figure as its source prints it."""
 
     name: str
     printed: str
@@ -63,10 +63,11 @@ class Mark:
 
 @dataclass(frozen=True)
 class Figure:
-    """Lines over an axis `x`, or bars; `headers` and `data` have all numbers as text.
+    """Lines over an axis `x`, or bars.
 
-    `at` has the x positions of ticks; if it is empty, ticks are at round numbers. `limit` is a y
-    value with a line of its own, and the name of that line.
+    `headers` and `data` are a table of all numbers as text. `at` has the x positions of the ticks;
+    if it is empty, ticks are at round numbers. `limit` is the y value of a separate limit line, and
+    the name of that line.
     """
 
     title: str
@@ -104,7 +105,7 @@ def name(row: Row, *, without: Collection[str] = ()) -> str:
 
 
 def parts(row: Row) -> dict[str, str]:
-    """Return the parts of a row's name; a default setting has an empty text."""
+    """Return the parts of a row's name. The part of a default setting is empty."""
     return {
         "framework": row.framework,
         "kernel": row.kernel,
@@ -151,7 +152,10 @@ def _grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
 
 
 def _threads(rows: Sequence[Row]) -> Figure | None:
-    """Return images per second over threads, with a line for each combination of other settings."""
+    """Return the figure of images per second over threads.
+
+    It has a line for each combination of the other settings.
+    """
 
     def group_key(row: Row) -> tuple[Any, ...]:
         return row.framework, row.framework_version, row.kernel, *_other_settings(row)
@@ -238,7 +242,7 @@ def _bars_figure(title: str, rows: Sequence[Row]) -> Figure:
 
 
 def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
-    """Return images per second over ranks, with the ideal scaling of each line."""
+    """Return the figure of images per second over ranks, with the ideal scaling of each line."""
     if law is None:
         return None
 
@@ -257,7 +261,8 @@ def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
 def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
     """Return groups of rows that differ only in ranks, in order of ranks.
 
-    Each group has two or more numbers of ranks. A row of one rank belongs to every strategy.
+    Each group has at least two numbers of ranks. A row of one rank belongs to the groups of all
+    strategies.
     """
 
     def group_key(row: Row) -> tuple[Any, ...]:
@@ -276,7 +281,7 @@ def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
-    """Return each row's share of the cores' matrix product, which limits its speed."""
+    """Return the figure of each row's speed as a share of the cores' matrix product, its limit."""
     bars, data = [], []
     for row in rows:
         limit = next(
@@ -311,7 +316,7 @@ def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
 
 
 def _learning(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
-    """Return test accuracy over the seconds since process start, without evaluations."""
+    """Return the figure of test accuracy over seconds since process start, without evaluations."""
     lines, data = [], []
     for row in rows:
         points = []
@@ -363,7 +368,7 @@ def _passed(record: Record, epoch: int) -> float:
 
 
 def steps(records: Sequence[Record]) -> Figure | None:
-    """Return the timed steps of each launch in order, in milliseconds."""
+    """Return the figure of each launch's timed steps in order, in milliseconds."""
     lines, data = [], []
     for record in records:
         measured = record.measurement

@@ -21,10 +21,10 @@ from xfbench.statistics import Interval, is_steady
 
 
 def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
-    """Return a figure of both speed-ups over ranks, or none.
+    """Return a list with one figure of both speed-ups over ranks, or an empty list.
 
-    It shows ranked rows that trained on one rank and on more. Unranked rows may train another
-    network, so they are left out.
+    The figure shows ranked configurations that trained on one rank and on several ranks. Unranked
+    rows are left out, because they may train another network.
     """
     lines: list[Line] = []
     data: list[tuple[str, ...]] = []

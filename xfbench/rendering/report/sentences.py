@@ -15,9 +15,10 @@ _MAX_NAMED = 3
 
 @dataclass(frozen=True)
 class Summary:
-    """The summary of one board. `best` is its fastest row, ranked or not, or None if nothing ran.
+    """The summary of one board.
 
-    `verdict`, `speed` and `certainty` are sentences or parts of sentences.
+    `best` is the fastest row, ranked or not, or None if nothing was measured. `verdict`, `speed`
+    and `certainty` are sentences or parts of sentences.
     """
 
     best: Row | None
@@ -30,7 +31,7 @@ class Summary:
 
 
 def build_summary(table: Table, command: Sequence[str]) -> Summary:
-    """Return the summary of a board; `command` repeats its first row."""
+    """Return the summary of a board. `command` is the command that repeats its first row."""
     best = next((row for row in (*table.rows, *table.unranked) if row.images_per_second), None)
     if best is None:
         reason = table.unranked[0].reason if table.unranked else "there are no rows"
@@ -65,7 +66,7 @@ def _describe_configuration(row: Row) -> str:
 
 
 def _certainty_sentences(best: Row, table: Table) -> list[str]:
-    """Return sentences on the rank, the throughput's interval, the launches and the certificate."""
+    """Return sentences about the rank, the throughput's interval, the launches, the certificate."""
     return [_rank_sentence(best, table), _interval_sentence(best), "Its network is verified."]
 
 

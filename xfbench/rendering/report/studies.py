@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xfbench.rendering.report.figures import Figure
 
-MAX_ROWS = 20  # limit in the report for table rows and line points; a study's own page has all
+MAX_ROWS = 20  # table rows and points of a line in the report; a study's own page shows all
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Claim:
-    """A source's claim. `verdict` says whether it holds here and `why`; None if it is undecided."""
+    """A source's claim.
+
+    `verdict` says whether the claim holds here, or is None if that is undecided. `why` is the
+    reason.
+    """
 
     source: str
     text: str
@@ -43,9 +47,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Study:
-    """All texts of a study's page. `anchor` is the prefix of its ids.
+    """All texts of a study's page.
 
-    `facts` say where, how much and when was measured.
+    `anchor` is the prefix of the HTML ids on the page. `facts` say where and when the study was
+    measured, and how much.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Published figures as records: one TOML file per source, with its citation and figures.
 
 No figure is measured or computed by xfbench. A number is stored as printed, and what the source
-does not say is omitted. After a comma, `quantity` may qualify a number: "about", a mean. If several
-networks share a number, each has a record.
+does not say is omitted. `quantity` may end in a comma and a qualifier of the number, such as
+"about" or "mean". If several networks share a number, each network has a record.
 
 A record's `created` is the start of the source's year, because only the year is known. A record's
 id depends only on its content, and never changes.
@@ -22,7 +22,7 @@ from xfbench.model.sealed import DocumentPart
 
 
 class _PrintedFigure(Figure):
-    """A figure as in the file; it applies to each of `workloads`, if there are several."""
+    """A figure as stated in the file. If `workloads` is given, it applies to each of them."""
 
     workloads: tuple[str, ...] = ()
 
@@ -57,7 +57,7 @@ class Source(DocumentPart):
 
     @property
     def citation(self) -> Citation:
-        """The citation as records state it: the title with authors, venue and year."""
+        """The citation as records state it; its title includes authors, venue and year."""
         reference = f"{', '.join(self.authors)}: {self.title}. {self.venue}, {self.year}"
         return Citation(key=self.key, title=reference, where=self.where)
 
@@ -81,7 +81,7 @@ def sources() -> tuple[Source, ...]:
 
 @cache
 def records() -> tuple[Record, ...]:
-    """Return a record for each figure, in the order of the sources; none has a request."""
+    """Return a record for each figure, in the order of the sources. The records have no request."""
     return tuple(
         Record.make(
             created=f"{source.year}-01-01T00:00:00.000Z",
@@ -100,7 +100,7 @@ def records() -> tuple[Record, ...]:
 
 
 def figures_of_study(name: str) -> tuple[Record, ...]:
-    """Return the figures for one study; empty if no source has any."""
+    """Return the records of the figures for one study, or () if no source has any."""
     return tuple(
         record
         for record in records()
@@ -109,7 +109,7 @@ def figures_of_study(name: str) -> tuple[Record, ...]:
 
 
 def findings(study: str | None = None) -> tuple[Finding, ...]:
-    """Return what the sources say about one study, or about all."""
+    """Return what the sources say about `study`, or about all studies if it is None."""
     return tuple(
         Finding(answer.name, sentence, source.citation)
         for source in sources()
