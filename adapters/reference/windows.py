@@ -138,8 +138,7 @@ def _columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
 
 
 def _extent(layer: Windowed, size: int, windows: int) -> int:
-    """Return the side of the padded input that holds all pixels and the whole last window.
-    """
+    """Return the side of the padded input that holds all pixels and the whole last window."""
     return max(layer.pad + size, (windows - 1) * layer.stride + layer.kernel)
 
 
