@@ -138,7 +138,10 @@ def _columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
 
 
 def _extent(layer: Windowed, size: int, windows: int) -> int:
-    """Return the side of the padded input that holds all pixels and the whole last window."""
+    """Return the length of one side of the padded input.
+
+    It is enough for all pixels and for the whole last window.
+    """
     return max(layer.pad + size, (windows - 1) * layer.stride + layer.kernel)
 
 

@@ -103,10 +103,10 @@ class Case:
 
 
 def verification_workload(request: Request) -> Workload:
-    """Return the workload of a request, with the published learning rate and a short warm-up.
+    """Return the workload of a request, with the learning rate and warm-up that cases use.
 
-    The warm-up has at most `WARMUP` updates, so that it ends within a case. Cases lower the rate if
-    they need to. Therefore one
+    The rate is the published one, whatever the request says, and the oracle lowers it for each case
+    as far as needed. The warm-up is short enough to end within a case's few updates. Therefore one
     result of the oracle serves every requested rate.
     """
     trained_workload, published_solver = (

@@ -176,7 +176,8 @@ def _format_interval(interval: Interval, scale: float) -> str:
 def _device_share(read_round: ReadRound) -> float | None:
     """Return the share of a round's bytes that storage delivered, at most 1; None if unknown.
 
-    `device_bytes` device counted 0 bytes, the share is known only if `resident_bytes` is the count is no 0.
+    If the device counted 0 bytes, the share is known only if some of the files' bytes were in
+    memory. Otherwise the count is no evidence.
     """
     if read_round.device_bytes is None or not (
         read_round.device_bytes or read_round.resident_bytes

@@ -88,11 +88,8 @@ class Site(_Table):
     def rank_cores(self, queue: str | None, otherwise: int) -> int:
         """Return how many cores of a node in this queue ranks may use.
 
-        If `queue` is None, it may use.
-
-        `queue` None: the site's default queue. `otherwise` is the number of cores of a
-        node, used if neither
-        the queue nor the site defines one.
+        `queue` None: the site's default queue. `otherwise` is a node's number of cores if neither
+        the queue nor the site defines that number.
         """
         there = self.queues.get(queue or self.queue, Queue())
         reserved = self.reserved_cores if there.reserved_cores is None else there.reserved_cores

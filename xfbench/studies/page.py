@@ -30,9 +30,9 @@ def render_html(answer: Answer) -> str:
 def build_sections(
     records: Sequence[Record], certificates: Certificates, complain: Callable[[str], None]
 ) -> list[Study]:
-    """Return a section for each study, built-in or the user's, for which the records have content.
+    """Return a section for each study, built-in or the user's, that the records have content for.
 
-    The section shows the size of the study that has the most records. If a study's study file is invalid, report it with
+    Each study uses the size that has the most records. If a study's file is invalid, report it with
     `complain` and leave it out.
     """
     sections = []

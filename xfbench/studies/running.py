@@ -1,4 +1,4 @@
-"""Builds a study's plan for this machine, lists the skipped cells, and estimates the duration."""
+"""Builds a study's plan for this machine, lists skipped cells, and estimates the duration."""
 
 from __future__ import annotations
 

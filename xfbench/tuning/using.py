@@ -150,7 +150,7 @@ def _describe_gain(search: Tuning) -> str:
 
 
 def _describe_remedy(cell: Cell, version: str | None, results: Path) -> str:
-    """Return why the cell has no tuning, and the command that changes this."""
+    """Return why there is no tuning for the cell, and the command that creates it."""
     if version is None:
         return f"it has no environment: xfbench env create {cell.framework}"
     words = ["xfbench", "tune", "--framework", cell.framework, "--workload", cell.workload]

@@ -68,7 +68,7 @@ def _halves(words: np.ndarray) -> np.ndarray:
 
 
 def _append_zeros(level: int, states: np.ndarray) -> np.ndarray:
-    """Return each state after 4·2**level zero bytes; `states` are halves, as of `_halves`.
+    """Return the states that follow `states` after 4·2**level zero bytes.
 
     `states` has two 16-bit halves for each state, as `_halves` returns them.
     """

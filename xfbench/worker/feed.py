@@ -84,7 +84,7 @@ def prepared_epochs(
 ) -> Epoch:
     """Return epochs with this rank's shard of each batch.
 
-    `threads` is the number of threads that prepare batches; 0: the training thread does.
+    If `threads` > 0, that many threads prepare the batches.
     """
     part = group.shard(batch_size)
     channels_last = getattr(trainer, "channels_last", False)

@@ -264,9 +264,9 @@ class _CheckpointSchedule:
         self.bytes, self.file_system, self.wall_seconds = 0, "", 0.0
 
     def take_if_due(self, place: int, places: int) -> None:
-        """Take a checkpoint if one is due after `place`, a number from 1 to `places`.
+        """Take a checkpoint if one is due after place number `place` of `places`, counted from 1.
 
-        A place is a timed window or an epoch. Checkpoints are spread evenly over the places.
+        Checkpoints are spread evenly over the places.
         """
         due = place * self.count // places > (place - 1) * self.count // places
         if due and place <= places:

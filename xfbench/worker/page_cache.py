@@ -94,12 +94,13 @@ def prepare(
 ) -> EpochStart:
     """Bring the page cache to `mode`: "cold", "warm", or "as-is", which changes nothing.
 
-    Call this function right before an epoch. `share` is the part of the files' bytes that this epoch reads.
-    If a node has several ranks:
+    Call this function right before an epoch. If a node has several ranks:
+
     1. One rank calls it.
     2. The other ranks call it with `tried=True`, which skips the trial read.
     3. All ranks call `evict_again`.
-    Raises ValueError for another
+
+    `share` is the part of the files' bytes that this epoch reads. Raises ValueError for another
     mode and OSError for an unreadable file.
     """
     if mode not in MODES:

@@ -131,10 +131,7 @@ class WatchedTrainer:
         return attribute
 
     def parameter_digest(self) -> Tuple[str, int]:
-        """Return a digest of all parameters, and how many synchronized they had.
-
-        After `disable_sync`, both are those from before it, because then the ranks diverge.
-        """
+        """Return a digest of all parameters, and the number of synchronized updates."""
         if self._final_digest:
             return self._final_digest
         bits = checkpoint.parameter_digests(self._trainer.parameters())

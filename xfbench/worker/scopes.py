@@ -76,8 +76,8 @@ def instruction_scopes(text: str) -> Dict[str, str]:
     """Return the scope of each instruction in the text of a program compiled by XLA.
 
     A fused instruction has the scope of the last operation in it. An instruction created by XLA has
-    the scope of the instruction that reads its result. If an update reads the result, the
-    scope is the gradient scope of the updated layer.
+    the scope of the instruction that reads its result. If that is an update, the created
+    instruction has the gradient scope of the updated layer.
     """
     scopes: Dict[str, str] = {}
     inside: Dict[str, str] = {}  # by computation: the scope of its last instruction with a scope

@@ -16,8 +16,8 @@ _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 def repeat_command_parts(records: Sequence[Record]) -> tuple[str, ...]:
     """Return the parts of the command that repeats a row: the program, then one part per option.
 
-    A part is text such as "--threads 2". There are no parts if xfbench did not measure the row, if the row is a study's probe, or if a
-    setting has a name that no command accepts.
+    A part is text such as "--threads 2". There are no parts if the row was not measured by xfbench,
+    is a study's probe, or has names that no command accepts.
     """
     if not records or any(record.source != "measured" or not record.request for record in records):
         return ()
@@ -36,10 +36,7 @@ def repeat_command_parts(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _setting_options(request: Request) -> dict[str, object]:
-    """Return the options of `xfbench run` for a request.
-
-    An option is left out if it has its default and that default is the same on every machine.
-    """
+    """Return options of `xfbench run`, without those that have the same default everywhere."""
     options: dict[str, object] = {
         "--workload": request.workload,
         "--framework": request.framework,
@@ -80,10 +77,7 @@ def _setting_options(request: Request) -> dict[str, object]:
 
 
 def _launch_options(records: Sequence[Record]) -> dict[str, object]:
-    """Return the options for the launches of the protocol.
-
-    Without a protocol, the number of launches is the number of records.
-    """
+    """Return the protocol's launches, or the number of records without a protocol."""
     protocol = records[-1].protocol
     if protocol is None:
         return {"--launches": len(records)}
