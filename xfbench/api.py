@@ -1,6 +1,6 @@
 """The Python interface of xfbench: read results and run cells.
 
-It calls the same functions as the command line, and computes nothing itself.
+This module calls the same functions as the command line, and computes nothing itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Rates: TypeAlias = float | Sequence[float] | None
 
 @dataclass(frozen=True)
 class Results:
-    """The records of a results folder that meet all conditions; returned by `load`.
+    """The records in a results folder that meet all conditions. `load` returns this object.
 
     Nothing is cached: each method reads the folder again. A file that is not a record causes a
     warning.
@@ -49,7 +49,7 @@ class Results:
     conditions: tuple[Condition, ...] = ()
 
     def records(self) -> list[Record]:
-        """Return the records, oldest first: one per launch, with the fields of docs/schema.md."""
+        """Return the records, one per launch, oldest first. docs/schema.md describes the fields."""
         with index.open_index(Store(self.folder), _warn) as record_index:
             records = [record for _, record in record_index.select(self.conditions)]
         for line in record_index.damaged:
@@ -59,10 +59,10 @@ class Results:
     def to_dataframe(self) -> pandas.DataFrame:
         """Return a DataFrame with a row per record and a column per single-value field.
 
-        Columns are named by path as in `xfbench results export FILE.csv`: "request.framework",
-        "measurement.build_seconds". Values are in seconds and bytes. `images_per_second` is the
-        launch's throughput, and is missing if there is none. Raises UnavailableError if pandas is
-        not installed.
+        A column's name is the field's path, as in `xfbench results export FILE.csv`:
+        "request.framework", "measurement.build_seconds". Values are in seconds and bytes. The
+        column `images_per_second` is the launch's throughput. A launch without a throughput has a
+        missing value there. Raises UnavailableError if pandas is not installed.
         """
         try:
             import pandas
@@ -74,9 +74,9 @@ class Results:
         return pandas.DataFrame(rows, columns=list(exporting.HEADER))
 
     def leaderboards(self, accuracy: float = leaderboard.TARGET_ACCURACY) -> list[Table]:
-        """Return the leaderboard tables, with `rows` and `unranked` in images per second.
+        """Return the leaderboard tables. Their `rows` and `unranked` are in images per second.
 
-        `accuracy` (0 to 1) is the target of the time to accuracy.
+        `accuracy` (0 to 1) is the target accuracy for the time to accuracy.
         """
         certificates = certificate.read_folder(self.folder)
         with index.open_index(Store(self.folder), _warn) as record_index:
@@ -88,13 +88,17 @@ class Results:
         return ranked_tables
 
     def compare(self, a: str, b: str) -> list[CellComparison]:
-        """Compare each cell of A with the matching cell of B.
+        """Compare each cell of side `a` with the matching cell of side `b`.
 
-        `figures.ratio` is A's throughput over B's. A side is "framework=torch,threads=2" or a
-        results folder, as in `xfbench compare`. The conditions of these results apply to both
-        sides. `verdict` is "faster", "slower" or "not_distinguishable", at 95 % for all cells
-        together, or None with a `reason`. Raises UsageError if a field is unknown, or if a side has
-        no valid launch.
+        A side is "framework=torch,threads=2" or a results folder, as in `xfbench compare`. The
+        conditions of these results apply to both sides. Each comparison has these attributes:
+
+        - `figures.ratio`: the throughput of `a` over that of `b`.
+        - `verdict`: "faster", "slower" or "not_distinguishable", at a confidence of 95 % for all
+          cells together; None if there is no verdict.
+        - `reason`: why there is no verdict.
+
+        Raises UsageError if a field is unknown, or if a side has no valid launch.
         """
         sides = [Side.parse(text, self.folder, self.conditions) for text in (a, b)]
         return comparison.compare(*sides)
@@ -103,8 +107,8 @@ class Results:
 def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> Results:
     """Load the results folder `results` (default: XFBENCH_RESULTS, else ./results).
 
-    `where` has conditions as in `xfbench results list --where`: "framework=torch,threads>=2", on
-    any field of docs/schema.md. Raises UsageError if there are no results, or if a field is
+    `where` has conditions on any fields of docs/schema.md, as in `xfbench results list --where`:
+    "framework=torch,threads>=2". Raises UsageError if there are no results, or if a field is
     unknown.
 
     >>> xfbench.load("results", where="framework=torch").records()
@@ -163,15 +167,19 @@ def run(
 ) -> list[Record]:
     """Measure with the options and defaults of `xfbench run`, and return the records.
 
-    Every combination of the given lists is a cell. Every launch is a fresh process. A cell gets 5
-    to 20 launches unless `launches` sets the number. `until_precision` is a fraction (0.02),
-    `time_limit` is in seconds, and `python` maps frameworks to interpreters. With `resume`,
-    finished launches are not repeated; their records are returned too. With `tuned`, options that
-    you don't set get the values that `xfbench tune` stored in `results`. Progress is printed to
-    standard error.
+    Every combination of the given lists is a cell. Every launch is a fresh process. Progress is
+    printed to standard error.
 
-    A failed launch raises no exception. It gives a record whose `status` is not "ok" and whose
-    `reason` says why. Raises UsageError if an option is invalid, before any launch.
+    - `launches`: the number of launches of each cell (default: 5 to 20).
+    - `until_precision`: a fraction, such as 0.02.
+    - `time_limit`: in seconds.
+    - `python`: the interpreter of each framework.
+    - `resume`: don't repeat finished launches. Their records are returned too.
+    - `tuned`: for options that you don't set, use the values that `xfbench tune` stored in
+      `results`.
+
+    If an option is invalid, raises UsageError before any launch. A failed launch raises no
+    exception. The `status` of its record is not "ok", and the `reason` says why.
 
     >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
     """

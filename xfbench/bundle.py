@@ -1,8 +1,9 @@
-"""Bundles: runs for machines without a network or xfbench; this module writes and reads them.
+"""Write and read bundles: runs for machines without a network or xfbench.
 
-The folder has all launches and the verification cases, each with the worker and a script. The other
-machine needs a shell, and Pythons with NumPy and the frameworks. Reading the returned folder gives
-the same records and certificates as a run here, but without the machine's noise and its peak.
+A bundle is a folder with all launches and the verification cases, each with the worker and a
+script. The other machine needs a shell, and Pythons with NumPy and the frameworks. Reading the
+returned folder gives the same records and certificates as a run here, except that the records lack
+the noise and the peak of the machine.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from xfbench.store.results_folder import Store
 
 _PLAN = "plan.json"
 _SEED = 0
-# Placeholders for the interpreter, until the script is written, and for its unknown prefix.
+# Placeholders for the interpreter and for its prefix. The prefix is never known. The interpreter is
+# replaced when the script is written.
 _PYTHON, _PREFIX = "@PYTHON@", Path("@PREFIX@")
 _INSPECT = ("worker.pyz", "request.json", "reply.json")
 _RUN = """#!/bin/sh
@@ -66,11 +68,11 @@ date -u +%Y-%m-%dT%H:%M:%S.000Z > started
 {body}
 echo "$status" > status.partial && mv status.partial status
 """
-# The first rank's files have no number.
+# The names of the first rank's files have no number.
 _RANK = """suffix={n}; [ "$suffix" = 0 ] && suffix= || suffix=.$suffix
 ( $limit {line} > "stdout$suffix" 2> "stderr$suffix" & echo $! > pid.{n}
   wait $!; echo $? > exit.{n} ) &"""
-# If one rank fails, the others are ended, because they may wait for it.
+# If one rank fails, the others are ended, because they may wait for the failed rank.
 _WAIT = """status=
 while [ -z "$status" ]; do
     status=0
@@ -149,7 +151,10 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
 
 
 def _requests_to_verify(requests: Sequence[Request]) -> list[Request]:
-    """Return one request per kind of cell, each multi-rank request after its single-rank one."""
+    """Return one request per kind of cell.
+
+    A request with several ranks comes after the single-rank request for the same cell.
+    """
     kinds: dict[CertifiedFields, Request] = {}
     for request in requests:
         if unverifiable_reason(request):
@@ -185,7 +190,7 @@ def _write_cases(
 
 
 def _placeholder_environment(framework: str) -> Environment:
-    """Return an environment whose interpreter is not known yet."""
+    """Return an environment with placeholders, because its interpreter is not known yet."""
     return Environment(framework, "python", Path(_PYTHON), _PREFIX, "", "", {}, "")
 
 
@@ -242,7 +247,7 @@ class _CarriedRun:
     plan: Plan
 
     def environment(self, framework: str) -> tuple[Environment, Machine] | None:
-        """Return the framework's environment and machine; None if it could not be loaded."""
+        """Return the framework's environment and machine; None if the framework did not load."""
         inspection_folder = self.folder / "inspect" / framework
         try:
             answer = worker_reply.read(
@@ -255,7 +260,7 @@ class _CarriedRun:
         return (framework_environment, machine_facts) if answer["status"] == "ok" else None
 
     def reason(self, framework: str) -> str:
-        """Return why there is no environment."""
+        """Return why the framework has no environment."""
         inspection_folder = self.folder / "inspect" / framework
         if not (inspection_folder / "status").exists():
             return "it was not run on the other machine: run.sh did not get that far"
@@ -271,7 +276,10 @@ class _CarriedRun:
     def results(
         self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
     ) -> jobs.CaseResults:
-        """Return the arrays of the carried cases; other cases have none."""
+        """Return the arrays of the bundle's cases.
+
+        If `documents` are not exactly these cases, the results are empty.
+        """
         case_folder = self.folder / "checks" / _certificate_key(request)
         status = _read_outcome(case_folder)
         if status is None:
@@ -296,9 +304,9 @@ def is_carried_run(folder: Path) -> bool:
 
 
 def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
-    """Build certificates and records of the finished launches in `folder`; yield the records.
+    """Build certificates, and yield the records of the finished launches in `folder`.
 
-    Reading it twice gives the same records. Raises UsageError if the folder is not a bundle.
+    Reading a bundle twice gives the same records. Raises UsageError if the folder is not a bundle.
     """
     if not is_carried_run(folder):
         raise UsageError(f"{folder} is not a bundle: it has no {_PLAN}")

@@ -31,7 +31,7 @@ from xfbench.store.results_folder import Store
 
 
 def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:
-    """Do the plan's remaining launches here, show progress, and return the new records."""
+    """Do the plan's remaining launches on this host, show progress, and return the new records."""
     if plan.strict:
         doctor.require_quiet()
     context = LaunchContext(
@@ -57,9 +57,10 @@ def follow(
 ) -> list[Record]:
     """Prepare the environments, do the launches, show progress, and return the new records.
 
-    `done` has records of earlier launches of the same cells; they count. If `verify`, each kind
-    of cell gets its certificate first. After an interrupt, prints the number of finished launches
-    and raises it again.
+    - `done`: records of earlier launches of the same cells. They count as launches of the cells.
+    - `verify`: whether each kind of cell gets its certificate first.
+
+    After an interrupt, prints the number of finished launches and raises the interrupt again.
     """
     console = Console(stderr=True)
     here = machine.describe()
@@ -86,7 +87,7 @@ def follow(
 def _certify(requests: Sequence[Request], context: LaunchContext, console: Console) -> None:
     """Verify each kind of cell.
 
-    On a terminal, progress is shown in one transient line; failures stay visible.
+    On a terminal, one transient line shows the progress, and messages about failures stay visible.
     """
     started = time.monotonic()
     with console.status("certificates") if console.is_terminal else nullcontext() as status:
@@ -154,7 +155,7 @@ class _RemainingTime:
         self.last = time.monotonic()
 
     def done(self, record: Record) -> str:
-        """Count this launch and the requests skipped before it; return the remaining time."""
+        """Count this launch and the requests skipped before it. Return the remaining time."""
         now = time.monotonic()
         request = record.request
         assert request is not None

@@ -1,7 +1,7 @@
 """The pytest plugin: options and fixtures for the benchmarks in `benchmarks/test_cells.py`.
 
-If xfbench is installed, pytest loads the plugin into every session. Therefore it imports only
-pytest until a benchmark runs.
+If xfbench is installed, pytest loads the plugin into every session. Therefore the plugin imports
+only pytest until a benchmark runs.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def pytest_configure(config: Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Generate one benchmark per cell, each with its own timer."""
+    """Generate one benchmark per cell. Each benchmark has its own timer."""
     if "xfbench_cell" not in metafunc.fixturenames:
         return
     config = metafunc.config
@@ -147,7 +147,10 @@ def _is_benchmark_session(config: Config) -> bool:
 
 
 def _select_cells(config: Config) -> tuple[Architecture, list[Cell]]:
-    """Return the machine profile and the cells of the options, computed once per session."""
+    """Return the machine profile, and the cells that the options select.
+
+    Both are computed once per session.
+    """
     if _SELECTION not in config.stash:
         from xfbench.base.errors import UsageError
         from xfbench.benchmarks import architectures

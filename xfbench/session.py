@@ -23,8 +23,8 @@ def run_requests(
 ) -> Iterator[Record]:
     """Launch each request, store its record and yield it.
 
-    A cell gets no further launch if it is unsupported or unavailable, or if its protocol's
-    precision is reached. The earlier launches in `done` count.
+    A cell gets no further launch if it is unsupported or unavailable, or if it has reached the
+    precision in its protocol. `done` has records of earlier launches, which count.
     """
     context.store.prepare()
     finished: set[Cell] = set()

@@ -1,7 +1,7 @@
 """Memory allocators that are preloaded instead of the C library's.
 
-A framework that frees memory after every layer must page it in again. The builds come from Debian
-and are the same on every machine. They are unpacked into the cache once.
+A framework that frees memory after every layer must page the memory in again. The allocators'
+builds come from Debian and are the same on every machine. They are unpacked into the cache once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ SYSTEM = "system"
 """The name of the C library's allocator."""
 
 _LOCK = Path(__file__).with_name("allocators.lock")
-_SUITE = "bullseye"  # its builds need only glibc 2.29, from 2019
+_SUITE = "bullseye"  # this release's builds need only glibc 2.29, from 2019
 
 
 @dataclass(frozen=True)
 class _Build:
-    """A library below the prefix, and the variables it needs."""
+    """A library below the prefix, and the environment variables that the library needs."""
 
     library: str
     variables: dict[str, str] = field(default_factory=dict)
 
 
 _BUILDS = {
-    # Frameworks reuse freed memory in the next step, so none goes back to the system.
+    # Return no freed memory to the system, because frameworks reuse the memory in the next step.
     "jemalloc": _Build(
         "libjemalloc.so.2",
         {"MALLOC_CONF": "oversize_threshold:1,dirty_decay_ms:-1,muzzy_decay_ms:-1"},
@@ -43,7 +43,10 @@ NAMES = (SYSTEM, *_BUILDS)
 
 
 def ensure(name: str, tell: Callable[[str], None] = say) -> Path:
-    """Return the library's path; download it if it is missing. Raises UnavailableError."""
+    """Return the path of an allocator's library. Raises UnavailableError.
+
+    Downloads the library if it is missing.
+    """
     library = _library(name)
     if library.is_file():
         return library
@@ -64,14 +67,15 @@ def ensure(name: str, tell: Callable[[str], None] = say) -> Path:
 
 
 def is_there(name: str) -> bool:
-    """Return whether the library is in the cache."""
+    """Return whether the allocator's library is in the cache."""
     return _library(name).is_file()
 
 
 def variables(name: str | None, before: str = "") -> dict[str, str]:
-    """Return the variables that load an allocator; `before` is an existing LD_PRELOAD.
+    """Return the variables that load the allocator `name`. Raises UnavailableError.
 
-    None is the C library's and needs no variables. Raises UnavailableError.
+    `name` None: the C library's allocator, which needs no variables. `before` is an existing value
+    of LD_PRELOAD.
     """
     if name is None:
         return {}

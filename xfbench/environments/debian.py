@@ -1,9 +1,9 @@
 """Unpacks packages of a Debian release into a private prefix, without root.
 
-The machine's package state is neither read nor changed: `apt-get` runs with its own lists,
-cache, status and sources, and `dpkg` only unpacks. The mirror is the one that the machine's
-apt uses, with the suite replaced. The lock names the packages. After an error, the caller
-removes the incomplete prefix.
+The machine's package state is neither read nor changed: `apt-get` runs with private lists, cache,
+status and sources, and `dpkg` only unpacks. The mirror is the one that the machine's apt uses, but
+with another suite. The lock names the packages. After an error, the caller must remove the
+incomplete prefix.
 
 `python -m xfbench.environments.debian SUITE PACKAGE...` prints a lock.
 """
@@ -31,7 +31,7 @@ Apt = Callable[..., str]
 _ARCHITECTURE = "amd64"
 _MIRROR_VARIABLE = "XFBENCH_DEBIAN_MIRROR"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-# The host's C library and packaging tools are used; a second C library would not start.
+# The host's C library and packaging tools are used instead. A second C library would not start.
 _LEFT_OUT = frozenset({"libc6", "libc-bin", "dpkg", "apt", "base-files"})
 _SUITES = re.compile(
     r"(old)*stable|testing|unstable|sid|buster|bullseye|bookworm|trixie|forky|duke"
@@ -41,7 +41,7 @@ _BATCH = 12
 
 @dataclass(frozen=True)
 class Package:
-    """One package of a lock: exactly these bytes."""
+    """One package of a lock. `sha256` pins the bytes of the package."""
 
     name: str
     version: str
@@ -51,8 +51,8 @@ class Package:
 def create(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> None:
     """Download the packages pinned in `lock`, verify them, and unpack them below `prefix`.
 
-    `say` receives progress lines ("downloading 37/150"). Raises UnavailableError with a
-    one-line message if this is impossible here or a package differs from the pinned one.
+    `say` receives progress lines ("downloading 37/150"). Raises UnavailableError, with a one-line
+    message, if this machine cannot do it or if a package differs from the pinned one.
     """
     packages = read_lock(lock)
     archives = prefix / ".archives"
@@ -75,9 +75,9 @@ def create(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> 
 
 
 def lock(packages: Sequence[str], suite: str) -> str:
-    """Return the text of a lock: `packages` and their present dependencies.
+    """Return the text of a lock with `packages` and their present dependencies.
 
-    Packages that every host has are left out. Raises UnavailableError if no mirror answers or
+    The lock excludes packages that every host has. Raises UnavailableError if no mirror answers or
     a package is unknown.
     """
     with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
@@ -119,8 +119,8 @@ def unpack(archive: Path, prefix: Path) -> None:
 def mirrors(folder: Path = Path("/etc/apt")) -> list[str]:
     """Return the addresses of Debian's main archive in apt's settings.
 
-    `XFBENCH_DEBIAN_MIRROR`, if set, replaces them. Both formats of sources.list(5) are read;
-    entries for security updates and of third parties are skipped.
+    If the variable `XFBENCH_DEBIAN_MIRROR` is set, its addresses replace them. Both formats of
+    sources.list(5) are read. Entries for security updates and of third parties are skipped.
     """
     if chosen := os.environ.get(_MIRROR_VARIABLE):
         return [chosen]
@@ -210,8 +210,8 @@ def _configured(suite: str, mirror: str, folder: Path) -> Apt:
         f"deb [arch={_ARCHITECTURE} lang=none target=Packages{signed}] {mirror} {suite} main\n",
         encoding="utf-8",
     )
-    # Read after the machine's settings: their proxies and certificates are needed, but their
-    # hooks would act on the machine.
+    # apt reads this file after the machine's settings. The machine's proxies and certificates are
+    # needed, but its hooks would act on the machine.
     (folder / "apt.conf").write_text(
         f"""#clear APT::Update;
 #clear APT::Architectures;

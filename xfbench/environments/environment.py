@@ -1,9 +1,14 @@
 """Environments of the frameworks: created once, cached, and shared by all runs.
 
-The kind "managed" is a virtual environment with exactly the packages of the adapter's lock. The
-kind "debian" is a private prefix of unpacked packages. "own" is xfbench's own interpreter, "python"
-one that the user names, and "modules" the one that a site's modules provide. One process creates an
-environment while others wait. Incomplete environments are never used.
+An environment has one of these kinds:
+
+- "managed": a virtual environment with exactly the packages of the adapter's lock.
+- "debian": a private prefix of unpacked packages.
+- "own": xfbench's own interpreter.
+- "python": an interpreter that the user names.
+- "modules": the interpreter that a site's modules provide.
+
+One process creates an environment while others wait. Incomplete environments are never used.
 """
 
 from __future__ import annotations
@@ -38,9 +43,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter with a framework; `version` is the framework's, `digest` the contents'.
+    """An interpreter with a framework.
 
-    `loaded` are the variables that modules set for it.
+    - `version`: the framework's version.
+    - `python`: Python's version.
+    - `digest`: the digest of the kind, the versions and the packages.
+    - `loaded`: the environment variables that modules set for the interpreter.
     """
 
     framework: str
@@ -54,7 +62,7 @@ class Environment:
     loaded: dict[str, str] = field(default_factory=dict)
 
     def variables(self, adapter: Adapter, kernel: str, threads: int) -> dict[str, str]:
-        """Return all variables of the worker: an allow-list, then the adapter's settings."""
+        """Return all variables of the worker: those it may inherit, then the adapter's settings."""
         inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
         chosen = {
             **adapter.environment.variables,
@@ -89,7 +97,7 @@ def _modules(adapter: Adapter, site: str | None) -> tuple[str, ...]:
 def find(
     adapter: Adapter, python: Path | None = None, site: str | None = None
 ) -> Environment | None:
-    """Return the environment if it exists; create nothing in the cache."""
+    """Return the environment, or None if it does not exist. Create nothing in the cache."""
     if kind(adapter, python, site) in ("own", "python", "modules"):
         return ensure(adapter, python, site=site)
     return _read(_folder(adapter) / _COMPLETE)
@@ -101,10 +109,10 @@ def ensure(
     say: Say = lambda _: None,
     site: str | None = None,
 ) -> Environment:
-    """Return the environment; create it if it is missing.
+    """Return the environment. Create it if it is missing.
 
-    If the site has modules for the framework, they provide it. Raises UnavailableError if the
-    environment is unavailable here.
+    If the site has modules for the framework, those modules provide the environment. Raises
+    UnavailableError if the environment is unavailable here.
     """
     if python:
         return _inspected(adapter, "python", python, python.parent.parent)
@@ -135,7 +143,7 @@ def ensure(
 
 
 def remove(adapter: Adapter) -> bool:
-    """Delete all environments of the framework, including old ones; return whether one existed."""
+    """Delete all environments of the framework, including old ones. Return whether any existed."""
     folders = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
     for folder in folders:
         with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment"):
@@ -194,7 +202,10 @@ def _document(environment: Environment) -> dict[str, Any]:
 
 
 def _read(complete: Path) -> Environment | None:
-    """Read a complete environment whose interpreter exists; None if there is none."""
+    """Read an environment from its file `complete`.
+
+    Returns None if the environment is incomplete or its interpreter does not exist.
+    """
     try:
         document = json.loads(complete.read_text(encoding="utf-8"))
         places = {key: Path(document[key]) for key in ("interpreter", "prefix")}
@@ -205,7 +216,7 @@ def _read(complete: Path) -> Environment | None:
 
 
 def _unchanged(environment: Environment) -> Environment:
-    """Return the environment. Raises UnavailableError if its packages have changed."""
+    """Return `environment`. Raises UnavailableError if its packages have changed."""
     folders = [str(path) for path in environment.prefix.glob("lib/python3*/site-packages")]
     if environment.kind != "managed" or not folders:
         return environment
@@ -264,7 +275,7 @@ def _inspected(
 
 
 def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
-    """Complete `draft` with the interpreter's answer to `inspect`.
+    """Return `draft`, completed with the interpreter's answer to the action "inspect".
 
     Raises KeyError if the answer is invalid.
     """
@@ -277,6 +288,9 @@ def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
 
 
 def _line(text: str) -> str:
-    """Shorten a text to one line: its beginning and its end, where installers give the reason."""
+    """Shorten a text to one line with its beginning and its end.
+
+    The end matters because installers give the reason there.
+    """
     words = " ".join(text.split())
     return words if len(words) <= 400 else f"{words[:150]} … {words[-240:]}"

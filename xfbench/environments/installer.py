@@ -1,7 +1,7 @@
 """Managed environments: uv builds a virtual environment with exactly the packages of a lock.
 
-uv does not read pip's settings, so the settings for package sources are passed on.
-On a host without an NVIDIA driver the locks allow CPU builds only.
+uv does not read pip's settings, so pip's settings for package sources are passed to uv. On a host
+without an NVIDIA driver, the locks allow only CPU builds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xfbench.base import processes
 from xfbench.base.errors import UnavailableError
 from xfbench.model.adapter import Adapter
 
-# pip's name of each setting, and the variable that sets it for uv or TLS.
+# Names of pip's settings, with the variable for the same setting of uv or TLS.
 _PASSED_ON = {
     "find-links": "UV_FIND_LINKS",
     "index-url": "UV_DEFAULT_INDEX",
@@ -27,7 +27,7 @@ _PASSED_ON = {
 
 
 def unpack(lock: Path, python: str, folder: Path, say: Callable[[str], None]) -> None:
-    """Unpack the wheels that `lock` pins for that Python below `folder`.
+    """Unpack below `folder` the wheels that `lock` pins for this version of Python.
 
     Raises CommandError.
     """
@@ -77,13 +77,13 @@ def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None
 def _variables() -> dict[str, str]:
     variables = {**os.environ, **_pip_settings()}
     variables.pop("VIRTUAL_ENV", None)
-    # By default uv stops at the first index that has a name; pip searches all. This is safe:
-    # the lock's hashes accept only the locked files.
+    # pip searches all indexes, but uv by default stops at the first index that has the package.
+    # Searching all is safe, because the lock's hashes accept only the locked files.
     return {**variables, "UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 
 def _pip_settings() -> Mapping[str, str]:
-    """Return pip's settings for indexes, links and certificates, by uv's variables."""
+    """Return pip's settings for indexes, links and certificates, by the name of uv's variable."""
     try:
         listing = processes.output([sys.executable, "-m", "pip", "config", "list"], timeout=60)
     except processes.CommandError:  # an environment without pip

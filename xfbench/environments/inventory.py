@@ -1,6 +1,6 @@
 """The state of each framework here: installed, available, or unavailable with a reason.
 
-Nothing is installed or downloaded to determine it.
+Determining the state installs and downloads nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from xfbench.model import adapter
 
 @dataclass(frozen=True)
 class Framework:
-    """One framework's state: "installed", "available" or "unavailable" (with the reason).
+    """One framework and its state here.
 
-    `asynchronous` names its asynchronous strategies; `strategy_options` has the options of each
-    strategy. `checkpoint` is the format of its checkpoints, None if it saves none.
+    - `state`: "installed", "available" or "unavailable".
+    - `reason`: why the framework is unavailable.
+    - `asynchronous`: the names of the asynchronous strategies.
+    - `strategy_options`: the options of each strategy.
+    - `checkpoint`: the format of checkpoints; None if the framework saves none.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Packs the worker's code for a framework's interpreter into one zip file, `worker.pyz`.
 
-The archive is built once per digest and cached. Every record has the digest, which identifies the
-code that measured. The archive's bytes depend only on the contents of its files.
+The archive is built once per digest and cached. Every record has the digest of the code that
+measured it. The archive's bytes depend only on the contents of the files in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def worker_digest(framework: str) -> str:
 
 
 def worker_archive(framework: str) -> Path:
-    """Return the cached archive for `framework`; build it if missing. Raises UsageError."""
+    """Return the cached archive for `framework`. Raises UsageError.
+
+    Builds the archive if it is missing.
+    """
     contents = _contents(framework)
     target = paths.cache() / "workers" / f"{digests.of_files(contents)[7:23]}.pyz"
     if not target.exists():
@@ -60,7 +63,10 @@ def _contents(framework: str) -> dict[str, bytes]:
 
 
 def _module(name: str) -> bytes:
-    """Return the code of a one-file library, so that the framework's environment needs no copy."""
+    """Return the code of the one-file library `name`.
+
+    With this code in the archive, the framework's environment need not contain the library.
+    """
     module_spec = importlib.util.find_spec(name)
     assert module_spec is not None and module_spec.origin is not None
     return Path(module_spec.origin).read_bytes()
