@@ -209,7 +209,7 @@ def _convert_sample(
 
 
 def _combined_preprocessing(source: Source, preprocessing: Preprocessing) -> Preprocessing:
-    """Return the earlier preprocessing of the source combined with the present one."""
+    """Return the source's earlier preprocessing, updated with the new preprocessing."""
     if source.before is None:
         return preprocessing
     changes = {

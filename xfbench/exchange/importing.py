@@ -32,7 +32,9 @@ class _UnknownFormatError(UsageError):
 def import_figures(
     source: Path, target: Store, warn: WarningHandler, inform: WarningHandler
 ) -> tuple[int, int]:
-    """Import a file, or every file below a folder; return how many records are new and known.
+    """Import a file, or every file below a folder.
+
+    Return the number of new records, and of records that were already present.
 
     `warn` gets figures that cannot be imported, `inform` gets files without figures. Raises
     UsageError if there is nothing to import, or if the results folder cannot be written.

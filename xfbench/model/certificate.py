@@ -130,7 +130,7 @@ def read(path: Path) -> Certificate:
 
 
 def read_folder(results: Path) -> dict[str, Certificate | str]:
-    """Return the certificates in a results folder by the id in their names, or their errors."""
+    """Return each certificate in a results folder, or its error, by the id in its file name."""
     certificates: dict[str, Certificate | str] = {}
     for path in sorted((results / "certificates").glob("*.json")):
         try:

@@ -45,7 +45,7 @@ class Plan(BaseModel):
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
 
     def name(self) -> str:
-        """Return the name of its job; the same plan always has the same name."""
+        """Return the name of the plan's job. The same plan always has the same name."""
         return f"xfbench-{digests.of_json(self.model_dump(mode='json'))[7:19]}"
 
     def without_recorded(self, records: Sequence[Record]) -> Self:
