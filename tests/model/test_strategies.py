@@ -136,7 +136,7 @@ def test_strategy_starts_the_chosen_number_of_servers():
     processes = (
         adapter.load("tensorflow").strategy("parameter_server").helper_processes({"servers": 2})
     )
-    assert [helper.index for helper in processes] == [0, 1]
+    assert [helper.number for helper in processes] == [0, 1]
 
 
 def test_label_shows_the_strategy_options():

@@ -76,9 +76,9 @@ class Option(_Table):
 
 
 class Helper(NamedTuple):
-    """A helper process: its index among the helpers of its kind, and its variables."""
+    """A helper process: its number among the helpers of its kind, from 0, and its variables."""
 
-    index: int
+    number: int
     variables: dict[str, str]
 
 
