@@ -84,7 +84,7 @@ def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, xfbenc
     assert first_submission.returncode == 0, first_submission.stderr
     [number] = cluster.jobs()
     second_submission = cluster.run(*words, "--no-wait")
-    assert "there already" in second_submission.stderr
+    assert "in the queue already" in second_submission.stderr
     assert cluster.jobs() == [number]
     completed = cluster.run(*words, "--resume")
     [record] = read_records(completed)

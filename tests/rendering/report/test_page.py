@@ -86,7 +86,7 @@ def test_filters_hide_rows_and_count_the_rest(open_board):
     report_page.get_by_label("Find").fill("caffe mkl")
     assert count.inner_text() == "1 of 7 rows"
     assert report_page.locator("table.board > tbody:visible").count() == 1
-    assert not report_page.get_by_text("Not ranked: shown").is_visible()
+    assert not report_page.get_by_text("Not ranked: these rows").is_visible()
     report_page.get_by_role("button", name="Show all").click()
     report_page.get_by_text("7 of 7 rows").wait_for()
     report_page.get_by_label("Framework").select_option("torch")
@@ -397,4 +397,4 @@ def test_two_thousand_cells_are_under_five_megabytes_and_sort(open_report, measu
 
 
 def test_empty_report_says_it_has_no_record(open_report):
-    assert "There is no record" in open_report([]).inner_text("main")
+    assert "There are no records" in open_report([]).inner_text("main")
