@@ -101,7 +101,7 @@ def test_pixel_differences_of_a_decoder_are_shown_in_the_table(launch_with_reade
 
 
 def test_format_without_a_native_reader_is_unsupported(launch_with_reader):
-    record = launch_with_reader("pass", form="tfrecord")
+    record = launch_with_reader("pass", data_format="tfrecord")
     assert record.status == "unsupported"
     assert "no reader of its own for tfrecord here: it has raw" in record.reason
 
