@@ -53,7 +53,7 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
     first = read_records(tmp_path / "results")
     assert len(first) == 1  # no launch time was known in advance
     tuned_run = f"run {SMALL} --tuned --no-verify --dry-run --json".split()
-    assert "not tuned: lenet · odd · batch 4: nothing was found" in xfbench(*tuned_run).stderr
+    assert "not tuned: lenet · odd · batch 4: no tuning of odd" in xfbench(*tuned_run).stderr
 
     resumed = xfbench(*line.split(), "--resume", "--minutes", "5", "--json")
     assert resumed.returncode == 0, resumed.stderr
