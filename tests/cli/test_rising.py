@@ -86,7 +86,9 @@ def test_the_largest_batch_is_found_and_not_searched_again(xfbench, run_inline, 
     assert {int(point["fields"]["batch_size"]) for point in ratio["values"]} <= set(doubled_sizes)
     [value] = memory["values"]
     assert value["interval"]["value"] == largest
-    assert f"batch {smallest_failing}: out of memory: " in value["note"] and "200 MB" in value["note"]
+    assert (
+        f"batch {smallest_failing}: out of memory: " in value["note"] and "200 MB" in value["note"]
+    )
     assert memory["judged"][0]["verdict"] == "holds"
     assert stops["values"][0]["interval"] and growth["values"][0]["interval"]
     assert document["missing"] == []
