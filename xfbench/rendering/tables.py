@@ -391,6 +391,7 @@ def to_text(tables: Sequence[Table], columns: str = "throughput") -> str:
 
 
 _RENDERERS = formats.renderers(_render)
+# The order in which `--format` lists them.
 FORMATS: dict[str, Callable[..., str]] = {
     "text": _RENDERERS["text"],
     "markdown": _RENDERERS["markdown"],
