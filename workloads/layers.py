@@ -143,7 +143,7 @@ class Pooling(_BaseLayer):
     def output_size(self, size: int) -> int:
         """Return the number of windows along `size` pixels, rounded up.
 
-        No window starts in the padding.
+        No window starts in the padding behind the last pixel.
         """
         count = -(-(size + 2 * self.pad - self.kernel) // self.stride) + 1
         if self.pad and (count - 1) * self.stride >= size + self.pad:

@@ -36,7 +36,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
     Kernels: "onednn" or "native" as the environment selects, or "cudnn" on CUDA.
 
-    Raises Unsupported if pooling windows extend beyond only one side of the image.
+    Raises Unsupported if pooling rounds one of height and width up and the other down.
     """
     mx.random.seed(options.seed)
     return MXNetTrainer(network, solver, options, group)

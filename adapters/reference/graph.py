@@ -110,6 +110,8 @@ def backward(
 ) -> Gradients:
     """Return the gradients of the total loss after the training-mode pass `done`.
 
+    `parameters` are those of that pass.
+
     `outputs` names the layers (or "data") whose output gradient is also returned. All other
     gradients are freed as soon as they have been used, and that of the images is not computed.
     The gradient of a value that several layers read is the sum over these layers.

@@ -96,7 +96,10 @@ def batch_statistics(x: np.ndarray) -> Pair:
 def batch_norm(
     layer: xl.BatchNorm, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, statistics: Pair
 ) -> np.ndarray:
-    """Return gamma * (x - mean) / sqrt(variance + eps) + beta; `statistics` are these two."""
+    """Return gamma * (x - mean) / sqrt(variance + eps) + beta.
+
+    `statistics` are (mean, variance).
+    """
     normalised, _ = _normalised(layer, x, statistics)
     y: np.ndarray = normalised * _per_channel(gamma, x) + _per_channel(beta, x)
     return y

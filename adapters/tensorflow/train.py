@@ -201,7 +201,10 @@ class TensorFlowTrainer:
         self._differentiate = compiled(self._in_replica_context(self._loss_and_gradients))
 
     def _in_replica_context(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Run `function` in the strategy's replica context, so that ranks may reduce, if any."""
+        """Return `function`, wrapped to run in the replica context, where ranks may reduce.
+
+        Without a strategy, return it unchanged.
+        """
         if not self.strategy:
             return function
         return lambda *args: self.strategy.run(function, args)

@@ -90,7 +90,7 @@ def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, xfbenc
     [record] = read_records(completed)
     assert record["status"] == "ok", record["reason"]
     assert not cluster.jobs()
-    assert "nothing" in cluster.run(*words, "--resume").stderr
+    assert "no launches left" in cluster.run(*words, "--resume").stderr
 
 
 @pytest.mark.deep

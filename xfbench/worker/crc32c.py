@@ -1,8 +1,8 @@
 """The checksum of TFRecord files: CRC-32C (Castagnoli, RFC 3720) and its masked form.
 
-The checksum is linear over bits. Word i of n 32-bit words therefore contributes the checksum of
-this word followed by 4·(n − i) zero bytes. NumPy combines neighbouring words in pairs until one
-is left.
+The checksum is linear over bits. Word i (from 0) of n 32-bit words therefore contributes the
+state that follows 4·(n − i) zero bytes, with the word itself as the first state. NumPy combines
+neighbouring words in pairs until one is left.
 """
 
 from __future__ import annotations

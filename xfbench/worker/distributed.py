@@ -44,9 +44,9 @@ def host_address(remote: bool) -> str:
 
     If `remote` is false, this is the loopback address. Otherwise it is an address that other nodes
     can reach: that of the interface named in `XFBENCH_INTERFACE` (a site's fast network). If
-    `XFBENCH_INTERFACE` is not set, it is the first of these that exists: the address of the host's
-    name, that of the first interface, the loopback address. Raises RuntimeError if the named
-    interface has no address.
+    `XFBENCH_INTERFACE` is not set, it is the first of these that is not a loopback address: the
+    address of the host's name, those of the interfaces. If all are, it is the loopback address.
+    Raises RuntimeError if the named interface has no address.
     """
     if not remote:
         return _LOOPBACK

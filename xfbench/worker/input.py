@@ -37,7 +37,8 @@ class Split(Protocol):
         """Return the images with indices `chosen`, float32 (N, C, H, W), and labels, int64 (N,).
 
         `draws`: (N, 3), values in [0, 1). They define the crop position and the mirroring of each
-        image, if the workload crops or mirrors. Without `draws`, images are cropped at the center.
+        image, if the workload crops or mirrors. Without `draws`, images are cropped at the center
+        and not mirrored.
         `channels_last`: the images may lie in memory as (N, H, W, C). The result is then a
         transposed view of this memory.
         """
@@ -128,7 +129,7 @@ class DataSet:
         return next(self.epoch(batch_size, seed))
 
     def epoch(self, batch_size: int, seed: int, part: slice = slice(None)) -> Iterator[Arrays]:
-        """Yield each batch's images with indices `part`. `seed` defines the order of the images.
+        """Yield `part` of each whole batch of the training images, in the order of `seed`.
 
         Each training image is in at most one batch.
         """
@@ -138,7 +139,10 @@ class DataSet:
     def order(
         self, batch_size: int, seed: int, part: slice
     ) -> Iterator[Tuple[np.ndarray, np.ndarray | None]]:
-        """Yield the images of each batch of `epoch`, and their draws (see `Split.batch`)."""
+        """Yield the image indices of each batch of `epoch`, and their draws (see `Split.batch`).
+
+        If all images are one batch, there are no draws (None).
+        """
         count = len(self.train)
         if self.is_single_batch:
             order, draws = np.arange(count), None
@@ -193,8 +197,8 @@ def open_data_set(
 ) -> DataSet:
     """Open the named data set in the workload's input shape. A prepared data set is in `folder`.
 
-    Raises Unsupported if the data do not fit the network or a batch, and Damaged if a file is
-    damaged.
+    Raises Unsupported if the data do not fit the network or have fewer images than a batch, and
+    Damaged if a file is damaged.
     """
     if folder:
         data = _open_prepared(Path(folder), workload)

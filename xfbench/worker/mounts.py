@@ -54,8 +54,8 @@ class Mount:
     """A line of /proc/self/mountinfo (proc(5)), with its octal escapes decoded.
 
     `device` is "major:minor" of the file system. `root` is the folder of the file system that is
-    mounted at `point`. `source` and `options` may name hosts and places, so they are never
-    recorded.
+    mounted at `point`. `source` and `options` may name hosts and places, so a record has
+    no `source`, and of the options only `public_options`.
     """
 
     number: int

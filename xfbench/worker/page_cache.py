@@ -116,7 +116,7 @@ def prepare(
 def evict_again(before: EpochStart) -> EpochStart:
     """Evict the files again after all ranks have called `prepare`.
 
-    Each rank must do this, because a rank can only drop pages that it has mapped itself.
+    Each rank must do this, because mapped pages can only be dropped by the rank that maps them.
     """
     if before.mode != "cold":
         return before
@@ -130,10 +130,11 @@ def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
     - `device_bytes`: the bytes that this process and its children read from storage. None if they
       cannot be counted.
     - `held`: whether a cold epoch read the set's bytes, or a warm epoch read none, within 2 % of
-      the set's bytes. None if the mode requires nothing, or if the check failed (`reason`).
+      the set's bytes. None if the mode requires nothing, or if it could not be checked
+      (`reason`).
 
     Other files that the process reads, such as libraries, are counted too. Therefore an excess
-    cannot be checked. If several ranks share a node (`alone` is False), a rank finds in memory what
+    cannot be checked. If there are several ranks (`alone` is False), a rank may find in memory what
     another rank has read. Then `merge_readings` judges the sum of all ranks instead.
     """
     read = pages.read_counters(before.files).since(before.counters)

@@ -45,7 +45,7 @@ def open_image(sample: Sample):  # type: ignore[no-untyped-def]
         raise Damaged(f"{sample.key} has more than {MAX_PIXELS:,} pixels: {error}") from error
     except (OSError, ValueError, SyntaxError) as error:
         raise Damaged(f"{sample.key}: not a complete JPEG or PNG file: {error}") from error
-    if picture.mode.startswith("I"):  # 16 bits: Pillow's conversions would clip the upper half
+    if picture.mode.startswith("I"):  # 16 bits: Pillow's conversions would drop the upper bits
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     return picture
 

@@ -92,7 +92,10 @@ class ProbeRun:
 
 
 def probe_native_ranks(ranks: Callable[[], int]) -> Dict[str, Any]:
-    """Return the number of ranks that the framework finds within a time limit."""
+    """Return how many ranks the framework finds within a time limit, and what it said.
+
+    The result is {"place": {"found": number or None, "said": the error or timeout, else ""}}.
+    """
     place: Dict[str, Any] = {"found": None, "said": f"no answer in {_TIMEOUT_SECONDS} s"}
 
     def ask() -> None:

@@ -37,7 +37,7 @@ def measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def matrix_as_images(matrix: np.ndarray) -> np.ndarray:
-    """Return images whose pixels are rows of `matrix`, channels last.
+    """Return one image for each row of `matrix`, channels last; each of its pixels is that row.
 
     A 1x1 convolution of these images computes a matrix product.
     """
