@@ -74,8 +74,9 @@ class Results:
         return pandas.DataFrame(rows, columns=list(exporting.HEADER))
 
     def leaderboards(self, accuracy: float = leaderboard.TARGET_ACCURACY) -> list[Table]:
-        """Return the leaderboard tables. Their `rows` and `unranked` are in images per second.
+        """Return the leaderboard tables, each with `rows` and `unranked` rows.
 
+        `images_per_second` of a row is an interval, or None.
         `accuracy` (0 to 1) is the target accuracy for the time to accuracy.
         """
         certificates = certificate.read_folder(self.folder)

@@ -102,7 +102,7 @@ def _certify(requests: Sequence[Request], context: LaunchContext, console: Conso
     certificate_count = len(context.certificates)
     kind_count = len({certified_fields(request) for request in requests})
     say(
-        f"{certificate_count} of {kind_count} configurations verified "
+        f"{certificate_count} of {kind_count} configurations proven equal "
         f"in {time.monotonic() - started:.0f} s"
     )
 

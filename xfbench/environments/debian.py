@@ -119,8 +119,8 @@ def unpack(archive: Path, prefix: Path) -> None:
 def mirrors(folder: Path = Path("/etc/apt")) -> list[str]:
     """Return the addresses of Debian's main archive in apt's settings.
 
-    If the variable `XFBENCH_DEBIAN_MIRROR` is set, its addresses replace them. Both formats of
-    sources.list(5) are read. Entries for security updates and of third parties are skipped.
+    If the variable `XFBENCH_DEBIAN_MIRROR` is set, its one address replaces them all.
+    Both formats of sources.list(5) are read. Entries for security updates and of third parties are skipped.
     """
     if chosen := os.environ.get(_MIRROR_VARIABLE):
         return [chosen]

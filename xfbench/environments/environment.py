@@ -97,7 +97,11 @@ def _modules(adapter: Adapter, site: str | None) -> tuple[str, ...]:
 def find(
     adapter: Adapter, python: Path | None = None, site: str | None = None
 ) -> Environment | None:
-    """Return the environment, or None if it does not exist. Create nothing in the cache."""
+    """Return the environment, or None if a managed or Debian environment does not exist.
+
+    Create no environment. An interpreter of another kind is started to inspect it; raises
+    UnavailableError if that fails.
+    """
     if kind(adapter, python, site) in ("own", "python", "modules"):
         return ensure(adapter, python, site=site)
     return _read(_folder(adapter) / _COMPLETE)

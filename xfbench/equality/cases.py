@@ -51,7 +51,8 @@ class Case:
     - `ranks`: the number of ranks that share the batch. Each rank's batch statistics are those of
       its own part.
     - `learning_rate`: the rate that the oracle determined; None before. It is the workload's rate,
-      or a lower rate at which no update moves a tensor by more than `largest_move`.
+      or a lower rate at which the first update moves no tensor (biases excluded) by more than
+      `largest_move`, relative to its norm.
     - `activations`: the layers whose outputs the blocks read.
     """
 

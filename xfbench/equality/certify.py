@@ -68,7 +68,8 @@ def verify_cell(
     """Return the verdict on a cell. Raises CheckError.
 
     If the cell has several ranks and its single-rank cell has no certificate, verify the
-    single-rank cell first and store that certificate.
+    single-rank cell first and store that certificate. If the single rank is not "equal", the ranks
+    are not verified.
     """
     if request.ranks > 1 and not (
         capabilities.refusal_reason(request) or unverifiable_reason(request)

@@ -157,7 +157,7 @@ def format_text(answer: Mapping[str, Any]) -> str:
         lines.append(f"  {answer['reason']}")
     if answer["verdict"] == "equal" and answer["checks"]:
         quantities = sum(check["quantities"] for check in answer["checks"])
-        # An "equal" certificate of an earlier version may have null here, which is not an error.
+        # In certificates of earlier versions null stands for no deviation at all.
         nearest = max(check["excess"] or 0.0 for check in answer["checks"])
         lines.append(f"  {quantities} quantities, at most {nearest:.0%} of their tolerance")
     return "\n".join(lines)

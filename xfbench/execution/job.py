@@ -380,7 +380,7 @@ def _last_stderr_line(folder: Path, number: int | str) -> str:
 
 
 def redact_names(text: str) -> str:
-    """Return the text without names of hosts, home folders, addresses and passwords."""
+    """Return the text without hosts, users' folders, email addresses and passwords in URLs."""
     for host in {platform.node(), *slurm.allocation_hosts()}:
         text = re.sub(rf"\b{re.escape(host)}\b", "a node", text) if host else text
     return private_names.make_redactor(())(text)

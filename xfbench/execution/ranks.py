@@ -4,10 +4,11 @@
   the mean over the ranks.
 - Time of a step, asynchronous strategy: each rank has its own rate, and the rates add up. The time
   is the harmonic mean over the ranks, as if all ranks had done one step together.
-- Losses: the mean over the ranks.
-- Start-up time: that of the slowest rank.
-- Observations: the first rank's. If another rank's observation differs, it replaces the first
-  rank's, so that the deviation is visible.
+- Training losses: the mean over the ranks. The canary's loss: the one farthest from the first
+  rank's.
+- Time of start-up, of building, of phases and in all: that of the slowest rank.
+- Other observations: the first rank's. If another rank's observation differs, it replaces the
+  first rank's, so that the deviation is visible. Threads and CPUs are the most of any rank.
 """
 
 from __future__ import annotations

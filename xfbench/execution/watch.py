@@ -24,8 +24,9 @@ _MAX_UNIDENTIFIED = 64  # unidentified connections, in addition to one per rank
 
 
 class Watch:
-    """A context manager that watches `ranks` ranks on `nodes` nodes from the address `host`.
+    """A context manager that watches `ranks` ranks on `nodes` nodes.
 
+    It listens at the address `host`, which the watcher of every rank must be able to reach.
     When a rank fails or is lost, `alarm` becomes readable and `failure` says how the rank ended.
     """
 
