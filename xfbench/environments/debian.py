@@ -120,7 +120,8 @@ def mirrors(folder: Path = Path("/etc/apt")) -> list[str]:
     """Return the addresses of Debian's main archive in apt's settings.
 
     If the variable `XFBENCH_DEBIAN_MIRROR` is set, its one address replaces them all.
-    Both formats of sources.list(5) are read. Entries for security updates and of third parties are skipped.
+    Both formats of sources.list(5) are read. Entries for security updates
+    and of third parties are skipped.
     """
     if chosen := os.environ.get(_MIRROR_VARIABLE):
         return [chosen]

@@ -185,7 +185,10 @@ def _abbreviate(value: Any) -> str:
 
 
 def certified_fields(request: Request) -> CertifiedFields:
-    """Return the fields that decide which certificate covers a request (not batch or data)."""
+    """Return the fields that decide which certificate covers a request.
+
+    Threads, batch and data are not among them.
+    """
     return (
         request.framework,
         request.workload,

@@ -1,8 +1,8 @@
 """Whether a record was measured by xfbench, and which fields of other records are trusted.
 
 A record states its own source, and a valid digest does not prove that the source is true. Fields
-that only a launch can fill are dropped from records of other sources. Impossible numbers are
-dropped from every record.
+that only a launch can fill are dropped from records of other sources. A measured record with an
+impossible number loses all its measurements.
 """
 
 from __future__ import annotations

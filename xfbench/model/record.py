@@ -143,9 +143,9 @@ class Limit(DocumentPart):
 
 
 class Link(DocumentPart):
-    """The traffic of one link of a node per step, as the link itself counts it.
+    """The traffic of one link of a node per step, of all processes, as the link itself counts it.
 
-    The counters include the traffic of all processes. `kind` is loopback, network, infiniband,
+    `kind` is loopback, network, infiniband,
     nvlink (all links of a device) or pcie. `sent_bytes` of a device are the bytes that left the
     device. `bits_per_second` is the capacity of the link in each direction; null: unknown.
     """
@@ -257,8 +257,8 @@ class Reads(DocumentPart):
 class EpochReading(DocumentPart):
     """The page cache before an epoch of one rank, and what storage delivered during the epoch.
 
-    `bytes` is what the rank's files need from storage if nothing is in memory. `share` is the part
-    of the files' bytes that the epoch requests: whole batches, or the images of its rank.
+    `bytes` is what the data set's files need from storage if nothing is in memory. `share` is the
+    part of the files' bytes that the epoch requests: whole batches, or the images of its rank.
     `resident_before` is how many bytes of the files were in memory before the epoch; null: unknown.
     `resident_of` is the size of the files. `device_bytes` is what the rank's processes read from
     storage; null: unknown. `device_bytes_of_all` is what the device delivered to all processes;
@@ -279,9 +279,9 @@ class EpochReading(DocumentPart):
 
 
 class ReaderCheck(DocumentPart):
-    """Differences between images of the framework's own reader and of the worker's reader.
+    """Differences, in levels of 0 to 255, between images of the framework's and our reader.
 
-    Differences are in levels of 0 to 255. `compared` is the number of images compared. `differing`
+    `compared` is the number of images compared. `differing`
     is the number of images in which any pixel differs. `largest_difference` is the largest
     difference of any pixel. `mean_difference` is the mean difference of a pixel in the image that
     differs most.

@@ -68,6 +68,8 @@ class Tuning(SealedDocument):
     - `images_per_second` and the ratios are those of `best`, from the launches that confirm it.
     - `machine_seconds` is the duration of all launches in `records`. `search_seconds` is the
       duration of the launches before the confirmation.
+    - All three are null if no launch confirms `best`. `over_runner_up` is also null if there is no
+      runner-up, or if none of its launches counts.
     - `over_default` is null if `best` is the default, or if no launch of the default counts. In the
       second case `default_reason` may say why.
     - `confirmed` is false if the budget left no time to confirm.

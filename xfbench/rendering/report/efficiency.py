@@ -141,7 +141,8 @@ def _build_figure(
 def _is_drawable(record: Record, network: str) -> bool:
     """Return whether the record's figure fits the axes.
 
-    It must have this network, a number of ranks, and the unit of its quantity.
+    It must be about this network (an efficiency may be about no single network), and have a number
+    of ranks and the unit of its quantity.
     """
     figure = record.figure
     if figure is None or figure.about is None or figure.about.ranks is None:
