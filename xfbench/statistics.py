@@ -348,8 +348,9 @@ def _moments(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
-    """Return the probability that each difference occurs by chance, or None if it is unknown.
+    """Return two-sided p-values: how probable is a difference at least as large if both are equal.
 
+    A p-value is None if it is unknown.
     Without variation between launches, the probability is 0 or 1.
     """
     testable = [difference for difference in differences if difference.error]

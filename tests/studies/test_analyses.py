@@ -377,7 +377,7 @@ def test_ratio_is_certain_if_its_interval_excludes_one(make_study, make_launches
         ),
     ]
     sentence = make_finding(study, records).sentence
-    assert sentence.endswith("(3 comparisons: 1 significantly above 1, 1 significantly below).")
+    assert sentence.endswith("(3 comparisons: 1 with an interval above 1, 1 with one below).")
 
 
 @pytest.mark.parametrize(

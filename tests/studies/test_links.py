@@ -71,11 +71,11 @@ def test_uncounted_link_is_reported_with_its_reason(make_link_launches, make_lin
     [row] = finding.values
     assert row.interval is None and row.reason.startswith("no traffic")
     assert finding.notes == ("pcie was not counted: no rank used an NVIDIA device",)
-    assert finding.sentence == "No traffic was counted on any link."
+    assert finding.sentence == "No figure per epoch is known for any link."
 
 
 def test_old_records_use_interface_traffic(make_link_launches, make_link_finding):
     finding = make_link_finding(make_link_launches([], interface_bytes={"lo": 4e6}))
     assert [value.at for value in finding.values] == ["loopback lo"]
     assert finding.values[0].interval.value == pytest.approx(30.0)
-    assert make_link_finding(make_link_launches([])).values[0].reason == "no link has a counter"
+    assert make_link_finding(make_link_launches([])).values[0].reason == "no link was counted"

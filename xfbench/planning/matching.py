@@ -31,7 +31,11 @@ class Catalog:
 
 
 def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
-    """Return whether the request is in the matrix. Settings the matrix omits match any value."""
+    """Return whether the request is in the matrix.
+
+    Omitted settings that the host or the user decides, such as threads, match any value. Other
+    omitted settings match only their default.
+    """
     if r.framework not in m.framework or r.workload not in m.workload:
         return False
     network, framework_adapter = catalog.workloads.get(r.workload), catalog.adapter(r.framework)

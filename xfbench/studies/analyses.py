@@ -251,8 +251,8 @@ def analyze_ratio(
         sentence = (
             f"{low[1].value:.3g} times ({_value_label(low[0])}) to {high[1].value:.3g} times "
             f"({_value_label(high[0])}) {word}; geometric mean {mean:.3g} "
-            f"({pluralize(len(compared), 'comparison')}: {above} significantly above 1, "
-            f"{below} significantly below)."
+            f"({pluralize(len(compared), 'comparison')}: {above} with an interval above 1, "
+            f"{below} with one below)."
         )
         if len(compared) == 1:
             sentence = f"{format_figure(low[1], 'times')} {word} ({_value_label(low[0])})."
@@ -385,7 +385,7 @@ def _build_value(
 
 
 def _divergence_note(cell: MeasuredCell) -> str:
-    """Return how many launches diverged and why the first one did; "" if none diverged."""
+    """Return how many launches diverged and at which update the first one did; "" if none."""
     diverged = cell.diverged_records()
     if not diverged:
         return ""

@@ -19,7 +19,10 @@ from xfbench.studies.wording import format_figure, join_words, pluralize
 
 
 def analyze_diverged(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Return the share of each cell's launches that diverged, and why the first one diverged."""
+    """Return the share of each cell's launches that diverged.
+
+    The note of a cell names the update at which its first such launch diverged.
+    """
     values: list[Value] = []
     phrases: list[str] = []
     for cell in cells:

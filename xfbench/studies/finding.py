@@ -58,7 +58,7 @@ class Finding:
 
     - `over`: name of the varied setting.
     - `unit`: unit of the values: "times" for ratios, "%" for shares (stored as fractions).
-    - `curves`: if not empty, they are drawn instead of the values, over the axis `x_title`.
+    - `curves`: if not empty, they are a further figure, over the axis `x_title`.
     - `table`: if not empty, it replaces the table of values. Its first line has the headers.
     """
 
@@ -92,7 +92,7 @@ def overall_verdict(agreements: Sequence[Agreement]) -> Verdict:
     """Return "does not hold" if a figure contradicts the claim, "holds" if all figures agree.
 
     In all other cases, return "cannot be told". A figure is "unknown" if it has too few launches to
-    be indicative.
+    be indicative, or if its interval crosses a bound.
     """
     if "no" in agreements:
         return "does not hold"

@@ -39,14 +39,14 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
                 values.append(_build_value(cell, name, key, link, counter))
         if not links:
             last = cell.records[-1]
-            reason = last.reason if last.status != "ok" else "no link has a counter"
+            reason = last.reason if last.status != "ok" else "no link was counted"
             values.append(Value(name, "", None, None, analyses.claim_fields(cell), reason))
         for record in counted_records:
             assert record.communication
             for kind, cause in record.communication.uncounted.items():
                 notes[f"{kind} was not counted: {cause}"] = None
     measured = [(value, value.interval) for value in values if value.interval]
-    sentence = "No traffic was counted on any link."
+    sentence = "No figure per epoch is known for any link."
     if measured:
         largest = max(measured, key=lambda pair: pair[1].value)
         sentence = (

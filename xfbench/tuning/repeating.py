@@ -43,7 +43,8 @@ def launch_block(
 class CoreMonitor:
     """Collects core-to-core latencies during a search and decides which launches to repeat.
 
-    The number of repeats is limited, because cores may stay apart. `latencies_s` are earlier
+    Repeats are at most half of all launches, or MAX_REPEATS if that is more, because cores may
+    stay apart. `latencies_s` are earlier
     core-to-core latencies (round trips, in seconds).
     """
 
