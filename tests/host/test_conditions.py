@@ -114,7 +114,7 @@ def test_thermal_throttling_is_counted(tmp_path):
         (throttle_folder / "core_throttle_count").write_text(f"{count}\n")
     assert conditions._thermal_throttles(tmp_path) == 7
     hot = QUIET.model_copy(update={"thermal_throttles": 2})
-    assert "2 times to cool" in conditions.launch_defect(hot, "cpu")
+    assert "thermally throttled 2 times" in conditions.launch_defect(hot, "cpu")
 
 
 def test_shared_gpu_counts_only_against_gpu_launches():
