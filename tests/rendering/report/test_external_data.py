@@ -156,7 +156,7 @@ def test_page_lists_published_figures_without_a_rank(open_report, make_scaled_re
     for word in ("3.26 times", "93–1 012 %", "Figures about no single network", "Jingoo Han"):
         assert word in text
     assert "Kalyan S. Perumalla" in text and "IPDPSW), 2019 (abstract)" in text
-    assert "theirs (imported)" in text and "They were not measured here and none is ranked" in text
+    assert "theirs (imported)" in text and "They were not measured here and are not ranked" in text
     assert "1211" not in text and "1 211" not in text
     assert section.locator("table.board").count() == 0
     assert "rank" not in [
