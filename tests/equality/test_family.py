@@ -144,9 +144,7 @@ def test_many_generated_networks_are_equal(framework, kernel, oracle):
 @pytest.mark.deep
 def test_generated_networks_are_reproducible_and_use_all_layers():
     family = generate_workloads(30)
-    assert [workload.network for workload in family] == [
-        workload.network for workload in generate_workloads(60)
-    ]
+    assert family == generate_workloads(60)[:30]
     assert len({workload.network.layers for workload in family}) == 30
     kinds = {type(layer).__name__ for workload in family for layer in workload.network.layers}
     assert kinds >= {"Convolution", "Pooling", "LRN", "BatchNorm", "Concat", "Eltwise", "ReLU"}
