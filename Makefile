@@ -19,7 +19,7 @@ bench: $(VENV)/installed ## Measure four frameworks on two small networks, print
 
 studies: $(VENV)/installed ## Every study at its smallest size, reports in build/studies (20 to 60 minutes).
 	mkdir -p build/studies
-	for name in $$($(BIN)/python -c 'from xfbench import experiment; print(*experiment.names())'); do \
+	for name in $$($(BIN)/python -c 'from xfbench.planning import experiment; print(*experiment.list_names())'); do \
 	  $(BIN)/xfbench study run $$name --results build/studies/results --resume > /dev/null && \
 	  $(BIN)/xfbench study report $$name --results build/studies/results --output build/studies/$$name.html \
 	    || exit; done

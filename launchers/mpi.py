@@ -36,19 +36,19 @@ def build_commands(
 ) -> list[Command]:
     """Return the command that starts all ranks with `program`, which belongs to `family`."""
     start_words = (
-        openmpi_words(program, resources)
+        openmpi_start_words(program, resources)
         if family == "openmpi"
-        else mpich_words(program, resources)
+        else mpich_start_words(program, resources)
     )
     start_command = wrap_command(start_words, command, resources)
     return [start_command.with_environment(_UNBOUND) if family == "openmpi" else start_command]
 
 
-def openmpi_words(program: str, resources: Resources) -> tuple[str, ...]:
+def openmpi_start_words(program: str, resources: Resources) -> tuple[str, ...]:
     """Return Open MPI's start words, with the same number of ranks on each node."""
-    hosts = [f"{host}:{resources.per_node}" for host in resources.hosts]
+    hosts = [f"{host}:{resources.ranks_per_node}" for host in resources.hosts]
     host_options = ("--host", ",".join(hosts)) if hosts else ()
-    mapping_options = ("--map-by", f"ppr:{resources.per_node}:node")
+    mapping_options = ("--map-by", f"ppr:{resources.ranks_per_node}:node")
     return (
         program,
         "-n",
@@ -59,10 +59,10 @@ def openmpi_words(program: str, resources: Resources) -> tuple[str, ...]:
     )
 
 
-def mpich_words(program: str, resources: Resources) -> tuple[str, ...]:
+def mpich_start_words(program: str, resources: Resources) -> tuple[str, ...]:
     """Return MPICH's start words, which Intel MPI understands too."""
     host_options = ("-hosts", ",".join(resources.hosts)) if resources.hosts else ()
-    mapping_options = ("-ppn", str(resources.per_node), "-bind-to", "none")
+    mapping_options = ("-ppn", str(resources.ranks_per_node), "-bind-to", "none")
     return (
         program,
         "-n",

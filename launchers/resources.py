@@ -27,7 +27,7 @@ class Resources:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def per_node(self) -> int:
+    def ranks_per_node(self) -> int:
         """The number of ranks on each node."""
         return self.ranks // self.nodes
 
@@ -36,7 +36,7 @@ class Resources:
         values = {
             "{ranks}": self.ranks,
             "{nodes}": self.nodes,
-            "{per_node}": self.per_node,
+            "{per_node}": self.ranks_per_node,
             "{threads}": self.threads,
         }
         return tuple(_replace_placeholders(word, values) for word in words)

@@ -27,7 +27,7 @@ def build_commands(
         "srun",
         f"--nodes={resources.nodes}",
         f"--ntasks={resources.ranks}",
-        f"--ntasks-per-node={resources.per_node}",
+        f"--ntasks-per-node={resources.ranks_per_node}",
         f"--cpus-per-task={resources.threads}",
         "--distribution=block",
         "--cpu-bind=none",
@@ -51,7 +51,7 @@ class Job:
     argv: tuple[str, ...]
     folder: Path
     nodes: int
-    per_node: int
+    ranks_per_node: int
     threads: int
     minutes: int
     queue: str = ""
@@ -68,7 +68,7 @@ def job_script(job: Job) -> str:
     options = [
         f"--job-name={job.name}",
         f"--nodes={job.nodes}",
-        f"--ntasks-per-node={job.per_node}",
+        f"--ntasks-per-node={job.ranks_per_node}",
         f"--cpus-per-task={job.threads}",
         f"--time={job.minutes}",
         f"--chdir={job.folder}",
@@ -79,7 +79,7 @@ def job_script(job: Job) -> str:
         *([f"--account={job.account}"] if job.account else []),
         *job.options,
     ]
-    lines = [f"#SBATCH {_directive(option)}" for option in options]
+    lines = [f"#SBATCH {_quote_sbatch_option(option)}" for option in options]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in job.variables]
     return "\n".join(
         [
@@ -95,7 +95,7 @@ def job_script(job: Job) -> str:
     )
 
 
-def _directive(option: str) -> str:
+def _quote_sbatch_option(option: str) -> str:
     """Return an option as Slurm reads it, in double quotes if it has a space.
 
     Raises UsageError if the option cannot be quoted.
@@ -159,26 +159,26 @@ def reports_out_of_memory(text: str) -> bool:
     return bool(_OUT_OF_MEMORY.search(text))
 
 
-def submit(path: Path) -> str:
+def submit_job_script(script_path: Path) -> str:
     """Submit the script at `path` and return the job's number. Raises CommandError."""
-    argv = ["sbatch", "--parsable", str(path)]
+    argv = ["sbatch", "--parsable", str(script_path)]
     return output(argv, timeout=_TIMEOUT_S, new_session=True).strip().partition(";")[0]
 
 
-def find_job(name: str) -> str | None:
+def find_job_number(job_name: str) -> str | None:
     """Return the number of this user's pending or running job called `name`, or None."""
     listing = output(
-        ["squeue", "--noheader", f"--name={name}", f"--user={os.getuid()}", "--format=%i"],
+        ["squeue", "--noheader", f"--name={job_name}", f"--user={os.getuid()}", "--format=%i"],
         timeout=_TIMEOUT_S,
     )
     return next(iter(listing.split()), None)
 
 
-def query_job_state(number: str) -> JobState:
+def query_job_state(job_number: str) -> JobState:
     """Return the state of the job. Raises CommandError if Slurm does not answer."""
     try:
         return parse_job_state(
-            output(["scontrol", "-o", "show", "job", number], timeout=_TIMEOUT_S)
+            output(["scontrol", "-o", "show", "job", job_number], timeout=_TIMEOUT_S)
         )
     except CommandError as error:
         if "Invalid job id" in str(error):
@@ -186,9 +186,9 @@ def query_job_state(number: str) -> JobState:
         raise
 
 
-def cancel(number: str) -> None:
+def cancel_job(job_number: str) -> None:
     """Cancel the job, whether it is pending or running."""
-    output(["scancel", number], timeout=_TIMEOUT_S)
+    output(["scancel", job_number], timeout=_TIMEOUT_S)
 
 
 def allocation_hosts() -> list[str]:

@@ -129,7 +129,7 @@ def record(cell):
         defaults = {
             "status": "ok",
             "created": make_timestamp(),
-            "cell": digests.of_json(launch_request.cell_fields()),
+            "cell": digests.of_json(launch_request.cell_digest_fields()),
             "request": launch_request,
             "workload": workload_facts(workloads()[launch_request.workload]),
             "measurement": measurement,

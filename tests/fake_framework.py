@@ -83,13 +83,13 @@ def _to_toml(value):
 @cache
 def expected_loss():
     """Return the reference's loss for `cell`."""
-    return canary.compute_expected_loss("lenet", "synthetic", 4, 0, "float32").loss
+    return canary.compute_expected_initial_loss("lenet", "synthetic", 4, 0, "float32").loss
 
 
 @cache
 def own_environment():
     """Return the environment of the fake framework, without a process for each launch."""
-    return replace(environment.ensure(load("reference")), framework="odd")
+    return replace(environment.ensure_environment(load("reference")), framework="odd")
 
 
 def make_cache(folder):
@@ -100,7 +100,7 @@ def make_cache(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_HOME", str(folder))
         for threads, peak in build_peaks().items():
-            atomic_files.write(roofline._cache_file(threads), json.dumps(peak).encode())
+            atomic_files.write(roofline._peaks_file(threads), json.dumps(peak).encode())
     return folder
 
 
@@ -140,7 +140,7 @@ def launch(
     launch_cell = cell(**{"framework": "odd", "kernel": "plain", **request})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
-        patch.setattr(core_latency, "measure_latency", lambda: None)
+        patch.setattr(core_latency, "measure_core_latency_s", lambda: None)
         patch.setattr(roofline, "_PEAKS", build_peaks())
         [record] = run_requests([launch_cell.request(1)], context)
         assert list_running(root) == []
@@ -159,7 +159,7 @@ def judge(folder, launch, change, strict=False, **fields):
     change(replies[-1])
     for name, reply in zip(names, replies, strict=True):
         (folder / name).write_text(json.dumps(reply))
-    answer = job.read_replies(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
+    answer = job.read_and_merge_replies(folder, replies[0]["job"], record.request, Outcome(0), 1.0)
     facts = {name: getattr(record, name) for name in ("workload", "machine", "limit", "conditions")}
     adapter_and_environment = load("odd"), own_environment()
     return record_builder.build_record(

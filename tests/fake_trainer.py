@@ -31,13 +31,13 @@ class FakeTrainer:
         time.sleep(0.01)
         after_step(self.rank, self.steps)
 
-    def synchronize(self):
+    def wait_for_loss(self):
         return 1.0 + self.rank
 
-    def loss(self, batch):
+    def test_loss(self, batch):
         return EXPECTED_LOSS
 
-    def scores(self, batch):
+    def test_scores(self, batch):
         return np.zeros((len(batch), 10), np.float32)
 
     def gradients(self, batch):

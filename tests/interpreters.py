@@ -11,7 +11,7 @@ def run(framework, script, *arguments, folder, variables=None, limit=300):
     Raises CommandError, with the script's standard error, if it fails.
     """
     framework_adapter = adapter.load(framework)
-    python_environment = environment.ensure(framework_adapter)
+    python_environment = environment.ensure_environment(framework_adapter)
     return processes.output(
         [str(python_environment.interpreter), "-c", script, *map(str, arguments)],
         environment={

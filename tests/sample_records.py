@@ -29,7 +29,7 @@ def vary_record(record, *, request=None, seconds=None, **fields):
         step_seconds = tuple(seconds * (1 + 0.01 * (n % 2)) for n in range(20))
         values["measurement"] = record.measurement.model_copy(update={"step_seconds": step_seconds})
     if "cell" not in fields:
-        values["cell"] = digests.of_json(values["request"].cell_fields())
+        values["cell"] = digests.of_json(values["request"].cell_digest_fields())
     return Record.make(**{k: v for k, v in values.items() if k not in ("id", "schema_")})
 
 
@@ -70,7 +70,7 @@ def build_tuning(best, default, **fields):
     """Return a tuning result for two cells of LeNet, without any measurement."""
     figure = Figure(value=1.25, low=1.2, high=1.3, launches=5, label="claim")
     defaults = {
-        "machine": machine.describe(),
+        "machine": machine.describe_machine(),
         "framework_version": "1.0",
         "environment_digest": "sha256:" + "1" * 64,
         "adapter_digest": "sha256:" + "2" * 64,

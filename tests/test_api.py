@@ -17,7 +17,7 @@ from xfbench.store.results_folder import Store
 def results(record, tmp_path):
     """A folder with records of three launches on one thread and three on two."""
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     for launch in (1, 2, 3):
         for threads in (1, 2):
             seconds = (0.1 + launch / 100 + threads / 1000,)
@@ -138,7 +138,7 @@ def test_without_settings_the_experiment_is_quick():
     from xfbench.planning import experiment, plan_builder
 
     plan = plan_builder.build_plan({}, pythons={})
-    expected = experiment.cells(experiment.load("quick").matrix)
+    expected = experiment.expand_matrices(experiment.load("quick").matrix)
     assert list(plan.protocols) == expected
     five_launch_plan = plan_builder.build_plan({"launches": 5}, pythons={})
     assert {protocol for _, protocol in five_launch_plan.protocols} == {Protocol.fixed(5)}

@@ -11,7 +11,7 @@ import pytest
 from archspec.cpu import detect
 
 from xfbench import bundle
-from xfbench.analysis.leaderboard import tables
+from xfbench.analysis.leaderboard import build_tables
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.host import machine
@@ -25,8 +25,8 @@ from xfbench.worker import host
 
 def build_plan(framework, time_limit=300, **settings):
     chosen = {"workload": ["lenet"], "steps": 2, "launches": 1, "data": "synthetic", **settings}
-    matrix = experiment.matrix(framework=[framework], **chosen)
-    cells = experiment.cells([matrix], {framework: "python3"})
+    matrix = experiment.build_matrix(framework=[framework], **chosen)
+    cells = experiment.expand_matrices([matrix], {framework: "python3"})
     return Plan(
         requests=tuple(launch_order(cells)),
         protocols=tuple(cells),
@@ -57,21 +57,22 @@ def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys):
     bundle.write_carried_run(plan, folder, print)
     moved_folder = tmp_path / "elsewhere" / "a folder"
     shutil.move(folder, moved_folder)
-    torch_environment = environment.ensure(adapter.load("torch"))
+    torch_environment = environment.ensure_environment(adapter.load("torch"))
     completed = run_bundle(moved_folder, f"torch={torch_environment.interpreter}")
     assert completed.returncode == 0, (completed.stdout, completed.stderr)
     store = Store(tmp_path / "results")
-    records = list(bundle.read_carried_run(moved_folder, store, print))
+    records = list(bundle.import_carried_run(moved_folder, store, print))
     assert [record.status for record in records] == ["ok", "ok"], records[0].reason
     assert all(record.certificate for record in records), capsys.readouterr().out
-    assert records[0].machine == machine.describe()
+    assert records[0].machine == machine.describe_machine()
     assert records[0].request.environment == "python"
     assert (
-        records[0].software.packages["torch"] == environment.ensure(adapter.load("torch")).version
+        records[0].software.packages["torch"]
+        == environment.ensure_environment(adapter.load("torch")).version
     )
-    [table] = tables(records, certificate.read_folder(store.folder))
+    [table] = build_tables(records, certificate.read_certificates(store.folder))
     assert len(table.rows) == 2
-    second_import = list(bundle.read_carried_run(moved_folder, store, print))
+    second_import = list(bundle.import_carried_run(moved_folder, store, print))
     assert [record.id for record in second_import] == [record.id for record in records]
     assert len(list(store.records())) == 2
 
@@ -90,7 +91,7 @@ def write_bundle(fake_adapter, tmp_path):
 
 
 def import_records(folder, tmp_path):
-    return list(bundle.read_carried_run(folder, Store(tmp_path / "results"), print))
+    return list(bundle.import_carried_run(folder, Store(tmp_path / "results"), print))
 
 
 def test_finished_bundle_launch_is_not_repeated(write_bundle, tmp_path):
@@ -169,20 +170,20 @@ def test_nonempty_target_and_folder_without_a_plan_are_refused(tmp_path):
     with pytest.raises(UsageError, match="not empty"):
         bundle.write_carried_run(build_plan("torch"), tmp_path / "full", print)
     with pytest.raises(UsageError, match="not a bundle"):
-        list(bundle.read_carried_run(tmp_path, Store(tmp_path / "results"), print))
+        list(bundle.import_carried_run(tmp_path, Store(tmp_path / "results"), print))
 
 
 def test_processor_without_a_model_gets_a_generic_architecture(monkeypatch):
     """An AMD EPYC with AVX-512 lacks some features of Zen 4 and has more than Zen 2."""
     targets = archspec.cpu.TARGETS
     monkeypatch.setattr(detect, "_machine", lambda: "x86_64")
-    facts = {**host.facts(), "architecture": "x86_64", "vendor": "AuthenticAMD"}
+    facts = {**host.machine_facts(), "architecture": "x86_64", "vendor": "AuthenticAMD"}
     for extra_features, expected in [((), "zen2"), (targets["x86_64_v4"].features, "x86_64_v4")]:
         flags = sorted({*targets["zen2"].features, *extra_features})
         assert machine.machine_from_facts({**facts, "flags": flags}).microarchitecture == expected
 
 
 def test_worker_facts_describe_the_same_machine_as_the_driver():
-    assert machine.machine_from_facts(host.facts()) == machine.describe()
+    assert machine.machine_from_facts(host.machine_facts()) == machine.describe_machine()
     with pytest.raises(ValueError, match="facts of the machine are invalid"):
         machine.machine_from_facts({"vendor": "x"})

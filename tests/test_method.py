@@ -25,7 +25,7 @@ def results(tmp_path, record):
     """A results folder of three cells of seven launches, with outliers and an unstable launch."""
     random = np.random.default_rng(11)
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     for framework, step in FRAMEWORKS.items():
         for launch in range(1, 8):
             level = step * math.exp(random.normal(0, 0.01)) * (1.3 if launch == 7 else 1)
@@ -172,7 +172,9 @@ def test_table_figures_follow_from_the_record_files(results):
     documents = [json.loads(path.read_text()) for path in results.glob("records/*/*.json")]
     documents.sort(key=lambda document: document["request"]["launch"])
     assert len(documents) == 21
-    [table] = leaderboard.tables(Store(results).records(), certificate.read_folder(results))
+    [table] = leaderboard.build_tables(
+        Store(results).records(), certificate.read_certificates(results)
+    )
     rows = {row["framework"]: row for row in table.document()["unranked"]}
     for framework in FRAMEWORKS:
         framework_documents = [
@@ -226,7 +228,7 @@ def test_leaderboard_ranks_follow_from_the_record_files(results):
     ]
     records = [*Store(results).records()]
     cells = [
-        leaderboard.launch_speeds(r for r in records if r.request.framework == name)
+        leaderboard.counted_speeds_by_block(r for r in records if r.request.framework == name)
         for name in names
     ]
     assert leaderboard.cell_ranks(cells) == expected

@@ -228,7 +228,7 @@ def test_a_worker_archive_has_the_files_of_its_adapter(run_installed):
     script = (
         "import json, zipfile\nfrom xfbench.model import adapter\n"
         "from xfbench.environments import worker_archive\n"
-        "pack = worker_archive.worker_archive\n"
+        "pack = worker_archive.ensure_worker_archive\n"
         "print(json.dumps({n: zipfile.ZipFile(pack(n)).namelist() for n in adapter.list_names()}))"
     )
     archives = json.loads(run_installed("python", "-c", script))

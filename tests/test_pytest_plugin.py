@@ -5,12 +5,12 @@ import json
 import pytest
 
 from tests import fake_framework
-from xfbench.analysis.leaderboard import tables
+from xfbench.analysis.leaderboard import build_tables
 from xfbench.benchmarks import architectures
 from xfbench.environments import environment
 from xfbench.equality import certify
 from xfbench.equality.verify import Verdict
-from xfbench.exchange.replay import Replay
+from xfbench.exchange.replay import ReplayTimer
 from xfbench.execution import canary
 from xfbench.host import machine
 from xfbench.model import adapter, certificate
@@ -34,7 +34,7 @@ NO_LENET = [{"workload": "lenet", "reason": "it has no LeNet"}]
 @pytest.fixture
 def session(pytester, monkeypatch):
     """A function that runs pytest on the benchmarks, with no framework installed in the cache."""
-    canary.compute_expected_loss(
+    canary.compute_expected_initial_loss(
         "lenet", "synthetic", 64, 0, "float32"
     )  # computed once, not for each session
     cache = fake_framework.make_cache(pytester.path / "cache")
@@ -60,7 +60,7 @@ def trainer(fake_adapter, pytester):
 
     def make(name="paced", extra_code="", seconds=0.04, **description):
         (pytester.path / "seconds").write_text(str(seconds))
-        loss = canary.compute_expected_loss("lenet", "synthetic", 64, 0, "float32").loss
+        loss = canary.compute_expected_initial_loss("lenet", "synthetic", 64, 0, "float32").loss
         code = PACED.format(folder=str(pytester.path), loss=loss)
         fake_adapter(code + extra_code, name, **description)
 
@@ -133,7 +133,7 @@ def test_existing_certificate_covers_a_benchmark(session, pytester, cell):
     benchmark_cell = cell(
         threads=machine.usable_cores(), global_batch_size=size, batch_size_per_rank=size
     )
-    python_environment = environment.ensure(adapter.load("reference"))
+    python_environment = environment.ensure_environment(adapter.load("reference"))
     proof = certify.store_verdict(
         Verdict(benchmark_cell.request(1), "equal"), python_environment, seed=0
     )
@@ -143,7 +143,7 @@ def test_existing_certificate_covers_a_benchmark(session, pytester, cell):
     ).assert_outcomes(passed=1)
     [record] = read_records(pytester, "kept")
     assert record.certificate == proof.id
-    [table] = tables([record], certificate.read_folder(pytester.path / "kept"))
+    [table] = build_tables([record], certificate.read_certificates(pytester.path / "kept"))
     assert [row.rank for row in table.rows] == [(1, 1)]
 
 
@@ -162,7 +162,7 @@ def test_a_bad_launch_fails_with_its_reason_alone(session, trainer, pytester):
     trainer("good")
     trainer("ended", "Trainer.step = lambda self, batch: os._exit(7)")
     trainer("raising", "Trainer.step = lambda self, batch: 1 / 0")
-    trainer("diverged", "Trainer.synchronize = lambda self: float('nan')")
+    trainer("diverged", "Trainer.wait_for_loss = lambda self: float('nan')")
     forged = "import xfbench.worker.loop as loop; loop.perf_counter = lambda: {}"
     trainer("forged", forged.format("0.0"))
     trainer("unclocked", forged.format("float('nan')"))
@@ -281,12 +281,12 @@ def test_wrong_option_ends_the_session_with_a_usage_error(session_here, option, 
 
 
 @pytest.mark.skipif(
-    machine.describe().microarchitecture == "mic_knl", reason="this machine is a Xeon Phi"
+    machine.describe_machine().microarchitecture == "mic_knl", reason="this machine is a Xeon Phi"
 )
 def test_cells_of_another_architecture_are_skipped(session_here):
     result = session_here("--benchmark-only", "--xfbench-arch=knl", "-rs", "-v")
     result.assert_outcomes(skipped=6)
-    microarchitecture = machine.describe().microarchitecture
+    microarchitecture = machine.describe_machine().microarchitecture
     result.stdout.fnmatch_lines([f"SKIPPED*not Xeon Phi*: its processor is {microarchitecture}"])
     for threads in (32, 64, 128):
         assert f"lenet-reference-numpy-cpu-{threads}]" in result.stdout.str()
@@ -308,8 +308,10 @@ def test_cells_of_another_architecture_are_skipped(session_here):
     ],
 )
 def test_a_profile_fits_by_processor_or_accelerator(name, fields, fits):
-    machine_description = machine.describe().model_copy(update={"accelerators": (), **fields})
-    reason = architectures.load(name).mismatch(machine_description)
+    machine_description = machine.describe_machine().model_copy(
+        update={"accelerators": (), **fields}
+    )
+    reason = architectures.load(name).mismatch_reason(machine_description)
     assert (reason is None) is fits
     if reason:
         assert architectures.load(name).title in reason
@@ -317,13 +319,13 @@ def test_a_profile_fits_by_processor_or_accelerator(name, fields, fits):
 
 def test_gpu_profiles_use_the_cuda_device():
     for name in ("k40", "p100", "v100"):
-        [cell] = architectures.cells(architectures.load(name), ["torch"], ["lenet"], 1)
+        [cell] = architectures.build_cells(architectures.load(name), ["torch"], ["lenet"], 1)
         assert cell.device == "cuda"
 
 
 def test_help_lists_every_profile(session_here):
     text = " ".join(session_here("--help").stdout.str().split())
-    assert f"host (default), {', '.join(architectures.names()[1:])}." in text
+    assert f"host (default), {', '.join(architectures.list_names()[1:])}." in text
 
 
 def test_a_plain_session_skips_the_benchmarks_with_advice(session_here, pytester):
@@ -357,8 +359,8 @@ def test_unused_plugin_imports_only_itself(pytester):
 
 def test_a_replay_gives_the_recorded_floats_back_once():
     durations = (0.1, 0.30000000000000004, 1e-9)
-    replay = Replay()
-    replay.load(durations)
+    replay = ReplayTimer()
+    replay.set_next_durations(durations)
     assert tuple(-replay() + replay() for _ in durations) == durations
     with pytest.raises(RuntimeError, match="more often"):
         replay()

@@ -312,7 +312,7 @@ class Network:
         return [layer for layer in self.layers if isinstance(layer, SoftmaxLoss)]
 
     @property
-    def scores(self) -> str:
+    def scores_layer(self) -> str:
         """The layer whose output is the class scores, the input of the last loss."""
         return self.losses[-1].inputs[0]
 

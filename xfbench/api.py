@@ -25,7 +25,7 @@ from xfbench.model.record import Record
 from xfbench.model.strategy import Value
 from xfbench.planning import plan_builder
 from xfbench.store import index, lookup, selection
-from xfbench.store.results_folder import Store, open_store
+from xfbench.store.results_folder import Store, open_existing_store
 from xfbench.store.selection import Condition
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Results:
         `images_per_second` of a row is an interval, or None.
         `accuracy` (0 to 1) is the target accuracy for the time to accuracy.
         """
-        certificates = certificate.read_folder(self.folder)
+        certificates = certificate.read_certificates(self.folder)
         with index.open_index(Store(self.folder), _warn) as record_index:
             ranked_tables = ranked.leaderboard_tables(
                 record_index, [self.conditions], certificates, accuracy
@@ -116,7 +116,7 @@ def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> 
     """
     texts = [where] if isinstance(where, str) else where
     folder = paths.results(Path(results) if results else None)
-    return Results(open_store(folder).folder, tuple(selection.parse_conditions(texts)))
+    return Results(open_existing_store(folder).folder, tuple(selection.parse_conditions(texts)))
 
 
 def run(
@@ -223,7 +223,8 @@ def run(
             "queue": queue,
         },
         pythons={
-            name: plan_builder.find_interpreter(name, path) for name, path in (python or {}).items()
+            name: plan_builder.resolve_interpreter(name, path)
+            for name, path in (python or {}).items()
         },
         verify=verify,
         strict=strict,
@@ -232,10 +233,10 @@ def run(
         adjust=_load_adjustment(folder) if tuned else None,
     )
     store = Store(folder)
-    done = lookup.finished_records(plan.requests, store) if resume else []
-    if job_queue.has_submitted_requests(plan):
+    done = lookup.find_records_with_outcome(plan.requests, store) if resume else []
+    if job_queue.has_requests_to_submit(plan):
         jobs = job_queue.build_jobs(plan, store, minutes, queue or "", account or "")
-        return [*done, *job_queue.measure(jobs, store, done, wait=True)]
+        return [*done, *job_queue.submit_and_follow(jobs, store, done, wait=True)]
     return [*done, *progress.measure(plan, store, done)]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from xfbench.base import digests, errors, processes, safe_read
 from xfbench.base.errors import UsageError
-from xfbench.environments.environment import Environment, described_by
+from xfbench.environments.environment import Environment, complete_draft
 from xfbench.equality import certify, jobs
 from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.execution import job, record_builder
@@ -131,16 +131,18 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
         _write_inspection(folder, name)
         (folder / "interpreters" / name).write_text("python3\n")
     for number, request in enumerate(requests, 1):
-        checkpoint_fields = job.checkpoint_fields(request, plan.checkpoint_dir)
-        document = job.build_document(
+        checkpoint_fields = job.build_checkpoint_fields(request, plan.checkpoint_dir)
+        document = job.build_job_document(
             "train", request, training.build_workload(request), **checkpoint_fields
         )
-        _write_job(document, request, folder / "launches" / f"{number:05d}", plan.time_limit)
+        _write_job_and_script(
+            document, request, folder / "launches" / f"{number:05d}", plan.time_limit
+        )
     if plan.verify:
         for request in _requests_to_verify(requests):
             say(f"cases for {request.label()}")
             _write_cases(
-                request, folder / "checks" / _certificate_key(request), plan.time_limit, say
+                request, folder / "checks" / _case_folder_name(request), plan.time_limit, say
             )
     (folder / "run.sh").write_text(_RUN)
     with_mpi = any(request.strategy == "mpi" for request in requests)
@@ -166,23 +168,23 @@ def _requests_to_verify(requests: Sequence[Request]) -> list[Request]:
     return list(kinds.values())
 
 
-def _certificate_key(request: Request) -> str:
+def _case_folder_name(request: Request) -> str:
     return digests.of_json([str(part) for part in certified_fields(request)])[7:19]
 
 
 def _write_cases(
     request: Request, folder: Path, time_limit: float, say: Callable[[str], None]
 ) -> None:
-    def write_cases(
+    def write_cases_and_stop(
         documents: Sequence[dict[str, Any]], request: Request, workload: Any, *rest: Any
     ) -> jobs.CaseResults:
         folder.mkdir()
-        document = jobs.build_job(documents, request, workload, rest[2], folder)
-        _write_job(document, request, folder, time_limit)
+        document = jobs.copy_inputs_and_build_job(documents, request, workload, rest[2], folder)
+        _write_job_and_script(document, request, folder, time_limit)
         raise _CasesWrittenError
 
     try:
-        Verifier(say, run=write_cases).verify(
+        Verifier(say, run=write_cases_and_stop).verify(
             request, _placeholder_environment(request.framework), _SEED
         )
     except _CasesWrittenError:
@@ -201,24 +203,26 @@ def _write_inspection(folder: Path, framework: str) -> None:
     document = {"action": "inspect", "module": framework_adapter.module}
     job.write_job_files({**document, "request": {"framework": framework}}, inspection_folder)
     body = f'"$PYTHON" {shlex.join(_INSPECT)} > stdout 2> stderr\nstatus=$?'
-    _write_script(inspection_folder, framework, body)
+    _write_start_script(inspection_folder, framework, body)
 
 
-def _write_job(document: dict[str, Any], request: Request, folder: Path, limit: float) -> None:
+def _write_job_and_script(
+    document: dict[str, Any], request: Request, folder: Path, time_limit: float
+) -> None:
     folder.mkdir(exist_ok=True)
     job.write_job_files(document, folder)
     framework_adapter = adapter.load(request.framework)
-    start, helpers = job.build_commands(
+    start, helpers = job.build_start_and_helpers(
         request, framework_adapter, _placeholder_environment(request.framework), Path()
     )
     commands = [*start.commands, *helpers]
     ranks, everything = (
         " ".join(map(str, range(count))) for count in (len(start.commands), len(commands))
     )
-    lines = [f"limit=$(command -v timeout > /dev/null && echo timeout {limit:.0f})"]
+    lines = [f"limit=$(command -v timeout > /dev/null && echo timeout {time_limit:.0f})"]
     lines += [_RANK.format(n=n, line=_to_shell_line(command)) for n, command in enumerate(commands)]
     lines.append(_WAIT.format(ranks=ranks, everything=everything))
-    _write_script(folder, request.framework, "\n".join(lines))
+    _write_start_script(folder, request.framework, "\n".join(lines))
 
 
 def _to_shell_line(command: processes.Command) -> str:
@@ -234,7 +238,7 @@ def _to_shell_line(command: processes.Command) -> str:
     return line.replace(shlex.quote(_PYTHON), '"$PYTHON"')
 
 
-def _write_script(folder: Path, framework: str, body: str) -> None:
+def _write_start_script(folder: Path, framework: str, body: str) -> None:
     text = _START.format(framework=shlex.quote(framework), body=body)
     (folder / "start.sh").write_text(text)
 
@@ -250,37 +254,37 @@ class _CarriedRun:
         """Return the framework's environment and machine; None if the framework did not load."""
         inspection_folder = self.folder / "inspect" / framework
         try:
-            answer = worker_reply.read(
+            answer = worker_reply.read_reply(
                 inspection_folder / "reply.json", _job_digest(inspection_folder)
             )
             machine_facts = machine.machine_from_facts(answer["machine"])
-            framework_environment = described_by(answer, _placeholder_environment(framework))
+            framework_environment = complete_draft(answer, _placeholder_environment(framework))
         except worker_reply.WRONG:
             return None
         return (framework_environment, machine_facts) if answer["status"] == "ok" else None
 
-    def reason(self, framework: str) -> str:
+    def missing_environment_reason(self, framework: str) -> str:
         """Return why the framework has no environment."""
         inspection_folder = self.folder / "inspect" / framework
         if not (inspection_folder / "status").exists():
             return "it was not run on the other machine: run.sh did not get that far"
         try:
             return str(
-                worker_reply.read(inspection_folder / "reply.json", _job_digest(inspection_folder))[
-                    "reason"
-                ]
+                worker_reply.read_reply(
+                    inspection_folder / "reply.json", _job_digest(inspection_folder)
+                )["reason"]
             )
         except worker_reply.ReplyError:
             return "its interpreter did not reply on the other machine: see inspect/ in the bundle"
 
-    def results(
+    def read_case_results(
         self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
     ) -> jobs.CaseResults:
         """Return the arrays of the bundle's cases.
 
         If `documents` are not exactly these cases, the results are empty.
         """
-        case_folder = self.folder / "checks" / _certificate_key(request)
+        case_folder = self.folder / "checks" / _case_folder_name(request)
         status = _read_outcome(case_folder)
         if status is None:
             raise jobs.CheckError(f"{request.label()}: its cases were not run on the other machine")
@@ -292,7 +296,7 @@ class _CarriedRun:
             raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
         if case_documents != json.loads(json.dumps(list(documents))):
             return jobs.CaseResults({}, {})
-        answer = job.read_replies(
+        answer = job.read_and_merge_replies(
             case_folder, _job_digest(case_folder), request, status, self.plan.time_limit
         )
         return jobs.read_results(documents, request, answer, case_folder)
@@ -303,7 +307,7 @@ def is_carried_run(folder: Path) -> bool:
     return (folder / _PLAN).is_file()
 
 
-def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
+def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
     """Build certificates, and yield the records of the finished launches in `folder`.
 
     Reading a bundle twice gives the same records. Raises UsageError if the folder is not a bundle.
@@ -311,9 +315,11 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
     if not is_carried_run(folder):
         raise UsageError(f"{folder} is not a bundle: it has no {_PLAN}")
     carried_run = _CarriedRun(folder, Plan.read(folder / _PLAN))
-    store.prepare()
+    store.create_and_check_folders()
     protocols = dict(carried_run.plan.protocols)
-    certificates = _write_certificates(carried_run, store, say) if carried_run.plan.verify else {}
+    certificates = (
+        _verify_and_write_certificates(carried_run, store, say) if carried_run.plan.verify else {}
+    )
     for number, request in enumerate(carried_run.plan.requests, 1):
         launch_folder = folder / "launches" / f"{number:05d}"
         status = _read_outcome(launch_folder)
@@ -330,11 +336,11 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
         }
         environment_and_machine = carried_run.environment(request.framework)
         if environment_and_machine is None:
-            reason = carried_run.reason(request.framework)
+            reason = carried_run.missing_environment_reason(request.framework)
             record = Record.make(request=request, status="unavailable", reason=reason, **fields)
         else:
             fields["machine"] = environment_and_machine[1]
-            answer = job.read_replies(
+            answer = job.read_and_merge_replies(
                 launch_folder,
                 _job_digest(launch_folder),
                 request,
@@ -351,18 +357,22 @@ def read_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> 
         yield record
 
 
-def _write_certificates(
+def _verify_and_write_certificates(
     carried_run: _CarriedRun, store: Store, say: Callable[[str], None]
 ) -> dict[CertifiedFields, str]:
     certificate_ids: dict[CertifiedFields, str] = {}
-    verifier = Verifier(say, run=carried_run.results)
+    verifier = Verifier(say, run=carried_run.read_case_results)
     for request in _requests_to_verify(carried_run.plan.requests):
         environment_and_machine = carried_run.environment(request.framework)
         if environment_and_machine is None:
             continue
-        certificate = certify.find_cached(certify.build_subject(request, *environment_and_machine))
+        certificate = certify.find_cached_certificate(
+            certify.build_subject(request, *environment_and_machine)
+        )
         try:
-            certificate = certificate or _verify(verifier, request, *environment_and_machine)
+            certificate = certificate or _verify_and_store_verdict(
+                verifier, request, *environment_and_machine
+            )
         except errors.XfbenchError as error:
             say(f"not verified: {error}")
             continue
@@ -375,10 +385,12 @@ def _write_certificates(
     return certificate_ids
 
 
-def _verify(
+def _verify_and_store_verdict(
     verifier: Verifier, request: Request, framework_environment: Environment, machine_facts: Machine
 ) -> Certificate | None:
-    verdict = certify.verify_cell(verifier, request, framework_environment, _SEED, machine_facts)
+    verdict = certify.verify_after_single_rank(
+        verifier, request, framework_environment, _SEED, machine_facts
+    )
     return certify.store_verdict(verdict, framework_environment, _SEED, machine_facts)
 
 

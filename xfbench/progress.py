@@ -43,10 +43,10 @@ def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Recor
     )
     requests = plan.without_recorded(done).requests
     protocols = dict(plan.protocols)
-    return follow(requests, context, plan.pythons, protocols, done, verify=plan.verify)
+    return run_with_progress(requests, context, plan.pythons, protocols, done, verify=plan.verify)
 
 
-def follow(
+def run_with_progress(
     requests: Sequence[Request],
     context: LaunchContext,
     pythons: Mapping[str, Path],
@@ -63,7 +63,7 @@ def follow(
     After an interrupt, prints the number of finished launches and raises the interrupt again.
     """
     console = Console(stderr=True)
-    here = machine.describe()
+    here = machine.describe_machine()
     say(f"xfbench · {machine_class(here)} · {here.kernel_release}")
     started = time.monotonic()
     with console.status("preparing environments") if console.is_terminal else nullcontext():
@@ -128,7 +128,7 @@ def _launch(
         try:
             for record in run_requests(requests, context, protocols, done):
                 records.append(record)
-                remaining_time = clock.done(record)
+                remaining_time = clock.count_and_format_remaining(record)
                 upcoming = requests[clock.count].label() if clock.count < len(requests) else ""
                 bar.update(
                     task, completed=clock.count, description=f"{upcoming} · {remaining_time}"
@@ -154,7 +154,7 @@ class _RemainingTime:
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.last = time.monotonic()
 
-    def done(self, record: Record) -> str:
+    def count_and_format_remaining(self, record: Record) -> str:
         """Count this launch and the requests skipped before it. Return the remaining time."""
         now = time.monotonic()
         request = record.request
@@ -191,7 +191,7 @@ def _format_line(record: Record, clock: _RemainingTime, remaining_time: str) -> 
     elif record.status == "ok" and not record_statistics.is_steady(record):
         reason = " · never became steady: not counted"
     elif record.status == "ok":
-        noise = conditions.record_disturbances(record)
+        noise = conditions.list_record_disturbances(record)
         reason = f" · noisy: {'; '.join(noise)}" if noise else ""
     remaining_text = f" · {remaining_time}" if remaining_time else ""
     launch_text = f"{count} {request.label()} · launch {request.launch}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from xfbench.benchmarks.architectures import Architecture
-    from xfbench.exchange.replay import Replay
+    from xfbench.exchange.replay import ReplayTimer
     from xfbench.execution.launch import LaunchContext
     from xfbench.model.request import Cell
 
@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--xfbench-steps",
         metavar="N",
-        type=_positive,
+        type=_parse_positive_integer,
         help=f"Timed steps per launch. Default: {_STEPS}.",
     )
     group.addoption(
@@ -89,16 +89,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         skipped_case = pytest.param(*_PARAMETERS, id="cells", marks=skip)
         metafunc.parametrize(_PARAMETERS, [skipped_case])
         return
-    from xfbench.exchange.replay import Replay
+    from xfbench.exchange.replay import ReplayTimer
     from xfbench.host import machine
 
     architecture, cells = _select_cells(config)
-    mismatch = architecture.mismatch(machine.describe())
+    mismatch = architecture.mismatch_reason(machine.describe_machine())
     parameters = []
     for cell in cells:
         batch = f"batch {cell.global_batch_size}"
         group = " · ".join((cell.workload, cell.data, cell.precision, cell.device, batch))
-        marks = [pytest.mark.benchmark(group=group, timer=Replay())]
+        marks = [pytest.mark.benchmark(group=group, timer=ReplayTimer())]
         if mismatch:
             marks.append(pytest.mark.skip(reason=mismatch))
         values = _cell_parameters(cell)
@@ -131,9 +131,9 @@ def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
 
 
 @pytest.fixture
-def xfbench_replay(request: pytest.FixtureRequest) -> Replay:
+def xfbench_replay(request: pytest.FixtureRequest) -> ReplayTimer:
     """Return the timer of this benchmark."""
-    replay: Replay = request.node.get_closest_marker("benchmark").kwargs["timer"]
+    replay: ReplayTimer = request.node.get_closest_marker("benchmark").kwargs["timer"]
     return replay
 
 
@@ -160,7 +160,7 @@ def _select_cells(config: Config) -> tuple[Architecture, list[Cell]]:
             frameworks, workloads = (
                 config.getoption(f"xfbench_{name}") for name in ("framework", "workload")
             )
-            cells = architectures.cells(
+            cells = architectures.build_cells(
                 architecture,
                 architectures.installed_frameworks()
                 if frameworks is None
@@ -178,7 +178,7 @@ def _cell_parameters(cell: Cell) -> tuple[object, ...]:
     return tuple(getattr(cell, name) for name in _PARAMETERS)
 
 
-def _positive(value: str) -> int:
+def _parse_positive_integer(value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
         raise argparse.ArgumentTypeError(f"{value!r} is not a positive integer")
     return int(value)

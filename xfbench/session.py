@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from xfbench import statistics
-from xfbench.execution.launch import LaunchContext, launch
+from xfbench.execution.launch import LaunchContext, run_launch
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
 
@@ -26,22 +26,22 @@ def run_requests(
     A cell gets no further launch if it is unsupported or unavailable, or if it has reached the
     precision in its protocol. `done` has records of earlier launches, which count.
     """
-    context.store.prepare()
+    context.store.create_and_check_folders()
     finished: set[Cell] = set()
     speeds: dict[Cell, list[float]] = defaultdict(list)
     for record in done:
         if record.request:
-            speeds[record.request.cell()] += statistics.launch_speeds([record]).values()
+            speeds[record.request.cell()] += statistics.counted_speeds_by_block([record]).values()
     for request in requests:
         cell = request.cell()
         protocol = protocols.get(cell) if protocols else None
         if cell in finished or (protocol and _is_enough(speeds[cell], protocol)):
             continue
-        record, folder = launch(request, context, protocol)
+        record, folder = run_launch(request, context, protocol)
         context.store.add(record, folder)
         if record.status in ("unsupported", "unavailable"):
             finished.add(cell)
-        speeds[cell] += statistics.launch_speeds([record]).values()
+        speeds[cell] += statistics.counted_speeds_by_block([record]).values()
         yield record
 
 

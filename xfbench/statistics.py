@@ -25,7 +25,7 @@ from scipy import special
 
 from xfbench.model.record import Measurement, Record
 from xfbench.model.request import Request
-from xfbench.worker.steady import steady_from
+from xfbench.worker.steady import count_values_before_steady
 
 # One value per launch, by block: (launch number, earlier launches with that number).
 Launches = Mapping[tuple[int, int], float]
@@ -49,7 +49,7 @@ class Interval:
     launches: int
 
     @property
-    def label(self) -> str:
+    def evidence_label(self) -> str:
         """Return the strength of evidence: "claim", "indicative" or "smoke"."""
         if self.launches >= CLAIM_LAUNCHES:
             return "claim"
@@ -64,13 +64,13 @@ def throughput(request: Request, measurement: Measurement) -> float:
     if measurement.rank_step_seconds:
         batch_size = request.batch_size_per_rank
         return sum(
-            _rate(batch_size, step_seconds) for step_seconds in measurement.rank_step_seconds
+            _median_rate(batch_size, step_seconds) for step_seconds in measurement.rank_step_seconds
         )
-    return _rate(request.global_batch_size, measurement.step_seconds)
+    return _median_rate(request.global_batch_size, measurement.step_seconds)
 
 
-def _rate(images: int, seconds: Sequence[float]) -> float:
-    median = statistics.median(seconds or (0.0,))
+def _median_rate(images: int, step_seconds: Sequence[float]) -> float:
+    median = statistics.median(step_seconds or (0.0,))
     return images / median if median > 0 else 0.0
 
 
@@ -99,7 +99,7 @@ def is_steady(record: Record) -> bool:
 @lru_cache(maxsize=4096)
 def _first_steady_step(seconds: tuple[float, ...]) -> int:
     is_plausible = seconds and all(_MIN_STEP_S <= step <= _MAX_STEP_S for step in seconds)
-    return steady_from(seconds) if is_plausible else 1
+    return count_values_before_steady(seconds) if is_plausible else 1
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
@@ -170,7 +170,9 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     return Interval(mean, mean - half_width, mean + half_width, len(values))
 
 
-def spread_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+def log_deviation_interval(
+    values: Sequence[float], confidence: float = CONFIDENCE
+) -> Interval | None:
     """Return the standard deviation of the logarithms of positive values.
 
     A small deviation is nearly equal to the coefficient of variation. The interval is the
@@ -195,7 +197,7 @@ def is_precise(values: Sequence[float], precision: float) -> bool:
 
 
 def required_launches(
-    precision: float, deviation: float, min_launches: int, max_launches: int
+    precision: float, log_deviation: float, min_launches: int, max_launches: int
 ) -> int:
     """Return how many launches give that precision, within `min_launches` and `max_launches`.
 
@@ -203,7 +205,7 @@ def required_launches(
     """
     for count in range(max(min_launches, 2), max_launches):
         t_quantile = float(special.stdtrit(count - 1, (1 + CONFIDENCE) / 2))
-        if t_quantile * deviation / math.sqrt(count) <= math.log1p(precision):
+        if t_quantile * log_deviation / math.sqrt(count) <= math.log1p(precision):
             return count
     return max_launches
 
@@ -231,7 +233,7 @@ class Comparison:
         return "faster" if self.ratio.value > 1 else "slower"
 
 
-def launch_speeds(records: Iterable[Record]) -> dict[tuple[int, int], float]:
+def counted_speeds_by_block(records: Iterable[Record]) -> dict[tuple[int, int], float]:
     """Return the throughput of each launch that counts, by block; a repeat is another block.
 
     A launch counts if xfbench measured it, it is ok and steady, and it is no probe.

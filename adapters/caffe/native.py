@@ -5,6 +5,6 @@ from __future__ import annotations
 import caffe
 
 
-def ranks() -> int:
+def detect_rank_count() -> int:
     """Return the number of ranks that it would join: the value set by hand, else one."""
     return int(caffe.solver_count())

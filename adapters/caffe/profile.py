@@ -14,11 +14,16 @@ from xfbench.worker.profile import STEPS
 from xfbench.worker.protocol import Profile
 
 
-def profile(net: Any, layers: Dict[str, str], passed: float, clock: Callable[[], float]) -> Profile:
+def profile(
+    net: Any,
+    network_layer_by_caffe_layer: Dict[str, str],
+    step_seconds: float,
+    clock: Callable[[], float],
+) -> Profile:
     """Return the time of each layer's forward and backward pass, repeated for every step.
 
-    `layers` maps Caffe's layers to those of the network; layers that Caffe adds are not in it.
-    `passed` is the time of whole steps in seconds. The part that the layers do not use is the
+    `network_layer_by_caffe_layer` has no layers that Caffe adds.
+    `step_seconds` is the time of whole steps in seconds. The part that the layers do not use is the
     update's time.
     """
     forward: Dict[str, float] = defaultdict(float)
@@ -29,12 +34,12 @@ def profile(net: Any, layers: Dict[str, str], passed: float, clock: Callable[[],
         for number, name in enumerate(names):
             begun = clock()
             net._forward(number, number)
-            forward[layers.get(name, "")] += clock() - begun
+            forward[network_layer_by_caffe_layer.get(name, "")] += clock() - begun
         for number in reversed(range(len(names))):
             begun = clock()
             net._backward(number, number)
-            backward[layers.get(names[number], "")] += clock() - begun
-    update = max(0.0, passed - sum(forward.values()) - sum(backward.values()))
+            backward[network_layer_by_caffe_layer.get(names[number], "")] += clock() - begun
+    update = max(0.0, step_seconds - sum(forward.values()) - sum(backward.values()))
     unattributed = forward.pop("", 0.0) + backward.pop("", 0.0)
     name = f"each layer's passes of Caffe {caffe.__version__}, timed separately"
     return Profile(name, dict(forward), dict(backward), update, unattributed)

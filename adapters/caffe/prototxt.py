@@ -80,7 +80,7 @@ def solver(workload: Workload, net_path: str) -> str:
 
 def net_parameter(network: xl.Network, batch_size: int, dropout: str = "random") -> str:
     """Return `network` as a NetParameter. `dropout` "identity" omits the dropout layers."""
-    blobs = blob_names(network, dropout)
+    blobs = blob_name_by_layer(network, dropout)
     parts = [
         f"name: {_quoted(network.name)}",
         _block(
@@ -89,17 +89,21 @@ def net_parameter(network: xl.Network, batch_size: int, dropout: str = "random")
             'type: "Input"',
             'top: "data"',
             'top: "label"',
-            _block("input_param", _shape(batch_size, *network.input_shape), _shape(batch_size)),
+            _block(
+                "input_param",
+                _shape_block(batch_size, *network.input_shape),
+                _shape_block(batch_size),
+            ),
         ),
     ]
     for layer in network.layers:
         if isinstance(layer, xl.Dropout) and dropout == "identity":
             continue
-        parts += _layers(layer, [blobs[name] for name in layer.inputs], blobs[layer.name])
+        parts += _layer_blocks(layer, [blobs[name] for name in layer.inputs], blobs[layer.name])
     return "\n".join(parts) + "\n"
 
 
-def rates_in_python(solver: Solver) -> bool:
+def uses_lars_or_warmup(solver: Solver) -> bool:
     """Return whether the solver uses LARS or warm-up. Then Caffe does not apply the decay."""
     return bool(solver.lars or solver.warmup)
 
@@ -112,7 +116,7 @@ def solver_parameter(solver: Solver, net_path: str) -> str:
         f"base_lr: {solver.base_lr}",
         f"lr_policy: {_quoted(solver.policy)}",
         f"momentum: {solver.momentum}",
-        f"weight_decay: {0.0 if rates_in_python(solver) else solver.weight_decay}",
+        f"weight_decay: {0.0 if uses_lars_or_warmup(solver) else solver.weight_decay}",
         f"max_iter: {solver.max_iter}",
         "solver_mode: CPU",
     ]
@@ -125,7 +129,7 @@ def solver_parameter(solver: Solver, net_path: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def blob_names(network: xl.Network, dropout: str = "random") -> dict[str, str]:
+def blob_name_by_layer(network: xl.Network, dropout: str = "random") -> dict[str, str]:
     """Return the blob that holds "data" and each layer's output.
 
     A ReLU, Dropout or BatchNorm overwrites its input if nothing else reads it. The backward
@@ -161,10 +165,10 @@ def scale_name(batch_norm: str) -> str:
     return f"scale{batch_norm[2:]}" if batch_norm.startswith("bn") else f"{batch_norm}/scale"
 
 
-def _layers(layer: xl.Layer, bottoms: list[str], top: str) -> list[str]:
+def _layer_blocks(layer: xl.Layer, bottoms: list[str], top: str) -> list[str]:
     if isinstance(layer, xl.Convolution):
         fields = [
-            *_specs(layer),
+            *_param_blocks(layer),
             _block(
                 "convolution_param",
                 f"num_output: {layer.channels}",
@@ -172,13 +176,17 @@ def _layers(layer: xl.Layer, bottoms: list[str], top: str) -> list[str]:
                 f"stride: {layer.stride}",
                 f"pad: {layer.pad}",
                 f"group: {layer.groups}",
-                *_fillers(layer),
+                *_filler_fields(layer),
             ),
         ]
-        return [_layer(layer.name, "Convolution", bottoms, top, *fields)]
+        return [_layer_block(layer.name, "Convolution", bottoms, top, *fields)]
     if isinstance(layer, xl.InnerProduct):
-        product = _block("inner_product_param", f"num_output: {layer.channels}", *_fillers(layer))
-        return [_layer(layer.name, "InnerProduct", bottoms, top, *_specs(layer), product)]
+        product = _block(
+            "inner_product_param", f"num_output: {layer.channels}", *_filler_fields(layer)
+        )
+        return [
+            _layer_block(layer.name, "InnerProduct", bottoms, top, *_param_blocks(layer), product)
+        ]
     if isinstance(layer, xl.Pooling):
         pooling = _block(
             "pooling_param",
@@ -187,7 +195,7 @@ def _layers(layer: xl.Layer, bottoms: list[str], top: str) -> list[str]:
             f"stride: {layer.stride}",
             f"pad: {layer.pad}",
         )
-        return [_layer(layer.name, "Pooling", bottoms, top, pooling)]
+        return [_layer_block(layer.name, "Pooling", bottoms, top, pooling)]
     if isinstance(layer, xl.LRN):
         lrn = _block(
             "lrn_param",
@@ -197,10 +205,10 @@ def _layers(layer: xl.Layer, bottoms: list[str], top: str) -> list[str]:
             f"beta: {layer.beta}",
             f"k: {layer.k}",
         )
-        return [_layer(layer.name, "LRN", bottoms, top, lrn)]
+        return [_layer_block(layer.name, "LRN", bottoms, top, lrn)]
     if isinstance(layer, xl.Dropout):
         ratio = _block("dropout_param", f"dropout_ratio: {layer.ratio}")
-        return [_layer(layer.name, "Dropout", bottoms, top, ratio)]
+        return [_layer_block(layer.name, "Dropout", bottoms, top, ratio)]
     if isinstance(layer, xl.BatchNorm):
         averages = _block(
             "batch_norm_param",
@@ -210,16 +218,16 @@ def _layers(layer: xl.Layer, bottoms: list[str], top: str) -> list[str]:
         untrained = [_block("param", "lr_mult: 0", "decay_mult: 0")] * 3
         scale = _block("scale_param", "bias_term: true")
         return [
-            _layer(layer.name, "BatchNorm", bottoms, top, *untrained, averages),
-            _layer(scale_name(layer.name), "Scale", [top], top, scale),
+            _layer_block(layer.name, "BatchNorm", bottoms, top, *untrained, averages),
+            _layer_block(scale_name(layer.name), "Scale", [top], top, scale),
         ]
     if isinstance(layer, xl.SoftmaxLoss):
         weight = f"loss_weight: {layer.weight}"
-        return [_layer(layer.name, "SoftmaxWithLoss", [*bottoms, "label"], top, weight)]
-    return [_layer(layer.name, type(layer).__name__, bottoms, top)]  # ReLU, Concat, Eltwise
+        return [_layer_block(layer.name, "SoftmaxWithLoss", [*bottoms, "label"], top, weight)]
+    return [_layer_block(layer.name, type(layer).__name__, bottoms, top)]  # ReLU, Concat, Eltwise
 
 
-def _specs(layer: xl.Convolution | xl.InnerProduct) -> list[str]:
+def _param_blocks(layer: xl.Convolution | xl.InnerProduct) -> list[str]:
     count = 2 if layer.bias else 1
     return [
         _block("param", f"lr_mult: {rate}", f"decay_mult: {decay}")
@@ -227,16 +235,16 @@ def _specs(layer: xl.Convolution | xl.InnerProduct) -> list[str]:
     ]
 
 
-def _fillers(layer: xl.Convolution | xl.InnerProduct) -> list[str]:
+def _filler_fields(layer: xl.Convolution | xl.InnerProduct) -> list[str]:
     if not layer.bias:
-        return ["bias_term: false", _filler("weight_filler", layer.weight_filler)]
+        return ["bias_term: false", _filler_block("weight_filler", layer.weight_filler)]
     return [
-        _filler("weight_filler", layer.weight_filler),
-        _filler("bias_filler", layer.bias_filler),
+        _filler_block("weight_filler", layer.weight_filler),
+        _filler_block("bias_filler", layer.bias_filler),
     ]
 
 
-def _filler(name: str, filler: xl.Filler) -> str:
+def _filler_block(name: str, filler: xl.Filler) -> str:
     lines = [f'type: "{filler.type}"']
     if filler.type == "constant":
         lines.append(f"value: {filler.value}")
@@ -245,7 +253,7 @@ def _filler(name: str, filler: xl.Filler) -> str:
     return _block(name, *lines)
 
 
-def _layer(name: str, kind: str, bottoms: list[str], top: str, *fields: str) -> str:
+def _layer_block(name: str, kind: str, bottoms: list[str], top: str, *fields: str) -> str:
     return _block(
         "layer",
         f"name: {_quoted(name)}",
@@ -256,7 +264,7 @@ def _layer(name: str, kind: str, bottoms: list[str], top: str, *fields: str) -> 
     )
 
 
-def _shape(*sizes: int) -> str:
+def _shape_block(*sizes: int) -> str:
     return f"shape {{ {' '.join(f'dim: {size}' for size in sizes)} }}"
 
 

@@ -34,21 +34,21 @@ class CaffeReader:
     def epoch(self, seed: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
         # A separate net, because a layer of the solver's net cannot be waited for separately.
         # Its thread reads past the end of the database, from the start, until the net is freed.
-        net = self._net(self.files.batch_size, training=True)
+        net = self._build_data_net(self.files.batch_size, training=True)
         for _ in range(self.files.image_count // self.files.batch_size):
             net.forward()
             # Copies, because the net's memory is reused by the thread and later freed.
             yield np.array(net.blobs["data"].data), np.array(net.blobs["label"].data)
 
     def center_crops(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-        net = self._net(1, training=False)  # images may have different sizes
+        net = self._build_data_net(1, training=False)  # images may have different sizes
         for _ in range(self.files.image_count):
             net.forward()
             images, labels = net.blobs["data"].data, net.blobs["label"].data
             # The channels of a Data layer are blue first.
             yield images[:, ::-1].astype(np.uint8), labels.astype(np.int64)
 
-    def _net(self, batch_size: int, *, training: bool) -> Any:
+    def _build_data_net(self, batch_size: int, *, training: bool) -> Any:
         text = prototxt.data_layer(
             self.files.workload,
             str(self.files.folder / "train.lmdb"),

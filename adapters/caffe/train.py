@@ -65,7 +65,7 @@ class CaffeTrainer:
             self.test_net = caffe.Net(str(net_path), caffe.TEST)
         self.net = self.solver.net
         self.test_net.share_with(self.net)
-        self.names = prototxt.blob_names(network, options.dropout)
+        self.names = prototxt.blob_name_by_layer(network, options.dropout)
         self.fed: dict[Any, Batch] = {}
         self.blobs: dict[str, Any] = {}
         self.divisors: dict[str, Any] = {}
@@ -84,11 +84,11 @@ class CaffeTrainer:
                 self.full_divisor[name] = 1 / (1 - momenta[layer_name])
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.scale = None
-        if prototxt.rates_in_python(solver):
+        if prototxt.uses_lars_or_warmup(solver):
             learned = {name: (network.parameters[name], self.blobs[name]) for name in self.learned}
             self.scale = update.Scale(solver, learned)
         if joined or self.scale:  # between the backward pass and the update
-            self.solver.add_callback(lambda: None, self._before_update)
+            self.solver.add_callback(lambda: None, self._average_and_scale_gradients)
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> Batch:
         return np.ascontiguousarray(images, np.float32), labels.astype(np.float32)
@@ -97,18 +97,18 @@ class CaffeTrainer:
         self._feed(self.net, batch)
         self.solver.step(1)
 
-    def synchronize(self) -> float:
-        return self._total(self.net)
+    def wait_for_loss(self) -> float:
+        return self._weighted_loss(self.net)
 
-    def loss(self, batch: Batch) -> float:
-        self._test(batch)
-        return self._total(self.test_net)
+    def test_loss(self, batch: Batch) -> float:
+        self._run_test_net(batch)
+        return self._weighted_loss(self.test_net)
 
-    def scores(self, batch: Batch) -> np.ndarray:
-        self._test(batch)
-        return _host(self.test_net.blobs[self.names[self.network.scores]].data)
+    def test_scores(self, batch: Batch) -> np.ndarray:
+        self._run_test_net(batch)
+        return _host(self.test_net.blobs[self.names[self.network.scores_layer]].data)
 
-    def outputs(self, batch: Batch) -> dict[str, np.ndarray]:
+    def layer_outputs(self, batch: Batch) -> dict[str, np.ndarray]:
         self._feed(self.net, batch)
         self.net.forward()
         last = {blob: name for name, blob in self.names.items()}  # other outputs are overwritten
@@ -123,7 +123,7 @@ class CaffeTrainer:
         self.net.clear_param_diffs()
         self.net.forward()
         self.net.backward()
-        self._join()
+        self._average_gradients()
         return {name: _host(self.blobs[name].diff) for name in self.learned}
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -156,14 +156,16 @@ class CaffeTrainer:
             self.solver.restore(state.name)
 
     def profile(
-        self, batch: Batch, steps: Callable[[], float], clock: Callable[[], float]
+        self, batch: Batch, run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         layer_names = {layer.name: layer.name for layer in self.network.layers}
         scales = {prototxt.scale_name(name): name for name in layer_names}
-        return profile.profile(self.net, {**scales, **layer_names}, steps(), clock)
+        return profile.profile(self.net, {**scales, **layer_names}, run_steps(), clock)
 
     def runtime_info(self) -> dict[str, Any]:
-        library = next(iter(observe.mapped_libraries("libcaffe.so")), "").rpartition("/")[2]
+        library = next(iter(observe.mapped_library_short_paths("libcaffe.so")), "").rpartition("/")[
+            2
+        ]
         blas = observe.symbol_provider("cblas_sgemm", library)
         library_kernels = {"openblas": "openblas", "libmkl": "mkl"}
         return {
@@ -174,20 +176,20 @@ class CaffeTrainer:
                 (name for part, name in library_kernels.items() if part in blas), "reference"
             ),
             "kernel_evidence": [f"BLAS that libcaffe calls for cblas_sgemm: {blas or 'not found'}"],
-            "pools": observe.thread_pools("openblas", "libmkl"),
+            "pools": observe.thread_pool_sizes("openblas", "libmkl"),
         }
 
-    def _before_update(self) -> None:
-        self._join()
+    def _average_and_scale_gradients(self) -> None:
+        self._average_gradients()
         if self.scale:
             self.scale(self.solver.iter)
 
-    def _join(self) -> None:
+    def _average_gradients(self) -> None:
         """Replace each gradient by its mean over the ranks."""
         if self.joined:
-            self.joined.join([self.blobs[name].diff for name in self.learned])
+            self.joined.average_in_place([self.blobs[name].diff for name in self.learned])
 
-    def _test(self, batch: Batch) -> None:
+    def _run_test_net(self, batch: Batch) -> None:
         self._feed(self.test_net, batch)
         self.test_net.forward()
 
@@ -203,7 +205,7 @@ class CaffeTrainer:
         images.data[...], labels.data[...] = batch
         self.fed[net] = batch
 
-    def _total(self, net: Any) -> float:
+    def _weighted_loss(self, net: Any) -> float:
         return sum(head.weight * float(net.blobs[head.name].data) for head in self.network.losses)
 
 

@@ -29,11 +29,11 @@ class Scale:
             decay = self.solver.weight_decay * how.decay_mult
             factor = share
             if self.solver.lars:
-                factor *= _trust(self.solver.lars, decay, weight, gradient)
+                factor *= _trust_ratio(self.solver.lars, decay, weight, gradient)
             gradient[...] = (gradient + np.float32(decay) * weight) * np.float32(factor)
 
 
-def _trust(lars: float, decay: float, weight: np.ndarray, gradient: np.ndarray) -> float:
+def _trust_ratio(lars: float, decay: float, weight: np.ndarray, gradient: np.ndarray) -> float:
     """Return the factor by which LARS multiplies the rate."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     return lars * size / (slope + decay * size) if size and slope else 1.0

@@ -28,7 +28,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 class IpexTrainer(TorchTrainer):
     """See `xfbench.worker.protocol.Trainer`."""
 
-    def _prepare(self) -> None:
+    def _apply_extension(self) -> None:
         if not self.channels_last:
             ipex.disable_auto_channels_last()
         self.graph.train()
@@ -41,16 +41,16 @@ class IpexTrainer(TorchTrainer):
         # The objects that convert a parameter to and from blocks, by its name.
         self.blocks = {name: packed.get(id(tensor)) for name, tensor in self.tensors.items()}
 
-    def _plain(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _to_plain_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         blocks = self.blocks[name]
         return tensor if blocks is None else blocks.to_public(tensor)
 
-    def _packed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _to_packed_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         blocks = self.blocks[name]
         return tensor if blocks is None else blocks.pack(tensor)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def take(self, state: dict[str, Any]) -> None:
+    def load_graph_state(self, state: dict[str, Any]) -> None:
         """Restore in place: after `load_state_dict` convolutions read the old bias's memory.
 
         See docs/findings.md.
@@ -59,7 +59,7 @@ class IpexTrainer(TorchTrainer):
         names = {id(tensor): name for name, tensor in self.tensors.items()}
         for key, value in state.items():
             name = names.get(id(named_tensors[key]))
-            named_tensors[key].copy_(value if name is None else self._packed(name, value))
+            named_tensors[key].copy_(value if name is None else self._to_packed_layout(name, value))
 
     def runtime_info(self) -> dict[str, Any]:
         info = super().runtime_info()

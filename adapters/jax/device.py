@@ -31,18 +31,18 @@ def choose_device(device: str, rank: int) -> None:
     jax.config.update("jax_default_device", devices[rank % len(devices)])
 
 
-def precision() -> str:
+def measure_product_precision() -> str:
     """Return the precision of float32 products, measured in a matrix product and a convolution."""
-    return rounding.measured_precision(_product, _convolved)
+    return rounding.lowest_measured_precision(_product, _product_by_convolution)
 
 
 def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.asarray(jax.jit(lax.dot)(left, right))
 
 
-def _convolved(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def _product_by_convolution(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     words = {"window_strides": (1, 1), "padding": "VALID"}
     layout = ("NHWC", "HWIO", "NHWC")
-    images, kernels = rounding.matrix_as_images(left), right[np.newaxis, np.newaxis]
+    images, kernels = rounding.matrix_rows_as_images(left), right[np.newaxis, np.newaxis]
     output = lax.conv_general_dilated(images, kernels, **words, dimension_numbers=layout)
     return np.asarray(output)[:, 0, 0]

@@ -20,28 +20,30 @@ _Window = Tuple[int, int, int, int]
 
 def sums(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
     """Return the sum of every window. Values outside the input are 0."""
-    return _reduced(x, 0.0, lax.add, kernel, stride, pads)
+    return _reduce_windows(x, 0.0, lax.add, kernel, stride, pads)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def maxima(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
     """Return the maximum of every window. The first maximum gets the gradient."""
-    return _reduced(x, -np.inf, lax.max, kernel, stride, pads)
+    return _reduce_windows(x, -np.inf, lax.max, kernel, stride, pads)
 
 
-def _reduced(x: Any, start: float, operation: Any, kernel: int, stride: int, pads: Pads) -> Any:
+def _reduce_windows(
+    x: Any, start: float, operation: Any, kernel: int, stride: int, pads: Pads
+) -> Any:
     size: _Window = (1, kernel, kernel, 1)
     steps: _Window = (1, stride, stride, 1)
     return lax.reduce_window(x, start, operation, size, steps, [(0, 0), *pads, (0, 0)])
 
 
-def _forward(x: Any, kernel: int, stride: int, pads: Pads) -> tuple[Any, tuple[Any, Any]]:
+def _maxima_forward(x: Any, kernel: int, stride: int, pads: Pads) -> tuple[Any, tuple[Any, Any]]:
     largest = maxima(x, kernel, stride, pads)
     return largest, (x, largest)
 
 
-def _backward(
-    kernel: int, stride: int, pads: Pads, residuals: tuple[Any, Any], slope: Any
+def _maxima_backward(
+    kernel: int, stride: int, pads: Pads, residuals: tuple[Any, Any], output_gradient: Any
 ) -> tuple[Any]:
     x, largest = residuals
     padded = jnp.pad(x, [(0, 0), *pads, (0, 0)], constant_values=-np.inf)
@@ -57,7 +59,7 @@ def _backward(
             (first, size - end, stride - 1)
             for first, end, size in zip(place, stops, padded.shape[1:3])
         ]
-        window_slope = jnp.where(chosen, slope, 0)
+        window_slope = jnp.where(chosen, output_gradient, 0)
         total += lax.pad(
             window_slope, jnp.zeros((), window_slope.dtype), [(0, 0, 0), *padding, (0, 0, 0)]
         )
@@ -65,4 +67,4 @@ def _backward(
     return (total[:, inside[0], inside[1]],)
 
 
-maxima.defvjp(_forward, _backward)
+maxima.defvjp(_maxima_forward, _maxima_backward)

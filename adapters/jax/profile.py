@@ -14,19 +14,21 @@ from xfbench.worker.protocol import Profile
 _NANOSECOND = 1e-9
 
 
-def profile(layers: Sequence[str], steps: Callable[[], float], text: Callable[[], str]) -> Profile:
-    """Run `steps` under JAX's profiler and return the seconds that each of `layers` took.
+def profile(
+    layers: Sequence[str], run_steps: Callable[[], float], get_program_text: Callable[[], str]
+) -> Profile:
+    """Run `run_steps` under JAX's profiler and return the seconds that each of `layers` took.
 
-    `text` returns the text of the compiled program that the steps run.
+    `get_program_text` returns the text of the compiled program that the steps run.
     """
     options: Any = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:
         with jax.profiler.trace(folder, profiler_options=options):
-            steps()
+            run_steps()
         [file] = Path(folder).rglob("*.xplane.pb")
         data = jax.profiler.ProfileData.from_file(str(file))
-    of = scopes.instruction_scopes(text())
+    of = scopes.scope_by_instruction(get_program_text())
     layer_seconds = scopes.ScopeSeconds(layers)
     for plane in data.planes:
         for line in plane.lines:

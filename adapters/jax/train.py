@@ -82,7 +82,9 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
     return x * scale**-layer.beta
 
 
-def _batch_norm(layer: xl.BatchNorm, x: Any, parts: Values, training: bool) -> tuple[Any, Values]:
+def _batch_norm_and_averages(
+    layer: xl.BatchNorm, x: Any, parts: Values, training: bool
+) -> tuple[Any, Values]:
     """Return the normalised `x` and the new running averages (none in test mode)."""
     mean, variance, averages = parts["mean"], parts["variance"], {}
     if training:
@@ -142,7 +144,7 @@ class JaxTrainer:
         on_cpu = options.device == "cpu"  # CPU products have the full precision of their operands
         self.products = None if on_cpu else device.PRODUCTS.get(options.precision)
         self.layouts = parameter_layouts(network)
-        self.places = scopes.layer_indices(network)
+        self.places = scopes.layer_index_by_parameter(network)
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.values: Values = {
             name: jnp.zeros(layout.stored, self.dtype) for name, layout in self.layouts.items()
@@ -164,8 +166,10 @@ class JaxTrainer:
         rate = np.asarray(self.solver.learning_rate(self.iteration), self.dtype)
         number = np.int32(self.iteration)
         if self.joined:
-            self.last_loss, gradients, averages = self._of_all_ranks(number, batch)
-            self.values, self.velocities = self._run(
+            self.last_loss, gradients, averages = self._loss_mean_gradients_and_averages(
+                number, batch
+            )
+            self.values, self.velocities = self._run_compiled(
                 self._update,
                 self.values,
                 self.velocities,
@@ -175,27 +179,29 @@ class JaxTrainer:
                 donated=(0, 1),
             )
         else:
-            self.last_loss, self.values, self.velocities = self._run(
+            self.last_loss, self.values, self.velocities = self._run_compiled(
                 self._train, self.values, self.velocities, rate, number, *batch, donated=(0, 1)
             )
         self.iteration += 1
 
-    def synchronize(self) -> float:
+    def wait_for_loss(self) -> float:
         jax.block_until_ready((self.values, self.velocities))
         return float(self.last_loss)
 
-    def loss(self, batch: tuple[Any, Any]) -> float:
-        return float(self._run(self._test, self.values, *batch)[0])
+    def test_loss(self, batch: tuple[Any, Any]) -> float:
+        return float(self._run_compiled(self._test_loss_and_scores, self.values, *batch)[0])
 
-    def scores(self, batch: tuple[Any, Any]) -> np.ndarray:
-        return np.array(self._run(self._test, self.values, *batch)[1], self.dtype)
+    def test_scores(self, batch: tuple[Any, Any]) -> np.ndarray:
+        return np.array(
+            self._run_compiled(self._test_loss_and_scores, self.values, *batch)[1], self.dtype
+        )
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
-        _, gradients, _ = self._of_all_ranks(np.int32(0), batch)
+        _, gradients, _ = self._loss_mean_gradients_and_averages(np.int32(0), batch)
         return {name: self._canonical(name, value) for name, value in gradients.items()}
 
-    def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
-        values = self._run(self._values, self.values, *batch)
+    def layer_outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
+        values = self._run_compiled(self._training_outputs, self.values, *batch)
         arrays = {name: np.array(value, self.dtype) for name, value in values.items()}
         return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in arrays.items()}
 
@@ -204,7 +210,7 @@ class JaxTrainer:
 
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
         self.values = {
-            name: jnp.array(layout.store(parameters[name]), self.dtype, copy=True)
+            name: jnp.array(layout.to_framework_layout(parameters[name]), self.dtype, copy=True)
             for name, layout in self.layouts.items()
         }
 
@@ -218,36 +224,38 @@ class JaxTrainer:
         checkpoint.restore(self, folder)
 
     def profile(
-        self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
+        self, batch: tuple[Any, Any], run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.device != "cpu":
             raise Unsupported("profiles of JAX on a GPU are not supported yet")
         self.step(batch)  # compiled again if the exchange between ranks was disabled
-        self.synchronize()
+        self.wait_for_loss()
         return profile.profile(
-            [layer.name for layer in self.network.layers], steps, self._program().as_text
+            [layer.name for layer in self.network.layers],
+            run_steps,
+            self._latest_step_program().as_text,
         )
 
     def runtime_info(self) -> dict[str, Any]:
         return {
             "framework_version": jax.__version__,
             "layout": "NHWC",
-            "precision": self._precision(),
+            "precision": self._detect_precision(),
             "kernel": "xla",
-            "kernel_evidence": [self._detect_kernel()],
+            "kernel_evidence": [self._describe_step_program()],
             "pools": {"XLA": observe.count_threads_named("tf_XLAEigen")},
             "loss_scale": self.loss_scale,
         }
 
-    def _precision(self) -> str:
+    def _detect_precision(self) -> str:
         if self.passed != np.float32:
             return str(self.passed.name)
         with jax.default_matmul_precision(self.products):
-            return device.precision()
+            return device.measure_product_precision()
 
-    def _detect_kernel(self) -> str:
+    def _describe_step_program(self) -> str:
         """Return the content of a step's program after all of XLA's optimisations."""
-        program = self._program()
+        program = self._latest_step_program()
         if program is None:
             return "no step has run yet"
         calls: Counter[str] = Counter()
@@ -260,24 +268,32 @@ class JaxTrainer:
         shown = ", ".join(f"{name} ×{count}" for name, count in sorted(calls.items()) if count)
         return f"the step that XLA compiled contains {shown}"
 
-    def _program(self) -> Any:
+    def _latest_step_program(self) -> Any:
         """The latest compiled program of a step, or None before the first step."""
         latest = {name: program for (name, _), program in self.programs.items()}
-        return latest.get(self._train.__name__) or latest.get(self._loss_and_gradients.__name__)
+        return latest.get(self._train.__name__) or latest.get(
+            self._loss_gradients_and_averages.__name__
+        )
 
-    def _of_all_ranks(self, number: Any, batch: tuple[Any, Any]) -> tuple[Any, Values, Values]:
+    def _loss_mean_gradients_and_averages(
+        self, iteration: Any, batch: tuple[Any, Any]
+    ) -> tuple[Any, Values, Values]:
         """Return this rank's loss and running averages, and the mean gradients over all ranks."""
-        loss, gradients, averages = self._run(self._loss_and_gradients, self.values, number, *batch)
+        loss, gradients, averages = self._run_compiled(
+            self._loss_gradients_and_averages, self.values, iteration, *batch
+        )
         if self.joined:
             means = {name: np.array(gradients[name]) for name in self.learned}
-            self.joined.join(list(means.values()))
+            self.joined.average_in_place(list(means.values()))
             gradients = {name: jnp.array(mean) for name, mean in means.items()}
         return loss, gradients, averages
 
     def _canonical(self, name: str, value: Any) -> np.ndarray:
-        return self.layouts[name].restore(np.asarray(value))
+        return self.layouts[name].to_canonical_layout(np.asarray(value))
 
-    def _run(self, function: Callable[..., Any], *arguments: Any, donated: Any = ()) -> Any:
+    def _run_compiled(
+        self, function: Callable[..., Any], *arguments: Any, donated: Any = ()
+    ) -> Any:
         """Run the compiled function on `arguments`. It may reuse the memory of those `donated`."""
         # Arrays in dictionaries have the network's shapes. Only batches differ in shape.
         shapes = tuple(x.shape for x in arguments if not isinstance(x, dict))
@@ -288,7 +304,7 @@ class JaxTrainer:
             self.programs[key] = executable
         return self.programs[key](*arguments)
 
-    def _forward(
+    def _loss_outputs_and_averages(
         self, values: Values, images: Any, labels: Any, training: bool, key: Any = None
     ) -> tuple[Any, Values, Values]:
         """Return the weighted loss, the other layers' outputs and the new running averages."""
@@ -299,14 +315,14 @@ class JaxTrainer:
             inputs = [outputs[name] for name in layer.inputs]
             kinds = layer.parameters(self.network.input_shapes(layer))
             parts = {kind: values[f"{layer.name}/{kind}"] for kind in kinds}
-            inputs, parts = self._read(layer, inputs, parts)
+            inputs, parts = self._cast_inputs(layer, inputs, parts)
             with jax.named_scope(scopes.layer_scope(number)):
                 if isinstance(layer, xl.SoftmaxLoss):
                     likelihoods = jax.nn.log_softmax(inputs[0])
                     each = -jnp.take_along_axis(likelihoods, labels[:, None], axis=1)
                     loss = loss + layer.weight * jnp.mean(each)
                 elif isinstance(layer, xl.BatchNorm):
-                    outputs[layer.name], layer_averages = _batch_norm(
+                    outputs[layer.name], layer_averages = _batch_norm_and_averages(
                         layer, inputs[0], parts, training
                     )
                     averages |= layer_averages
@@ -317,28 +333,34 @@ class JaxTrainer:
                     outputs[layer.name] = outputs[layer.name].astype(self.passed)
         return loss, outputs, averages
 
-    def _read(self, layer: xl.Layer, inputs: list[Any], parts: Values) -> tuple[list[Any], Values]:
+    def _cast_inputs(
+        self, layer: xl.Layer, inputs: list[Any], parts: Values
+    ) -> tuple[list[Any], Values]:
         """Return a layer's operand in its precision, unchanged without mixed precision."""
         if self.passed == self.dtype:
             return inputs, parts
         casts = [partial(lax.convert_element_type, new_dtype=t) for t in (self.passed, self.dtype)]
-        return mixed.cast_inputs(layer, inputs, parts, *casts)
+        return mixed.cast_inputs_and_parameters(layer, inputs, parts, *casts)
 
-    def _loss_and_gradients(self, values: Values, number: Any, images: Any, labels: Any) -> Any:
+    def _loss_gradients_and_averages(
+        self, values: Values, iteration: Any, images: Any, labels: Any
+    ) -> Any:
         """Return the loss, its gradients and the new running averages."""
         random = self.options.dropout == "random"
-        key = jax.random.fold_in(self.key, number) if random else None
+        key = jax.random.fold_in(self.key, iteration) if random else None
         averages = {name: value for name, value in values.items() if name not in self.learned}
 
-        def loss(learned: Values) -> tuple[Any, Values]:
+        def scaled_loss(learned: Values) -> tuple[Any, Values]:
             all_values = {**learned, **averages}
-            loss_value, _, new_averages = self._forward(
+            loss_value, _, new_averages = self._loss_outputs_and_averages(
                 all_values, images, labels, training=True, key=key
             )
             return loss_value * (self.loss_scale or 1), new_averages
 
         learned = {name: values[name] for name in self.learned}
-        (loss_value, new_averages), gradients = jax.value_and_grad(loss, has_aux=True)(learned)
+        (loss_value, new_averages), gradients = jax.value_and_grad(scaled_loss, has_aux=True)(
+            learned
+        )
         if self.loss_scale:
             loss_value = loss_value / self.loss_scale
             gradients = {name: gradient / self.loss_scale for name, gradient in gradients.items()}
@@ -350,7 +372,7 @@ class JaxTrainer:
         values, velocities = {**values, **averages}, dict(velocities)
         for name, gradient in gradients.items():
             with jax.named_scope(scopes.update_scope(self.places[name])):
-                values[name], velocities[name] = update.apply(
+                values[name], velocities[name] = update.update_parameter(
                     self.solver,
                     self.network.parameters[name],
                     *(values[name], velocities[name], rate, gradient),
@@ -358,14 +380,22 @@ class JaxTrainer:
         return values, velocities
 
     def _train(
-        self, values: Values, velocities: Values, rate: Any, number: Any, images: Any, labels: Any
+        self,
+        values: Values,
+        velocities: Values,
+        rate: Any,
+        iteration: Any,
+        images: Any,
+        labels: Any,
     ) -> tuple[Any, Values, Values]:
-        loss, gradients, averages = self._loss_and_gradients(values, number, images, labels)
+        loss, gradients, averages = self._loss_gradients_and_averages(
+            values, iteration, images, labels
+        )
         return (loss, *self._update(values, velocities, rate, gradients, averages))
 
-    def _test(self, values: Values, images: Any, labels: Any) -> tuple[Any, Any]:
-        loss, outputs, _ = self._forward(values, images, labels, training=False)
-        return loss, outputs[self.network.scores]
+    def _test_loss_and_scores(self, values: Values, images: Any, labels: Any) -> tuple[Any, Any]:
+        loss, outputs, _ = self._loss_outputs_and_averages(values, images, labels, training=False)
+        return loss, outputs[self.network.scores_layer]
 
-    def _values(self, values: Values, images: Any, labels: Any) -> Values:
-        return self._forward(values, images, labels, training=True)[1]
+    def _training_outputs(self, values: Values, images: Any, labels: Any) -> Values:
+        return self._loss_outputs_and_averages(values, images, labels, training=True)[1]

@@ -10,21 +10,21 @@ from xfbench.workloads.layers import Parameter
 from xfbench.workloads.solver import Solver
 
 
-def apply(
+def update_parameter(
     solver: Solver, parameter: Parameter, weight: Any, velocity: Any, rate: Any, gradient: Any
 ) -> tuple[Any, Any]:
     """Return the weight and its velocity after one update."""
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult
     if solver.lars:
-        rate = rate * _trust(solver.lars, decay, weight, gradient)
+        rate = rate * _trust_ratio(solver.lars, decay, weight, gradient)
     if decay:
         gradient = gradient + decay * weight
     velocity = solver.momentum * velocity + rate * gradient
     return weight - velocity, velocity
 
 
-def _trust(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
+def _trust_ratio(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
     """Return the factor by which LARS multiplies the rate."""
     size, slope = jnp.linalg.norm(weight.ravel()), jnp.linalg.norm(gradient.ravel())
     is_scaled = (size > 0) & (slope > 0)

@@ -17,7 +17,7 @@ _COUNT = "iteration"
 def save(trainer: Any, folder: Path) -> None:
     """Write a checkpoint of the trainer to `folder`."""
     if trainer.averages:
-        trainer.averages.expose()
+        trainer.averages.write_to_graph()
     trainer.tensors.save(str(folder / _WEIGHTS))
     [updater] = trainer.trainer._updaters
     velocities = {str(index): velocity for index, velocity in updater.states.items()}
@@ -29,7 +29,7 @@ def restore(trainer: Any, folder: Path) -> None:
     """Restore the trainer from the checkpoint in `folder`."""
     trainer.tensors.load(str(folder / _WEIGHTS), ctx=trainer.place)
     if trainer.averages:
-        trainer.averages.collect()
+        trainer.averages.read_from_graph()
     velocities = mx.nd.load(str(folder / _VELOCITIES))
     trainer.iteration = int(velocities.pop(_COUNT).asscalar())
     [updater] = trainer.trainer._updaters

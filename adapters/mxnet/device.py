@@ -30,20 +30,20 @@ def context(device: str, rank: int) -> Any:
     return mx.gpu(rank % count)
 
 
-def precision(place: Any) -> str:
+def measure_product_precision(mx_context: Any) -> str:
     """Return the precision of float32 products, measured in a matrix product and a convolution."""
 
     def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return np.asarray(mx.nd.dot(_there(left), _there(right)).asnumpy())
+        return np.asarray(mx.nd.dot(_to_context(left), _to_context(right)).asnumpy())
 
-    def convolved(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        images = rounding.matrix_as_images(left).transpose(0, 3, 1, 2)
+    def product_by_convolution(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        images = rounding.matrix_rows_as_images(left).transpose(0, 3, 1, 2)
         kernels = right.T[:, :, np.newaxis, np.newaxis]
         words = {"kernel": (1, 1), "num_filter": len(kernels), "no_bias": True}
-        output = mx.nd.Convolution(_there(images), _there(kernels), **words)
+        output = mx.nd.Convolution(_to_context(images), _to_context(kernels), **words)
         return np.asarray(output.asnumpy()[:, :, 0, 0])
 
-    def _there(array: np.ndarray) -> Any:
-        return mx.nd.array(array, ctx=place)
+    def _to_context(array: np.ndarray) -> Any:
+        return mx.nd.array(array, ctx=mx_context)
 
-    return rounding.measured_precision(product, convolved)
+    return rounding.lowest_measured_precision(product, product_by_convolution)

@@ -19,14 +19,14 @@ from xfbench.worker.protocol import Group
 from xfbench.workloads.solver import Solver
 
 
-def joined(group: Group) -> Any:
+def create_exchange(group: Group) -> Any:
     """Return the exchange that averages the ranks' gradients, or None if there is none."""
     joins = {"dist_sync": _Server, "mpi": _AllReduce}
     return joins[group.strategy](group) if group.strategy in joins else None
 
 
 @lru_cache(maxsize=None)
-def _store(strategy: str) -> Any:
+def _connect_to_server(strategy: str) -> Any:
     """Return the connection to the server. A process that opens a second one blocks forever."""
     return mx.kvstore.create(strategy)
 
@@ -39,7 +39,7 @@ class _Server:
     def __init__(self, group: Group) -> None:
         _Server.instance_count += 1
         self.size, self.prefix = group.size, f"{_Server.instance_count}/"
-        self.store = _store(group.strategy)
+        self.store = _connect_to_server(group.strategy)
         self.overlap = group.options["overlap"] == "on"
         self.initialized_keys: set[str] = set()
 
@@ -66,7 +66,7 @@ class _AllReduce:
     def mean(self, gradients: dict[str, Any]) -> None:
         """Replace each of `gradients` by its mean over the ranks."""
         arrays = [gradient.asnumpy() for gradient in gradients.values()]
-        self.ranks.join(arrays)
+        self.ranks.average_in_place(arrays)
         for gradient, mean in zip(gradients.values(), arrays):
             gradient[:] = mean
 
@@ -89,7 +89,7 @@ class SGD(Optimizer):  # type: ignore[misc]
     def update(self, index: int, weight: Any, grad: Any, state: Any) -> None:
         lr, wd = self._get_lr(index), self._get_wd(index)
         if self.trust:
-            grad, wd = _trusted(self.trust, wd, weight, grad), 0.0
+            grad, wd = _lars_gradient(self.trust, wd, weight, grad), 0.0
         if weight.dtype == np.float32:
             nd.sgd_mom_update(weight, grad, state, lr, self.momentum, wd, out=weight)
         else:
@@ -98,7 +98,7 @@ class SGD(Optimizer):  # type: ignore[misc]
             weight += state
 
 
-def _trusted(trust: float, wd: float, weight: Any, grad: Any) -> Any:
+def _lars_gradient(trust: float, wd: float, weight: Any, grad: Any) -> Any:
     """Return the gradient with decay, times the factor of LARS."""
     size, slope = _norm(weight), _norm(grad)
     is_scaled = (size > 0) * (slope > 0)
@@ -134,11 +134,11 @@ class UpdatingServer:
     key_count = 0  # in this process: keys cannot be reused
 
     def __init__(self, group: Group) -> None:
-        self.store = _store(group.strategy)
+        self.store = _connect_to_server(group.strategy)
         self.overlap = group.options["overlap"] == "on"
         self.tensors: dict[int, Any] = {}
 
-    def start(self, tensors: list[Any], solver: Solver) -> None:
+    def initialize_and_update(self, tensors: list[Any], solver: Solver) -> None:
         """Send the first rank's weights and the optimiser to the server, and update once.
 
         All ranks must call this. MXNet's server prints an error and continues. Raises

@@ -25,29 +25,31 @@ _NEAR = 25  # events after the last matched operation in which the next one is s
 Node = Tuple[str, str]
 
 
-def profile(block: Any, first: Callable[[], None], steps: Callable[[], float]) -> Profile:
-    """Return the time of `steps` in the layers of `block`. The operations run one by one.
+def profile(
+    block: Any, run_first_step: Callable[[], None], run_steps: Callable[[], float]
+) -> Profile:
+    """Return the time of `run_steps` in the layers of `block`. The operations run one by one.
 
-    `first` runs one step before `steps`. In this step the block is set up for profiling.
+    `run_first_step` runs one step earlier, in which the block is set up for profiling.
     """
     nodes: List[Node] = []
-    block.register_op_hook(lambda name, kind, _: _hear(nodes, name.decode(), kind.decode()))
-    first()
+    block.register_op_hook(lambda name, kind, _: _record_node(nodes, name.decode(), kind.decode()))
+    run_first_step()
     nodes.clear()
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:
         file = Path(folder, "profile.json")
         mx.profiler.set_config(filename=str(file), profile_symbolic=True, profile_imperative=True)
         mx.profiler.set_state("run")
         try:
-            steps()
+            run_steps()
         finally:
             mx.profiler.set_state("stop")
         mx.profiler.dump()
-        ran = _ran(json.loads(file.read_text()))
-    return _by_layer(ran, nodes)
+        operation_times = _operation_times(json.loads(file.read_text()))
+    return _sum_by_layer(operation_times, nodes)
 
 
-def _hear(nodes: List[Node], output: str, kind: str) -> None:
+def _record_node(nodes: List[Node], output: str, kind: str) -> None:
     """Add the node of an output. An operation may report several outputs in sequence."""
     mx.nd.waitall()
     node = output.rpartition("_")[0], kind
@@ -55,7 +57,7 @@ def _hear(nodes: List[Node], output: str, kind: str) -> None:
         nodes.append(node)
 
 
-def _ran(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
+def _operation_times(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
     """Return the kind and seconds of each operation, in the order of their start."""
     begun: Dict[Tuple[Any, str], float] = {}
     operations = []
@@ -70,21 +72,21 @@ def _ran(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
     return [(kind, seconds) for _, kind, seconds in sorted(operations)]
 
 
-def _by_layer(ran: List[Tuple[str, float]], nodes: List[Node]) -> Profile:
+def _sum_by_layer(operation_times: List[Tuple[str, float]], nodes: List[Node]) -> Profile:
     kinds = {kind for _, kind in nodes}
-    positions = [number for number, (kind, _) in enumerate(ran) if kind in kinds]
+    positions = [number for number, (kind, _) in enumerate(operation_times) if kind in kinds]
     of: Dict[int, str] = {}
     place = 0
     for name, kind in nodes:
         near = range(place, min(place + _NEAR, len(positions)))
-        nearest = next((n for n in near if ran[positions[n]][0] == kind), None)
+        nearest = next((n for n in near if operation_times[positions[n]][0] == kind), None)
         if nearest is not None:
             of[positions[nearest]] = name
             place = nearest + 1
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)
     update = unattributed = 0.0
-    for number, (kind, seconds) in enumerate(ran):
+    for number, (kind, seconds) in enumerate(operation_times):
         layer, mark, operation = of.get(number, "").partition(MARK)
         if mark:
             gradient = kind.startswith(_BACKWARD) or operation.endswith(_BACKWARD)

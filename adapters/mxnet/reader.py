@@ -31,7 +31,7 @@ class MXNetReader:
         pixels = self.files.workload.pixels
         # ImageRecordIter's channels are red first; a gray image is in the red channel.
         mean = reversed(pixels.mean) if pixels.order == "BGR" else pixels.mean
-        batches = self._batches(
+        batches = self._open_record_iterator(
             self.files.batch_size,
             shuffle=True,
             seed=seed,
@@ -50,7 +50,7 @@ class MXNetReader:
 
     def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         remaining = self.files.image_count
-        for batch in self._batches(_CHECKED_TOGETHER):
+        for batch in self._open_record_iterator(_CHECKED_TOGETHER):
             images, labels = (
                 batch.data[0].asnumpy()[:remaining],
                 batch.label[0].asnumpy()[:remaining],
@@ -58,7 +58,7 @@ class MXNetReader:
             yield images.astype(np.uint8), labels.astype(np.int64)
             remaining -= len(labels)
 
-    def _batches(self, batch_size: int, **more: Any) -> Any:
+    def _open_record_iterator(self, batch_size: int, **iterator_options: Any) -> Any:
         return mx.io.ImageRecordIter(
             path_imgrec=str(self.files.folder / "train.rec"),
             path_imgidx=str(self.files.folder / "train.idx"),
@@ -67,5 +67,5 @@ class MXNetReader:
             preprocess_threads=self.files.threads,
             round_batch=False,  # the last batch does not mark missing images, so they are counted
             verbose=False,
-            **more,
+            **iterator_options,
         )

@@ -42,7 +42,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     return MXNetTrainer(network, solver, options, group)
 
 
-def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
+def _build_loss_and_outputs(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
     """Return the weighted loss and the layers' outputs, as symbols over inputs and parameters."""
     values = {"data": mx.sym.var("data", dtype=options.precision)}
     label = mx.sym.var("label", dtype="int32")
@@ -58,12 +58,12 @@ def _graph(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
                 values[layer.name] = inputs[0]
             else:
                 shape = network.input_shapes(layer)[0]
-                values[layer.name] = _symbol(layer, inputs, shape, options.precision)
+                values[layer.name] = _layer_symbol(layer, inputs, shape, options.precision)
     return sum(losses[1:], losses[0]), values
 
 
-def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape, precision: str) -> Any:
-    """Return one layer over its input symbols; `shape` is the first input's, per image."""
+def _layer_symbol(layer: xl.Layer, inputs: list[Any], input_shape: xl.Shape, precision: str) -> Any:
+    """Return one layer over its input symbols; `input_shape` is the first input's, per image."""
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
         return mx.sym.Convolution(
@@ -84,11 +84,11 @@ def _symbol(layer: xl.Layer, inputs: list[Any], shape: xl.Shape, precision: str)
             no_bias=not layer.bias,
         )
     if isinstance(layer, xl.Pooling):
-        return _pooling(layer, x, shape)
+        return _pooling(layer, x, input_shape)
     if isinstance(layer, xl.ReLU):
         return mx.sym.Activation(x, act_type="relu")
     if isinstance(layer, xl.LRN):
-        return _lrn(layer, x, shape, precision)
+        return _lrn(layer, x, input_shape, precision)
     if isinstance(layer, xl.Dropout):
         return mx.sym.Dropout(x, p=layer.ratio)
     if isinstance(layer, xl.BatchNorm):
@@ -111,14 +111,14 @@ def _variables(layer: xl.Layer, *kinds: str) -> list[Any]:
     return [mx.sym.var(f"{layer.name}/{kind}") for kind in kinds]
 
 
-def _pooling(layer: xl.Pooling, x: Any, shape: xl.Shape) -> Any:
+def _pooling(layer: xl.Pooling, x: Any, input_shape: xl.Shape) -> Any:
     """Return pooling as the workload defines it.
 
     MXNet's "full" rounds up and keeps windows that start in the padding; "valid" does neither.
     """
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
-    counts = layer.output_shape([shape])[1:]
-    spans = [size + 2 * pad - kernel for size in shape[1:]]
+    counts = layer.output_shape([input_shape])[1:]
+    spans = [size + 2 * pad - kernel for size in input_shape[1:]]
     exact = all(count == span // stride + 1 for count, span in zip(counts, spans))
     if not exact and any(count != -(-span // stride) + 1 for count, span in zip(counts, spans)):
         raise Unsupported(f"{layer.name}: MXNet cannot round height and width differently")
@@ -141,16 +141,19 @@ def _pooling(layer: xl.Pooling, x: Any, shape: xl.Shape) -> Any:
     return mx.sym.broadcast_div(total, areas)
 
 
-def _lrn(layer: xl.LRN, x: Any, shape: xl.Shape, precision: str) -> Any:
+def _lrn(layer: xl.LRN, x: Any, input_shape: xl.Shape, precision: str) -> Any:
     if layer.region == "across" and not COMPOSE_LRN:
         return mx.sym.LRN(x, nsize=layer.size, alpha=layer.alpha, beta=layer.beta, knorm=layer.k)
     squares = mx.sym.square(x)
     if layer.region == "across":
-        band, k = _band(layer, shape[0], precision), mx.sym.full(shape[0], layer.k, precision)
-        scale = mx.sym.Convolution(squares, band, k, kernel=(1, 1), num_filter=shape[0])
+        band, k = (
+            _band(layer, input_shape[0], precision),
+            mx.sym.full(input_shape[0], layer.k, precision),
+        )
+        scale = mx.sym.Convolution(squares, band, k, kernel=(1, 1), num_filter=input_shape[0])
     else:
         windows = xl.Pooling("", (), "average", layer.size, 1, layer.size // 2)
-        scale = layer.k + layer.alpha * _pooling(windows, squares, shape)
+        scale = layer.k + layer.alpha * _pooling(windows, squares, input_shape)
     # Not a power: its gradient is another power, which MXNet computes value by value.
     return x * mx.sym.exp(-layer.beta * mx.sym.log(scale))
 
@@ -180,33 +183,33 @@ class _Averages:
         self.momenta = np.array([layer.momentum for layer, _ in tracked])
         self.pixels = np.array([prod(network.shapes[layer.name][1:]) for layer, _ in tracked])
         self.biased = np.array([kind == "variance" for _, kind in tracked])
-        self.keep = self._spread(self.momenta)
+        self.keep = self._repeat_per_channel(self.momenta)
         self.take: dict[int, Any] = {}
-        self.collect()
+        self.read_from_graph()
 
-    def collect(self) -> None:
+    def read_from_graph(self) -> None:
         """Set the averages from the graph's arrays."""
         self.values = mx.nd.concat(*(array.data() for array in self.arrays), dim=0)
 
-    def expose(self) -> None:
+    def write_to_graph(self) -> None:
         """Copy the averages to the graph's arrays, for testing and reading."""
         part_ends = np.cumsum(self.sizes)
         for array, size, end in zip(self.arrays, self.sizes, part_ends):
             array.set_data(self.values[end - size : end])
 
-    def follow(self, batch_size: int) -> None:
+    def add_last_batch(self, batch_size: int) -> None:
         """Add the last batch to the averages: keep * old + (1 - keep) * batch, unbiased."""
         if batch_size not in self.take:
             count = batch_size * self.pixels
             unbiased = np.where(self.biased, count / np.maximum(count - 1, 1), 1.0)
-            self.take[batch_size] = self._spread((1 - self.momenta) * unbiased)
+            self.take[batch_size] = self._repeat_per_channel((1 - self.momenta) * unbiased)
         # MXNet's engine does not know that a backward pass writes these arrays, and may read
         # them too early. Reading gamma's gradient in the same operation makes it wait.
         arrays = [array.data() for array in self.arrays] + [gamma.grad() for gamma in self.gammas]
         batch = mx.nd.concat(*arrays, dim=0)[: sum(self.sizes)]
         self.values = self.keep * self.values + self.take[batch_size] * batch
 
-    def _spread(self, values: np.ndarray) -> Any:
+    def _repeat_per_channel(self, values: np.ndarray) -> Any:
         return mx.nd.array(np.repeat(values, self.sizes), self.place, self.precision)
 
 
@@ -216,7 +219,7 @@ class MXNetTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.solver, self.options = solver, options
         self.place = device.context(options.device, group.rank)
-        self.joined = exchange.joined(group)
+        self.joined = exchange.create_exchange(group)
         self.server = exchange.UpdatingServer(group) if group.strategy == "dist_async" else None
         self.tensors = mx.gluon.ParameterDict()
         for name, parameter in network.parameters.items():
@@ -234,9 +237,9 @@ class MXNetTrainer:
         self.averages = None
         if len(self.learned) < len(network.parameters):
             self.averages = _Averages(network, self.tensors, options.precision)
-        self.graph, self.values = _graph(network, options)
-        self.training = self._block(self.graph)
-        self.testing = self._block([self.graph, self.values[network.scores]])
+        self.graph, self.values = _build_loss_and_outputs(network, options)
+        self.training = self._build_block(self.graph)
+        self.testing = self._build_block([self.graph, self.values[network.scores_layer]])
         self.trainer = mx.gluon.Trainer(
             [self.tensors[name] for name in self.learned],
             exchange.SGD(solver),
@@ -252,42 +255,44 @@ class MXNetTrainer:
         )
 
     def step(self, batch: tuple[Any, Any]) -> None:
-        self.last_loss = self._backward(batch)
+        self.last_loss = self._forward_and_backward(batch)
         if self.server and not self.iteration:
-            self.server.start([self.tensors[name] for name in self.learned], self.solver)
+            self.server.initialize_and_update(
+                [self.tensors[name] for name in self.learned], self.solver
+            )
         elif self.server:
             self.server.update()
         else:
             self.trainer.set_learning_rate(self.solver.learning_rate(self.iteration))
             self.trainer.step(1)
         if self.averages:
-            self.averages.follow(len(batch[1]))
+            self.averages.add_last_batch(len(batch[1]))
         self.iteration += 1
 
-    def synchronize(self) -> float:
+    def wait_for_loss(self) -> float:
         mx.nd.waitall()
         return float(self.last_loss.asscalar())
 
-    def loss(self, batch: tuple[Any, Any]) -> float:
-        return float(self._test(batch)[0].asscalar())
+    def test_loss(self, batch: tuple[Any, Any]) -> float:
+        return float(self._test_loss_and_scores(batch)[0].asscalar())
 
-    def scores(self, batch: tuple[Any, Any]) -> np.ndarray:
-        scores: np.ndarray = self._test(batch)[1].asnumpy()
+    def test_scores(self, batch: tuple[Any, Any]) -> np.ndarray:
+        scores: np.ndarray = self._test_loss_and_scores(batch)[1].asnumpy()
         return scores
 
-    def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
-        block = self._block(list(self.values.values()), "data")
+    def layer_outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
+        block = self._build_block(list(self.values.values()), "data")
         with mx.autograd.train_mode():
             block_outputs = block(batch[0])
         return {name: value.asnumpy() for name, value in zip(self.values, block_outputs)}
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
-        self._backward(batch)
+        self._forward_and_backward(batch)
         return {name: self.tensors[name].grad().asnumpy() for name in self.learned}
 
     def parameters(self) -> dict[str, np.ndarray]:
         if self.averages:
-            self.averages.expose()
+            self.averages.write_to_graph()
         return {name: tensor.data().asnumpy() for name, tensor in self.tensors.items()}
 
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
@@ -296,7 +301,7 @@ class MXNetTrainer:
         for name, tensor in self.tensors.items():
             tensor.set_data(mx.nd.array(parameters[name], dtype=self.options.precision))
         if self.averages:
-            self.averages.collect()
+            self.averages.read_from_graph()
 
     def disable_sync(self) -> None:
         self.joined = self.server = None
@@ -308,35 +313,37 @@ class MXNetTrainer:
         checkpoint.restore(self, folder)
 
     def profile(
-        self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
+        self, batch: tuple[Any, Any], run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.device != "cpu":
             raise Unsupported("profiles of MXNet on a GPU are not supported yet")
         usual = self.training
         # With static allocation, the operations' names are freed before the profiler reads them.
-        self.training = self._block(self.graph, fixed=False)
+        self.training = self._build_block(self.graph, static=False)
 
-        def first() -> None:
+        def run_first_step() -> None:
             self.step(batch)
-            self.synchronize()
+            self.wait_for_loss()
 
-        layer_profile = profile.profile(self.training, first, steps)
+        layer_profile = profile.profile(self.training, run_first_step, run_steps)
         self.training = usual
         return layer_profile
 
     def runtime_info(self) -> dict[str, Any]:
-        kernel, evidence = self._detect_kernel()
+        kernel, evidence = self._detect_kernel_and_evidence()
         precision = np.dtype(self.last_loss.dtype).name
         return {
             "framework_version": mx.__version__,
             "layout": "NCHW",
-            "precision": device.precision(self.place) if precision == "float32" else precision,
+            "precision": device.measure_product_precision(self.place)
+            if precision == "float32"
+            else precision,
             "kernel": kernel,
             "kernel_evidence": evidence,
-            "pools": observe.thread_pools("libgomp", "mxnet/"),
+            "pools": observe.thread_pool_sizes("libgomp", "mxnet/"),
         }
 
-    def _detect_kernel(self) -> tuple[str, list[str]]:
+    def _detect_kernel_and_evidence(self) -> tuple[str, list[str]]:
         """Return the kernel and the evidence for it."""
         if self.options.device == "cuda":
             enabled = mx.runtime.Features().is_enabled("CUDNN")
@@ -354,14 +361,14 @@ class MXNetTrainer:
                 evidence += [f"oneDNN has no {self.options.precision}: MXNet's kernels ran"]
         return kernel, evidence
 
-    def _block(self, outputs: Any, *names: str, fixed: bool = True) -> Any:
+    def _build_block(self, outputs: Any, *input_names: str, static: bool = True) -> Any:
         dtypes = {"data": self.options.precision, "label": "int32"}
-        inputs = [mx.sym.var(name, dtype=dtypes[name]) for name in names or dtypes]
+        inputs = [mx.sym.var(name, dtype=dtypes[name]) for name in input_names or dtypes]
         block = mx.gluon.SymbolBlock(outputs, inputs, params=self.tensors)
-        block.hybridize(static_alloc=fixed, static_shape=fixed, **({} if fixed else _SINGLY))
+        block.hybridize(static_alloc=static, static_shape=static, **({} if static else _SINGLY))
         return block
 
-    def _backward(self, batch: tuple[Any, Any]) -> Any:
+    def _forward_and_backward(self, batch: tuple[Any, Any]) -> Any:
         with mx.autograd.record():
             loss = self.training(*batch)
         loss.backward()
@@ -369,7 +376,7 @@ class MXNetTrainer:
             self.joined.mean({name: self.tensors[name].grad() for name in self.learned})
         return loss
 
-    def _test(self, batch: tuple[Any, Any]) -> Any:
+    def _test_loss_and_scores(self, batch: tuple[Any, Any]) -> Any:
         if self.averages:
-            self.averages.expose()
+            self.averages.write_to_graph()
         return self.testing(*batch)

@@ -75,7 +75,7 @@ def forward(
         inputs = _inputs(layer, outputs, precision)
         layer_parameters = _layer_parameters(network, layer, parameters, precision)
         if isinstance(layer, xl.SoftmaxLoss):
-            output = operators.softmax_loss(inputs[0], labels)
+            output = operators.mean_softmax_loss(inputs[0], labels)
             loss += layer.weight * float(output)
         elif isinstance(layer, xl.BatchNorm):
             statistics = layer_parameters["mean"], layer_parameters["variance"]
@@ -98,7 +98,7 @@ def forward(
         else:
             output = _output(layer, inputs, layer_parameters)
         is_loss = isinstance(layer, xl.SoftmaxLoss)
-        outputs[layer.name] = output if is_loss else precision.value(output)
+        outputs[layer.name] = output if is_loss else precision.round_value(output)
     return Forward(outputs, loss, averages, labels, masks, precision)
 
 
@@ -106,17 +106,17 @@ def backward(
     network: xl.Network,
     parameters: Mapping[str, np.ndarray],
     done: Forward,
-    outputs: Iterable[str] = (),
+    requested_outputs: Iterable[str] = (),
 ) -> Gradients:
     """Return the gradients of the total loss after the training-mode pass `done`.
 
     `parameters` are those of that pass.
 
-    `outputs` names the layers (or "data") whose output gradient is also returned. All other
+    `requested_outputs` are layers (or "data") whose output gradient is also returned. All other
     gradients are freed as soon as they have been used, and that of the images is not computed.
     The gradient of a value that several layers read is the sum over these layers.
     """
-    output_names, precision = set(outputs), done.precision
+    output_names, precision = set(requested_outputs), done.precision
     flowing = {
         layer.name: np.full_like(done.outputs[layer.name], layer.weight * precision.loss_scale)
         for layer in network.losses
@@ -128,16 +128,16 @@ def backward(
         if dy is None:  # no loss depends on this layer
             dy = np.zeros_like(done.outputs[layer.name])
         if not isinstance(layer, xl.SoftmaxLoss):
-            dy = precision.value(dy)
+            dy = precision.round_value(dy)
         if layer.name in output_names:
             of_outputs[layer.name] = dy
         if isinstance(layer, _PRODUCTS):
-            dy = precision.operand(dy)
+            dy = precision.round_operand(dy)
         inputs = _inputs(layer, done.outputs, precision)
         for kind, gradient in _parameter_gradients(layer, inputs[0], dy).items():
             of_parameters[f"{layer.name}/{kind}"] = gradient
             if isinstance(layer, _PRODUCTS):
-                of_parameters[f"{layer.name}/{kind}"] = precision.value(gradient)
+                of_parameters[f"{layer.name}/{kind}"] = precision.round_value(gradient)
         if set(layer.inputs) == {"data"} and "data" not in output_names:
             continue
         layer_parameters = _layer_parameters(network, layer, parameters, precision)
@@ -147,10 +147,12 @@ def backward(
             flowing[name] = flowing[name] + gradient if name in flowing else gradient
     if "data" in output_names:
         of_outputs["data"] = flowing["data"]
-    return Gradients(*(_unscaled(arrays, precision) for arrays in (of_parameters, of_outputs)))
+    return Gradients(
+        *(_divide_by_loss_scale(arrays, precision) for arrays in (of_parameters, of_outputs))
+    )
 
 
-def _unscaled(arrays: Arrays, precision: Precision) -> Arrays:
+def _divide_by_loss_scale(arrays: Arrays, precision: Precision) -> Arrays:
     if precision.loss_scale == 1:
         return arrays
     return {name: array / array.dtype.type(precision.loss_scale) for name, array in arrays.items()}
@@ -173,13 +175,15 @@ def update(
     for name, gradient in gradients.items():
         weight, velocity, how = parameters[name], velocities[name], network.parameters[name]
         decayed = gradient + weight * (solver.weight_decay * how.decay_mult)
-        trusted = _trust(solver, how, weight, gradient) if solver.lars else 1.0
+        trusted = _trust_ratio(solver, how, weight, gradient) if solver.lars else 1.0
         velocity *= solver.momentum
         velocity += decayed * (rate * how.lr_mult * trusted)
         weight -= velocity
 
 
-def _trust(solver: Solver, how: xl.Parameter, weight: np.ndarray, gradient: np.ndarray) -> float:
+def _trust_ratio(
+    solver: Solver, how: xl.Parameter, weight: np.ndarray, gradient: np.ndarray
+) -> float:
     """Return the factor by which LARS multiplies a parameter's rate."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     if not size or not slope:
@@ -198,7 +202,7 @@ def _layer_parameters(
     layer_parameters = {kind: parameters[f"{layer.name}/{kind}"] for kind in kinds}
     if isinstance(layer, _PRODUCTS):
         layer_parameters = {
-            kind: precision.operand(value) for kind, value in layer_parameters.items()
+            kind: precision.round_operand(value) for kind, value in layer_parameters.items()
         }
     return layer_parameters
 
@@ -207,7 +211,7 @@ def _inputs(layer: xl.Layer, outputs: Arrays, precision: Precision) -> list[np.n
     """Return the inputs of the layer."""
     inputs = [outputs[name] for name in layer.inputs]
     if isinstance(layer, _PRODUCTS):
-        inputs = [precision.operand(value) for value in inputs]
+        inputs = [precision.round_operand(value) for value in inputs]
     return inputs
 
 
@@ -286,5 +290,5 @@ def _input_gradient(
     if isinstance(layer, xl.Dropout):
         return dy * done.masks[layer.name] if layer.name in done.masks else dy
     if isinstance(layer, xl.SoftmaxLoss):
-        return operators.softmax_loss_gradient(x, done.labels, dy)
+        return operators.mean_softmax_loss_gradient(x, done.labels, dy)
     raise TypeError(f"{layer.name}: no gradient for a {type(layer).__name__}")

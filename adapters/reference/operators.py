@@ -100,14 +100,14 @@ def batch_norm(
 
     `statistics` are (mean, variance).
     """
-    normalised, _ = _normalised(layer, x, statistics)
+    normalised, _ = _normalised_and_deviation(layer, x, statistics)
     y: np.ndarray = normalised * _per_channel(gamma, x) + _per_channel(beta, x)
     return y
 
 
 def batch_norm_parameter_gradients(layer: xl.BatchNorm, x: np.ndarray, dy: np.ndarray) -> Pair:
     """Return the gradients of gamma and beta in training, (C,) both."""
-    normalised, _ = _normalised(layer, x, batch_statistics(x))
+    normalised, _ = _normalised_and_deviation(layer, x, batch_statistics(x))
     return shift_gradient(dy * normalised), shift_gradient(dy)
 
 
@@ -115,7 +115,7 @@ def batch_norm_input_gradient(
     layer: xl.BatchNorm, x: np.ndarray, gamma: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
     """Return the gradient in training, where the statistics also depend on `x`."""
-    normalised, deviation = _normalised(layer, x, batch_statistics(x))
+    normalised, deviation = _normalised_and_deviation(layer, x, batch_statistics(x))
     count = x.size // x.shape[1]
     mean = _per_channel(channel_sums(dy) / count, x)
     slope = _per_channel(channel_sums(dy * normalised) / count, x)
@@ -137,7 +137,7 @@ def running_averages(
     return old * mean + new * batch_mean, old * variance + new * unbiased
 
 
-def softmax_loss(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def mean_softmax_loss(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the mean over the batch of -log softmax(x)[label], unweighted, shape ().
 
     The probability has no lower limit. Caffe's is the smallest normal float32, so its value
@@ -146,7 +146,7 @@ def softmax_loss(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.asarray(-_log_softmax(x)[np.arange(len(x)), labels].mean(), x.dtype)
 
 
-def softmax_loss_gradient(x: np.ndarray, labels: np.ndarray, dy: np.ndarray) -> np.ndarray:
+def mean_softmax_loss_gradient(x: np.ndarray, labels: np.ndarray, dy: np.ndarray) -> np.ndarray:
     """Return the input gradient; `dy`, shape (), is the loss layer's weight in the total."""
     dx: np.ndarray = np.exp(_log_softmax(x))
     dx[np.arange(len(x)), labels] -= 1
@@ -184,7 +184,7 @@ def _per_channel(values: np.ndarray, x: np.ndarray) -> np.ndarray:
     return values.reshape(-1, *(1,) * (x.ndim - 2))
 
 
-def _normalised(layer: xl.BatchNorm, x: np.ndarray, statistics: Pair) -> Pair:
+def _normalised_and_deviation(layer: xl.BatchNorm, x: np.ndarray, statistics: Pair) -> Pair:
     """Return (x - mean) / deviation, and the deviation sqrt(variance + eps), (C,)."""
     mean, variance = statistics
     deviation = np.sqrt(variance + layer.eps)

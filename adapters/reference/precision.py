@@ -30,22 +30,22 @@ class Precision:
     half: bool = False
     loss_scale: float = 1.0
 
-    def operand(self, x: np.ndarray) -> np.ndarray:
-        return self._rounded(x, self.operands)
+    def round_operand(self, x: np.ndarray) -> np.ndarray:
+        return self._round(x, self.operands)
 
-    def value(self, x: np.ndarray) -> np.ndarray:
-        return self._rounded(x, self.values)
+    def round_value(self, x: np.ndarray) -> np.ndarray:
+        return self._round(x, self.values)
 
-    def _rounded(self, x: np.ndarray, bits: int | None) -> np.ndarray:
+    def _round(self, x: np.ndarray, bits: int | None) -> np.ndarray:
         if bits is None:
             return x
         if self.half:
             with np.errstate(over="ignore"):
                 return x.astype(np.float16).astype(x.dtype)
-        return nearest(x, bits)
+        return round_to_nearest(x, bits)
 
 
-def nearest(x: np.ndarray, bits: int) -> np.ndarray:
+def round_to_nearest(x: np.ndarray, bits: int) -> np.ndarray:
     """Return float32 values rounded to `bits` of significand: to nearest, ties to even."""
     dropped = 24 - bits
     pattern = np.ascontiguousarray(x, np.float32).view(np.uint32)

@@ -54,7 +54,7 @@ class ReferenceTrainer:
         return images.astype(self.dtype), labels
 
     def step(self, batch: tuple[np.ndarray, np.ndarray]) -> None:
-        loss, gradients, averages = self._loss_and_gradients(batch)
+        loss, gradients, averages = self._loss_gradients_and_averages(batch)
         graph.update(
             self.network,
             self.solver,
@@ -67,20 +67,20 @@ class ReferenceTrainer:
         self.last_loss = loss
         self.iteration += 1
 
-    def synchronize(self) -> float:
+    def wait_for_loss(self) -> float:
         return self.last_loss
 
-    def loss(self, batch: tuple[np.ndarray, np.ndarray]) -> float:
+    def test_loss(self, batch: tuple[np.ndarray, np.ndarray]) -> float:
         return self._forward(batch, training=False).loss
 
-    def scores(self, batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-        return self._forward(batch, training=False).outputs[self.network.scores]
+    def test_scores(self, batch: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        return self._forward(batch, training=False).outputs[self.network.scores_layer]
 
-    def outputs(self, batch: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
+    def layer_outputs(self, batch: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
         return self._forward(batch, training=True).outputs
 
     def gradients(self, batch: tuple[np.ndarray, np.ndarray]) -> dict[str, np.ndarray]:
-        return self._loss_and_gradients(batch)[1]
+        return self._loss_gradients_and_averages(batch)[1]
 
     def parameters(self) -> dict[str, np.ndarray]:
         return {name: value.copy() for name, value in self.values.items()}
@@ -115,7 +115,7 @@ class ReferenceTrainer:
             "kernel_evidence": [f"every operator is written in NumPy {np.__version__}"],
         }
 
-    def _loss_and_gradients(
+    def _loss_gradients_and_averages(
         self, batch: tuple[np.ndarray, np.ndarray]
     ) -> tuple[float, graph.Arrays, graph.Arrays]:
         """Return loss and gradients averaged over the parts, and the first part's averages."""
@@ -133,7 +133,7 @@ class ReferenceTrainer:
         return loss, gradients, passes[0][0].averages
 
     def _forward(self, batch: tuple[np.ndarray, np.ndarray], *, training: bool) -> graph.Forward:
-        masks = self._masks(len(batch[1])) if training else None
+        masks = self._draw_dropout_masks(len(batch[1])) if training else None
         return graph.forward(
             self.network,
             self.values,
@@ -143,16 +143,18 @@ class ReferenceTrainer:
             precision=self.precision,
         )
 
-    def _masks(self, batch_size: int) -> dict[str, np.ndarray]:
+    def _draw_dropout_masks(self, batch_size: int) -> dict[str, np.ndarray]:
         """Return new masks for one step, or none if dropout is the identity."""
         if self.options.dropout == "identity":
             return {}
         return {
-            layer.name: self._mask(layer, (batch_size, *self.network.shapes[layer.name]))
+            layer.name: self._draw_dropout_mask(
+                layer, (batch_size, *self.network.shapes[layer.name])
+            )
             for layer in self.network.layers
             if isinstance(layer, xl.Dropout)
         }
 
-    def _mask(self, layer: xl.Dropout, shape: xl.Shape) -> np.ndarray:
+    def _draw_dropout_mask(self, layer: xl.Dropout, shape: xl.Shape) -> np.ndarray:
         keep_mask = self.random.random_sample(shape) >= layer.ratio
         return keep_mask.astype(self.dtype) / (1 - layer.ratio)

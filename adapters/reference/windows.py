@@ -25,16 +25,16 @@ def convolution(
 
     `weight` is (channels, C / groups, kernel, kernel), `bias` (channels,) or None.
     """
-    rows = np.matmul(_kernels(layer, weight), _columns(layer, x))
-    y = _from_rows(rows, (len(x), *layer.output_shape([x.shape[1:]])))
+    rows = np.matmul(_kernel_matrices(layer, weight), _window_columns(layer, x))
+    y = _from_channel_rows(rows, (len(x), *layer.output_shape([x.shape[1:]])))
     return y if bias is None else y + bias[:, np.newaxis, np.newaxis]
 
 
 def convolution_weight_gradient(layer: xl.Convolution, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
     """Return the gradient in the weight's shape."""
     weight = layer.parameters([x.shape[1:]])["weight"]
-    columns = _columns(layer, x).transpose(0, 2, 1)
-    gradient: np.ndarray = np.matmul(_rows(layer, dy), columns)
+    columns = _window_columns(layer, x).transpose(0, 2, 1)
+    gradient: np.ndarray = np.matmul(_channel_rows(layer, dy), columns)
     return gradient.reshape(weight.shape)
 
 
@@ -42,14 +42,16 @@ def convolution_input_gradient(
     layer: xl.Convolution, x: np.ndarray, weight: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
     """Return the input gradient: each output pixel contributes to the pixels of its window."""
-    columns = np.matmul(_kernels(layer, weight).transpose(0, 2, 1), _rows(layer, dy))
+    columns = np.matmul(
+        _kernel_matrices(layer, weight).transpose(0, 2, 1), _channel_rows(layer, dy)
+    )
     if _is_pointwise(layer):
-        return _from_rows(columns, x.shape)
-    dx = _room(layer, x)
+        return _from_channel_rows(columns, x.shape)
+    dx = _allocate_padded(layer, x)
     shares = columns.reshape(x.shape[1], layer.kernel**2, len(x), *dy.shape[2:])
-    for place, pixels in enumerate(_places(layer, dx, x.shape)):
+    for place, pixels in enumerate(_views_by_window_position(layer, dx, x.shape)):
         np.add(pixels, shares[:, place].swapaxes(0, 1), out=pixels)
-    return _inner(layer, dx, x.shape)
+    return _unpadded_view(layer, dx, x.shape)
 
 
 def max_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
@@ -57,9 +59,9 @@ def max_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 
     Raises ValueError if a window has no pixel.
     """
-    _refuse_empty(layer, x.shape)
+    _refuse_empty_windows(layer, x.shape)
     y = np.full_like(x, -np.inf, shape=(len(x), *layer.output_shape([x.shape[1:]])))
-    for pixels in _places(layer, _padded(layer, x, -np.inf), x.shape):
+    for pixels in _views_by_window_position(layer, _pad(layer, x, -np.inf), x.shape):
         np.maximum(y, pixels, out=y)
     return y
 
@@ -68,20 +70,20 @@ def max_pooling_gradient(
     layer: xl.Pooling, x: np.ndarray, y: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
     """Return the input gradient: the first maximum of a window, row by row, gets all of it."""
-    dx = _room(layer, x)
+    dx = _allocate_padded(layer, x)
     searching = np.ones(y.shape, bool)
-    sources = _places(layer, _padded(layer, x, -np.inf), x.shape)
-    for pixels, gradient in zip(sources, _places(layer, dx, x.shape)):
+    sources = _views_by_window_position(layer, _pad(layer, x, -np.inf), x.shape)
+    for pixels, gradient in zip(sources, _views_by_window_position(layer, dx, x.shape)):
         is_match = searching & (pixels == y)
         np.add(gradient, dy * is_match, out=gradient)
         searching &= ~is_match
-    return _inner(layer, dx, x.shape)
+    return _unpadded_view(layer, dx, x.shape)
 
 
 def window_sums(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
     """Return the sum of each window, with padding as zeros."""
     sums = np.zeros_like(x, shape=(len(x), *layer.output_shape([x.shape[1:]])))
-    for pixels in _places(layer, _padded(layer, x), x.shape):
+    for pixels in _views_by_window_position(layer, _pad(layer, x), x.shape):
         sums += pixels
     return sums
 
@@ -91,82 +93,84 @@ def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 
     Raises ValueError if a window has no pixel.
     """
-    _refuse_empty(layer, x.shape)
+    _refuse_empty_windows(layer, x.shape)
     y: np.ndarray = window_sums(layer, x) / _window_sizes(layer, x)
     return y
 
 
 def average_pooling_gradient(layer: xl.Pooling, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
     """Return the input gradient, shared equally by the window's pixels and padding."""
-    dx = _room(layer, x)
+    dx = _allocate_padded(layer, x)
     share = dy / _window_sizes(layer, x)
-    for gradient in _places(layer, dx, x.shape):
+    for gradient in _views_by_window_position(layer, dx, x.shape):
         np.add(gradient, share, out=gradient)
-    return _inner(layer, dx, x.shape)
+    return _unpadded_view(layer, dx, x.shape)
 
 
 def _is_pointwise(layer: xl.Convolution) -> bool:
     return layer.kernel == 1 and layer.stride == 1 and layer.pad == 0
 
 
-def _kernels(layer: xl.Convolution, weight: np.ndarray) -> np.ndarray:
+def _kernel_matrices(layer: xl.Convolution, weight: np.ndarray) -> np.ndarray:
     """Return a matrix per group, (groups, channels / groups, C / groups * kernel ** 2)."""
     return weight.reshape(layer.groups, len(weight) // layer.groups, -1)
 
 
-def _rows(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
+def _channel_rows(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
     """Return a row per channel, image after image, (groups, C / groups, N * H * W)."""
     return x.swapaxes(0, 1).reshape(layer.groups, x.shape[1] // layer.groups, -1)
 
 
-def _from_rows(rows: np.ndarray, shape: xl.Shape) -> np.ndarray:
+def _from_channel_rows(rows: np.ndarray, shape: xl.Shape) -> np.ndarray:
     """Return rows as (N, C, H, W): a view, in which channels stay outermost in memory."""
     images, channels, height, width = shape
     return rows.reshape(channels, images, height, width).swapaxes(0, 1)
 
 
-def _columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
+def _window_columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
     """Return each window as a column, (groups, C / groups * kernel ** 2, N * windows)."""
     if _is_pointwise(layer):
-        return _rows(layer, x)
+        return _channel_rows(layer, x)
     images, channels = x.shape[:2]
     _, height, width = layer.output_shape([x.shape[1:]])
     columns = np.empty((channels, layer.kernel**2, images, height, width), x.dtype)
-    for place, pixels in enumerate(_places(layer, _padded(layer, x), x.shape)):
+    for place, pixels in enumerate(_views_by_window_position(layer, _pad(layer, x), x.shape)):
         columns[:, place] = pixels.swapaxes(0, 1)
     return columns.reshape(layer.groups, -1, images * height * width)
 
 
-def _extent(layer: Windowed, size: int, windows: int) -> int:
+def _padded_length(layer: Windowed, size: int, window_count: int) -> int:
     """Return the length of one side of the padded input.
 
     It is enough for all pixels and for the whole last window.
     """
-    return max(layer.pad + size, (windows - 1) * layer.stride + layer.kernel)
+    return max(layer.pad + size, (window_count - 1) * layer.stride + layer.kernel)
 
 
-def _room(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
+def _allocate_padded(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
     """Return an array for `x` with padding that completes every window, filled with `value`."""
     _, height, width = layer.output_shape([x.shape[1:]])
-    sides = _extent(layer, x.shape[2], height), _extent(layer, x.shape[3], width)
+    sides = _padded_length(layer, x.shape[2], height), _padded_length(layer, x.shape[3], width)
     return np.full_like(x, value, shape=(*x.shape[:2], *sides))
 
 
-def _padded(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
+def _pad(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
     """Return a copy of `x` with padding of `value` around it."""
-    padded = _room(layer, x, value)
-    _inner(layer, padded, x.shape)[...] = x
+    padded = _allocate_padded(layer, x, value)
+    _unpadded_view(layer, padded, x.shape)[...] = x
     return padded
 
 
-def _inner(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> np.ndarray:
+def _unpadded_view(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> np.ndarray:
     """Return the part of a padded array that is the input, of `shape`: a view."""
     _, _, height, width = shape
     start = layer.pad
     return padded[:, :, start : start + height, start : start + width]
 
 
-def _places(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> Iterator[np.ndarray]:
+def _views_by_window_position(
+    layer: Windowed, padded: np.ndarray, shape: xl.Shape
+) -> Iterator[np.ndarray]:
     """Yield, for each position in a window, row by row, that pixel of every window.
 
     These are views of shape (N, C, windows down, windows across); `shape` is the unpadded input's.
@@ -179,7 +183,7 @@ def _places(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> Iterator[np
             yield padded[:, :, rows, columns]
 
 
-def _refuse_empty(layer: xl.Pooling, shape: xl.Shape) -> None:
+def _refuse_empty_windows(layer: xl.Pooling, shape: xl.Shape) -> None:
     """Raise ValueError if a window holds no pixel, as it has no maximum and no divisor."""
     for size in shape[2:]:
         last = (layer.output_size(size) - 1) * layer.stride

@@ -12,17 +12,17 @@ _PREFIX = "checkpoint"
 
 def save(trainer: Any, folder: Path) -> None:
     """Write a checkpoint of the trainer to `folder`."""
-    _state(trainer).write(str(folder / _PREFIX))
+    _build_checkpoint(trainer).write(str(folder / _PREFIX))
 
 
 def restore(trainer: Any, folder: Path) -> None:
     """Restore the trainer from the checkpoint in `folder`."""
-    state = _state(trainer)
+    state = _build_checkpoint(trainer)
     state.read(str(folder / _PREFIX)).assert_consumed()
     trainer.iteration = int(state.step)
 
 
-def _state(trainer: Any) -> Any:
+def _build_checkpoint(trainer: Any) -> Any:
     return tf.train.Checkpoint(
         variables=trainer.variables,
         velocities=trainer.velocities,

@@ -27,15 +27,15 @@ def choose_device(device: str, rank: int) -> None:
     tf.config.set_visible_devices(rank_gpus, "GPU")
 
 
-def multiply(precision: str) -> None:
+def set_product_precision(precision: str) -> None:
     """Set a GPU's precision of float32 products to `precision`. The default is TF32."""
     if precision != "float64":  # float64 products are always exact
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
 
 
-def precision(options: Options) -> str:
+def measure_product_precision(options: Options) -> str:
     """Return the precision of float32 products, measured in a matrix product and a convolution."""
-    multiply(options.precision)
+    set_product_precision(options.precision)
     xla = options.kernel == "xla"
 
     @tf.function(autograph=False, jit_compile=xla)  # type: ignore[untyped-decorator]
@@ -43,12 +43,14 @@ def precision(options: Options) -> str:
         return tf.matmul(left, right)
 
     @tf.function(autograph=False, jit_compile=xla)  # type: ignore[untyped-decorator]
-    def convolved(images: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
+    def product_by_convolution(images: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
         return tf.nn.conv2d(images, kernels, 1, "VALID")[:, 0, 0]
 
-    return rounding.measured_precision(
+    return rounding.lowest_measured_precision(
         lambda left, right: np.asarray(product(left, right)),
         lambda left, right: np.asarray(
-            convolved(rounding.matrix_as_images(left), right[np.newaxis, np.newaxis])
+            product_by_convolution(
+                rounding.matrix_rows_as_images(left), right[np.newaxis, np.newaxis]
+            )
         ),
     )

@@ -24,22 +24,24 @@ v1 = tf.compat.v1
 _PAUSE_SECONDS = 0.02
 
 
-def serve(number: int, ranks: int, servers: int, host: str) -> None:
+def serve(index: int, ranks: int, servers: int, host: str) -> None:
     """Run a parameter server until the process is ended."""
-    _join("ps", number, ranks, servers, "meeting", host).join()
+    _create_server("ps", index, ranks, servers, "meeting", host).join()
 
 
 @lru_cache(maxsize=None)
-def _join(job: str, number: int, ranks: int, servers: int, meeting: str, host: str) -> Any:
+def _create_server(
+    job: str, index: int, ranks: int, servers: int, rendezvous_path: str, host: str
+) -> Any:
     """Return this process's server for the other processes, created once."""
     names = [f"{rank}" for rank in range(ranks)] + [f"ps{server}" for server in range(servers)]
-    task_name = names[number + (ranks if job == "ps" else 0)]
-    addresses = distributed.exchange_addresses(meeting, task_name, names, host)
+    task_name = names[index + (ranks if job == "ps" else 0)]
+    addresses = distributed.exchange_addresses(rendezvous_path, task_name, names, host)
     cluster = tf.train.ClusterSpec({"worker": addresses[:ranks], "ps": addresses[ranks:]})
     # A rank connects only to the servers, because another rank may have ended.
-    filters = ["/job:ps", f"/job:worker/task:{number}"] if job == "worker" else []
+    filters = ["/job:ps", f"/job:worker/task:{index}"] if job == "worker" else []
     config = v1.ConfigProto(device_filters=filters)
-    return tf.distribute.Server(cluster, job_name=job, task_index=number, config=config)
+    return tf.distribute.Server(cluster, job_name=job, task_index=index, config=config)
 
 
 class ParameterServer:
@@ -61,7 +63,9 @@ class ParameterServer:
         ParameterServer.instance_count += 1
         self.solver, self.first, self.sent = solver, group.rank == 0, 0
         servers, host = group.options["servers"], distributed.host_address(group.multi_node)
-        server = _join("worker", group.rank, group.size, servers, group.rendezvous_path, host)
+        server = _create_server(
+            "worker", group.rank, group.size, servers, group.rendezvous_path, host
+        )
         with tf.Graph().as_default() as graph:
             with tf.device("/job:ps/task:0"):
                 number = self._variable("number", (), tf.int64)
@@ -74,7 +78,9 @@ class ParameterServer:
                     weight = self._variable(f"{name}/weight", value.shape, dtype)
                     velocity = self._variable(f"{name}/velocity", value.shape, dtype)
                     starts += [weight.assign(value).op, velocity.initializer]
-                    done = update.apply(solver, parameter, weight, velocity, self.rate, value)
+                    done = update.update_parameter(
+                        solver, parameter, weight, velocity, self.rate, value
+                    )
                     with tf.control_dependencies([done]):
                         weights.append(weight.read_value())
             with tf.device("/job:ps/task:0"):
@@ -114,6 +120,6 @@ class ParameterServer:
         self.sent += 1
         return weights
 
-    def describe_updates(self) -> str:
+    def describe_update_counts(self) -> str:
         """Return the update counts of this rank and of all ranks at its last exchange."""
         return f"{self.sent} of {self.number - 1} updates were this rank's"

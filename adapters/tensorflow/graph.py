@@ -79,7 +79,9 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
     return x * tf.pow(scale, -layer.beta)
 
 
-def batch_norm(layer: xl.BatchNorm, x: Any, parts: dict[str, Any], training: bool) -> Any:
+def batch_norm_and_averages(
+    layer: xl.BatchNorm, x: Any, parts: dict[str, Any], training: bool
+) -> Any:
     """Return the normalised `x` and the new running averages (none in test mode)."""
     gamma, beta, mean, variance = (parts[kind] for kind in ("gamma", "beta", "mean", "variance"))
     if x.dtype == tf.float32:

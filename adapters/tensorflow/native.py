@@ -8,7 +8,7 @@ import tensorflow as tf
 _GPUS = {"gpus_per_node": 64, "gpus_per_task": 1, "auto_set_gpu": False}
 
 
-def ranks() -> int:
+def detect_rank_count() -> int:
     """Return the number of ranks that it joins, from Slurm's variables if they are set."""
     resolvers = tf.distribute.cluster_resolver
     try:

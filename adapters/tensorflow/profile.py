@@ -20,30 +20,30 @@ _PICOSECOND = 1e-12
 
 
 def profile(
-    network: xl.Network, steps: Callable[[], float], text: Callable[[], str] | None
+    network: xl.Network, run_steps: Callable[[], float], get_program_text: Callable[[], str] | None
 ) -> Profile:
-    """Return the time of `steps` in each layer. `text` is XLA's program, if it compiled one."""
+    """Return each layer's time in `run_steps`. Give `get_program_text` if XLA compiles them."""
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0)
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:
         tf.profiler.experimental.start(folder, options)
         try:
-            steps()
+            run_steps()
         finally:
             tf.profiler.experimental.stop()
         [file] = Path(folder).rglob("*.xplane.pb")
         space = xplane_pb2.XSpace.FromString(file.read_bytes())
     layer_seconds = scopes.ScopeSeconds([layer.name for layer in network.layers])
-    if text:
-        of = scopes.instruction_scopes(text())
-        for operation, seconds in _compiled(space):
+    if get_program_text:
+        of = scopes.scope_by_instruction(get_program_text())
+        for operation, seconds in _xla_operations(space):
             layer_seconds.add(of.get(operation, ""), seconds)
     else:
-        for scope, kind, seconds in _executed(space):
-            layer_seconds.add(_layer_of_scope(network, scope, kind), seconds)
+        for scope, kind, seconds in _executor_operations(space):
+            layer_seconds.add(_resolve_fused_scope(network, scope, kind), seconds)
     return layer_seconds.profile(f"tf.profiler of TensorFlow {tf.__version__}")
 
 
-def _executed(space: Any) -> Iterator[Tuple[str, str, float]]:
+def _executor_operations(space: Any) -> Iterator[Tuple[str, str, float]]:
     """Yield the scope, kind and seconds of each operation of the executor."""
     for plane in space.planes:
         for line in plane.lines:
@@ -55,7 +55,7 @@ def _executed(space: Any) -> Iterator[Tuple[str, str, float]]:
                     yield scope, kind, _PICOSECOND * event.duration_ps
 
 
-def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
+def _xla_operations(space: Any) -> Iterator[Tuple[str, float]]:
     """Yield the name in the program and the seconds of each XLA operation."""
     for plane in space.planes:
         names = {number: metadata.name for number, metadata in plane.stat_metadata.items()}
@@ -67,12 +67,12 @@ def _compiled(space: Any) -> Iterator[Tuple[str, float]]:
                         yield operation, _PICOSECOND * event.duration_ps
 
 
-def _layer_of_scope(network: xl.Network, scope: str, kind: str) -> str:
+def _resolve_fused_scope(network: xl.Network, scope: str, kind: str) -> str:
     """Return the scope that the operation works for.
 
     An operation fused with a ReLU has the ReLU's scope name.
     """
-    place = scopes.layer_index(scope)
+    place = scopes.layer_index_of_scope(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):
         return scope
     names = [layer.name for layer in network.layers]

@@ -39,11 +39,13 @@ class TensorFlowReader:
         tf.random.set_seed(seed)
         count, threads = self.files.image_count, self.files.threads
         records = self._records().shuffle(min(count, _SHUFFLED_TOGETHER), seed=seed)
-        images = records.map(self._trained_on, num_parallel_calls=threads)
+        images = records.map(self._decode_for_training, num_parallel_calls=threads)
         yield from images.batch(self.files.batch_size, drop_remainder=True).prefetch(_AHEAD)
 
     def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for images, labels in self._records().map(self._middle).batch(_CHECKED_TOGETHER):
+        for images, labels in (
+            self._records().map(self._decode_center_crop).batch(_CHECKED_TOGETHER)
+        ):
             yield images.numpy().transpose(0, 3, 1, 2), labels.numpy()
 
     def _records(self) -> Any:
@@ -52,7 +54,7 @@ class TensorFlowReader:
         file = str(self.files.folder / "train.tfrecord")
         return tf.data.TFRecordDataset(file).with_options(options)
 
-    def _decoded(self, record: Any) -> tuple[Any, Any]:
+    def _decode_image(self, record: Any) -> tuple[Any, Any]:
         example = tf.io.parse_single_example(record, _FEATURES)
         channels = self.files.workload.network.input_shape[0]
         image = tf.io.decode_jpeg(  # also decodes PNG
@@ -60,8 +62,8 @@ class TensorFlowReader:
         )
         return image, example["image/class/label"]
 
-    def _trained_on(self, record: Any) -> tuple[Any, Any]:
-        image, label = self._decoded(record)
+    def _decode_for_training(self, record: Any) -> tuple[Any, Any]:
+        image, label = self._decode_image(record)
         channels, height, width = self.files.workload.network.input_shape
         pixels = self.files.workload.pixels
         image = tf.image.random_crop(image, (height, width, channels))
@@ -72,8 +74,8 @@ class TensorFlowReader:
         mean = tf.constant(pixels.mean, self.dtype)
         return (tf.cast(image, self.dtype) - mean) * tf.constant(pixels.scale, self.dtype), label
 
-    def _middle(self, record: Any) -> tuple[Any, Any]:
-        image, label = self._decoded(record)
+    def _decode_center_crop(self, record: Any) -> tuple[Any, Any]:
+        image, label = self._decode_image(record)
         _, height, width = self.files.workload.network.input_shape
         spare = tf.shape(image)[:2] - (height, width)
         return tf.image.crop_to_bounding_box(image, *tf.unstack(spare // 2), height, width), label

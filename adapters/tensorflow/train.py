@@ -30,7 +30,7 @@ LARS = True
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TensorFlowTrainer:
     """Return a trainer for `network`. Only the kernel "xla" compiles its functions."""
     device.choose_device(options.device, group.rank)
-    device.multiply(options.precision)
+    device.set_product_precision(options.precision)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     tf.random.set_seed(options.seed)
@@ -40,9 +40,9 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
 
 @lru_cache(maxsize=None)
-def _meet(group: Group) -> Any:
+def _create_mirrored_strategy(group: Group) -> Any:
     """Return the strategy that connects the ranks, created once in a process."""
-    cluster = tf.train.ClusterSpec({"worker": distributed.rank_addresses(group)})
+    cluster = tf.train.ClusterSpec({"worker": distributed.exchange_rank_addresses(group)})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=group.rank, rpc_layer="grpc"
     )
@@ -57,7 +57,9 @@ class TensorFlowTrainer:
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
-        self.strategy: Any = _meet(group) if group.strategy == "mirrored" else None
+        self.strategy: Any = (
+            _create_mirrored_strategy(group) if group.strategy == "mirrored" else None
+        )
         size = group.options.get("bucket_size", "auto")
         self.packs = tf.distribute.experimental.CommunicationOptions(
             bytes_per_pack=0 if size == "auto" else size
@@ -69,7 +71,7 @@ class TensorFlowTrainer:
         self.passed = tf.as_dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
         self.layouts = parameter_layouts(network)
-        self.places = scopes.layer_indices(network)
+        self.places = scopes.layer_index_by_parameter(network)
         self.variables = {name: self._zeros(layout) for name, layout in self.layouts.items()}
         self.learned = [name for name, p in network.parameters.items() if p.learned]
         self.velocities = {name: self._zeros(self.layouts[name]) for name in self.learned}
@@ -104,36 +106,40 @@ class TensorFlowTrainer:
             self.on_gpu = Counter(node.op for node in nodes if "GPU" in node.device)
         self.iteration += 1
 
-    def synchronize(self) -> float:
+    def wait_for_loss(self) -> float:
         return float(self.last_loss)
 
-    def loss(self, batch: tuple[Any, Any]) -> float:
+    def test_loss(self, batch: tuple[Any, Any]) -> float:
         return float(self._test(*batch)[0])
 
-    def scores(self, batch: tuple[Any, Any]) -> np.ndarray:
+    def test_scores(self, batch: tuple[Any, Any]) -> np.ndarray:
         return self._host(self._test(*batch)[1])
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
         _, gradients = self._differentiate(*batch)
-        return {name: self.layouts[name].restore(g.numpy()) for name, g in gradients.items()}
+        return {
+            name: self.layouts[name].to_canonical_layout(g.numpy()) for name, g in gradients.items()
+        }
 
-    def outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
-        _, values, _ = self._forward(*batch, training=True)
+    def layer_outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
+        _, values, _ = self._loss_outputs_and_averages(*batch, training=True)
         arrays = {name: self._host(value) for name, value in values.items()}
         return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in arrays.items()}
 
     def parameters(self) -> dict[str, np.ndarray]:
         return {
-            name: self.layouts[name].restore(variable.numpy())
+            name: self.layouts[name].to_canonical_layout(variable.numpy())
             for name, variable in self.variables.items()
         }
 
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
         for name, variable in self.variables.items():
-            variable.assign(self.layouts[name].store(parameters[name]))
+            variable.assign(self.layouts[name].to_framework_layout(parameters[name]))
 
     def disable_sync(self) -> None:
-        self.exchanged = [self.server.describe_updates()] if self.server else self._collectives()
+        self.exchanged = (
+            [self.server.describe_update_counts()] if self.server else self._describe_collectives()
+        )
         self.strategy = self.joined = self.server = None
         self._compile()
 
@@ -144,14 +150,16 @@ class TensorFlowTrainer:
         checkpoint.restore(self, folder)
 
     def profile(
-        self, batch: tuple[Any, Any], steps: Callable[[], float], clock: Callable[[], float]
+        self, batch: tuple[Any, Any], run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.device != "cpu":
             raise Unsupported("profiles of TensorFlow on a GPU are not supported yet")
         self.step(batch)  # traced again if the exchange between ranks was disabled
-        self.synchronize()
+        self.wait_for_loss()
         xla = self.options.kernel == "xla"
-        return profile.profile(self.network, steps, (lambda: self._program(batch)) if xla else None)
+        return profile.profile(
+            self.network, run_steps, (lambda: self._step_program_text(batch)) if xla else None
+        )
 
     def runtime_info(self) -> dict[str, Any]:
         rewritten = {op: n for op, n in sorted(self.operations.items()) if op.startswith("_Mkl")}
@@ -170,7 +178,7 @@ class TensorFlowTrainer:
         return {
             "framework_version": tf.__version__,
             "layout": "NHWC",
-            "precision": self._precision(),
+            "precision": self._detect_precision(),
             "kernel": kernel,
             "kernel_evidence": [evidence],
             "pools": {"intra-op": tf.config.threading.get_intra_op_parallelism_threads()},
@@ -178,27 +186,27 @@ class TensorFlowTrainer:
             "loss_scale": self.loss_scale,
         }
 
-    def _precision(self) -> str:
+    def _detect_precision(self) -> str:
         single = self.passed == tf.float32
-        return device.precision(self.options) if single else self.passed.name
+        return device.measure_product_precision(self.options) if single else self.passed.name
 
-    def _program(self, batch: tuple[Any, Any]) -> str:
+    def _step_program_text(self, batch: tuple[Any, Any]) -> str:
         """Return the program that XLA compiles a step to, as text."""
         compiler_ir = self._train.experimental_get_compiler_ir(*batch, tf.constant(0.0, self.dtype))
         text: str = compiler_ir(stage="optimized_hlo")
         return text
 
-    def _collectives(self) -> list[str]:
+    def _describe_collectives(self) -> list[str]:
         shown = {op: n for op, n in sorted(self.operations.items()) if op.startswith("Collective")}
         return [f"the executed step contains {op} ×{n}" for op, n in shown.items()]
 
     def _compile(self) -> None:
         xla = self.options.kernel == "xla"
         compiled = partial(tf.function, autograph=False, jit_compile=xla)
-        step = self._loss_and_gradients if self.server else self._train_step
+        step = self._loss_and_mean_gradients if self.server else self._train_step
         self._train = compiled(self._in_replica_context(step))
-        self._test = compiled(self._test_step)
-        self._differentiate = compiled(self._in_replica_context(self._loss_and_gradients))
+        self._test = compiled(self._test_loss_and_scores)
+        self._differentiate = compiled(self._in_replica_context(self._loss_and_mean_gradients))
 
     def _in_replica_context(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function`, wrapped to run in the replica context, where ranks may reduce.
@@ -216,7 +224,7 @@ class TensorFlowTrainer:
     def _zeros(self, layout: Layout) -> Any:
         return tf.Variable(tf.zeros(layout.stored, self.dtype))
 
-    def _forward(
+    def _loss_outputs_and_averages(
         self, images: Any, labels: Any, training: bool
     ) -> tuple[Any, Any, graph.AverageUpdates]:
         """Return the weighted loss, the other layers' outputs and the updates of averages."""
@@ -231,12 +239,12 @@ class TensorFlowTrainer:
             with tf.name_scope(scopes.layer_scope(number)):
                 if self.passed != self.dtype:
                     casts = [partial(tf.cast, dtype=kind) for kind in (self.passed, self.dtype)]
-                    inputs, parts = mixed.cast_inputs(layer, inputs, parts, *casts)
+                    inputs, parts = mixed.cast_inputs_and_parameters(layer, inputs, parts, *casts)
                 if isinstance(layer, xl.SoftmaxLoss):
                     each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, inputs[0])
                     losses.append(layer.weight * tf.reduce_mean(each))
                 elif isinstance(layer, xl.BatchNorm):
-                    values[layer.name], averages = graph.batch_norm(
+                    values[layer.name], averages = graph.batch_norm_and_averages(
                         layer, inputs[0], parts, training
                     )
                     average_updates += averages
@@ -246,10 +254,12 @@ class TensorFlowTrainer:
                     values[layer.name] = tf.cast(values[layer.name], self.passed)
         return tf.add_n(losses), values, average_updates
 
-    def _loss_and_gradients(self, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
+    def _loss_and_mean_gradients(self, images: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
         learned = {name: self.variables[name] for name in self.learned}
         with tf.GradientTape() as tape:
-            loss, _, average_updates = self._forward(images, labels, training=True)
+            loss, _, average_updates = self._loss_outputs_and_averages(
+                images, labels, training=True
+            )
             scaled = loss * self.loss_scale if self.loss_scale else loss
         gradients = tape.gradient(scaled, learned)
         if self.loss_scale:
@@ -262,7 +272,7 @@ class TensorFlowTrainer:
             gradients = dict(zip(gradients, joined))
         if self.joined:
             means = tf.numpy_function(
-                self._means, list(gradients.values()), [self.dtype] * len(gradients)
+                self._average_over_ranks, list(gradients.values()), [self.dtype] * len(gradients)
             )
             for name, mean in zip(gradients, means):
                 mean.set_shape(self.variables[name].shape)
@@ -271,18 +281,20 @@ class TensorFlowTrainer:
             average.assign(value)
         return loss, gradients
 
-    def _means(self, *gradients: np.ndarray) -> list[np.ndarray]:
+    def _average_over_ranks(self, *gradients: np.ndarray) -> list[np.ndarray]:
         """Average over all ranks by MPI; the arguments share TensorFlow's memory."""
         arrays = [np.array(gradient) for gradient in gradients]
-        self.joined.join(arrays)
+        self.joined.average_in_place(arrays)
         return arrays
 
     def _train_step(self, images: Any, labels: Any, rate: Any) -> Any:
-        loss, gradients = self._loss_and_gradients(images, labels)
+        loss, gradients = self._loss_and_mean_gradients(images, labels)
         for name, gradient in gradients.items():
             variables = self.variables[name], self.velocities[name]
             with tf.name_scope(scopes.update_scope(self.places[name])):
-                update.apply(self.solver, self.network.parameters[name], *variables, rate, gradient)
+                update.update_parameter(
+                    self.solver, self.network.parameters[name], *variables, rate, gradient
+                )
         return loss
 
     def _update_at_servers(self, batch: tuple[Any, Any]) -> Any:
@@ -295,6 +307,6 @@ class TensorFlowTrainer:
             variable.assign(weight)
         return loss
 
-    def _test_step(self, images: Any, labels: Any) -> tuple[Any, Any]:
-        loss, values, _ = self._forward(images, labels, training=False)
-        return loss, values[self.network.scores]
+    def _test_loss_and_scores(self, images: Any, labels: Any) -> tuple[Any, Any]:
+        loss, values, _ = self._loss_outputs_and_averages(images, labels, training=False)
+        return loss, values[self.network.scores_layer]

@@ -14,14 +14,14 @@ from xfbench.workloads.layers import Parameter
 from xfbench.workloads.solver import Solver
 
 
-def apply(
+def update_parameter(
     solver: Solver, parameter: Parameter, weight: Any, velocity: Any, rate: Any, gradient: Any
 ) -> Any:
     """Update the variables `weight` and `velocity`; in a graph, return the operation."""
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult
     if solver.lars:
-        rate *= _trust(solver.lars, decay, weight, gradient)
+        rate *= _trust_ratio(solver.lars, decay, weight, gradient)
     return tf.raw_ops.ResourceApplyKerasMomentum(
         var=weight.handle,
         accum=velocity.handle,
@@ -31,7 +31,7 @@ def apply(
     )
 
 
-def _trust(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
+def _trust_ratio(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
     """Return the factor by which LARS multiplies the rate."""
     size, slope = tf.norm(weight), tf.norm(gradient)
     is_scaled = tf.logical_and(size > 0, slope > 0)

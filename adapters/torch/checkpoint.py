@@ -24,6 +24,6 @@ def save(trainer: Any, folder: Path) -> None:
 def restore(trainer: Any, folder: Path) -> None:
     """Restore the trainer from the checkpoint in `folder`."""
     state = torch.load(folder / _FILE, map_location=trainer.device, weights_only=True)
-    trainer.take(state["model"])
+    trainer.load_graph_state(state["model"])
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.iteration, trainer.rate = state["iteration"], state["rate"]

@@ -21,7 +21,7 @@ _cache_folders: list[Any] = []  # folders, removed when the process ends
 
 def compile_training(graph: nn.Module) -> Any:
     """Return `graph` with its forward and backward pass compiled at the first call."""
-    _secure_cache_folder()
+    _choose_safe_cache_folder()
     # Earlier compilations would count towards this code's recompilation limit.
     torch._dynamo.reset()
     # TorchDynamo splits the graph at DDP's buckets.
@@ -29,24 +29,24 @@ def compile_training(graph: nn.Module) -> Any:
     return torch.compile(graph, fullgraph=is_single, dynamic=False)
 
 
-def is_compiled(differentiated: str) -> bool:
+def is_compiled(gradient_function: str) -> bool:
     """Return whether the gradient function of the scores is that of a compiled function."""
-    return differentiated == _GRADIENT
+    return gradient_function == _GRADIENT
 
 
-def evidence(differentiated: str) -> list[str]:
+def describe_compilation(gradient_function: str) -> list[str]:
     """Return the evidence of what PyTorch compiled in this process."""
     from torch._dynamo.utils import counters
 
     graphs, cache_counts = counters["stats"]["unique_graphs"], counters["inductor"]
     hits, misses = (cache_counts[f"fxgraph_cache_{outcome}"] for outcome in ("hit", "miss"))
     return [
-        f"the gradient of the scores is {differentiated}",
+        f"the gradient of the scores is {gradient_function}",
         f"graphs captured: {graphs}; compiled: {misses}, found compiled: {hits}",
     ]
 
 
-def _secure_cache_folder() -> None:
+def _choose_safe_cache_folder() -> None:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     folder_stat = Path(cache_dir()).lstat()  # a link counts itself, because its target may change

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
-from xfbench.worker.distributed import rank_addresses
+from xfbench.worker.distributed import exchange_rank_addresses
 from xfbench.worker.protocol import Group
 
 
-def meet(group: Group, device: str) -> None:
+def connect_ranks(group: Group, device: str) -> None:
     """Connect to the other ranks, once in a process. On CUDA each rank has its own device."""
     if device == "cuda":
         torch.cuda.set_device(group.rank % torch.cuda.device_count())
@@ -20,7 +20,7 @@ def meet(group: Group, device: str) -> None:
         return
     distributed.init_process_group(
         group.options["backend"],
-        init_method=f"tcp://{rank_addresses(group)[0]}",
+        init_method=f"tcp://{exchange_rank_addresses(group)[0]}",
         rank=group.rank,
         world_size=group.size,
     )
@@ -28,7 +28,7 @@ def meet(group: Group, device: str) -> None:
     atexit.register(distributed.destroy_process_group)
 
 
-def parallel(graph: nn.Module, group: Group) -> nn.Module:
+def wrap_in_ddp(graph: nn.Module, group: Group) -> nn.Module:
     """Return the graph under DDP, which averages gradients in buckets.
 
     If the option `bucket_size` is "auto", DDP uses its default bucket size.
@@ -44,12 +44,12 @@ def parallel(graph: nn.Module, group: Group) -> nn.Module:
         # DDP checks a hook's annotations and rejects text.
         parallel.register_comm_hook(
             [],
-            lambda waiting, bucket: _after_backward(waiting, bucket),  # noqa: PLW0108
+            lambda waiting, bucket: _delay_all_reduce(waiting, bucket),  # noqa: PLW0108
         )
     return parallel
 
 
-def _after_backward(waiting: list[Any], bucket: Any) -> Any:
+def _delay_all_reduce(waiting: list[Any], bucket: Any) -> Any:
     """Delay the all-reduce until the last bucket, with the first layers' gradients, is full."""
     device = bucket.buffer().device
     future: Any = torch.futures.Future(devices=[device] if device.type == "cuda" else None)

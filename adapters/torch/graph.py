@@ -44,7 +44,7 @@ class Graph(nn.Module):  # type: ignore[misc]
     """A module that runs the layers and returns the weighted loss and the main head's scores.
 
     A value is freed after its last reader, because memory that is kept must be paged in.
-    If `outputs` is given, it receives the output of every layer.
+    If `collected_outputs` is given, it receives the output of every layer.
     """
 
     def __init__(self, network: xl.Network, dropout: bool) -> None:
@@ -54,14 +54,17 @@ class Graph(nn.Module):  # type: ignore[misc]
         last = {name: layer.name for layer in network.layers for name in layer.inputs}
         self.done_after: dict[str, list[str]] = {layer.name: [] for layer in network.layers}
         for name, reader in last.items():
-            if name != network.scores:
+            if name != network.scores_layer:
                 self.done_after[reader].append(name)
         self.parts = nn.ModuleList(
-            _module(layer, network.input_shapes(layer), dropout) for layer in network.layers
+            _build_module(layer, network.input_shapes(layer), dropout) for layer in network.layers
         )
 
     def forward(
-        self, images: torch.Tensor, labels: torch.Tensor, outputs: dict[str, Any] | None = None
+        self,
+        images: torch.Tensor,
+        labels: torch.Tensor,
+        collected_outputs: dict[str, Any] | None = None,
     ) -> tuple[Any, torch.Tensor]:
         values = {"data": images}
         total: Any = 0.0
@@ -78,18 +81,18 @@ class Graph(nn.Module):  # type: ignore[misc]
                     values[layer.name] = part(inputs[0].flatten(1))
                 else:
                     values[layer.name] = part(inputs[0])
-            if outputs is not None:
-                outputs.update(values)
+            if collected_outputs is not None:
+                collected_outputs.update(values)
             del inputs
             for name in self.done_after[layer.name]:
                 del values[name]
-        return total, values[self.network.scores]
+        return total, values[self.network.scores_layer]
 
 
-def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module:
+def _build_module(layer: xl.Layer, input_shapes: list[xl.Shape], dropout: bool) -> nn.Module:
     if isinstance(layer, xl.Convolution):
         return nn.Conv2d(
-            inputs[0][0],
+            input_shapes[0][0],
             layer.channels,
             layer.kernel,
             layer.stride,
@@ -98,7 +101,7 @@ def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module
             bias=layer.bias,
         )
     if isinstance(layer, xl.InnerProduct):
-        return nn.Linear(int(np.prod(inputs[0])), layer.channels, bias=layer.bias)
+        return nn.Linear(int(np.prod(input_shapes[0])), layer.channels, bias=layer.bias)
     if isinstance(layer, xl.Pooling) and layer.method == "max":
         return nn.MaxPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
     if isinstance(layer, xl.Pooling):
@@ -111,9 +114,9 @@ def _module(layer: xl.Layer, inputs: list[xl.Shape], dropout: bool) -> nn.Module
     if isinstance(layer, xl.ReLU):
         return nn.ReLU()
     if isinstance(layer, xl.LRN):
-        return _LRN(layer, inputs[0][0])
+        return _LRN(layer, input_shapes[0][0])
     if isinstance(layer, xl.Dropout):
         return nn.Dropout(layer.ratio) if dropout else nn.Identity()
     if isinstance(layer, xl.BatchNorm):
-        return nn.BatchNorm2d(inputs[0][0], eps=layer.eps, momentum=1 - layer.momentum)
+        return nn.BatchNorm2d(input_shapes[0][0], eps=layer.eps, momentum=1 - layer.momentum)
     return nn.Identity()  # the graph computes Concat, Eltwise and SoftmaxLoss

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.distributed as dist
 
 
-def ranks() -> int:
+def detect_rank_count() -> int:
     """Return the number of ranks that it joins. Raises the framework's error if it finds none."""
     dist.init_process_group("mpi" if dist.is_mpi_available() else "gloo")
     count = int(dist.get_world_size())

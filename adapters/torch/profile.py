@@ -21,25 +21,25 @@ _GRADIENT = "autograd::engine::evaluate_function"
 _MICROSECOND = 1e-6
 
 
-def profile(graph: Any, device: str, steps: Callable[[], float]) -> Profile:
-    """Return the time of `steps` in each layer of `graph`: on CUDA, the time of its kernels."""
+def profile(graph: Any, device: str, run_steps: Callable[[], float]) -> Profile:
+    """Return the time of `run_steps` in each layer of `graph`: on CUDA, the time of its kernels."""
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)
     graph.scope = lambda layer: record_function(_LAYER + layer)
     try:
         with profiler(activities=activities) as recording:
-            steps()
+            run_steps()
     finally:
         graph.scope = nullcontext
     events = [
         event for event in recording.events() if event.device_type == torch.autograd.DeviceType.CPU
     ]
     field = "device_time_total" if device == "cuda" else "cpu_time_total"
-    return _by_layer(events, lambda event: _MICROSECOND * getattr(event, field))
+    return _sum_by_layer(events, lambda event: _MICROSECOND * getattr(event, field))
 
 
-def _by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile:
+def _sum_by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile:
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)
     of: Dict[int, str] = {}
@@ -49,7 +49,11 @@ def _by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile:
             forward[layer] += seconds(event)
             # An operation without gradient has the number of the next operation with one.
             of.update(
-                {child.sequence_nr: layer for child in _below(event) if child.sequence_nr >= 0}
+                {
+                    child.sequence_nr: layer
+                    for child in _descendants(event)
+                    if child.sequence_nr >= 0
+                }
             )
     update = unattributed = 0.0
     for event in events:
@@ -65,7 +69,7 @@ def _by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile:
     return Profile(name, dict(forward), dict(backward), update, unattributed)
 
 
-def _below(event: Any) -> Iterator[Any]:
+def _descendants(event: Any) -> Iterator[Any]:
     for child in event.cpu_children:
         yield child
-        yield from _below(child)
+        yield from _descendants(child)

@@ -68,7 +68,7 @@ class _Images(data.Dataset):  # type: ignore[misc]
         sample = self.samples[index]
         image = torch.from_numpy(np.array(pictures.decode_pixels(sample, self.shape[0])))
         spare = [there - read for there, read in zip(image.shape[1:], self.shape[1:])]
-        places = [self._place(most) for most in spare]
+        places = [self._choose_crop_offset(most) for most in spare]
         for axis, (place, length) in enumerate(zip(places, self.shape[1:]), 1):
             image = image.narrow(axis, place, length)
         if not self.training:
@@ -88,8 +88,8 @@ class _Images(data.Dataset):  # type: ignore[misc]
             return _Datums(self.files.folder / "train.lmdb")
         return prepared.open_prepared(self.files.folder).splits["train"]
 
-    def _place(self, most: int) -> int:
-        return int(torch.randint(most + 1, ())) if self.training else most // 2
+    def _choose_crop_offset(self, max_offset: int) -> int:
+        return int(torch.randint(max_offset + 1, ())) if self.training else max_offset // 2
 
 
 class _Datums:

@@ -53,8 +53,8 @@ class TorchTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
-        _choose(options)
-        exchange.meet(group, options.device)
+        _set_process_options(options)
+        exchange.connect_ranks(group, options.device)
         self.solver, self.options = solver, options
         self.device = torch.device(options.device)
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
@@ -86,16 +86,16 @@ class TorchTrainer:
             momentum=solver.momentum,
             fused=True,
         )
-        self._prepare()
-        self.parallel = exchange.parallel(self.graph, group) if group.strategy == "ddp" else None
-        self.training: Any = self._compiled(self.parallel or self.graph)
-        self.scaler = update.scaler(options)
+        self._apply_extension()
+        self.parallel = exchange.wrap_in_ddp(self.graph, group) if group.strategy == "ddp" else None
+        self.training: Any = self._compile_if_inductor(self.parallel or self.graph)
+        self.scaler = update.create_gradient_scaler(options)
         self.scale: Any = update.Scale(network, solver, self.tensors) if solver.lars else None
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.iteration = 0
         self.batch: Any = None
         self.passed: Any = None
-        self.differentiated = ""
+        self.gradient_function = ""
         self.convolutions = any(isinstance(layer, xl.Convolution) for layer in network.layers)
         self.rate = 0.0
         self.last_loss = torch.zeros(())
@@ -110,8 +110,8 @@ class TorchTrainer:
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
         self.batch = batch
-        self._set_rate(self.solver.learning_rate(self.iteration))
-        self.last_loss = self._backward(batch)
+        self._set_rate_and_rescale_momentum(self.solver.learning_rate(self.iteration))
+        self.last_loss = self._forward_and_backward(batch)
         if self.scale:
             self.scaler.unscale_(self.optimizer)
             self.scale()
@@ -119,40 +119,45 @@ class TorchTrainer:
         self.scaler.update()
         self.iteration += 1
 
-    def synchronize(self) -> float:
+    def wait_for_loss(self) -> float:
         return float(self.last_loss)
 
-    def loss(self, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
-        return float(self._test(batch)[0])
+    def test_loss(self, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
+        return float(self._test_loss_and_scores(batch)[0])
 
-    def scores(self, batch: tuple[torch.Tensor, torch.Tensor]) -> np.ndarray:
-        return _host(self._test(batch)[1])
+    def test_scores(self, batch: tuple[torch.Tensor, torch.Tensor]) -> np.ndarray:
+        return _host(self._test_loss_and_scores(batch)[1])
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def outputs(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
+    def layer_outputs(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
         self.graph.train()
         outputs: dict[str, Any] = {}
-        self._forward(self.graph, batch, outputs)
+        self._loss_and_scores(self.graph, batch, outputs)
         return {name: _host(value) for name, value in outputs.items()}
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
-        self._backward(batch)
-        gradients = {name: self._plain(name, self.tensors[name].grad) for name in self.learned}
+        self._forward_and_backward(batch)
+        gradients = {
+            name: self._to_plain_layout(name, self.tensors[name].grad) for name in self.learned
+        }
         return {
             name: _host(gradient / self.scaler.get_scale()) for name, gradient in gradients.items()
         }
 
     def parameters(self) -> dict[str, np.ndarray]:
-        return {name: _host(self._plain(name, tensor)) for name, tensor in self.tensors.items()}
+        return {
+            name: _host(self._to_plain_layout(name, tensor))
+            for name, tensor in self.tensors.items()
+        }
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
         for name, tensor in self.tensors.items():
             plain = torch.from_numpy(np.ascontiguousarray(parameters[name]))
-            tensor.copy_(self._packed(name, plain))
+            tensor.copy_(self._to_packed_layout(name, plain))
 
     def disable_sync(self) -> None:
-        self.training, self.joined = self._compiled(self.graph), None
+        self.training, self.joined = self._compile_if_inductor(self.graph), None
 
     def save(self, folder: Path) -> None:
         checkpoint.save(self, folder)
@@ -160,45 +165,45 @@ class TorchTrainer:
     def restore(self, folder: Path) -> None:
         checkpoint.restore(self, folder)
 
-    def take(self, state: dict[str, Any]) -> None:
+    def load_graph_state(self, state: dict[str, Any]) -> None:
         """Restore the graph from a `state_dict`."""
         self.graph.load_state_dict(state)
 
     def profile(
-        self, batch: Any, steps: Callable[[], float], clock: Callable[[], float]
+        self, batch: Any, run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.kernel == "inductor":
             raise Unsupported("profiles of inductor are not possible: it fuses layers")
-        return profile.profile(self.graph, self.options.device, steps)
+        return profile.profile(self.graph, self.options.device, run_steps)
 
     def runtime_info(self) -> dict[str, Any]:
-        kernel, evidence = self._detect_kernel()
+        kernel, evidence = self._detect_kernel_and_evidence()
         return {
             "framework_version": torch.__version__,
             "layout": "NHWC" if kernel in _LAST else "NCHW",
-            "precision": self._precision(),
+            "precision": self._detect_precision(),
             "kernel": kernel,
             "kernel_evidence": evidence,
             "pools": {"intra-op": torch.get_num_threads()},
-            "exchange": self._joined(),
+            "exchange": self._describe_ddp(),
             "loss_scale": self.scaler.get_scale() if self.scaler.is_enabled() else None,
         }
 
-    def _compiled(self, graph: nn.Module) -> Any:
+    def _compile_if_inductor(self, graph: nn.Module) -> Any:
         return compiled.compile_training(graph) if self.options.kernel == "inductor" else graph
 
-    def _prepare(self) -> None:
+    def _apply_extension(self) -> None:
         """Do nothing; a derived trainer changes its graph and optimiser here."""
 
-    def _plain(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a parameter, or a tensor like it, in the layout without `_prepare`."""
+    def _to_plain_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a parameter, or a tensor like it, in the layout without `_apply_extension`."""
         return tensor
 
-    def _packed(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor in the layout after `_prepare`, the inverse of `_plain`."""
+    def _to_packed_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor in the layout after `_apply_extension` (`_to_plain_layout` reversed)."""
         return tensor
 
-    def _joined(self) -> list[str]:
+    def _describe_ddp(self) -> list[str]:
         """Return what DDP logs about itself."""
         if not self.parallel:
             return []
@@ -211,11 +216,11 @@ class TorchTrainer:
             f"{logging_data['backend_name']}, buckets of {sizes} bytes, communication hook: {hook}"
         ]
 
-    def _precision(self) -> str:
+    def _detect_precision(self) -> str:
         passed = str(self.passed or self.dtype).rpartition(".")[2]
         if passed != "float32":
             return passed
-        return rounding.measured_precision(self._product, self._convolved)
+        return rounding.lowest_measured_precision(self._product, self._product_by_convolution)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _product(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -223,26 +228,26 @@ class TorchTrainer:
         return _host(left @ right)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _convolved(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        images = torch.from_numpy(rounding.matrix_as_images(first)).permute(0, 3, 1, 2)
+    def _product_by_convolution(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        images = torch.from_numpy(rounding.matrix_rows_as_images(first)).permute(0, 3, 1, 2)
         kernels = torch.from_numpy(second.T.copy())[:, :, None, None]
         images, kernels = images.to(self.device), kernels.to(self.device)
         return _host(torch.nn.functional.conv2d(images, kernels)[:, :, 0, 0])
 
-    def _detect_kernel(self) -> tuple[str, list[str]]:
+    def _detect_kernel_and_evidence(self) -> tuple[str, list[str]]:
         """Return the kernel, and the evidence from oneDNN's and MKL's logs of a step."""
-        kernel, evidence = self._libraries()
-        if not compiled.is_compiled(self.differentiated):
+        kernel, evidence = self._library_kernel_and_evidence()
+        if not compiled.is_compiled(self.gradient_function):
             return kernel, evidence
-        return "inductor", [*compiled.evidence(self.differentiated), *evidence]
+        return "inductor", [*compiled.describe_compilation(self.gradient_function), *evidence]
 
-    def _libraries(self) -> tuple[str, list[str]]:
+    def _library_kernel_and_evidence(self) -> tuple[str, list[str]]:
         if self.device.type == "cuda":
             enabled = torch.backends.cudnn.enabled and torch.backends.cudnn.is_available()
             flags = [f"torch.backends.cudnn.enabled is {enabled}"]
             flags += [f"torch.backends.cudnn.benchmark is {torch.backends.cudnn.benchmark}"]
             shown = ["requested, not shown", *flags, f"version {torch.backends.cudnn.version()}"]
-            if enabled and self.batch is not None and self._images_last():
+            if enabled and self.batch is not None and self._is_channels_last():
                 return "channels_last", [*shown, _CAME_LAST]
             return "cudnn" if enabled else "native", shown
         enabled = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
@@ -251,7 +256,7 @@ class TorchTrainer:
         )
         flagged = requested_kernel if enabled else "native"
         evidence = [f"torch.backends.mkldnn.enabled is {enabled}"]
-        ran = self._ran() if self.batch is not None else None
+        ran = self._count_library_calls() if self.batch is not None else None
         if ran is not None:
             evidence += [f"{library} ran {name} ×{n}" for (library, name), n in sorted(ran.items())]
         computed = [name for library, name in ran or () if library == "oneDNN"]
@@ -260,15 +265,15 @@ class TorchTrainer:
             return flagged, ["requested, not shown", *evidence]
         if not set(computed) - {"reorder"}:
             return "native", evidence
-        if self._images_last():
+        if self._is_channels_last():
             return "channels_last", [*evidence, _CAME_LAST]
         return "onednn", evidence
 
-    def _ran(self) -> Counter[tuple[str, str]]:
+    def _count_library_calls(self) -> Counter[tuple[str, str]]:
         """Return the number of calls in a step that oneDNN and MKL log, by library and name."""
         verbose = torch.backends.mkldnn.verbose(1), torch.backends.mkl.verbose(1)
         with observe.captured_stdout() as lines, verbose[0], verbose[1]:
-            self._backward(self.batch)
+            self._forward_and_backward(self.batch)
         ran: Counter[tuple[str, str]] = Counter()
         for line in lines:
             words = line.split(",")
@@ -278,52 +283,54 @@ class TorchTrainer:
                 ran["MKL", line.split()[1].partition("(")[0]] += 1
         return ran
 
-    def _images_last(self) -> bool:
+    def _is_channels_last(self) -> bool:
         """Return whether values between layers are channels last; if unknown, as requested."""
         self.graph.eval()
         outputs: dict[str, Any] = {}
         with torch.no_grad():
-            self._forward(self.graph, self.batch, outputs)
+            self._loss_and_scores(self.graph, self.batch, outputs)
         image_outputs = [
             x for x in outputs.values() if x.dim() == 4 and x.shape[1] > 1 < x[0, 0].numel()
         ]
         last = [x.is_contiguous(memory_format=torch.channels_last) for x in image_outputs]
         return any(last) if last else self.channels_last
 
-    def _backward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def _forward_and_backward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         if not self.graph.training:
             self.graph.train()
         self.optimizer.zero_grad(set_to_none=True)
-        loss, scores = self._forward(self.training, batch)
-        self.passed, self.differentiated = scores.dtype, type(scores.grad_fn).__name__
+        loss, scores = self._loss_and_scores(self.training, batch)
+        self.passed, self.gradient_function = scores.dtype, type(scores.grad_fn).__name__
         self.scaler.scale(loss).backward()
         if self.joined:
             gradients = [self.tensors[name].grad for name in self.learned]
             # A convolution's gradient may have the layout of its weight, channels last.
             on_host = [gradient.cpu().contiguous() for gradient in gradients]
-            self.joined.join([gradient.numpy() for gradient in on_host])
+            self.joined.average_in_place([gradient.numpy() for gradient in on_host])
             for gradient, mean in zip(gradients, on_host):
                 if gradient is not mean:
                     gradient.copy_(mean)
         return loss.detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def _test(self, batch: tuple[torch.Tensor, torch.Tensor]) -> tuple[Any, torch.Tensor]:
+    def _test_loss_and_scores(
+        self, batch: tuple[torch.Tensor, torch.Tensor]
+    ) -> tuple[Any, torch.Tensor]:
         self.graph.eval()
-        return self._forward(self.graph, batch)
+        return self._loss_and_scores(self.graph, batch)
 
-    def _forward(
+    def _loss_and_scores(
         self,
         graph: Any,
         batch: tuple[torch.Tensor, torch.Tensor],
-        outputs: dict[str, Any] | None = None,
+        collected_outputs: dict[str, Any] | None = None,
     ) -> tuple[Any, torch.Tensor]:
         autocast_dtype = _AUTOCAST.get(self.options.precision)
         with torch.autocast(self.device.type, autocast_dtype, autocast_dtype is not None):
-            loss, scores = graph(*batch, outputs)
+            loss, scores = graph(*batch, collected_outputs)
         return loss, scores
 
-    def _set_rate(self, rate: float) -> None:
+    def _set_rate_and_rescale_momentum(self, rate: float) -> None:
         if rate == self.rate:
             return
         for group in self.optimizer.param_groups:
@@ -338,7 +345,7 @@ class TorchTrainer:
         self.rate = rate
 
 
-def _choose(options: Options) -> None:
+def _set_process_options(options: Options) -> None:
     """Set the options that PyTorch has per process."""
     if options.device == "cuda" and not torch.cuda.is_available():
         built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"

@@ -18,7 +18,7 @@ from xfbench.workloads.solver import Solver
 _NEVER = 2**30  # steps
 
 
-def scaler(options: Options) -> torch.amp.GradScaler:
+def create_gradient_scaler(options: Options) -> torch.amp.GradScaler:
     """Return PyTorch's gradient scaler, which skips an update with a gradient that is not finite.
 
     It starts from LOSS_SCALE, is halved on a skip and does not grow. It does nothing in other

@@ -102,9 +102,9 @@ def collect_cases(items):
 def _run_process(case, folder):
     """Run the job in `folder` in the process that `case` needs; return why it ended early."""
     framework_adapter = adapter.load(case.framework)
-    framework_environment = environment.ensure(framework_adapter)
+    framework_environment = environment.ensure_environment(framework_adapter)
     variables = framework_environment.variables(framework_adapter, case.kernel, case.threads)
-    worker = str(worker_archive.worker_archive(case.framework))
+    worker = str(worker_archive.ensure_worker_archive(case.framework))
     path = [worker, *filter(None, [variables.get("PYTHONPATH")])]
     try:
         processes.output(

@@ -71,9 +71,9 @@ def shared_launch(scratch):
 
 def run_launch(results, framework, **settings):
     """Run one launch with these settings; store its record in `results` and return it."""
-    matrix = experiment.matrix(framework=[framework], launches=1, **settings)
-    folders = experiment.data_set_folders([matrix])
+    matrix = experiment.build_matrix(framework=[framework], launches=1, **settings)
+    folders = experiment.data_folders_by_lookup_key([matrix])
     session = LaunchContext(Store(results), data_folders=folders)
     session.prepare_environments([framework], {}, print)
-    [record] = run_requests(launch_order(experiment.cells([matrix])), session)
+    [record] = run_requests(launch_order(experiment.expand_matrices([matrix])), session)
     return record

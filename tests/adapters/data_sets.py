@@ -43,11 +43,11 @@ def write_data_set(name, folder):
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         if content == "digits":
-            source, channels = sources.digits(), 1
+            source, channels = sources.open_digits(), 1
         else:
             make_images, count = IMAGES[content]
             images = make_images()
-            samples = sources._Arrays(images, np.arange(len(images)) % count)
+            samples = sources._ArraySamples(images, np.arange(len(images)) % count)
             classes = tuple(f"{number:02d}" for number in range(count))
             source, channels = sources.Source(content, classes, {"train": samples}, 3, "made"), 3
         writing.make_data_set(source, target, data_format, Preprocessing(channels=channels))

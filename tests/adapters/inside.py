@@ -50,14 +50,14 @@ def measure(trainer, workload, steps):
     initial = initial_parameters(workload.network, 0)
     trainer.assign(initial)
     batch = trainer.load(*synthetic_batch(workload, BATCH_SIZE, 0))
-    arrays = {**read_weights("initial"), "test_loss": np.asarray([trainer.loss(batch)])}
+    arrays = {**read_weights("initial"), "test_loss": np.asarray([trainer.test_loss(batch)])}
     gradients = trainer.gradients(batch)
     arrays.update({f"gradient/{name}": value for name, value in gradients.items()})
     trainer.assign(initial)
     losses = []
     for _ in range(steps):
         trainer.step(batch)
-        losses.append(trainer.synchronize())
+        losses.append(trainer.wait_for_loss())
     arrays["loss"] = np.asarray(losses, np.float64)
     return {**arrays, **read_weights("final")}
 
@@ -102,7 +102,7 @@ def save_and_restore(case, folder):
     def continue_training(trainer, seeds):
         for seed in seeds:
             trainer.step(trainer.load(*synthetic_batch(workload, 4, seed)))
-            trainer.synchronize()
+            trainer.wait_for_loss()
         return checkpoint.parameter_digests(trainer.parameters())
 
     def refuse(*_, **__):
@@ -128,7 +128,7 @@ def save_and_restore(case, folder):
         "end": continue_training(second_trainer, range(3, 6)) == end,
         "end of weights alone": continue_training(weights_alone, range(3, 6)) == end,
         "averages": sum(name.endswith("/mean") for name in before),
-        "bytes": checkpoint.total_bytes(checkpoint_folder),
+        "bytes": checkpoint.folder_bytes(checkpoint_folder),
         "least": checkpoint.min_checkpoint_bytes(workload, weights),
     }
 
@@ -146,16 +146,16 @@ def read(case, folder):
     for seed in range(EPOCHS):
         for batch in reader.epoch(seed):
             trainer.step(batch)
-            images.append(np.array(trainer.outputs(batch)["data"]))
+            images.append(np.array(trainer.layer_outputs(batch)["data"]))
             label = batch[1]
             labels.append(label.asnumpy() if hasattr(label, "asnumpy") else np.asarray(label))
     unfinished_epoch = reader.epoch(0)
     next(unfinished_epoch)
     unfinished_epoch.close()
-    comparison = feed.compare_reader(reader, data)
+    comparison = feed.compare_reader_images(reader, data)
     maps = Path("/proc/self/maps").read_text().splitlines()
     mapped = [line for line in maps if str(data_folder.resolve()) in line]
-    facts = {"compared": comparison, "mapped": mapped, "loss": trainer.synchronize()}
+    facts = {"compared": comparison, "mapped": mapped, "loss": trainer.wait_for_loss()}
     return {"images": np.array(images), "labels": np.array(labels)}, facts
 
 
@@ -165,11 +165,11 @@ def keep_busy(case, folder):
     batch = trainer.load(*synthetic_batch(workload, 64, 0))
     for _ in range(3):
         trainer.step(batch)
-        trainer.synchronize()
+        trainer.wait_for_loss()
     start, used = time.perf_counter(), observe.cpu_seconds()
     while time.perf_counter() - start < 1:
         trainer.step(batch)
-        trainer.synchronize()
+        trainer.wait_for_loss()
     cpus = (observe.cpu_seconds() - used) / (time.perf_counter() - start)
     return {}, {"pools": trainer.runtime_info()["pools"], "cpus": cpus}
 
@@ -179,7 +179,7 @@ def profile_steps(case, folder):
     workload, trainer = build(case)
     batch = trainer.load(*synthetic_batch(workload, 8, 0))
     trainer.step(batch)
-    trainer.synchronize()
+    trainer.wait_for_loss()
     profiler, seconds = profile.profile_steps(trainer, batch, time.perf_counter)
     return {}, {"profiler": profiler, "seconds": seconds}
 

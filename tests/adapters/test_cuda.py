@@ -30,16 +30,16 @@ CUDNN_CASES = [Case("switch_cudnn", "torch", kernel=kernel) for kernel in KERNEL
 @pytest.fixture
 def no_device():
     """Skip the test if there is a device."""
-    if machine.accelerators():
+    if machine.list_accelerator_models():
         pytest.skip("there is an NVIDIA device here")
 
 
 def build_requests(framework, **settings):
     """Return requests for LeNet on CUDA."""
-    matrix = experiment.matrix(
+    matrix = experiment.build_matrix(
         framework=[framework], workload=["lenet"], device=["cuda"], launches=1, **settings
     )
-    return launch_order(experiment.cells([matrix]))
+    return launch_order(experiment.expand_matrices([matrix]))
 
 
 @pytest.mark.deep
@@ -53,7 +53,7 @@ def test_framework_without_a_device_says_so(no_device, case, answers):
 @pytest.mark.deep
 @pytest.mark.usefixtures("no_device")
 def test_launch_without_a_device_is_unavailable(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "accelerators", lambda: ["a GPU"])
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU"])
     session = LaunchContext(Store(tmp_path / "results"))
     session.prepare_environments(["mxnet"], {}, print)
     [record] = run_requests(build_requests("mxnet"), session)

@@ -12,7 +12,7 @@ from tests.adapters.reference import train_reference
 from xfbench.environments import environment
 from xfbench.execution import tracing
 from xfbench.model import adapter
-from xfbench.planning.experiment import cells, matrix
+from xfbench.planning.experiment import build_matrix, expand_matrices
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
 
@@ -113,10 +113,12 @@ def trace(scratch):
 
     def make(framework):
         settings = {"framework": [framework], "workload": ["convnet"], "data": "synthetic"}
-        [(cell, _)] = cells([matrix(**settings, threads=[1], batch_size=[2], steps=5)])
+        [(cell, _)] = expand_matrices(
+            [build_matrix(**settings, threads=[1], batch_size=[2], steps=5)]
+        )
         output, framework_adapter = scratch / f"{framework}.npz", adapter.load(framework)
         if not output.exists():
-            framework_environment = environment.ensure(framework_adapter)
+            framework_environment = environment.ensure_environment(framework_adapter)
             tracing.trace_cell(cell, framework_adapter, framework_environment, output, 900)
         with np.load(output, allow_pickle=False) as arrays:
             return dict(arrays)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xfbench.adapters.reference import graph
-from xfbench.adapters.reference.precision import PRECISIONS, nearest
+from xfbench.adapters.reference.precision import PRECISIONS, round_to_nearest
 from xfbench.worker.input import synthetic_batch
 from xfbench.workloads import workloads
 from xfbench.workloads.initial import initial_parameters
@@ -26,20 +26,24 @@ def significand_bits(x):
 
 def test_float16_rounds_to_11_significand_bits():
     normal = VALUES[np.abs(VALUES) > 1e-4]  # float16 has fewer bits below 6.1e-5
-    assert np.array_equal(nearest(normal, 11), normal.astype(np.float16).astype(np.float32))
+    assert np.array_equal(
+        round_to_nearest(normal, 11), normal.astype(np.float16).astype(np.float32)
+    )
     half = PRECISIONS["float16"]
-    assert half.value(np.float32([1e6, 1e-9])).tolist() == [np.inf, 0.0]
+    assert half.round_value(np.float32([1e6, 1e-9])).tolist() == [np.inf, 0.0]
 
 
 @pytest.mark.parametrize("bits", [8, 11])
 def test_nearest_rounds_to_the_nearest_value_and_ties_to_even(bits):
-    rounded = nearest(VALUES, bits)
+    rounded = round_to_nearest(VALUES, bits)
     assert significand_bits(rounded) == bits
     spacing = 2.0 ** (np.floor(np.log2(np.abs(VALUES[:-4]))) - bits + 1)
     assert np.all(np.abs(rounded[:-4] - VALUES[:-4]) <= spacing / 2)
     ulp = np.float32(2.0 ** (1 - bits))
-    assert nearest(1 + ulp * np.float32([0.5, 1.5]), bits).tolist() == [1, 1 + 2 * ulp]
-    assert np.array_equal(nearest(np.float32([np.inf, np.nan]), bits), [np.inf, np.nan], True)
+    assert round_to_nearest(1 + ulp * np.float32([0.5, 1.5]), bits).tolist() == [1, 1 + 2 * ulp]
+    assert np.array_equal(
+        round_to_nearest(np.float32([np.inf, np.nan]), bits), [np.inf, np.nan], True
+    )
 
 
 def train_lenet(precision, network=LENET.network):
@@ -87,7 +91,7 @@ def test_tf32_rounds_only_the_inputs_of_products():
     assert significand_bits(activations.outputs["conv1"]) > 11
     assert significand_bits(gradients.parameters["conv1/weight"]) > 11
     images, weight, bias = (
-        nearest(value, 11)
+        round_to_nearest(value, 11)
         for value in (
             activations.outputs["data"],
             initial_parameters(LENET.network, 0)["conv1/weight"],

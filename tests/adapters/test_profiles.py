@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from tests.adapters.cases import FRAMEWORKS, Case, parametrize
 from xfbench import cli
-from xfbench.analysis.profiles import profile
+from xfbench.analysis.profiles import build_profile
 
 WITH_WEIGHTS = ("conv1", "conv2", "ip1", "ip2")
 COMPILED = Case("profile_steps", "tensorflow", kernel="xla")
@@ -18,7 +18,7 @@ COMPILED = Case("profile_steps", "tensorflow", kernel="xla")
 def test_profile_has_layers_with_weights_in_both_directions(shared_launch, framework):
     record = shared_launch(framework)
     assert record.status == "ok", record.reason
-    network_profile = profile([record])
+    network_profile = build_profile([record])
     layers = {layer.layer: layer for layer in network_profile.layers}
     for name in WITH_WEIGHTS:
         assert layers[name].forward_seconds > 0 and layers[name].backward_seconds > 0, name
@@ -48,7 +48,7 @@ def test_launch_of_an_adapter_without_a_profiler_is_ok(shared_launch):
     record = shared_launch("reference")
     assert record.status == "ok", record.reason
     assert record.observed.profiler == "none: the adapter has no profiler"
-    assert profile([record]) is None
+    assert build_profile([record]) is None
 
 
 @pytest.mark.deep

@@ -51,7 +51,7 @@ def test_network_of_the_user_is_traced(tmp_path, monkeypatch):
     (tmp_path / "users.py").write_text(MODULE)
     monkeypatch.setenv("XFBENCH_WORKLOADS", str(tmp_path))
     settings = {"framework": ["torch"], "workload": ["users"], "threads": [1], "batch_size": [2]}
-    matrix = experiment.matrix(**settings, steps=4, data="synthetic")
-    tracing.trace(matrix, {}, tmp_path / "trace.npz", 300)
+    matrix = experiment.build_matrix(**settings, steps=4, data="synthetic")
+    tracing.trace_only_cell(matrix, {}, tmp_path / "trace.npz", 300)
     with np.load(tmp_path / "trace.npz", allow_pickle=False) as arrays:
         assert sum_rates(arrays) == pytest.approx(2.5e-4, rel=0.02)

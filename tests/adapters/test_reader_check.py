@@ -57,7 +57,7 @@ def launch_with_reader(tmp_path, monkeypatch, launch):
 
     def run(change, data_format="raw", decode="", count=40, **settings_changes):
         images = np.random.RandomState(0).randint(0, 256, (count, 1, 28, 28)).astype(np.uint8)
-        samples = sources._Arrays(images, np.arange(count) % 9)
+        samples = sources._ArraySamples(images, np.arange(count) % 9)
         source = sources.Source("noise", tuple("0123456789"), {"train": samples}, 1, "made")
         text = READER.replace("CHANGE", change).replace("DECODE", decode)
         (adapter_folder / "reader.py").write_text(text)
@@ -96,7 +96,7 @@ def test_pixel_differences_of_a_decoder_are_shown_in_the_table(launch_with_reade
     check = record.storage.reader
     assert (check.compared, check.differing, check.largest_difference) == (40, 40, 3)
     assert 2 < check.mean_difference < 3
-    table_text = tables.to_text(leaderboard.tables([record], {}), "throughput")
+    table_text = tables.to_text(leaderboard.build_tables([record], {}), "throughput")
     assert "native, ±3" in table_text
 
 
@@ -124,7 +124,7 @@ def test_decoding_threads_are_not_counted_as_training_threads(launch_with_reader
         phases = record.measurement.phases
         share = phases["input_cpu_seconds"] / phases["cpu_seconds"]
         assert 0.2 < share < 1
-        [table] = leaderboard.tables([record], {})
+        [table] = leaderboard.build_tables([record], {})
         assert f"{share:.1%}" in tables.to_text([table], "storage")
         if record.observed.cpus > 1.4:
             break

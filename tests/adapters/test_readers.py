@@ -106,6 +106,8 @@ def test_format_without_a_reader_is_refused(framework, scratch):
     digits = str(data_sets.write_data_set(f"{data_format} digits", scratch / "sets"))
     settings = {"framework": [framework], "workload": ["lenet"], "data": [digits]}
     [request] = launch_order(
-        experiment.cells([experiment.matrix(**settings, input=["native"], launches=1)])
+        experiment.expand_matrices(
+            [experiment.build_matrix(**settings, input=["native"], launches=1)]
+        )
     )
     assert f"no reader of its own for {data_format}" in capabilities.refusal_reason(request)

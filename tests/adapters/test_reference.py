@@ -572,7 +572,7 @@ def test_step_applies_the_update_of_its_gradients() -> None:
         velocity = 0.9 * velocity + rate * (gradient + 0.01 * weight)
         weight = weight - velocity
         np.testing.assert_allclose(trainer.parameters()["stem/weight"], weight, rtol=1e-12)
-    assert trainer.synchronize() == pytest.approx(
+    assert trainer.wait_for_loss() == pytest.approx(
         graph.forward(network, before, *batch, training=True).loss, rel=1e-12
     )
 
@@ -626,7 +626,7 @@ def test_random_dropout_is_scaled_and_follows_its_seed() -> None:
         trainer = build_trainer(network, dropout=dropout, seed=seed)
         batch = trainer.load(np.ones((2, 4, 50, 50), np.float32), np.array([0, 1]))
         gradient = trainer.gradients(batch)["ip/weight"]
-        return gradient, trainer.loss(batch)
+        return gradient, trainer.test_loss(batch)
 
     (gradient, loss), (same_seed_gradient, _), (other_seed_gradient, other_loss) = (
         first_step(0),
@@ -714,7 +714,9 @@ def test_reference_learns_the_digits() -> None:
         "epochs": None,
     }
     options = Options("numpy", 1, "float32")
-    losses = loop.train(workload, request, options, train.build, Group())["measurement"]["losses"]
+    losses = loop.train_and_measure(workload, request, options, train.build, Group())[
+        "measurement"
+    ]["losses"]
     assert np.mean(losses[:3]) > 2.0
     assert np.mean(losses[-10:]) < 1.0
 
@@ -747,7 +749,7 @@ def trace_reference(folder: Path) -> dict[str, np.ndarray]:
     variables = {
         name: value.format(threads=1) for name, value in framework_adapter.variables.items()
     }
-    archive = worker_archive.worker_archive("reference")
+    archive = worker_archive.ensure_worker_archive("reference")
     subprocess.run(
         [sys.executable, archive, folder / "job.json", folder / "reply.json"],
         env={"PATH": os.environ["PATH"], **variables},

@@ -10,13 +10,13 @@ import pytest
 
 from tests.sample_records import SOFTWARE, certify_records
 from xfbench.analysis import best, slowdown
-from xfbench.analysis.leaderboard import tables as all_tables
+from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.base.errors import UsageError
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.rendering import slowdown_tables, tables
 from xfbench.statistics import cell_ranks, group_ranks
 
-HERE = describe()
+HERE = describe_machine()
 ELSEWHERE = HERE.model_copy(update={"cpu_model": "Another"})
 
 
@@ -56,7 +56,7 @@ def boards(launches):
 
 
 def test_framework_row_shows_its_fastest_ranked_configuration(boards):
-    [table] = best.reduce_to_best(boards, best.parse_fields("framework"))
+    [table] = best.keep_best_row_per_group(boards, best.parse_group_fields("framework"))
     shown = [(row.framework, row.threads, row.rank) for row in table.rows]
     assert shown == [("torch", 2, (1, 1)), ("caffe", 1, (2, 2))]
     assert [row.relative_to_best for row in table.rows] == pytest.approx([1, 1 / 3], rel=0.02)
@@ -73,32 +73,32 @@ def test_repeated_configuration_is_preferred_to_single_launch(launches):
     single = launches(140, framework="torch", threads=1)[:1]
     single_caffe = launches(120, framework="caffe", threads=1)[:1]
     records, certificates = certify_records([*repeated, *single, *single_caffe])
-    [table] = best.reduce_to_best(all_tables(records, certificates), ["framework"])
+    [table] = best.keep_best_row_per_group(all_tables(records, certificates), ["framework"])
     shown = {row.framework: (row.threads, row.configurations) for row in table.rows}
     assert shown == {"torch": (2, 2), "caffe": (1, 1)}
 
 
 def test_group_by_row_keeps_all_and_unknown_field_is_refused(boards):
-    assert best.reduce_to_best(boards, best.parse_fields("row")) == boards
+    assert best.keep_best_row_per_group(boards, best.parse_group_fields("row")) == boards
     with pytest.raises(UsageError, match="framework_version"):
-        best.parse_fields("framework,xyzzy")
+        best.parse_group_fields("framework,xyzzy")
     for unsupported_field in ("workload", "seed"):
         with pytest.raises(UsageError, match="--by"):
-            best.parse_fields(unsupported_field)
+            best.parse_group_fields(unsupported_field)
 
 
 @pytest.mark.parametrize("name", best.FIELDS)
 def test_every_field_groups_rows_in_every_format(boards, name):
-    best_tables = best.reduce_to_best(boards, [name])
+    best_tables = best.keep_best_row_per_group(boards, [name])
     assert all(row.group.keys() == {name} for table in best_tables for row in table.rows)
     for write in tables.FORMATS.values():
         assert write(best_tables, "throughput")
     for write in slowdown_tables.FORMATS.values():
-        assert write(slowdown.slowdowns(boards, [name]))
+        assert write(slowdown.build_slowdown_tables(boards, [name]))
 
 
 def test_two_fields_group_by_every_combination(boards):
-    [table] = best.reduce_to_best(boards, best.parse_fields("framework, threads"))
+    [table] = best.keep_best_row_per_group(boards, best.parse_group_fields("framework, threads"))
     groups = [tuple(row.group.values()) for row in table.rows]
     assert groups == [("torch", 2), ("torch", 1), ("caffe", 1)]
     assert [tuple(row.group.values()) for row in table.unranked] == [("caffe", 2), ("mxnet", 1)]
@@ -114,7 +114,7 @@ def test_grouping_by_machine_joins_machines_in_a_table(launches):
     )
     separate_tables = all_tables(records, certificates)
     assert len(separate_tables) == 2
-    [table] = best.reduce_to_best(separate_tables, ["machine"])
+    [table] = best.keep_best_row_per_group(separate_tables, ["machine"])
     assert [row.framework for row in table.rows] == ["torch", "caffe"]
     assert "Another" in table.rows[0].group["machine"] and "Another" not in table.title
     assert table.document()["machine"] is None
@@ -132,15 +132,17 @@ def test_grouping_by_precision_and_batch_joins_their_tables(launches):
     )
     separate_tables = all_tables(records, certificates)
     assert len(separate_tables) == 3
-    by_batch = best.reduce_to_best(separate_tables, ["global_batch_size"])
+    by_batch = best.keep_best_row_per_group(separate_tables, ["global_batch_size"])
     assert sorted(len(table.rows) for table in by_batch) == [1, 2]
-    [table] = best.reduce_to_best(separate_tables, ["precision", "global_batch_size"])
+    [table] = best.keep_best_row_per_group(separate_tables, ["precision", "global_batch_size"])
     groups = [tuple(row.group.values()) for row in table.rows]
     assert groups == [("float32", 8), ("bfloat16", 4), ("float32", 4)]
 
 
 def test_grouped_json_and_csv_report_configuration_counts(boards):
-    [table] = json.loads(tables.to_json(best.reduce_to_best(boards, ["framework"])))["tables"]
+    [table] = json.loads(tables.to_json(best.keep_best_row_per_group(boards, ["framework"])))[
+        "tables"
+    ]
     assert table["by"] == ["framework"]
     first_row = table["rows"][0]
     assert first_row["group"] == {"framework": "torch"}
@@ -149,7 +151,9 @@ def test_grouped_json_and_csv_report_configuration_counts(boards):
     [ungrouped] = json.loads(tables.to_json(boards))["tables"]
     assert not {"group", "configurations", "by"} & {*ungrouped, *ungrouped["rows"][0]}
     lines = list(
-        csv.DictReader(io.StringIO(tables.to_csv(best.reduce_to_best(boards, ["framework"]))))
+        csv.DictReader(
+            io.StringIO(tables.to_csv(best.keep_best_row_per_group(boards, ["framework"])))
+        )
     )
     assert [line["by_framework"] for line in lines] == ["torch", "caffe", "mxnet"]
     assert [line["configurations"] for line in lines] == ["2", "2", "1"]
@@ -157,7 +161,7 @@ def test_grouped_json_and_csv_report_configuration_counts(boards):
 
 
 def test_grouped_tables_warn_of_selection_bias(boards):
-    best_tables = best.reduce_to_best(boards, ["framework"])
+    best_tables = best.keep_best_row_per_group(boards, ["framework"])
     for name in ("text", "markdown", "latex", "html"):
         assert "same launches select the best" in tables.FORMATS[name](best_tables, "throughput")
         assert "same launches select the best" not in tables.FORMATS[name](boards, "throughput")

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from xfbench.analysis.checkpoints import checkpoint_costs
 from xfbench.analysis.comparison import Side, compare
-from xfbench.analysis.leaderboard import tables as all_tables
+from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.base import digests, errors
 from xfbench.execution import job
 from xfbench.model import adapter, capabilities
@@ -49,12 +49,14 @@ def checkpointed(record):
 
 def test_cell_digest_without_checkpoints_is_unchanged(cell):
     request = cell().request(1)
-    assert "checkpoints" not in request.cell_fields()
+    assert "checkpoints" not in request.cell_digest_fields()
     document = request.model_dump(mode="json")
     assert document.pop("checkpoints") == 0
     old_request = Request.model_validate(document)
-    assert digests.of_json(old_request.cell_fields()) == digests.of_json(request.cell_fields())
-    assert cell(checkpoints=2).request(1).cell_fields()["checkpoints"] == 2
+    assert digests.of_json(old_request.cell_digest_fields()) == digests.of_json(
+        request.cell_digest_fields()
+    )
+    assert cell(checkpoints=2).request(1).cell_digest_fields()["checkpoints"] == 2
 
 
 def test_certificate_does_not_depend_on_checkpoints(cell):
@@ -80,22 +82,22 @@ def test_record_without_checkpoint_fields_is_read(record):
     ],
 )
 def test_too_many_checkpoints_are_refused(settings, words):
-    matrix = experiment.matrix(framework=["reference"], workload=["lenet"], **settings)
+    matrix = experiment.build_matrix(framework=["reference"], workload=["lenet"], **settings)
     with pytest.raises(errors.UsageError, match=words):
-        experiment.cells([matrix])
+        experiment.expand_matrices([matrix])
 
 
 def test_matrix_sets_checkpoints_in_each_cell():
-    matrix = experiment.matrix(framework=["reference"], workload=["lenet"], checkpoints=2)
-    [(cell, _)] = experiment.cells([matrix])
+    matrix = experiment.build_matrix(framework=["reference"], workload=["lenet"], checkpoints=2)
+    [(cell, _)] = experiment.expand_matrices([matrix])
     assert cell.checkpoints == 2
 
 
 def test_job_has_a_unique_checkpoint_folder(cell, tmp_path):
-    assert job.checkpoint_fields(cell().request(1), tmp_path) == {}
+    assert job.build_checkpoint_fields(cell().request(1), tmp_path) == {}
     request = cell(checkpoints=1).request(1)
-    assert job.checkpoint_fields(request, None) == {"checkpoint_folder": "checkpoint"}
-    first, second = (job.checkpoint_fields(request, tmp_path) for _ in range(2))
+    assert job.build_checkpoint_fields(request, None) == {"checkpoint_folder": "checkpoint"}
+    first, second = (job.build_checkpoint_fields(request, tmp_path) for _ in range(2))
     assert first != second
     assert first["checkpoint_folder"].startswith(f"{tmp_path}/xfbench-")
 
@@ -165,7 +167,7 @@ def test_unsupported_checkpoint_cell_has_a_separate_row(checkpointed, record):
 
 def test_compare_accepts_cells_with_and_without_checkpoints(record, tmp_path):
     store = Store(tmp_path)
-    store.prepare()
+    store.create_and_check_folders()
     for launch in (1, 2, 3):
         for count in (0, 3):
             store.add(record(launch=launch, checkpoints=count, steps=(0.1 + launch / 100,) * 3))

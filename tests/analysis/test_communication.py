@@ -60,11 +60,11 @@ def test_rank_without_figures_makes_communication_unknown():
 
 @pytest.mark.parametrize(("ranks", "server", "expected_bytes"), [(2, False, 800), (4, False, 2400)])
 def test_all_reduce_sends_two_payloads_per_additional_rank(ranks, server, expected_bytes):
-    assert rank_communication.required_bytes(400, ranks, server=server) == expected_bytes
+    assert rank_communication.min_bytes_of_all_ranks(400, ranks, server=server) == expected_bytes
 
 
 def test_parameter_server_receives_and_returns_all_gradients():
-    assert rank_communication.required_bytes(400, 3, server=True) == 2400
+    assert rank_communication.min_bytes_of_all_ranks(400, 3, server=True) == 2400
 
 
 def test_communication_shares_are_medians_over_launches(record):
@@ -136,6 +136,6 @@ def test_communication_table_has_bytes_per_step_and_epoch(record):
     )
     rank_settings = {"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8}
     launch_record = record(fields={"communication": communication_figures}, **rank_settings)
-    table = tables.to_text(leaderboard.tables([launch_record], {}), "communication")
+    table = tables.to_text(leaderboard.build_tables([launch_record], {}), "communication")
     # MNIST has 60,000 images; the batch is 8.
     assert all(figure in table for figure in ("2 MB", "2.1 MB", "15 GB", "15.8 GB"))

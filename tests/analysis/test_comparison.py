@@ -12,7 +12,7 @@ from tests.model.test_certificate import SOFTWARE, build_record_certificate
 from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.base import errors
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.rendering import record_listing
 from xfbench.statistics import Comparison, Interval
 from xfbench.store.results_folder import Store
@@ -27,8 +27,8 @@ def folder(record, tmp_path):
 
     def fill(name="results", slower=1.0, launches=6, software=SOFTWARE, proven=False, **request):
         store = Store(tmp_path / name)
-        store.prepare()
-        fields = {"software": software, "machine": describe()}
+        store.create_and_check_folders()
+        fields = {"software": software, "machine": describe_machine()}
         if proven:
             certificate = build_record_certificate(record(fields=fields, **request))
             certificate.write(store.certificate_path(certificate.id))
@@ -81,8 +81,8 @@ def test_frameworks_are_compared_only_if_both_are_certified(folder):
 def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
     """Each pair alone would be faster (p = 0.03), but not as one of three comparisons."""
     store = Store(tmp_path)
-    store.prepare()
-    fields = {"software": SOFTWARE, "machine": describe()}
+    store.create_and_check_folders()
+    fields = {"software": SOFTWARE, "machine": describe_machine()}
     noise = (-1.46, -0.88, -0.29, 0.29, 0.88, 1.46)
     for workload in ("lenet", "convnet", "convnet-quick"):
         for n, z in enumerate(noise):
@@ -136,7 +136,7 @@ def test_allocators_can_be_compared(folder):
 
 def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, capsys):
     results = folder()
-    store, fields = Store(results), {"software": SOFTWARE, "machine": describe()}
+    store, fields = Store(results), {"software": SOFTWARE, "machine": describe_machine()}
     valid = record(fields=fields, launch=7)
     zero_measurement = valid.measurement.model_copy(update={"step_seconds": (0.0,) * 3})
     forged = record(fields={**fields, "measurement": zero_measurement}, launch=7)
@@ -145,7 +145,8 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, 
     assert comparisons[0].figures.ratio.launches == 3
     assert f"{forged.id}: step_seconds of 0" in capsys.readouterr().err
     assert (
-        record_listing.images_per_second(valid) and record_listing.images_per_second(forged) is None
+        record_listing.valid_images_per_second(valid)
+        and record_listing.valid_images_per_second(forged) is None
     )
     assert record_listing.format_table([forged])
 
@@ -234,9 +235,9 @@ def test_overall_ratio_excludes_unproven_comparisons():
 
 def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
     store = Store(tmp_path)
-    store.prepare()
+    store.create_and_check_folders()
     for n in range(8):
-        fields = {"software": SOFTWARE, "machine": describe()}
+        fields = {"software": SOFTWARE, "machine": describe_machine()}
         store.add(record(steps=(0.1 * 1.01**n,), launch=n + 1, fields=fields))
     [self_comparison], _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", tmp_path))
     assert self_comparison.figures.ratio.value == pytest.approx(1.0)

@@ -11,8 +11,8 @@ from scipy import stats
 
 from tests.sample_records import SOFTWARE, certify_records, vary_record
 from xfbench.analysis.leaderboard import NO_CERTIFICATE
-from xfbench.analysis.leaderboard import tables as all_tables
-from xfbench.host.machine import describe
+from xfbench.analysis.leaderboard import build_tables as all_tables
+from xfbench.host.machine import describe_machine
 from xfbench.model.provenance import impossible_number
 from xfbench.model.record import Checkpoints, Epoch, Limit
 from xfbench.rendering import tables
@@ -242,7 +242,7 @@ def test_costs_table_has_cost_columns(record):
     ],
 )
 def test_figures_have_the_digits_their_interval_supports(interval, shown):
-    assert tables.format_speed(interval) == shown
+    assert tables.format_with_interval(interval) == shown
 
 
 @pytest.mark.parametrize("name", tables.FORMATS)
@@ -286,7 +286,7 @@ def test_row_shows_what_its_latest_launch_observed(record):
 
 
 def test_rows_are_relative_to_the_fastest_ranked_row(record):
-    fields = {"software": SOFTWARE, "machine": describe()}
+    fields = {"software": SOFTWARE, "machine": describe_machine()}
     ranked, certificates = certify_records([record(steps=(0.1,), fields=fields)])
     unproven = record(steps=(0.05,), threads=2, fields=fields)
     [table] = all_tables([*ranked, unproven], certificates)
@@ -315,7 +315,7 @@ def test_accuracy_is_that_of_the_last_epoch(record):
 
 
 def test_machines_with_other_accelerators_have_separate_tables(record):
-    cpu_machine = describe()
+    cpu_machine = describe_machine()
     gpu_machine = cpu_machine.model_copy(update={"accelerators": ("a GPU",)})
     machine_tables = uncertified_tables(
         [record(fields={"machine": machine}) for machine in (cpu_machine, gpu_machine)]

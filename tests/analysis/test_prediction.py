@@ -67,7 +67,7 @@ def launches(record):
 
 def fit_records(records, link=None):
     [single_series] = series.build_scaling_series(records)
-    return prediction.fit(single_series, link)
+    return prediction.fit_scaling_model(single_series, link)
 
 
 def test_noise_free_fit_recovers_the_link_and_predicts_truth(launches):
@@ -133,7 +133,9 @@ def test_described_link_needs_only_single_rank_launches(launches):
 )
 def test_unidentifiable_link_is_refused_with_advice(launches, counts, on_nodes, words):
     with pytest.raises(UsageError, match=words) as caught:
-        prediction.fit(series.build_scaling_series(launches(counts, on_nodes=on_nodes))[0])
+        prediction.fit_scaling_model(
+            series.build_scaling_series(launches(counts, on_nodes=on_nodes))[0]
+        )
     assert "--link" in str(caught.value)
 
 

@@ -55,7 +55,7 @@ def profiled(record):
 
 
 def test_profile_parts_are_medians_over_launches(profiled):
-    median_profile = profiles.profile([profiled(scale=scale) for scale in (0.9, 1.0, 1.3)])
+    median_profile = profiles.build_profile([profiled(scale=scale) for scale in (0.9, 1.0, 1.3)])
     layers = {layer.layer: layer for layer in median_profile.layers}
     assert (median_profile.launches, median_profile.profiler) == (3, "a profiler 1.0")
     assert (
@@ -66,11 +66,11 @@ def test_profile_parts_are_medians_over_launches(profiled):
     assert median_profile.slowdown == pytest.approx(0.1 / 0.08)
     assert (layers["conv1"].forward_seconds, layers["conv1"].backward_seconds) == (0.01, 0.012)
     parts_sum_s = 0.01 + 0.012 + 0.02 + 0.03 + 0.002 + 0.004 + 0.005 + 0.003
-    assert median_profile.unseen_seconds == pytest.approx(0.1 - parts_sum_s)
+    assert median_profile.between_operations_seconds == pytest.approx(0.1 - parts_sum_s)
 
 
 def test_layers_keep_network_order_and_kinds(profiled):
-    launch_profile = profiles.profile([profiled()])
+    launch_profile = profiles.build_profile([profiled()])
     assert [layer.layer for layer in launch_profile.layers][:3] == ["conv1", "pool1", "conv2"]
     kinds = {layer.layer: layer.kind for layer in launch_profile.layers}
     assert (kinds["conv1"], kinds["pool1"], kinds["ip1"]) == (
@@ -80,7 +80,7 @@ def test_layers_keep_network_order_and_kinds(profiled):
 
 def test_flops_count_two_per_multiply_add_in_each_direction(profiled):
     """conv1 reads the images, so its input has no gradient."""
-    launch_profile = profiles.profile([profiled(batch_size_per_rank=4, global_batch_size=4)])
+    launch_profile = profiles.build_profile([profiled(batch_size_per_rank=4, global_batch_size=4)])
     layers = {layer.layer: layer for layer in launch_profile.layers}
     # conv1: 20 maps of 24x24, 5x5 kernels; conv2: 50 maps of 8x8, 20 maps of 5x5 kernels.
     assert layers["conv1"].flops == pytest.approx(2 * 20 * 24**2 * 25 * 2 * 4 / 0.022)
@@ -92,16 +92,16 @@ def test_flops_count_two_per_multiply_add_in_each_direction(profiled):
 def test_changed_network_keeps_layers_without_flops(profiled):
     launch = profiled()
     facts = launch.workload.model_copy(update={"digest": "sha256:another"})
-    launch_profile = profiles.profile([vary_record(launch, workload=facts)])
+    launch_profile = profiles.build_profile([vary_record(launch, workload=facts)])
     assert [layer.layer for layer in launch_profile.layers] == ["conv1", "conv2", "pool1"]
     assert {layer.flops for layer in launch_profile.layers} == {None}
 
 
 def test_profile_ignores_failed_and_unprofiled_launches(profiled, record):
-    assert profiles.profile([record()]) is None
+    assert profiles.build_profile([record()]) is None
     invalid = vary_record(profiled(scale=9), status="invalid", reason="disturbed")
-    assert profiles.profile([invalid]) is None
-    assert profiles.profile([record(), profiled(), invalid]).step_seconds == 0.1
+    assert profiles.build_profile([invalid]) is None
+    assert profiles.build_profile([record(), profiled(), invalid]).step_seconds == 0.1
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
@@ -109,10 +109,12 @@ def test_impossible_profile_times_are_ignored(profiled, seconds):
     launch = profiled()
     phases = {**launch.measurement.phases, "profile/step": seconds}
     measurement = launch.measurement.model_copy(update={"phases": phases})
-    assert profiles.profile([launch.model_copy(update={"measurement": measurement})]) is None
+    assert profiles.build_profile([launch.model_copy(update={"measurement": measurement})]) is None
     phases = {**launch.measurement.phases, "profile/forward/conv1": seconds}
     measurement = launch.measurement.model_copy(update={"phases": phases})
-    launch_profile = profiles.profile([launch.model_copy(update={"measurement": measurement})])
+    launch_profile = profiles.build_profile(
+        [launch.model_copy(update={"measurement": measurement})]
+    )
     assert launch_profile.layers[0].forward_seconds == 0.0
 
 
@@ -122,7 +124,7 @@ def test_profiling_does_not_change_the_cell(record):
 
 
 def render_profiles(records, format_name="text"):
-    return profile_tables.FORMATS[format_name](leaderboard.tables(records, {}))
+    return profile_tables.FORMATS[format_name](leaderboard.build_tables(records, {}))
 
 
 def test_table_has_layers_as_rows_and_configurations_as_columns(profiled):
@@ -153,10 +155,10 @@ def test_longest_layers_have_rows_and_the_rest_is_summed(profiled):
 def test_layers_of_a_kind_are_summed(profiled):
     """ip1 and ip2 took no time; operations and seconds of conv1 and conv2 are summed."""
     launch = profiled(batch_size_per_rank=4, global_batch_size=4)
-    launch_profile = profiles.profile([launch])
+    launch_profile = profiles.build_profile([launch])
     layers = {layer.layer: layer for layer in launch_profile.layers}
-    kinds = {kind.kind: kind for kind in launch_profile.kinds}
-    assert [kind.kind for kind in launch_profile.kinds][:2] == ["Convolution", "Pooling"]
+    kinds = {kind.kind: kind for kind in launch_profile.kind_totals}
+    assert [kind.kind for kind in launch_profile.kind_totals][:2] == ["Convolution", "Pooling"]
     assert "ReLU" not in kinds and "SoftmaxLoss" not in kinds  # LeNet has one of each
     convolutions, pooling = kinds["Convolution"], kinds["Pooling"]
     assert convolutions.layer == "all 2" and convolutions.forward_seconds == pytest.approx(0.03)
@@ -167,7 +169,7 @@ def test_layers_of_a_kind_are_summed(profiled):
     assert (pooling.layer, pooling.flops, pooling.share_of_peak) == ("all 2", None, None)
     assert kinds["InnerProduct"].flops is None
     without_limit = vary_record(launch, limit=None)
-    [unlimited_convolutions, *_] = profiles.profile([without_limit]).kinds
+    [unlimited_convolutions, *_] = profiles.build_profile([without_limit]).kind_totals
     assert (
         unlimited_convolutions.flops == convolutions.flops
         and unlimited_convolutions.share_of_peak is None
@@ -221,8 +223,8 @@ def test_hostile_names_in_a_profile_are_escaped(profiled):
 
 def test_figure_draws_the_longest_layers_and_data_has_all(profiled):
     launches = [profiled(), profiled(framework="caffe", kernel="openblas", scale=2)]
-    [table] = leaderboard.tables(launches, {})
-    [figure] = pictures.build_figures(table)
+    [table] = leaderboard.build_tables(launches, {})
+    [figure] = pictures.build_layer_time_figures(table)
     bar_values = {bar.name: bar.value for bar in figure.bars}
     assert bar_values["conv2 · reference · numpy · 1 thread"] == pytest.approx(50)
     assert bar_values["conv2 · caffe · openblas · 1 thread"] == pytest.approx(100)
@@ -231,14 +233,14 @@ def test_figure_draws_the_longest_layers_and_data_has_all(profiled):
 
 
 def test_table_without_profiles_has_no_figure(record):
-    [table] = leaderboard.tables([record()], {})
-    assert pictures.build_figures(table) == []
+    [table] = leaderboard.build_tables([record()], {})
+    assert pictures.build_layer_time_figures(table) == []
 
 
 def test_as_many_launches_as_bars_leave_one_layer(profiled):
     launches = [profiled(threads=threads) for threads in range(1, MOST_BARS + 1)]
-    [table] = leaderboard.tables(launches, {})
-    [figure] = pictures.build_figures(table)
+    [table] = leaderboard.build_tables(launches, {})
+    [figure] = pictures.build_layer_time_figures(table)
     assert len(figure.bars) == MOST_BARS
     assert {bar.name.partition(" · ")[0] for bar in figure.bars} == {"conv2"}
     assert figure.note.startswith("Shows the 1 of ")

@@ -12,8 +12,8 @@ import pytest
 from tests.sample_records import SOFTWARE, certify_records
 from xfbench import statistics
 from xfbench.analysis import slowdown
-from xfbench.analysis.leaderboard import tables as all_tables
-from xfbench.host.machine import describe
+from xfbench.analysis.leaderboard import build_tables as all_tables
+from xfbench.host.machine import describe_machine
 from xfbench.rendering import slowdown_tables
 
 SPEEDS = {
@@ -33,7 +33,7 @@ def launches(record):
 
     def make_launches(speed, fields=None, **request):
         rng = random.Random(1)
-        common_fields = {"software": SOFTWARE, "machine": describe()}
+        common_fields = {"software": SOFTWARE, "machine": describe_machine()}
         return [
             record(
                 steps=(4 / speed * (1 + rng.uniform(0, 0.3)) * (1 + 0.002 * (launch % 2)),) * 3,
@@ -79,7 +79,7 @@ def entries_by_name(slowdowns):
 
 
 def test_slowdown_is_relative_to_the_best_of_each_network(boards):
-    [slowdown_table] = slowdown.slowdowns(boards)
+    [slowdown_table] = slowdown.build_slowdown_tables(boards)
     values = {
         key: entry.slowdown.value
         for key, entry in entries_by_name(slowdown_table).items()
@@ -96,7 +96,7 @@ def test_slowdown_is_relative_to_the_best_of_each_network(boards):
 
 def test_slowdown_compares_launches_of_the_same_block(boards):
     """Noise that all launches of a block share, here up to 30 %, does not affect a slowdown."""
-    [slowdown_table] = slowdown.slowdowns(boards)
+    [slowdown_table] = slowdown.build_slowdown_tables(boards)
     paired_interval = entries_by_name(slowdown_table)["caffe", "lenet"].slowdown
     assert paired_interval.high / paired_interval.low - 1 < 1e-6
     unpaired_interval = statistics.geometric_interval(
@@ -106,7 +106,7 @@ def test_slowdown_compares_launches_of_the_same_block(boards):
 
 
 def test_missing_slowdown_shows_its_reason(boards):
-    [slowdown_table] = slowdown.slowdowns(boards)
+    [slowdown_table] = slowdown.build_slowdown_tables(boards)
     reasons = {
         key: entry.reason
         for key, entry in entries_by_name(slowdown_table).items()
@@ -129,13 +129,13 @@ def test_shared_reason_for_missing_figures_is_printed_once(launches):
         for name in ("torch", "caffe")
         for launch in launches(9, framework=name, workload="convnet")
     ]
-    [slowdown_table] = slowdown.slowdowns(all_tables(launch_records, {}))
-    [note] = slowdown_tables.notes(slowdown_table)
+    [slowdown_table] = slowdown.build_slowdown_tables(all_tables(launch_records, {}))
+    [note] = slowdown_tables.notes_under_table(slowdown_table)
     assert note.startswith("caffe, torch in convnet, lenet: no equality certificate")
 
 
 def test_mean_slowdown_covers_only_common_networks(boards):
-    [slowdown_table] = slowdown.slowdowns(boards)
+    [slowdown_table] = slowdown.build_slowdown_tables(boards)
     assert slowdown_table.common == ("convnet", "lenet")
     means = {line.name: line.overall for line in slowdown_table.lines}
     assert means["jax"] is None
@@ -143,7 +143,9 @@ def test_mean_slowdown_covers_only_common_networks(boards):
     assert means["caffe"].value == pytest.approx(math.sqrt(100 / 50))
     assert means["mxnet"].value == pytest.approx(math.sqrt(80 / 20 * 100 / 20))
     assert [line.name for line in slowdown_table.lines][-1] == "jax"
-    [lenet_slowdowns] = slowdown.slowdowns([table for table in boards if table.workload == "lenet"])
+    [lenet_slowdowns] = slowdown.build_slowdown_tables(
+        [table for table in boards if table.workload == "lenet"]
+    )
     assert all(line.overall is None for line in lenet_slowdowns.lines)
 
 
@@ -194,7 +196,7 @@ def test_mean_of_ratios_covers_the_truth():
 
 
 def test_slowdown_rows_can_be_grouped_by_several_fields(boards):
-    [slowdown_table] = slowdown.slowdowns(boards, ["framework", "threads"])
+    [slowdown_table] = slowdown.build_slowdown_tables(boards, ["framework", "threads"])
     names = [line.name for line in slowdown_table.lines]
     assert "torch · 2" in names and len(names) == 7
     shown = slowdown_tables.FORMATS["text"]([slowdown_table])
@@ -209,26 +211,30 @@ def test_network_names_include_the_batch_only_if_ambiguous(launches):
             *launches(10, workload="convnet"),
         ]
     )
-    [slowdown_table] = slowdown.slowdowns(all_tables(launch_records, certificates))
+    [slowdown_table] = slowdown.build_slowdown_tables(all_tables(launch_records, certificates))
     names = [network.name for network in slowdown_table.networks]
     assert names == ["convnet", "lenet · batch 4", "lenet · batch 8"]
 
 
 @pytest.mark.parametrize("name", slowdown_tables.FORMATS)
 def test_every_slowdown_format_has_figures_and_reasons(boards, name):
-    shown = slowdown_tables.FORMATS[name](slowdown.slowdowns(boards))
+    shown = slowdown_tables.FORMATS[name](slowdown.build_slowdown_tables(boards))
     for text in ("5.0", "numpy", "no such layer", "mxnet", "alexnet"):
         assert text in shown
 
 
 def test_slowdown_json_and_csv_contain_all_entries(boards):
-    [document] = json.loads(slowdown_tables.to_json(slowdown.slowdowns(boards)))["slowdowns"]
+    [document] = json.loads(slowdown_tables.to_json(slowdown.build_slowdown_tables(boards)))[
+        "slowdowns"
+    ]
     assert [network["name"] for network in document["networks"]] == ["alexnet", "convnet", "lenet"]
     torch_row = next(row for row in document["rows"] if row["group"] == {"framework": "torch"})
     lenet = next(network for network in torch_row["networks"] if network["network"] == "lenet")
     assert lenet["slowdown"]["value"] == 1 and lenet["configuration"]["kernel"] == "numpy"
     assert lenet["configuration"]["configurations"] == 2
-    lines = list(csv.DictReader(io.StringIO(slowdown_tables.to_csv(slowdown.slowdowns(boards)))))
+    lines = list(
+        csv.DictReader(io.StringIO(slowdown_tables.to_csv(slowdown.build_slowdown_tables(boards))))
+    )
     assert len(lines) == 4 * 3
     assert {line["reason"] for line in lines} >= {"", "not measured", "unsupported: no such layer"}
-    assert slowdown_tables.to_csv([]) == "" and slowdown.slowdowns([]) == []
+    assert slowdown_tables.to_csv([]) == "" and slowdown.build_slowdown_tables([]) == []

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=16)
     arguments = parser.parse_args()
     make_data_sets(arguments.sets)
-    host = machine.describe()
+    host = machine.describe_machine()
     print(f"{host.cores} cores {host.cpu_model}, {arguments.network}, batch {arguments.batch_size}")
     lines = []
     for framework in arguments.framework.split(","):
@@ -57,7 +57,7 @@ def main() -> None:
 def make_data_sets(folder: Path) -> None:
     """The photographs at 256×256 in every form that is needed, where they are not there yet."""
     folder.mkdir(exist_ok=True)
-    source = sources.imagenet(photographs.make_image_set(folder))
+    source = sources.open_imagenet(photographs.make_image_set(folder))
     for name, form, encoding in SETS:
         preprocessing = Preprocessing(channels=3, size=(256, 256), encoding=encoding, shuffle=0)
         if not (folder / name).exists():

@@ -31,16 +31,24 @@ def main() -> None:
     trainer = train.build(workload.network, solver, options, Group())
     trainer.assign(initial_parameters(workload.network, 0))
     data = open_data_set("synthetic", workload, size, 0)
-    feeds = {"one batch": feed.Feed(feed.prepared_epochs(data, trainer, Group(), size, 0, 0))}
+    feeds = {
+        "one batch": feed.Feed(
+            feed.batches_of_epoch_from_data_set(data, trainer, Group(), size, 0, 0)
+        )
+    }
     for name, folder, reading in json.loads(sets):
         data = open_data_set(name, workload, size, 0, folder)
         if reading == "ours":
-            feeds[name] = feed.Feed(feed.prepared_epochs(data, trainer, Group(), size, 0, 1))
+            feeds[name] = feed.Feed(
+                feed.batches_of_epoch_from_data_set(data, trainer, Group(), size, 0, 1)
+            )
             continue
         form = prepared.read_manifest(Path(folder))["format"]
         files = TrainingFiles(Path(folder), form, len(data.train), workload, size, 1)
         reader = importlib.import_module(f"xfbench.adapters.{framework}.reader")
-        feeds[name] = feed.Feed(feed.reader_epochs(reader.open_reader(files, options), 0))
+        feeds[name] = feed.Feed(
+            feed.batches_of_epoch_from_reader(reader.open_reader(files, options), 0)
+        )
     times: dict = {name: {"step": [], "waiting": []} for name in feeds}
     order = random.Random(0)
     for round_number in range(-3, int(rounds)):
@@ -49,12 +57,12 @@ def main() -> None:
             batch = feeds[name].batch()
             waiting_s = time.perf_counter() - start
             trainer.step(batch)
-            trainer.synchronize()
+            trainer.wait_for_loss()
             if round_number >= 0:
                 times[name]["step"].append(time.perf_counter() - start)
                 times[name]["waiting"].append(waiting_s)
     for feed_of_input in feeds.values():
-        feed_of_input.end()
+        feed_of_input.end_epoch()
     print(json.dumps(times))
 
 

@@ -28,7 +28,7 @@ def run_script(
     """
     framework_adapter = adapter.load(framework)
     python_environment, kernel = (
-        environment.ensure(framework_adapter),
+        environment.ensure_environment(framework_adapter),
         kernel or framework_adapter.default_kernel,
     )
     request = Request(
@@ -46,12 +46,12 @@ def run_script(
         steps=1,
         launch=1,
     )
-    archive = worker_archive.worker_archive(framework)
+    archive = worker_archive.ensure_worker_archive(framework)
     words = (Path(__file__).with_name(script), archive, framework, kernel, *words)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "worker.pyz").symlink_to(archive)
-        launch_start, helpers = job.build_commands(
+        launch_start, helpers = job.build_start_and_helpers(
             request, framework_adapter, python_environment, folder
         )
         # Instead of the worker with its request and its reply.

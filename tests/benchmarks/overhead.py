@@ -19,7 +19,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=110, help="pairs of steps of AlexNet")
     arguments = parser.parse_args()
-    host = machine.describe()
+    host = machine.describe_machine()
     print(f"{host.cores} cores {host.cpu_model}")
     times = measure(arguments.pairs, 16, 2)
     plain_s, xfbench_s = np.asarray(times["plain"]), np.asarray(times["xfbench"])

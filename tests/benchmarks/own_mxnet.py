@@ -77,7 +77,7 @@ def loops(workload, images, labels, threads, group):  # its environment has set 
     images, labels = mx.nd.array(images), mx.nd.array(labels)
     if group.size > 1:
         os.environ["MXNET_UPDATE_ON_KVSTORE"] = "0"
-        store = exchange._store(group.strategy)
+        store = exchange._connect_to_server(group.strategy)
         return {f"Module, {group.strategy}": build_module_step(workload, images, labels, store)}
     return {
         "Gluon, hybridized": build_gluon_step(workload, images, labels),

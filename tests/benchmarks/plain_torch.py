@@ -88,7 +88,7 @@ class AdapterLoop:
         """Seconds of one step, with the calls that the loop makes."""
         start = time.perf_counter()
         self.trainer.step(self.batch)
-        self.trainer.synchronize()
+        self.trainer.wait_for_loss()
         return time.perf_counter() - start
 
 
@@ -103,9 +103,9 @@ def loop_seconds(workload, options, steps):
     """Seconds per step of the worker's loop around nothing, as its own record tells them."""
     request = {"batch_size_per_rank": 1, "global_batch_size": 1, "seed": 0, "warmup": 0}
     request.update(data="synthetic", epochs=None, steps=steps, window=1)
-    measurement = loop.train(workload, request, options, lambda *_: EmptyTrainer(), Group())[
-        "measurement"
-    ]
+    measurement = loop.train_and_measure(
+        workload, request, options, lambda *_: EmptyTrainer(), Group()
+    )["measurement"]
     return measurement["wall_seconds"] / len(measurement["losses"])
 
 

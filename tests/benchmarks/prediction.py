@@ -73,9 +73,11 @@ def write_adapter(folder: Path, cases=CASES) -> None:
     }
     losses: dict[str, dict[int, float]] = {}
     for workload, images in sorted(sizes):
-        expected = canary.compute_expected_loss(workload, "synthetic", images, 0, "float32")
+        expected = canary.compute_expected_initial_loss(workload, "synthetic", images, 0, "float32")
         losses.setdefault(workload, {})[images] = expected.loss
-    environment.ensure(adapter.load(folder.name))  # from the nodes no registry is reached
+    environment.ensure_environment(
+        adapter.load(folder.name)
+    )  # from the nodes no registry is reached
     script = folder / "train.py"
     # A trainer knows its network by its name.
     script.write_text(script.read_text().replace('"LOSSES"', repr(losses)))
@@ -108,7 +110,7 @@ def measure_link(cluster, megabits, folder, arguments):
         fitted_groups = {
             key: group for key, group in rank_series.groups.items() if key[0] in FITTED_RANKS
         }
-        fit = prediction.fit(replace(rank_series, groups=fitted_groups))
+        fit = prediction.fit_scaling_model(replace(rank_series, groups=fitted_groups))
         for ranks in HELD_OUT_RANKS:
             point, measured = fit.predict(ranks), rank_series.measured_speed(ranks)
             assert measured

@@ -22,7 +22,7 @@ from pathlib import Path
 import rfc8785
 
 from xfbench.base import digests
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.model.facts import workload_facts
 from xfbench.model.record import Limit, Measurement, Observed, Record, Software
 from xfbench.model.request import Cell
@@ -52,7 +52,7 @@ def build_template(framework: str, threads: int, workload: str) -> dict:
     steps = tuple(0.1 + n / 1e5 for n in range(20))
     record = Record.make(
         status="ok",
-        cell=digests.of_json(request.cell_fields()),
+        cell=digests.of_json(request.cell_digest_fields()),
         request=request,
         workload=workload_facts(workloads()[workload]),
         observed=Observed(
@@ -76,7 +76,7 @@ def build_template(framework: str, threads: int, workload: str) -> dict:
             peak_rss_bytes=10**9,
             losses=(2.302585,) * 26,
         ),
-        machine=describe(),
+        machine=describe_machine(),
         limit=Limit(
             threads=threads,
             precision="float32",
@@ -138,7 +138,7 @@ def write_pack(folder: Path, count: int) -> None:
         b'{"id":"sha256:%s",%s\n' % (identity.encode(), body[1:])
         for identity, body in generate_records(count)
     )
-    pack.write(folder / "packs", lines)
+    pack.write_pack(folder / "packs", lines)
 
 
 def write_singles(folder: Path, count: int, skip: int = 0) -> None:

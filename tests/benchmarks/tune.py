@@ -30,7 +30,7 @@ from tabulate import tabulate
 
 from tests.tuning.trials import exhaustive_seconds, search
 from xfbench import progress, statistics
-from xfbench.cli.options import FRAMEWORKS, parse_list, positive_int
+from xfbench.cli.options import FRAMEWORKS, parse_list, parse_positive_int
 from xfbench.host import core_latency, machine
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan
@@ -39,18 +39,18 @@ from xfbench.planning.scheduling import launch_order
 from xfbench.statistics import Launches
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store
-from xfbench.store.tuning_results import Tuning, read_folder
+from xfbench.store.tuning_results import Tuning, read_sorted_searches
 from xfbench.tuning import repeating
-from xfbench.tuning.effects import estimate_noise, relative_speeds
+from xfbench.tuning.effects import estimate_noise, speeds_relative_to_fastest
 from xfbench.tuning.space import (
     OVER_NAMES,
     Space,
     SpaceRequest,
     build_space,
     describe_setting,
-    split_factors,
+    split_work_allocator_affinity,
 )
-from xfbench.worker.core_latency import nearest_seconds
+from xfbench.worker.core_latency import near_cores_latency_seconds
 
 # The quick experiment's, and two of ImageNet's with batches that two cores train in seconds.
 BATCHES = {"lenet": (), "convnet": (), "alexnet": (16,), "googlenet": (8,)}
@@ -63,12 +63,14 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="a folder for all of it")
     parser.add_argument("--framework", default=FRAMEWORKS)
     parser.add_argument("--workload", default=",".join(BATCHES))
-    parser.add_argument("--launches", type=positive_int, default=10, help="of each setting")
+    parser.add_argument("--launches", type=parse_positive_int, default=10, help="of each setting")
     parser.add_argument(
-        "--of-the-best", type=positive_int, default=0, help="of those near the best"
+        "--of-the-best", type=parse_positive_int, default=0, help="of those near the best"
     )
-    parser.add_argument("--steps", type=positive_int, help="timed steps of a launch, else as `run`")
-    parser.add_argument("--trials", type=positive_int, default=200)
+    parser.add_argument(
+        "--steps", type=parse_positive_int, help="timed steps of a launch, else as `run`"
+    )
+    parser.add_argument("--trials", type=parse_positive_int, default=200)
     parser.add_argument("--searches", type=int, default=0, help="of `tune` itself")
     parser.add_argument("--over", action="append", default=[], help="as `tune` has it")
     arguments = parser.parse_args()
@@ -77,7 +79,7 @@ def main() -> None:
         for name, _, values in (option.partition("=") for option in arguments.over)
     }
     assert {*over} <= {*OVER_NAMES}, over
-    print(machine_class(machine.describe()))
+    print(machine_class(machine.describe_machine()))
     replay_rows: list[list] = []
     search_rows: list[list] = []
     for framework, workload in itertools.product(
@@ -157,14 +159,14 @@ def measure_launches(space: Space, cells: Sequence[Cell], count: int, store: Sto
         time_limit=DEFAULT_TIME_LIMIT,
         data_folders=dict(space.data_folders),
     )
-    finished = lookup.finished_records(plan.requests, store)
+    finished = lookup.find_records_with_outcome(plan.requests, store)
     records_by_cell = defaultdict(dict)
     for record in [*finished, *progress.measure(plan, store, finished)]:
         records_by_cell[record.request.cell()][record.request.launch] = record
     return {
         cell: cell_launches
         for cell, cell_launches in records_by_cell.items()
-        if statistics.launch_speeds(cell_launches.values())
+        if statistics.counted_speeds_by_block(cell_launches.values())
     }
 
 
@@ -187,7 +189,7 @@ class RecordedMachine:
             [
                 latency_s
                 for record in all_records
-                for latency_s in core_latency.record_latencies(record)
+                for latency_s in core_latency.latencies_of_record(record)
             ]
         )
         blocks = sorted(
@@ -197,7 +199,7 @@ class RecordedMachine:
         self.blocks, evaluation_blocks = blocks[::2], blocks[1::2]
         self.speed = rank_speeds(select_blocks(launches_by_cell, evaluation_blocks))
 
-    factors = staticmethod(split_factors)
+    factors = staticmethod(split_work_allocator_affinity)
 
     def launch_seconds(self, cell) -> float:
         cell_launches = self.launches_by_cell[cell].values()
@@ -216,9 +218,9 @@ class RecordedMachine:
                 cell, share, self.random.choice(self.blocks) if is_repeated else block
             )
 
-        records = repeating.launch_block(settings, launch, self.cores.should_repeat)
+        records = repeating.launch_block(settings, launch, self.cores.decide_and_count_repeat)
         speeds_by_cell = {
-            cell: statistics.launch_speeds([record]) for cell, record in records.items()
+            cell: statistics.counted_speeds_by_block([record]) for cell, record in records.items()
         }
         return {
             cell: next(iter(block_speeds.values()))
@@ -249,18 +251,18 @@ def rank_speeds(launches_by_cell: dict) -> dict:
     speeds_by_cell = {
         cell: counted_speeds(cell_launches) for cell, cell_launches in launches_by_cell.items()
     }
-    return relative_speeds(
+    return speeds_relative_to_fastest(
         {cell: cell_speeds for cell, cell_speeds in speeds_by_cell.items() if cell_speeds}
     )
 
 
 def counted_speeds(records: dict) -> Launches:
     """Speeds, by block, of those whose cores were as near as in the others; all where none is."""
-    nearest = nearest_seconds(
+    nearest = near_cores_latency_seconds(
         [
             latency_s
             for record in records.values()
-            for latency_s in core_latency.record_latencies(record)
+            for latency_s in core_latency.latencies_of_record(record)
         ]
     )
     near_records = {
@@ -271,7 +273,7 @@ def counted_speeds(records: dict) -> Launches:
     return {
         (block, 0): speed
         for block, record in (near_records or records).items()
-        for speed in statistics.launch_speeds([record]).values()
+        for speed in statistics.counted_speeds_by_block([record]).values()
     }
 
 
@@ -314,7 +316,7 @@ def run_searches(tune_options: list[str], results: Path, count: int) -> list[tup
     tunings = []
     for seed in range(count):
         folder = results / "searches" / f"{'-'.join(tune_options[1:4:2])}-{seed}"
-        if not read_folder(folder, print):
+        if not read_sorted_searches(folder, print):
             command = [
                 sys.executable,
                 "-m",
@@ -328,7 +330,7 @@ def run_searches(tune_options: list[str], results: Path, count: int) -> list[tup
         launches_by_cell = defaultdict(dict)
         for record in Store(folder).records():
             launches_by_cell[record.request.cell()][seed, record.request.launch] = record
-        tunings.append((read_folder(folder, print)[-1], launches_by_cell))
+        tunings.append((read_sorted_searches(folder, print)[-1], launches_by_cell))
     return tunings
 
 

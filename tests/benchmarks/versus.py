@@ -24,7 +24,7 @@ from tests.benchmarks import inside
 from xfbench import statistics
 from xfbench.host import core_latency, machine
 from xfbench.model import adapter
-from xfbench.worker.core_latency import nearest_seconds
+from xfbench.worker.core_latency import near_cores_latency_seconds
 
 BATCHES = {"convnet": 100, "lenet": 64, "alexnet": 16, "googlenet": 8, "resnet50": 8}
 ROUNDS = {"convnet": 30, "lenet": 60}
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=5, help="processes, of so many rounds each")
     parser.add_argument("--ranks", type=int, default=1, help="which share a batch and the cores")
     arguments = parser.parse_args()
-    host, ranks = machine.describe(), arguments.ranks
+    host, ranks = machine.describe_machine(), arguments.ranks
     print(f"{host.cores} cores {host.cpu_model}" + f", {ranks} ranks" * (ranks > 1))
     lines = []
     for network in arguments.network.split(","):
@@ -83,7 +83,7 @@ def measure(
 ) -> dict[str, list[float]]:
     """Seconds of each step in a process, by name: the adapter's kernels, and the own loops."""
     strategy, threads = STRATEGIES[framework] if ranks > 1 else "none", max(cores // ranks, 1)
-    options = adapter.load(framework).strategy(strategy).resolve_options({}, "cpu")
+    options = adapter.load(framework).strategy_or_default(strategy).options_with_defaults({}, "cpu")
     script_arguments = (
         network,
         rounds,
@@ -105,7 +105,9 @@ def measure(
 def nearest_latency_s() -> float:
     """Seconds between cores that lie near, as far as it is known."""
     return (
-        nearest_seconds(core_latency.read_latencies()) or core_latency.measure_latency() or math.inf
+        near_cores_latency_seconds(core_latency.read_saved_latencies())
+        or core_latency.measure_core_latency_s()
+        or math.inf
     )
 
 

@@ -42,7 +42,7 @@ def main() -> None:
     rank, size = distributed.rank_and_size()
     group = Group()
     if size > 1:
-        distributed.fill_in_addresses(remote=False)
+        distributed.fill_in_address_in_environment(remote=False)
         affinity.pin_rank(rank, size, threads, 0)
         rendezvous_path = str(Path("meeting").absolute())
         group = Group(rank, size, strategy, rendezvous_path, options=json.loads(options_json))
@@ -61,7 +61,7 @@ def main() -> None:
 
         def step() -> None:
             trainer.step(batch)
-            trainer.synchronize()
+            trainer.wait_for_loss()
 
         return step
 
@@ -114,16 +114,20 @@ def measure_while_near(time_round, rounds: int, nearest: float, cores) -> list:
     One of them costs half a loop's speed while they do not (docs/findings.md#two-modes), so that
     it waits for them: a minute at most, all together.
     """
-    from xfbench.worker.core_latency import is_far_apart, nearest_seconds
+    from xfbench.worker.core_latency import has_far_core_latency, near_cores_latency_seconds
 
     latencies_s: list[float] = []
 
     def measure_latency() -> float:
-        latencies_s.append(cores.seconds() or float("inf"))  # where they were too busy to answer
+        latencies_s.append(
+            cores.measure_seconds() or float("inf")
+        )  # where they were too busy to answer
         return latencies_s[-1]
 
     def is_far(seconds: float) -> bool:
-        return is_far_apart([seconds], min(nearest, nearest_seconds(latencies_s)))
+        return has_far_core_latency(
+            [seconds], min(nearest, near_cores_latency_seconds(latencies_s))
+        )
 
     latency_s, timed_rounds, waits = measure_latency(), [], 0
     for _ in range(3 * rounds):

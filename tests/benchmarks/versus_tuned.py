@@ -31,7 +31,7 @@ from xfbench.model.record import Record
 from xfbench.session import run_requests
 from xfbench.statistics import Launches
 from xfbench.store.results_folder import Store
-from xfbench.store.tuning_results import Tuning, read_folder
+from xfbench.store.tuning_results import Tuning, read_sorted_searches
 from xfbench.tuning import repeating
 from xfbench.tuning.space import SpaceRequest, build_space, describe_setting
 from xfbench.tuning.using import is_applicable
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=0, help="steps; 0: 5, of small networks more")
     parser.add_argument("--launches", type=int, default=5, help="of each")
     arguments = parser.parse_args()
-    print(machine_class(machine.describe()))
+    print(machine_class(machine.describe_machine()))
     session = LaunchContext(Store(arguments.results))
     lines, ratios = [], []
     for network in arguments.network.split(","):
@@ -62,7 +62,7 @@ def main() -> None:
             tuning = find_tuning(arguments.results, framework, network)
             rounds = arguments.rounds or ROUNDS.get(network, 5)
             records, plain_speeds = measure_pairs(tuning, rounds, arguments.launches, session)
-            tuned_speeds = statistics.launch_speeds(records)
+            tuned_speeds = statistics.counted_speeds_by_block(records)
             ratio = statistics.compare(tuned_speeds, plain_speeds).ratio
             ratios.append(ratio.value)
             interval = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low and ratio.high else ""
@@ -86,13 +86,13 @@ def print_progress(line: str) -> None:
 
 def find_tuning(results: Path, framework: str, network: str) -> Tuning:
     """The search that `run --tuned` would use."""
-    version = environment.ensure(adapter.load(framework)).version
+    version = environment.ensure_environment(adapter.load(framework)).version
     cell = build_space(
         SpaceRequest(framework, network, batch_sizes=(BATCHES[network],)), {}
     ).default
     fitting_tunings = [
         tuning
-        for tuning in read_folder(results, print_progress)
+        for tuning in read_sorted_searches(results, print_progress)
         if is_applicable(tuning, cell, version, ())
     ]
     if not fitting_tunings:
@@ -109,7 +109,7 @@ def measure_pairs(
         [cell.framework], {}, print_progress, allocator_names=[cell.allocator]
     )
     certify.certify_requests([cell.request(1)], session, print_progress, print_progress)
-    cores = repeating.CoreMonitor(core_latency.read_latencies())
+    cores = repeating.CoreMonitor(core_latency.read_saved_latencies())
     records, speeds, order = [], {}, random.Random(0)
 
     def launch(number: int) -> Record:
@@ -139,7 +139,9 @@ def measure_pairs(
             if is_plain:
                 run_plain_loop(number)
             else:
-                records += repeating.launch_block([number], launch, cores.should_repeat).values()
+                records += repeating.launch_block(
+                    [number], launch, cores.decide_and_count_repeat
+                ).values()
     return records, speeds
 
 

@@ -14,7 +14,7 @@ from xfbench.store.results_folder import Store
 def results(tmp_path, record):
     """A results folder with launches of two networks and an imported figure."""
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     for workload in ("lenet", "convnet"):
         store.add(record(workload=workload))
     figure = Figure(
@@ -61,6 +61,6 @@ def test_published_figures_need_no_results_folder(run_inline):
     ]
     records = json.loads(run_inline(*arguments).stdout)["records"]
     assert (
-        records == [record.document() for record in published.figures_of_study("storage")]
+        records == [record.document() for record in published.records_of_study("storage")]
         and records
     )

@@ -121,7 +121,7 @@ def requests_and_statuses(folder):
 
 def test_every_study_is_listed_with_question_and_sizes(run_inline, study_name):
     studies = json.loads(run_inline("study", "list", "--json").stdout)["studies"]
-    assert {study["name"] for study in studies} == {*experiment.names()}
+    assert {study["name"] for study in studies} == {*experiment.list_names()}
     assert {"name", "title", "question", "citation", "sizes"} == set(studies[0])
     outcome = run_inline("study", "list").stdout
     assert "thread-sweep" in outcome and "Does a batch of mine matter?" in outcome

@@ -105,7 +105,7 @@ def _start(framework, folder, calls):
     """Run these calls in one process; what it says if it fails."""
     document = [(number, *call) for number, call in calls.items()]
     (folder / "tasks.json").write_text(json.dumps(document))
-    archive = worker_archive.worker_archive(framework)
+    archive = worker_archive.ensure_worker_archive(framework)
     driver = (_INTERPRETER / "driver.py").read_text()
     try:
         interpreters.run(

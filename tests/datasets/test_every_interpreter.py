@@ -17,10 +17,11 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
     """As the canary, a loss before anything is trained, and those of two updates say."""
     target = tmp_path / "set"
     preprocessing = Preprocessing(channels=3, shuffle=0)
-    writing.make_data_set(sources.images(folders()), target, "folder", preprocessing)
-    data_set = sets.PreparedDataSet(target, sets.find(str(target)).manifest)
+    writing.make_data_set(sources.open_image_folder(folders()), target, "folder", preprocessing)
+    data_set = sets.PreparedDataSet(target, sets.find_data_set(str(target)).manifest)
     session = LaunchContext(
-        Store(tmp_path / "results"), data_folders={data_set.facts().folder_key: target}
+        Store(tmp_path / "results"),
+        data_folders={data_set.describe_for_request().folder_lookup_key: target},
     )
     session.prepare_environments(FRAMEWORKS, {}, print)
     requests = [
@@ -32,7 +33,7 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
             global_batch_size=8,
             batch_size_per_rank=8,
             data=data_set.manifest.name,
-            data_set=data_set.facts(),
+            data_set=data_set.describe_for_request(),
             steps=2,
             warmup=0,
         ).request(1)

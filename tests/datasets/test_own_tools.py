@@ -152,7 +152,7 @@ def test_our_reader_reads_what_convert_imageset_writes(option, find_set, tmp_pat
     lines = [f"{name} {label}\n" for name, label in zip(contents, LABELS, strict=True)]
     (tmp_path / "list").write_text("".join(lines))
     caffe_adapter = adapter.load("caffe")
-    caffe = environment.ensure(caffe_adapter)
+    caffe = environment.ensure_environment(caffe_adapter)
     processes.output(
         [
             str(caffe.prefix / "usr/bin/convert_imageset"),

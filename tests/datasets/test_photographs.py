@@ -66,8 +66,8 @@ def make_comparison_task(framework, scale, readers):
 @pytest.mark.parametrize("group", ["kept", "scaled", "jpeg"])
 def test_our_reader_gives_one_stream_from_every_format(scale, group, find_set):
     folders = [find_set(f"photographs/{scale}/{group}-{form}") for form in GROUPS[group][0]]
-    checks, scale_settings = checking.check(folders), SCALES[scale]
-    assert checking.document(checks)["equal"], checks
+    checks, scale_settings = checking.compare_data_sets(folders), SCALES[scale]
+    assert checking.build_comparison_document(checks)["equal"], checks
     assert {(check.samples, check.largest_pixel_difference) for check in checks} == {
         (scale_settings.count, 0)
     }

@@ -11,13 +11,13 @@ from xfbench.datasets import preparing
     [(None, None), ("1", (1, 1)), ("240x320", (240, 320)), ("8192X1", (8192, 1))],
 )
 def test_size_is_height_and_width(text, expected):
-    assert preparing.parse_size(text) == expected
+    assert preparing.parse_height_and_width(text) == expected
 
 
 @pytest.mark.parametrize("text", ["0", "8193", "1x8193", "0x5", "1x2x3", "-1", "x", ""])
 def test_size_out_of_range_is_refused(text):
     with pytest.raises(UsageError, match="--size"):
-        preparing.parse_size(text)
+        preparing.parse_height_and_width(text)
 
 
 @pytest.mark.parametrize(

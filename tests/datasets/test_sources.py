@@ -16,7 +16,7 @@ from xfbench.worker.samples import Sample
 
 def test_mnist_is_read_plain_and_gzip_compressed(mnist):
     root = mnist()
-    source = sources.mnist(root)
+    source = sources.open_mnist(root)
     assert {name: len(samples) for name, samples in source.splits.items()} == {
         "train": 50,
         "test": 20,
@@ -29,7 +29,7 @@ def test_mnist_is_read_plain_and_gzip_compressed(mnist):
     for path in list(root.iterdir()):
         (root / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
-    assert np.array_equal(sources.mnist(root).splits["train"][3].image, first.image)
+    assert np.array_equal(sources.open_mnist(root).splits["train"][3].image, first.image)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_damaged_idx_file_is_refused_by_name(mnist, name, spoil, message_pattern
     path = mnist() / name
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(Damaged, match=message_pattern) as error:
-        sources.mnist(path.parent)
+        sources.open_mnist(path.parent)
     assert path.name.split("-idx")[0] in str(error.value)
 
 
@@ -56,7 +56,7 @@ def test_labels_of_another_split_are_refused(mnist):
     (root / "train-labels-idx1-ubyte").rename(root / "t10k-labels-idx1-ubyte")
     (root / "kept").rename(root / "train-labels-idx1-ubyte")
     with pytest.raises(Damaged, match="50 train images, 20 labels"):
-        sources.mnist(root)
+        sources.open_mnist(root)
 
 
 def test_a_truncated_gzip_file_is_refused(mnist):
@@ -65,11 +65,11 @@ def test_a_truncated_gzip_file_is_refused(mnist):
     (root / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes())[:-20])
     path.unlink()
     with pytest.raises(Damaged, match="is not a complete gzip file"):
-        sources.mnist(root)
+        sources.open_mnist(root)
 
 
 def test_cifar10_is_read_from_5_batches_and_a_test_file(cifar):
-    source = sources.cifar10(cifar)
+    source = sources.open_cifar10(cifar)
     assert len(source.splits["train"]) == 50 and len(source.splits["test"]) == 10
     content = (cifar / "data_batch_2.bin").read_bytes()
     sample = source.splits["train"][13]
@@ -90,15 +90,15 @@ def test_a_damaged_cifar10_batch_is_refused(cifar, spoil, message_pattern):
     path = cifar / "data_batch_4.bin"
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(Damaged, match=f"data_batch_4.*{message_pattern}"):
-        sources.cifar10(cifar)
+        sources.open_cifar10(cifar)
 
 
 def test_imagenet_subset_takes_the_first_class_folders(folders):
     root = folders()
-    source = sources.imagenet(root)
+    source = sources.open_imagenet(root)
     assert source.classes == ("n01", "n02", "n03")
     assert len(source.splits["train"]) == 21 and len(source.splits["test"]) == 9
-    fewer = sources.imagenet(root, 2)
+    fewer = sources.open_imagenet(root, 2)
     assert fewer.classes == ("n01", "n02") and len(fewer.splits["test"]) == 6
 
 
@@ -111,7 +111,7 @@ def test_imagenet_labels_come_from_a_list_without_class_folders(folders):
             lines.append(f"{path.name} {label}")
         (root / "val" / name).rmdir()
     (root / "val.txt").write_text("\n".join(lines) + "\n")
-    test_samples = sources.imagenet(root, 2).splits["test"]
+    test_samples = sources.open_imagenet(root, 2).splits["test"]
     assert [sample.label for sample in test_samples] == [0, 0, 0, 1, 1, 1]
 
 
@@ -128,18 +128,18 @@ def test_invalid_label_list_is_refused_with_the_reason(folders, line, message_pa
     root = folders()
     (root / "val.txt").write_text(line and f"{line}\n")
     with pytest.raises(Damaged, match=message_pattern):
-        sources.imagenet(root)
+        sources.open_imagenet(root)
 
 
 def test_empty_or_unknown_class_folder_is_refused(folders):
     root = folders()
     (root / "val" / "n09").mkdir()
     with pytest.raises(Damaged, match="n09"):
-        sources.images(root)
+        sources.open_image_folder(root)
     (root / "val" / "n09").rmdir()
     (root / "train" / "n00").mkdir()
     with pytest.raises(Damaged, match="n00 contains no images"):
-        sources.images(root)
+        sources.open_image_folder(root)
 
 
 def test_link_out_of_the_data_set_is_refused(folders, tmp_path):
@@ -148,7 +148,7 @@ def test_link_out_of_the_data_set_is_refused(folders, tmp_path):
     (root / "train" / "n01" / "n01_0.JPEG").rename(outside)
     (root / "train" / "n01" / "n01_0.JPEG").symlink_to(outside)
     with pytest.raises(Damaged, match="points outside of its data set"):
-        list(sources.images(root).splits["train"])
+        list(sources.open_image_folder(root).splits["train"])
 
 
 def test_named_pipe_is_refused_before_it_is_read(folders):
@@ -157,7 +157,7 @@ def test_named_pipe_is_refused_before_it_is_read(folders):
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(Damaged, match=r"n01_0\.JPEG is not a file"):
-        list(sources.images(root).splits["train"])
+        list(sources.open_image_folder(root).splits["train"])
 
 
 def test_truncated_and_oversized_pictures_are_refused_by_name(folders):
@@ -166,17 +166,17 @@ def test_truncated_and_oversized_pictures_are_refused_by_name(folders):
     complete_content = path.read_bytes()
     path.write_bytes(complete_content[:-200])
     with pytest.raises(Damaged, match=r"n01_0.*not a complete JPEG"):
-        pictures.decode_pixels(sources.images(root).splits["train"][0])
+        pictures.decode_pixels(sources.open_image_folder(root).splits["train"][0])
     size_offset = complete_content.index(b"\xff\xc0") + 5
     for size in (b"\xff\xff\xff\xff", b"\x2f\xff\x2f\xff"):
         path.write_bytes(
             complete_content[:size_offset] + size + complete_content[size_offset + 4 :]
         )
         with pytest.raises(Damaged, match=r"n01_0\.JPEG has more than 64,000,000 pixels"):
-            pictures.decode_pixels(sources.images(root).splits["train"][0])
+            pictures.decode_pixels(sources.open_image_folder(root).splits["train"][0])
     path.write_text("no picture")
     with pytest.raises(Damaged, match="not a complete JPEG or PNG"):
-        pictures.decode_pixels(sources.images(root).splits["train"][0])
+        pictures.decode_pixels(sources.open_image_folder(root).splits["train"][0])
 
 
 def test_picture_over_512_mib_is_refused(folders):
@@ -184,7 +184,7 @@ def test_picture_over_512_mib_is_refused(folders):
     with (root / "train" / "n01" / "n01_0.JPEG").open("r+b") as file:
         file.truncate(2**29 + 1)  # a hole, which takes no room
     with pytest.raises(Damaged, match=r"n01_0\.JPEG is larger than 512 MiB"):
-        list(sources.images(root).splits["train"])
+        list(sources.open_image_folder(root).splits["train"])
 
 
 @pytest.mark.parametrize("channels", [None, 1, 3])

@@ -58,7 +58,7 @@ def write_records(folder, record):
     seconds = 0.01
     for path in ("results", "../node7/results", "../laptop/results"):
         store = Store((folder / path).resolve())
-        store.prepare()
+        store.create_and_check_folders()
         for framework, threads, launch in product(("torch", "mxnet"), (1, 2), (1, 2, 3)):
             seconds *= 1.003  # no two launches take the same time
             cell = {"framework": framework, "kernel": "onednn", "threads": threads}
@@ -102,7 +102,7 @@ def reader(empty_reader, record, run_inline, monkeypatch):
     """The module's one reader; its folder is filled on first use."""
     variables = empty_reader.variables
     if "RECORD" not in variables:
-        variables["TORCH"] = str(environment.ensure(adapter.load("torch")).interpreter)
+        variables["TORCH"] = str(environment.ensure_environment(adapter.load("torch")).interpreter)
         variables["RECORD"] = write_records(empty_reader.folder, record)[7:19]
         write_images(empty_reader.home)
         (empty_reader.folder / "networks").mkdir()

@@ -2,14 +2,14 @@
 
 import pytest
 
-from xfbench.analysis.leaderboard import tables
+from xfbench.analysis.leaderboard import build_tables
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
 from xfbench.execution import dry_run
 from xfbench.execution.launch import LaunchContext
 from xfbench.model import adapter
 from xfbench.planning import plan_builder
-from xfbench.planning.experiment import cells, matrix
+from xfbench.planning.experiment import build_matrix, expand_matrices
 from xfbench.rendering.report import repeat
 from xfbench.rendering.tables import to_text
 from xfbench.session import run_requests
@@ -38,7 +38,7 @@ def framework_cell(cell):
 
     def build_cell(framework, kernel=None, **fields):
         description = adapter.load(framework)
-        kind = environment.kind(description)
+        kind = environment.determine_kind(description)
         environment_fields = {"framework": framework, "environment": kind}
         return cell(**environment_fields, kernel=kernel or description.default_kernel, **fields)
 
@@ -66,7 +66,7 @@ def test_memory_comes_from_the_requested_allocator(launch_with, framework, name)
 def test_default_allocator_is_that_of_the_c_library(launch_with):
     record = launch_with("torch", None)
     assert record.observed.allocator.rpartition("/")[2].startswith("libc.so")
-    assert "allocator" not in record.request.cell_fields()
+    assert "allocator" not in record.request.cell_digest_fields()
 
 
 def test_allocator_keeps_the_preloaded_kernel_library(launch_with):
@@ -79,46 +79,48 @@ def test_allocator_keeps_the_preloaded_kernel_library(launch_with):
 def test_allocator_that_fails_to_load_makes_the_launch_invalid(launch_with, monkeypatch, tmp_path):
     broken = tmp_path / "libjemalloc.so.2"
     broken.write_bytes(b"no library")
-    monkeypatch.setattr(allocators, "_library", lambda _: broken)
+    monkeypatch.setattr(allocators, "_library_path", lambda _: broken)
     record = launch_with("torch", "jemalloc")
     assert record.status == "invalid"
     assert record.reason.startswith("allocator jemalloc was requested, but memory came from")
 
 
 def test_allocator_that_cannot_be_fetched_is_unavailable(launch_with, monkeypatch, tmp_path):
-    monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "allocators" / "none")
+    monkeypatch.setattr(allocators, "_prefix_folder", lambda: tmp_path / "allocators" / "none")
     monkeypatch.setenv("XFBENCH_DEBIAN_MIRROR", f"file://{tmp_path}")
     with pytest.raises(UnavailableError, match="no mirror of Debian"):
-        allocators.ensure("tcmalloc", print)
+        allocators.ensure_library("tcmalloc", print)
     record = launch_with("torch", "tcmalloc")
     assert record.status == "unavailable" and "no mirror of Debian" in record.reason
     assert [*(tmp_path / "allocators").glob("*.part")] == []
 
 
 def test_dry_run_fetches_no_allocator(framework_cell, monkeypatch, tmp_path):
-    monkeypatch.setattr(allocators, "_prefix", lambda: tmp_path / "none")
+    monkeypatch.setattr(allocators, "_prefix_folder", lambda: tmp_path / "none")
     settings = {"framework": ["torch"], "workload": ["lenet"], "allocator": ["jemalloc"]}
-    lines = dry_run.list_commands(plan_builder.build_plan(settings, pythons={}))
+    lines = dry_run.list_commands_by_cell(plan_builder.build_plan(settings, pythons={}))
     assert [*lines.values()] == [["# jemalloc would be downloaded"]]
     assert not (tmp_path / "none").exists()
 
 
 def test_allocator_list_becomes_cells_and_system_is_the_default():
     settings = {"framework": ["torch"], "workload": ["lenet"]}
-    both_cells = cells([matrix(**settings, allocator=["system", "jemalloc"])])
-    [plain] = cells([matrix(**settings)])
+    both_cells = expand_matrices([build_matrix(**settings, allocator=["system", "jemalloc"])])
+    [plain] = expand_matrices([build_matrix(**settings)])
     assert [cell.allocator for cell, _ in both_cells] == [None, "jemalloc"]
     assert both_cells[0] == plain
     with pytest.raises(UsageError, match="jemaloc"):
-        cells([matrix(**settings, allocator=["jemaloc"])])
+        expand_matrices([build_matrix(**settings, allocator=["jemaloc"])])
 
 
 def test_rows_and_repeat_command_show_the_allocator(record):
     records = [record(), record(steps=(0.2,) * 3, allocator="tcmalloc")]
-    [table] = tables(records, {})
+    [table] = build_tables(records, {})
     assert sorted(row.request.allocator or "–" for row in table.unranked) == ["tcmalloc", "–"]
     assert {row.differs for row in table.unranked} == {""}
-    assert "tcmalloc" in to_text([table]) and "allocator" not in to_text(tables(records[:1], {}))
+    assert "tcmalloc" in to_text([table]) and "allocator" not in to_text(
+        build_tables(records[:1], {})
+    )
     assert "--allocator tcmalloc" in " ".join(repeat.repeat_command_parts(records[1:]))
     assert "--allocator" not in " ".join(repeat.repeat_command_parts(records[:1]))
     assert records[1].request.label().endswith("tcmalloc")

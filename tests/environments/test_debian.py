@@ -24,7 +24,7 @@ def small_lock(tmp_path):
 def test_locked_package_is_unpacked_only_into_its_prefix(small_lock, tmp_path):
     lines = []
     packages_before = subprocess.run(["dpkg", "-l"], capture_output=True, check=True).stdout
-    debian.create(small_lock, "bullseye", tmp_path / "prefix", lines.append)
+    debian.create_prefix(small_lock, "bullseye", tmp_path / "prefix", lines.append)
     assert list((tmp_path / "prefix").rglob("libblas.so.3*"))
     assert not (tmp_path / "prefix" / ".archives").exists()
     assert any("downloading 1/1" in line for line in lines)
@@ -35,14 +35,14 @@ def test_a_package_with_another_digest_is_refused(small_lock, tmp_path):
     digest = small_lock.read_text().split("sha256:")[1][:64]
     small_lock.write_text(small_lock.read_text().replace(digest, "0" * 64))
     with pytest.raises(UnavailableError, match="sha256 differs"):
-        debian.create(small_lock, "bullseye", tmp_path / "prefix", print)
+        debian.create_prefix(small_lock, "bullseye", tmp_path / "prefix", print)
 
 
 def test_missing_version_error_says_to_renew_the_lock(small_lock, tmp_path):
     version = small_lock.read_text().split("=")[1].split(" ")[0]
     small_lock.write_text(small_lock.read_text().replace(version, "0.0.1-1"))
     with pytest.raises(UnavailableError, match=r"libblas3 0\.0\.1-1: create"):
-        debian.create(small_lock, "bullseye", tmp_path / "prefix", print)
+        debian.create_prefix(small_lock, "bullseye", tmp_path / "prefix", print)
 
 
 def test_invalid_lock_line_is_refused_with_its_place(tmp_path):
@@ -65,7 +65,7 @@ def test_mirrors_come_from_the_debian_sources_of_the_machine(tmp_path, monkeypat
         "Types: deb\nURIs: http://second.example/debian\nSuites: bookworm bookworm-updates\n"
         "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
     )
-    assert debian.mirrors(tmp_path) == [
+    assert debian.list_mirrors(tmp_path) == [
         "http://first.example/debian",
         "http://second.example/debian",
     ]

@@ -48,10 +48,10 @@ def numpy_lock():
 
 
 def test_environment_has_exactly_the_packages_of_its_lock(write_adapter, numpy_lock):
-    created = environment.ensure(write_adapter(numpy_lock))
+    created = environment.ensure_environment(write_adapter(numpy_lock))
     assert created.version == created.packages["numpy"] == numpy_lock.split("==")[1].split()[0]
     assert set(created.packages) == {"numpy"}
-    assert environment.find(write_adapter(numpy_lock)) == created
+    assert environment.find_environment(write_adapter(numpy_lock)) == created
     assert created.digest.startswith("sha256:")
 
 
@@ -67,16 +67,16 @@ def test_concurrent_creation_gives_a_single_environment(write_adapter, numpy_loc
     assert sum("installing" in errors for _, errors in outputs) == 1
     folders = [path for path in (tmp_path / "home" / "environments").iterdir() if path.is_dir()]
     assert len(folders) == 1
-    assert environment.find(adapter.load("small")).version
+    assert environment.find_environment(adapter.load("small")).version
 
 
 def test_partial_environment_is_never_used(write_adapter, numpy_lock, tmp_path):
     description = write_adapter(numpy_lock)
-    created = environment.ensure(description)
+    created = environment.ensure_environment(description)
     (created.prefix / "environment.json").unlink()
     shutil.rmtree(created.prefix / "lib")
-    assert environment.find(description) is None
-    assert environment.ensure(description) == created
+    assert environment.find_environment(description) is None
+    assert environment.ensure_environment(description) == created
     assert (created.prefix / "lib").is_dir()
 
 
@@ -96,7 +96,7 @@ def test_failed_installation_is_unavailable_and_leaves_no_folder(
     write_adapter, lock, words, tmp_path
 ):
     with pytest.raises(UnavailableError) as caught:
-        environment.ensure(write_adapter(lock))
+        environment.ensure_environment(write_adapter(lock))
     assert words in str(caught.value).lower() and "\n" not in str(caught.value)
     assert not [path for path in tmp_path.glob("home/environments/*") if path.is_dir()]
 
@@ -110,15 +110,17 @@ def test_offline_installation_reports_the_missing_network(
     for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UnavailableError, match=r"(?i)network|offline"):
-        environment.ensure(write_adapter(numpy_lock))
+        environment.ensure_environment(write_adapter(numpy_lock))
 
 
 def test_removed_environment_is_created_again(write_adapter, numpy_lock):
     description = write_adapter(numpy_lock)
-    environment.ensure(description)
-    assert environment.remove(description) and not environment.remove(description)
-    assert environment.find(description) is None
-    assert environment.ensure(description).version
+    environment.ensure_environment(description)
+    assert environment.remove_all_environments(
+        description
+    ) and not environment.remove_all_environments(description)
+    assert environment.find_environment(description) is None
+    assert environment.ensure_environment(description).version
 
 
 def test_lock_with_cuda_packages_states_its_size():
@@ -135,7 +137,7 @@ def test_worker_inherits_only_variables_on_the_list(monkeypatch):
     monkeypatch.setenv("MKL_NUM_THREADS", "77")
     monkeypatch.setenv("LD_PRELOAD", "")
     description = adapter.load("reference")
-    variables = environment.ensure(description).variables(description, "numpy", 3)
+    variables = environment.ensure_environment(description).variables(description, "numpy", 3)
     assert variables["MKL_NUM_THREADS"] == variables["OPENBLAS_NUM_THREADS"] == "3"
     assert "LD_PRELOAD" not in variables
     assert variables["PATH"] == os.environ["PATH"]
@@ -150,17 +152,17 @@ def test_full_disk_is_reported_and_leaves_no_environment(
         home = disk / "home"
         monkeypatch.setenv("XFBENCH_HOME", str(home))
         with pytest.raises(UnavailableError, match="No space left on device") as caught:
-            environment.ensure(description)
+            environment.ensure_environment(description)
         assert "\n" not in str(caught.value)
         assert not [path for path in home.glob("environments/*") if path.is_dir()]
         temporary_mounts.remount(disk, "size=300m")
-        assert environment.ensure(description).version
+        assert environment.ensure_environment(description).version
 
 
 @pytest.mark.parametrize("damage", ["interpreter", "truncated", "empty", "wrong type"])
 def test_damaged_environment_is_created_again(write_adapter, numpy_lock, damage):
     description = write_adapter(numpy_lock)
-    created = environment.ensure(description)
+    created = environment.ensure_environment(description)
     environment_file = created.prefix / "environment.json"
     if damage == "interpreter":
         created.interpreter.unlink()
@@ -169,24 +171,24 @@ def test_damaged_environment_is_created_again(write_adapter, numpy_lock, damage)
         environment_file.write_text(
             {"truncated": text[:99], "empty": "", "wrong type": "[]"}[damage]
         )
-    assert environment.find(description) is None
-    assert environment.existing() == []
-    assert environment.ensure(description) == created
+    assert environment.find_environment(description) is None
+    assert environment.describe_existing_environments() == []
+    assert environment.ensure_environment(description) == created
     assert created.interpreter.exists()
 
 
 def test_changed_packages_are_reported_by_name(write_adapter, numpy_lock):
     description = write_adapter(numpy_lock)
-    created = environment.ensure(description)
+    created = environment.ensure_environment(description)
     [metadata] = created.prefix.glob("lib/python3*/site-packages/numpy-*.dist-info/METADATA")
     text = metadata.read_text()
     metadata.unlink()  # a hard link to the installer's cache
     metadata.write_text(text.replace(f"Version: {created.version}", "Version: 9.9"))
     words = rf"small: .*numpy was {created.version} and is now 9\.9; run `xfbench env remove small`"
     with pytest.raises(UnavailableError, match=words):
-        environment.ensure(description)
-    assert environment.remove(description)
-    assert environment.ensure(description) == created
+        environment.ensure_environment(description)
+    assert environment.remove_all_environments(description)
+    assert environment.ensure_environment(description) == created
 
 
 @pytest.fixture
@@ -196,7 +198,7 @@ def built_environment(write_adapter):
     Nothing is installed; only the files that xfbench reads exist.
     """
     description = write_adapter("# nothing\n")
-    prefix = Path(environment.plan(description).rpartition(": ")[2])
+    prefix = Path(environment.describe_creation(description).rpartition(": ")[2])
     packages = prefix / "lib" / "python3.11" / "site-packages"
     add_package(packages, "first", "1.0")
     built = environment.Environment(
@@ -218,21 +220,21 @@ def add_package(folder, name, version):
 
 def test_an_environment_with_its_packages_is_used(built_environment):
     description, _ = built_environment
-    assert environment.ensure(description).packages == {"first": "1.0"}
+    assert environment.ensure_environment(description).packages == {"first": "1.0"}
 
 
 def test_an_environment_with_an_added_package_is_refused(built_environment):
     description, packages = built_environment
     add_package(packages, "second", "2.0")
     with pytest.raises(UnavailableError, match=r"second was missing and is now 2\.0"):
-        environment.ensure(description)
+        environment.ensure_environment(description)
 
 
 def test_an_environment_without_one_of_its_packages_is_refused(built_environment):
     description, packages = built_environment
     shutil.rmtree(packages / "first-1.0.dist-info")
     with pytest.raises(UnavailableError, match=r"first was 1\.0 and is now missing"):
-        environment.ensure(description)
+        environment.ensure_environment(description)
 
 
 def test_missing_python_version_is_named(write_adapter, tmp_path):
@@ -240,7 +242,7 @@ def test_missing_python_version_is_named(write_adapter, tmp_path):
     file = description.folder / "adapter.toml"
     file.write_text(file.read_text().replace('python = "3.11"', 'python = "3.4"'))
     with pytest.raises(UnavailableError, match=r"needs Python 3\.4, but none was found.*--python"):
-        environment.ensure(adapter.load("small"))
+        environment.ensure_environment(adapter.load("small"))
     assert not [path for path in tmp_path.glob("home/environments/*") if path.is_dir()]
 
 
@@ -259,7 +261,7 @@ def test_invalid_interpreter_is_reported_in_one_line(write_adapter, tmp_path, sc
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     with pytest.raises(UnavailableError, match=words) as caught:
-        environment.ensure(write_adapter(None), python)
+        environment.ensure_environment(write_adapter(None), python)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
@@ -274,14 +276,14 @@ def test_killed_creator_ends_its_installer(write_adapter, numpy_lock, tmp_path, 
         "from xfbench.model import adapter\n"
         "from xfbench.environments import environment, installer\n"
         f"installer.find_uv_bin = lambda: {str(slow_uv)!r}\n"
-        "environment.ensure(adapter.load('small'))\n"
+        "environment.ensure_environment(adapter.load('small'))\n"
     )
     creator = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path / "bin")
     wait_for((tmp_path / "begun").exists)
     creator.kill()
     creator.wait()
     wait_for(lambda: not list_running(tmp_path / "bin"))
-    assert environment.ensure(adapter.load("small")).version
+    assert environment.ensure_environment(adapter.load("small")).version
 
 
 def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
@@ -293,7 +295,7 @@ def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
     for mode in (0o777, 0o1777, 0o702):
         home.chmod(mode)
         with pytest.raises(UsageError, match=r"writable by all users.*XFBENCH_HOME"):
-            environment.ensure(adapter.load("reference"))
+            environment.ensure_environment(adapter.load("reference"))
 
 
 def test_cache_of_another_user_is_refused(open_folder):
@@ -332,12 +334,12 @@ def test_cache_of_another_user_is_refused(open_folder):
 
 def test_size_of_an_environment_excludes_link_targets(built_environment, tmp_path):
     _, packages = built_environment
-    [original] = environment.existing()
+    [original] = environment.describe_existing_environments()
     outside = tmp_path / "outside"
     outside.write_bytes(b"x" * 10**6)
     (packages / "file").write_bytes(b"x" * 1000)
     (packages / "link").symlink_to(outside)
-    [extended] = environment.existing()
+    [extended] = environment.describe_existing_environments()
     assert extended["bytes"] - original["bytes"] == 1000 + len(str(outside))
 
 
@@ -355,17 +357,17 @@ def test_changed_description_needs_a_new_environment(write_adapter, file, old, n
     description = folder / "adapter.toml"
     text = description.read_text().replace("[environment]", '[environment]\nwheels = "wheels.lock"')
     description.write_text(text)
-    original_plan = environment.plan(adapter.load("small"))
-    assert environment.plan(adapter.load("small")) == original_plan
+    original_plan = environment.describe_creation(adapter.load("small"))
+    assert environment.describe_creation(adapter.load("small")) == original_plan
     changed = folder / file
     changed.write_text(changed.read_text().replace(old, new))
-    assert environment.plan(adapter.load("small")) != original_plan
+    assert environment.describe_creation(adapter.load("small")) != original_plan
 
 
 def test_worker_inherits_the_choice_of_devices(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     description = adapter.load("reference")
-    variables = environment.ensure(description).variables(description, "numpy", 1)
+    variables = environment.ensure_environment(description).variables(description, "numpy", 1)
     assert variables["CUDA_VISIBLE_DEVICES"] == "3"
 
 
@@ -374,13 +376,13 @@ def test_variables_of_uv_come_before_those_of_pip(monkeypatch):
     monkeypatch.setenv("PIP_FIND_LINKS", "/pip")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://uv.invalid/simple")
     monkeypatch.delenv("UV_FIND_LINKS", raising=False)
-    variables = installer._variables()
+    variables = installer._build_uv_variables()
     assert variables["UV_DEFAULT_INDEX"] == "https://uv.invalid/simple"
     assert variables["UV_FIND_LINKS"] == "/pip"
 
 
 def small_framework_state():
-    [framework] = [listed for listed in inventory.frameworks() if listed.name == "small"]
+    [framework] = [listed for listed in inventory.list_framework_states() if listed.name == "small"]
     return framework.state, framework.version
 
 

@@ -40,8 +40,10 @@ class Proof:
     @property
     def request(self) -> Request:
         lists = {name: [value] for name, value in self.settings}
-        matrix = experiment.matrix(framework=[self.framework], workload=[self.workload], **lists)
-        [(cell, _)] = experiment.cells([matrix])
+        matrix = experiment.build_matrix(
+            framework=[self.framework], workload=[self.workload], **lists
+        )
+        [(cell, _)] = experiment.expand_matrices([matrix])
         return cell.request(1)
 
 
@@ -152,7 +154,7 @@ def prove(request, tmp_path_factory, certifying_home):
         if key in batches:
             return batches[key]
         batch = batches[key] = Batch()  # if its run is ended, no other test starts it again
-        framework_environment = environment.ensure(adapter.load(framework))
+        framework_environment = environment.ensure_environment(adapter.load(framework))
         for proof in collected_proofs:
             if batch_key(proof) == key:
                 with suppress(CasesCollected):
@@ -166,7 +168,7 @@ def prove(request, tmp_path_factory, certifying_home):
         return batch
 
     def build_verdict(proof):
-        framework_environment = environment.ensure(adapter.load(proof.framework))
+        framework_environment = environment.ensure_environment(adapter.load(proof.framework))
         verdict = verify(proof, framework_environment, run_batch(*batch_key(proof)).replay(proof))
         if proof.seed == 0:
             with pytest.MonkeyPatch.context() as patch:

@@ -45,19 +45,19 @@ def build_expected(oracle, family, ranks=1):
         [_, case] = cases.whole_network_cases(workload, 0, ranks)
         name = f"{workload.name} on {ranks}"
         family_cases.append(replace(case, name=name, is_whole_network=False, activations=()))
-    return oracle.expected(family_cases)
+    return oracle.compute_expected(family_cases)
 
 
 def list_differences(framework, kernel, oracle, expected):
     """Return a line for each network that differs in this framework, fewest layers first."""
-    matrix = experiment.matrix(
+    matrix = experiment.build_matrix(
         framework=[framework],
         workload=["lenet"],
         kernel=[kernel],
         ranks=[expected[0].case.ranks],
         scaling="weak",
     )
-    [(cell, _)] = experiment.cells([matrix])
+    [(cell, _)] = experiment.expand_matrices([matrix])
     description, workload = adapter.load(framework), expected[0].case.workload
     checks = [
         (expected_case, precision)
@@ -67,7 +67,7 @@ def list_differences(framework, kernel, oracle, expected):
         for expected_case in expected
     ]
     documents = [expected_case.case.document(precision) for expected_case, precision in checks]
-    framework_environment = environment.ensure(description)
+    framework_environment = environment.ensure_environment(description)
     results = jobs.run_cases(
         documents, cell.request(1), workload, description, framework_environment
     )

@@ -4,7 +4,7 @@ import pytest
 
 from xfbench.environments import environment
 from xfbench.equality import certify
-from xfbench.equality.jobs import _merge_arrays
+from xfbench.equality.jobs import _mean_first_or_most_different
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.model import adapter
 from xfbench.planning import experiment
@@ -13,11 +13,11 @@ from xfbench.planning import experiment
 @pytest.fixture
 def verify():
     def build_verdict(framework, workload, ranks, seed=0, **settings):
-        matrix = experiment.matrix(
+        matrix = experiment.build_matrix(
             framework=[framework], workload=[workload], ranks=[ranks], scaling="weak", **settings
         )
-        [(cell, _)] = experiment.cells([matrix])
-        framework_environment = environment.ensure(adapter.load(framework))
+        [(cell, _)] = experiment.expand_matrices([matrix])
+        framework_environment = environment.ensure_environment(adapter.load(framework))
         return Verifier(print).verify(cell.request(1), framework_environment, seed)
 
     return build_verdict
@@ -62,12 +62,12 @@ def test_compiled_ranks_match_a_single_process(verify, strategy):
 def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path):
     """The verdict for a single rank decides; no rank is trained."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
-    matrix = experiment.matrix(
+    matrix = experiment.build_matrix(
         framework=["reference"], workload=["lenet"], ranks=[2], scaling="weak"
     )
-    [(cell, _)] = experiment.cells([matrix])
+    [(cell, _)] = experiment.expand_matrices([matrix])
     request, description = cell.request(1), adapter.load("reference")
-    framework_environment = environment.ensure(description)
+    framework_environment = environment.ensure_environment(description)
     monkeypatch.setattr(certify.capabilities, "refusal_reason", lambda request: None)
     single_rank_request = request.model_copy(update={"ranks": 1, "strategy": "none"})
     single_rank_verdict = Verdict(single_rank_request, "different", "it is another network")
@@ -79,7 +79,7 @@ def test_different_network_on_a_rank_decides_for_all_ranks(monkeypatch, tmp_path
         def verify(self, *_):
             raise AssertionError("the test expects no training")
 
-    verdict = certify.verify_cell(FailingVerifier(), request, framework_environment, 0)
+    verdict = certify.verify_after_single_rank(FailingVerifier(), request, framework_environment, 0)
     assert verdict.verdict == "different"
     assert verdict.reason.startswith("on one rank: ") and "another network" in verdict.reason
 
@@ -95,9 +95,14 @@ def test_joined_result_takes_the_weights_of_a_deviating_rank():
 
     agreeing, deviating = np.array([1.0, 2.0]), np.array([1.0, 2.5])
     assert (
-        _merge_arrays("2 ranks/own:float32:0:step3/conv1/weight", [agreeing, deviating])
+        _mean_first_or_most_different(
+            "2 ranks/own:float32:0:step3/conv1/weight", [agreeing, deviating]
+        )
         is deviating
     )
-    assert _merge_arrays("2 ranks/own:float32:0:step3/bn1/mean", [agreeing, deviating]) is agreeing
-    losses = _merge_arrays("2 ranks/own:float32:0:losses", [agreeing, deviating])
+    assert (
+        _mean_first_or_most_different("2 ranks/own:float32:0:step3/bn1/mean", [agreeing, deviating])
+        is agreeing
+    )
+    losses = _mean_first_or_most_different("2 ranks/own:float32:0:losses", [agreeing, deviating])
     assert losses.tolist() == [1.0, 2.25]

@@ -20,11 +20,13 @@ from xfbench.workloads import workloads
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )
 def test_servers_update_single_rank_weights_like_the_oracle(framework, strategy):
-    [(cell, _)] = experiment.cells([experiment.matrix(framework=[framework], workload=["lenet"])])
+    [(cell, _)] = experiment.expand_matrices(
+        [experiment.build_matrix(framework=[framework], workload=["lenet"])]
+    )
     server_settings = {"strategy": strategy, "strategy_options": (("servers", 2),)}
     request = cell.request(1).model_copy(update=server_settings)
     workload, oracle, description = workloads()["lenet"], Oracle(print), adapter.load(framework)
-    expected = oracle.expected(cases.whole_network_cases(workload, 0), precision="float32")
+    expected = oracle.compute_expected(cases.whole_network_cases(workload, 0), precision="float32")
     assert {expected_case.case.workload.solver.policy for expected_case in expected} == {
         "step",
         "inv",
@@ -34,7 +36,7 @@ def test_servers_update_single_rank_weights_like_the_oracle(framework, strategy)
         request,
         workload,
         description,
-        environment.ensure(description),
+        environment.ensure_environment(description),
     )
     deviations = judge_cases(
         oracle, [(expected_case, "float32") for expected_case in expected], results.arrays

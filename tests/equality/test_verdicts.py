@@ -19,5 +19,5 @@ ANSWER = {
 )
 def test_verdict_text_shows_the_largest_share_of_the_tolerance(excess, share):
     checks = [{**CHECK, "excess": share_of_tolerance} for share_of_tolerance in excess]
-    text = verdicts.format_text({**ANSWER, "checks": checks})
+    text = verdicts.format_answer_text({**ANSWER, "checks": checks})
     assert f"{10 * len(checks)} quantities, at most {share} of their tolerance" in text

@@ -114,7 +114,7 @@ def test_another_seed_gives_no_false_alarm(prove, proof):
 def test_lars_and_warm_up_are_equal(prove, proof):
     verdict = prove(proof)
     assert (verdict.verdict, summarise_violations(verdict), verdict.reason) == ("equal", [], None)
-    assert verdict.request.solver == "LARS 0.5, warm-up 2 epochs"
+    assert verdict.request.solver_text == "LARS 0.5, warm-up 2 epochs"
 
 
 @pytest.mark.parametrize(
@@ -199,12 +199,14 @@ def test_a_certificate_holds_for_one_adapter_only():
     mutation = next(
         mutation for mutation in plants.load_mutations() if mutation.framework == "torch"
     )
-    torch_environment = environment.ensure(adapter.load("torch"))
-    [(cell, _)] = experiment.cells([experiment.matrix(framework=["torch"], workload=["lenet"])])
+    torch_environment = environment.ensure_environment(adapter.load("torch"))
+    [(cell, _)] = experiment.expand_matrices(
+        [experiment.build_matrix(framework=["torch"], workload=["lenet"])]
+    )
     original = certify.build_subject(cell.request(1), torch_environment)
     with plants.applied(mutation):
         mutated = certify.build_subject(cell.request(1), torch_environment)
-    assert certify.find_cached(mutated) is None
+    assert certify.find_cached_certificate(mutated) is None
     assert {
         field
         for field, value in mutated.model_dump().items()
@@ -226,5 +228,5 @@ def test_another_kernel_than_the_requested_one_proves_nothing():
         plants.applied(mutation),
         pytest.raises(jobs.CheckError, match="kernel native ran, not onednn"),
     ):
-        torch_environment = environment.ensure(adapter.load("torch"))
+        torch_environment = environment.ensure_environment(adapter.load("torch"))
         Verifier().verify(Proof.of("torch").request, torch_environment)

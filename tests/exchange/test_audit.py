@@ -8,7 +8,7 @@ from tests.sample_records import SOFTWARE, build_certificate
 from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, audit
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.model.certificate import Subject
 from xfbench.model.record import Limit, Record
 from xfbench.store.results_folder import Store
@@ -18,10 +18,14 @@ def make_certified_record(record, **fields):
     """A record and the certificate that covers it."""
     plain = record()
     subject = Subject.from_request(
-        plain.request, plain.workload.digest, "sha256:2", "sha256:3", describe()
+        plain.request, plain.workload.digest, "sha256:2", "sha256:3", describe_machine()
     )
     certificate = build_certificate(subject)
-    covered_fields = {"software": SOFTWARE, "machine": describe(), "certificate": certificate.id}
+    covered_fields = {
+        "software": SOFTWARE,
+        "machine": describe_machine(),
+        "certificate": certificate.id,
+    }
     return record(steps=(0.11, 0.12), launch=7, fields={**covered_fields, **fields}), certificate
 
 
@@ -29,7 +33,7 @@ def make_certified_record(record, **fields):
 def store(tmp_path, record):
     """Three good records, one of them certified."""
     new_store = Store(tmp_path / "results")
-    new_store.prepare()
+    new_store.create_and_check_folders()
     new_store.add(record(steps=(0.11,), launch=1))
     new_store.add(record(steps=(0.12,), launch=2))
     certified_record, certificate = make_certified_record(record)
@@ -56,16 +60,16 @@ def write_changed_record(store, record, **changes):
 
 
 def list_defects(path):
-    return [(defect.file, defect.defect) for defect in audit.validate(path)[1]]
+    return [(defect.file, defect.defect) for defect in audit.validate_results(path)[1]]
 
 
 def test_valid_results_have_no_defects(store):
-    assert audit.validate(store.folder) == (4, [])
+    assert audit.validate_results(store.folder) == (4, [])
     store.pack()
-    assert audit.validate(store.folder) == (4, [])
-    assert audit.validate(store.packs()[0]) == (3, [])
+    assert audit.validate_results(store.folder) == (4, [])
+    assert audit.validate_results(store.packs()[0]) == (3, [])
     store.add(next(store.records()))
-    assert audit.validate(store.folder) == (5, [])
+    assert audit.validate_results(store.folder) == (5, [])
 
 
 def test_changed_byte_in_a_record_is_a_defect(store):
@@ -157,7 +161,7 @@ def test_mismatched_certificate_is_a_defect(store, changes, words):
     path = write_changed_record(
         store, record, measurement__first_step_seconds=0.2, created="2026", **changes
     )
-    checked, [defect] = audit.validate(store.folder)
+    checked, [defect] = audit.validate_results(store.folder)
     assert (checked, defect.file, defect.defect) == (5, str(path), "certificate")
     assert words in defect.detail
 
@@ -194,25 +198,25 @@ def test_archive_is_validated_like_a_results_folder(store, tmp_path, record):
     write_changed_record(store, record(steps=(0.13,), launch=3), measurement__wall_seconds=0.2)
     target = tmp_path / "all.tar"
     archive.write_archive(target, ((p, r) for r, p, _ in store.contents()), store)
-    checked, [defect] = audit.validate(target)
+    checked, [defect] = audit.validate_results(target)
     assert (checked, defect.defect) == (5, "time")
     assert defect.file.startswith(f"{target}:records/")
     content = target.read_bytes()
     assert content.count(b'"launch": 2') == 1  # another record than the one that is too slow
     target.write_bytes(content.replace(b'"launch": 2', b'"launch": 4'))
-    defects = [defect.defect for defect in audit.validate(target)[1]]
+    defects = [defect.defect for defect in audit.validate_results(target)[1]]
     assert sorted(defects) == ["digest", "time", "whole"]
 
 
 def test_path_without_results_is_a_usage_error(tmp_path):
     for name in ("none.json", "folder"):
         with pytest.raises(UsageError):
-            audit.validate(tmp_path / name)
+            audit.validate_results(tmp_path / name)
     (tmp_path / "x.txt").write_text("x")
     (tmp_path / "folder").mkdir()
     for name in ("x.txt", "folder"):
         with pytest.raises(UsageError):
-            audit.validate(tmp_path / name)
+            audit.validate_results(tmp_path / name)
 
 
 def test_malformed_record_is_a_schema_defect(store):

@@ -254,7 +254,9 @@ def snapshot(folder, excluded_folder):
 
 def list_ranked_rows(store):
     """Rows with a rank; what else there is can be shown."""
-    boards = leaderboard.tables(list(store.records()), certificate.read_folder(store.folder))
+    boards = leaderboard.build_tables(
+        list(store.records()), certificate.read_certificates(store.folder)
+    )
     tables.to_text(boards)
     return [row for table in boards for row in table.rows]
 
@@ -294,7 +296,7 @@ def test_hostile_archives_cannot_escape_run_code_or_rank(
 def test_valid_record_gets_a_rank(valid_documents, tmp_path):
     """Else the test above would see nothing."""
     target = Store(tmp_path / "there")
-    target.prepare()
+    target.create_and_check_folders()
     record_text, certificate_text = (
         json.dumps(document, indent=1, ensure_ascii=False) + "\n" for document in valid_documents
     )

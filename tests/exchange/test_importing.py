@@ -567,7 +567,7 @@ def write_record_with_figure(store, record, **figure):
 def test_impossible_figure_is_a_defect(benchmarks, tmp_path, changes, words):
     [record, *_], _, _ = import_figures(benchmarks / "full.json", tmp_path / "results")
     path = write_record_with_figure(Store(tmp_path / "results"), record, **changes)
-    _, [defect] = audit.validate(tmp_path / "results")
+    _, [defect] = audit.validate_results(tmp_path / "results")
     assert (defect.file, defect.defect) == (str(path), "figure")
     assert words in defect.detail
 
@@ -580,7 +580,7 @@ def test_figure_without_number_or_citation_is_a_defect(benchmarks, record, tmp_p
     path.write_text(
         path.read_text().replace(f'"value": {imported_record.figure.value}', '"value": NaN')
     )
-    assert [defect.defect for defect in audit.validate(path)[1]] == ["schema"]
+    assert [defect.defect for defect in audit.validate_results(path)[1]] == ["schema"]
     for fields in (
         {"source": "imported", "citation": None},
         {"source": "measured"},
@@ -597,7 +597,8 @@ def test_figure_without_number_or_citation_is_a_defect(benchmarks, record, tmp_p
         )
         store.add(invalid_record)
         kinds = [
-            defect.defect for defect in audit.validate(store.record_path(invalid_record.id[7:]))[1]
+            defect.defect
+            for defect in audit.validate_results(store.record_path(invalid_record.id[7:]))[1]
         ]
         assert "figure" in kinds
 

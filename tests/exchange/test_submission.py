@@ -10,12 +10,14 @@ from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.cli.options import parse_run_command
 from xfbench.exchange import audit, submission
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.model.external_record import About, Figure
 from xfbench.model.record import Citation, Record
-from xfbench.store.results_folder import Store, open_store
+from xfbench.store.results_folder import Store, open_existing_store
 
-THIS_MACHINE = describe().model_copy(update={"hostname_hash": private_names.host_hash("node7")})
+THIS_MACHINE = describe_machine().model_copy(
+    update={"hostname_hash": private_names.host_hash("node7")}
+)
 OTHER_MACHINE = THIS_MACHINE.model_copy(update={"hostname_hash": "f" * 16, "cpu_model": "Other"})
 
 
@@ -56,7 +58,7 @@ def store(tmp_path, records):
     """A results folder of them."""
     stored_records, certificates = records
     new_store = Store(tmp_path / "results")
-    new_store.prepare()
+    new_store.create_and_check_folders()
     for record in stored_records:
         new_store.add(record)
     for record in certificates.values():
@@ -81,7 +83,7 @@ def write_submission(store, target, complain=print):
 
 def list_defects(folder):
     """Each defect's file, below the folder, and its kind."""
-    defects = audit.validate(folder, parse_run_command)[1]
+    defects = audit.validate_results(folder, parse_run_command)[1]
     return {(defect.file.removeprefix(f"{folder}/"), defect.defect) for defect in defects}
 
 
@@ -92,7 +94,7 @@ def rebuild_manifest(folder):
 
 
 def test_submission_is_complete_and_valid(folder, records):
-    assert audit.validate(folder, parse_run_command) == (8 + len(records[1]), [])
+    assert audit.validate_results(folder, parse_run_command) == (8 + len(records[1]), [])
     names = {path.name for path in folder.iterdir()}
     summary_files = {
         "README.md",
@@ -140,7 +142,7 @@ def test_equal_records_make_equal_submissions(store, folder, tmp_path):
 
 
 def test_submission_can_be_read_as_a_results_folder(folder, records):
-    assert {record.id for record in open_store(folder).records()} == {
+    assert {record.id for record in open_existing_store(folder).records()} == {
         record.id for record in records[0]
     }
 
@@ -229,7 +231,7 @@ def test_command_that_differs_from_its_cell_is_a_defect(folder, old, new, words)
         path = folder / name
         path.write_text(path.read_text().replace(old, new))
     rebuild_manifest(folder)
-    defects = audit.validate(folder, parse_run_command)[1]
+    defects = audit.validate_results(folder, parse_run_command)[1]
     assert {(defect.file, defect.defect) for defect in defects} == {
         (str(folder / "repeat.json"), "repeat")
     }
@@ -296,7 +298,7 @@ def test_record_with_private_names_is_withheld_and_a_defect(
 def test_harmless_words_are_not_private_names():
     hosts = {private_names.host_hash("node7"), private_names.host_hash(platform.node())}
     for text in ("node70", "/homely/thing", "torch@2.1", "localhost", "", "/home/"):
-        assert private_names.find_private_name(text, hosts) is None
+        assert private_names.describe_private_name(text, hosts) is None
 
 
 def test_non_empty_target_or_no_records_is_a_usage_error(store, folder, tmp_path):

@@ -16,7 +16,7 @@ from xfbench.store.results_folder import Store
 def make_plan():
     def build_plan(**settings):
         chosen = {"framework": ["torch"], "workload": ["lenet"], "launches": 2, **settings}
-        cells = experiment.cells([experiment.matrix(**chosen)])
+        cells = experiment.expand_matrices([experiment.build_matrix(**chosen)])
         return Plan(
             requests=tuple(launch_order(cells)),
             protocols=tuple(cells),
@@ -37,7 +37,7 @@ def site(tmp_path):
         "[queues.day]\nmax_nodes = 2\nmax_minutes = 30\n[queues.night]\n"
     )
     yield str(file)
-    sites.load.cache_clear()
+    sites.load_site.cache_clear()
 
 
 def build_jobs(plan, tmp_path, queue="", account=""):
@@ -48,8 +48,8 @@ def test_job_per_node_count_requests_its_largest_launch(make_plan, site, tmp_pat
     rank_plan = make_plan(site=site, ranks=[1, 2, 4], nodes=[1, 2], scaling="weak")
     one_node_job, two_node_job = build_jobs(rank_plan, tmp_path)
     # On one node: 1 rank of 8 threads, 2 ranks of 4, or 4 ranks of 2.
-    assert (one_node_job.nodes, one_node_job.per_node, one_node_job.threads) == (1, 4, 2)
-    assert (two_node_job.nodes, two_node_job.per_node, two_node_job.threads) == (2, 2, 4)
+    assert (one_node_job.nodes, one_node_job.ranks_per_node, one_node_job.threads) == (1, 4, 2)
+    assert (two_node_job.nodes, two_node_job.ranks_per_node, two_node_job.threads) == (2, 2, 4)
     assert (one_node_job.queue, one_node_job.account, one_node_job.minutes) == ("day", "A1", 30)
     [night] = build_jobs(make_plan(site=site), tmp_path, "night", "B2")
     assert (night.queue, night.account, night.minutes) == ("night", "B2", 60)
@@ -66,7 +66,7 @@ def test_threads_of_a_job_cover_the_largest_launch_rounded_up(make_plan, site, t
         }
     )
     [job] = build_jobs(combined_plan, tmp_path)
-    assert (job.per_node, job.threads) == (4, 2)
+    assert (job.ranks_per_node, job.threads) == (4, 2)
 
 
 def test_same_plan_gives_the_same_job_name(make_plan, site, tmp_path):
@@ -111,10 +111,10 @@ def test_slurm_out_of_memory_messages_are_recognized(message, memory):
 def test_late_job_records_are_awaited_for_a_limited_time(make_plan, tmp_path):
     watch = job_queue._Watch(job_queue.Submitted(make_plan(), tmp_path, "1"))
     missing = make_plan().requests
-    assert not watch.may_lag(missing)  # the job has not written its status
+    assert not watch.allow_one_more_poll(missing)  # the job has not written its status
     (tmp_path / "job.status").write_text("0")
-    assert not watch.may_lag([])
-    assert [watch.may_lag(missing) for _ in range(job_queue._LAG + 1)] == [
+    assert not watch.allow_one_more_poll([])
+    assert [watch.allow_one_more_poll(missing) for _ in range(job_queue._LAG + 1)] == [
         True
     ] * job_queue._LAG + [False]
 
@@ -123,7 +123,7 @@ def test_late_job_records_are_awaited_for_a_limited_time(make_plan, tmp_path):
 def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp_path, created):
     """New records are those that did not exist when the job was submitted."""
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     first_request, second_request = make_plan().requests
 
     def store_record(request, **fields):
@@ -136,7 +136,7 @@ def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp
     recorded_ids = job_queue._recorded_ids(make_plan(), store)
     assert recorded_ids == [earlier_record.id]
     watch = job_queue._Watch(job_queue.Submitted(make_plan(), job.folder, "1", recorded_ids))
-    assert watch.fresh(store) == []
+    assert watch.read_new_records(store) == []
     late_record = store_record(second_request, created=created)
-    assert watch.fresh(store) == [late_record]
-    assert watch.fresh(store) == []
+    assert watch.read_new_records(store) == [late_record]
+    assert watch.read_new_records(store) == []

@@ -156,7 +156,7 @@ def test_impossible_reply_is_invalid(plain, judge, kind):
 @pytest.mark.deep
 def test_nonfinite_loss_is_recorded(launch):
     record, _ = launch(
-        "class Trainer(FakeTrainer):\n    def synchronize(self): return float('nan')"
+        "class Trainer(FakeTrainer):\n    def wait_for_loss(self): return float('nan')"
     )
     assert record.status == "invalid"
     assert record.reason == "the loss of update 1 is not finite"
@@ -278,8 +278,8 @@ def low_limit(plain, monkeypatch, tmp_path):
     low_peaks = dict.fromkeys(("float32", "float64", "bandwidth"), 1.0)
     monkeypatch.setattr(roofline, "_PEAKS", {threads: low_peaks})
     monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})  # one attempt is enough
-    monkeypatch.setattr(roofline, "_cache_file", lambda _: tmp_path / "peaks")  # a private cache
-    return roofline.find_limit(plain[0].request, ())
+    monkeypatch.setattr(roofline, "_peaks_file", lambda _: tmp_path / "peaks")  # a private cache
+    return roofline.find_or_measure_limit(plain[0].request, ())
 
 
 def test_peak_that_is_too_low_is_measured_again(plain, judge, low_limit):
@@ -328,7 +328,7 @@ def test_lars_is_unsupported_without_adapter_support(fake_adapter, cell, tmp_pat
         folder.mkdir()
         request = cell(framework=framework, kernel=kernel).request(1)
         framework_adapter = adapter.load(framework)
-        document = job.build_document("train", request, workload)
+        document = job.build_job_document("train", request, workload)
         reply = job.run_job(document, request, framework_adapter, python, folder, 60.0)
         statuses[framework] = reply["status"]
     assert statuses == {"odd": "unsupported", "reference": "ok"}
@@ -342,9 +342,9 @@ def test_finished_records_returns_matching_records_oldest_first(record, cell, tm
         for threads in (1, 2)
         for launch in (1, 2)
     ]
-    assert lookup.finished_records(requests, store) == [] and not store.folder.exists()
-    store.prepare()
-    assert lookup.finished_records(requests, store) == []
+    assert lookup.find_records_with_outcome(requests, store) == [] and not store.folder.exists()
+    store.create_and_check_folders()
+    assert lookup.find_records_with_outcome(requests, store) == []
     stored_records = []
     for day, request in enumerate(reversed(requests), 1):
         creation = {"created": f"2026-01-0{day}T00:00:00.000Z"}
@@ -360,6 +360,6 @@ def test_finished_records_returns_matching_records_oldest_first(record, cell, tm
         store.add(record(**chosen, fields={**creation, "source": "imported"}))
         store.add(record(**chosen, fields={**creation, "status": "failed", "reason": "why"}))
         store.add(record(**chosen, seed=request.launch, fields=creation))
-    assert lookup.finished_records(requests, store) == stored_records
+    assert lookup.find_records_with_outcome(requests, store) == stored_records
     store.pack()
-    assert lookup.finished_records(requests[:1], store) == stored_records[-1:]
+    assert lookup.find_records_with_outcome(requests[:1], store) == stored_records[-1:]

@@ -19,7 +19,7 @@ from xfbench.model.plan import Plan
 from xfbench.model.request import Protocol
 
 DIFFERENT_PARAMETERS = "Trainer.parameters = lambda self: {'a': np.array([self.rank])}"
-NATIVE_MODULE = "def ranks():\n    import os, time\n    {}\n"
+NATIVE_MODULE = "def detect_rank_count():\n    import os, time\n    {}\n"
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def process_record(shared_launch):
 def probe_ranks(launch):
     """Return a function that probes two ranks and returns the answers by feature.
 
-    `native` is the body of `ranks` in the adapter's native.py.
+    `native` is the body of `detect_rank_count` in the adapter's native.py.
     """
 
     def probe(lines="", native=None, **request):
@@ -90,13 +90,13 @@ def test_probe_detects_threads_that_leave_their_cpus(run_probe):
 
 
 def test_probe_is_not_in_tables_or_launch_counts(process_record):
-    assert process_record.measurement and not statistics.launch_speeds([process_record])
-    assert leaderboard.tables([process_record], {}) == []
+    assert process_record.measurement and not statistics.counted_speeds_by_block([process_record])
+    assert leaderboard.build_tables([process_record], {}) == []
 
 
 def test_cell_without_a_probe_has_no_probe_field(cell):
-    assert "probe" not in cell().request(1).cell_fields()
-    assert cell(probe="process").request(1).cell_fields()["probe"] == "process"
+    assert "probe" not in cell().request(1).cell_digest_fields()
+    assert cell(probe="process").request(1).cell_digest_fields()["probe"] == "process"
 
 
 def test_crashed_probe_means_no_and_unstartable_means_not_here(run_probe, monkeypatch):
@@ -188,7 +188,7 @@ def test_probe_without_free_huge_pages_starts_no_process(cell, monkeypatch):
     monkeypatch.setattr(probing, "_has_reserved_huge_pages", lambda: False)
     request = cell(probe="huge_pages").request(1)
     with pytest.raises(UnavailableError, match="HugePages_Free is 0"):
-        probing.prepare_environment(request, None, None, None)
+        probing.prepare_probe_environment(request, None, None, None)
     assert probing.probe_variables(request) == {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2"}
     assert probing.probe_variables(cell().request(1)) == {}
 
@@ -219,7 +219,7 @@ def test_mpi_only_framework_has_no_native_joining(cell):
     place |= {"mpi": ["lib/libmpi.so.12"], "fast": ["mpich/libfabric.so.1"], "devices": []}
     places = [place, {**place, "own": [1], "cpus": [1]}]
     reply = {"support": [], "places": places, "observed": {}}
-    support = {answer.feature: answer for answer in probing.build_support(request, reply)}
+    support = {answer.feature: answer for answer in probing.build_probe_support(request, reply)}
     assert {name: answer.supported for name, answer in support.items()} == {
         **dict.fromkeys(("ranks", "own_cores", "mpich", "fast_mpi"), "yes"),
         **dict.fromkeys(("joining", "fast_network"), "no"),
@@ -227,7 +227,7 @@ def test_mpi_only_framework_has_no_native_joining(cell):
     assert "libmpi.so.12" in support["mpich"].evidence
     assert "libfabric.so.1" in support["fast_mpi"].evidence
     shared_places = [place, place]
-    support = probing.build_support(request, {**reply, "places": shared_places})
+    support = probing.build_probe_support(request, {**reply, "places": shared_places})
     assert [answer.supported for answer in support if answer.feature == "own_cores"] == ["no"]
 
 
@@ -250,9 +250,9 @@ def test_only_slurm_launches_are_submitted_as_jobs(cell, monkeypatch):
         time_limit=1,
     )
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    local_plan, job_plan = job_queue.split_plan(plan)
+    local_plan, job_plan = job_queue.split_local_and_submitted(plan)
     assert [request.launcher for request in local_plan.requests] == ["local"]
     assert [request.launcher for request in job_plan.requests] == ["slurm"]
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    local_plan, job_plan = job_queue.split_plan(plan)
+    local_plan, job_plan = job_queue.split_local_and_submitted(plan)
     assert len(local_plan.requests) == 2 and not job_plan.requests

@@ -184,7 +184,7 @@ def test_ranks_with_different_step_counts_are_refused():
 
 def build_cells(**settings):
     chosen = {"framework": ["torch"], "workload": ["lenet"], **settings}
-    return [cell for cell, _ in experiment.cells([experiment.matrix(**chosen)])]
+    return [cell for cell, _ in experiment.expand_matrices([experiment.build_matrix(**chosen)])]
 
 
 def test_strong_scaling_divides_and_weak_multiplies_the_batch():

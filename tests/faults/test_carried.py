@@ -35,7 +35,7 @@ def folder(carried_folder, tmp_path):
 
 def import_folder(folder):
     store = Store(folder.parent / "results")
-    return list(bundle.read_carried_run(folder, store, print)), store
+    return list(bundle.import_carried_run(folder, store, print)), store
 
 
 def test_links_and_pipes_in_a_bundle_are_not_imported(folder, tmp_path):

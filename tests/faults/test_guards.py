@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 GUARDS = (
     (
         "xfbench/base/processes.py",
-        '_keeper_process.send("+", mark)',
+        '_keeper_process.send_mark("+", mark)',
         "pass",
         "base/test_processes.py::test_commands_end_when_their_starter_is_killed",
     ),
@@ -38,7 +38,7 @@ GUARDS = (
     ),
     (
         "xfbench/model/worker_reply.py",
-        ", parse_int=_figure",
+        ", parse_int=_parse_exact_integer",
         "",
         "faults/test_worker.py::test_reply_with_any_value_anywhere_becomes_a_record",
     ),
@@ -152,7 +152,7 @@ GUARDS = (
     ),
     (
         "xfbench/execution/watch.py",
-        "self._forget(unidentified[0])",
+        "self._close_connection(unidentified[0])",
         "pass",
         "faults/test_ranks.py::test_watch_ignores_strangers_and_still_accepts_ranks",
     ),

@@ -125,14 +125,17 @@ def test_checkpoint_is_not_written_to_an_existing_folder(tmp_path, planted):
             checkpoint, "shutil", SimpleNamespace(rmtree=shutil.rmtree, disk_usage=take_place)
         )
         entered = []
-        with pytest.raises(FileExistsError), checkpoint.temporary_folder(path, 1) as folder:
+        with (
+            pytest.raises(FileExistsError),
+            checkpoint.temporary_checkpoint_folder(path, 1) as folder,
+        ):
             entered.append(folder)
     assert entered == []
     assert [file.name for file in (tmp_path / "theirs").iterdir()] == ["kept"]
 
 
 def test_checkpoint_folder_is_private(tmp_path):
-    with checkpoint.temporary_folder(tmp_path / "xfbench-1", 1) as folder:
+    with checkpoint.temporary_checkpoint_folder(tmp_path / "xfbench-1", 1) as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -215,6 +218,6 @@ def test_forged_check_results_are_refused(fake_adapter, tmp_path, cell):
             request,
             workloads()["lenet"],
             described,
-            environment.ensure(described),
+            environment.ensure_environment(described),
             time_limit=30.0,
         )

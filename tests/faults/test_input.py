@@ -30,7 +30,7 @@ CONTENTS = {
 }
 READERS = {
     "experiment": lambda file: experiment.load(str(file)),
-    "site": lambda file: sites.load(str(file)),
+    "site": lambda file: sites.load_site(str(file)),
     "adapter": lambda file: adapter.load(file.parent.name),
 }
 
@@ -50,7 +50,7 @@ def file(tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_ADAPTERS", str(tmp_path))
     (tmp_path / "mine").mkdir()
     yield tmp_path / "mine" / "adapter.toml"
-    sites.load.cache_clear()
+    sites.load_site.cache_clear()
 
 
 @pytest.mark.parametrize("content", CONTENTS)
@@ -78,9 +78,9 @@ def test_named_pipe_as_an_input_file_is_refused(reader, file):
     ],
 )
 def test_excessive_counts_are_refused_before_cells_are_built(settings, message):
-    matrix = experiment.matrix(framework=["reference"], workload=["lenet"], **settings)
+    matrix = experiment.build_matrix(framework=["reference"], workload=["lenet"], **settings)
     with pytest.raises(UsageError, match=message):
-        experiment.cells([matrix])
+        experiment.expand_matrices([matrix])
 
 
 NAMES = [

@@ -61,7 +61,7 @@ def test_tokens_appear_in_no_file_or_output(run_arguments, xfbench, tmp_path, to
 
 def test_launcher_environment_contains_no_token(tokens, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    inherited = starting.inherited_variables(
+    inherited = starting.select_inherited_variables(
         {**TOKENS, "SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
     )
     assert inherited == {"SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}

@@ -61,7 +61,7 @@ def test_read_only_results_folder_is_reported_before_a_launch(run_arguments, xfb
             folder = point / "results"
             if exists:
                 temporary_mounts.remount(point, "rw")
-                Store(folder).prepare()
+                Store(folder).create_and_check_folders()
             temporary_mounts.make_read_only(point)
             completed = xfbench(*arguments, f"--results={folder}")
             assert completed.returncode in (1, 2)
@@ -121,7 +121,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_record_is_reported_and_good_records_are_read(record, tmp_path, damage):
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     good_record, bad_record = record(launch=1), record(launch=2)
     store.add(good_record)
     store.add(bad_record)
@@ -137,13 +137,13 @@ def test_damaged_record_is_reported_and_good_records_are_read(record, tmp_path, 
             record_index.damaged
         )
         assert record_index.damaged or damage == "a link to nowhere"
-    assert lookup.finished_records([good_record.request, bad_record.request], store) == [
+    assert lookup.find_records_with_outcome([good_record.request, bad_record.request], store) == [
         good_record
     ]
     if damage != "a link to nowhere":  # a missing file may have been packed meanwhile
         [complaint] = complaints
         assert path.name in complaint and len(complaint) < 300
-        assert str(path) in {problem.file for problem in audit.validate(store.folder)[1]}
+        assert str(path) in {problem.file for problem in audit.validate_results(store.folder)[1]}
     store.pack()
     assert os.path.lexists(path)
     if damage != "a folder":
@@ -156,14 +156,14 @@ def test_damaged_certificate_is_reported_in_one_line(tmp_path, damage):
     path = tmp_path / "certificates" / f"{'ab' * 32}.json"
     path.parent.mkdir()
     DAMAGE[damage](path, '{"schema": "xfbench.record/1", "verdict": "ok"}')
-    [(identity, message)] = certificate.read_folder(tmp_path).items()
+    [(identity, message)] = certificate.read_certificates(tmp_path).items()
     assert identity == f"sha256:{path.stem}"
     assert isinstance(message, str) and len(message.splitlines()) == 1 and path.name in message
 
 
 def test_clock_set_back_hides_no_record(record, tmp_path):
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     today_record = record(launch=1)
     store.add(today_record)
     with index.open_index(store, print) as record_index:
@@ -173,7 +173,9 @@ def test_clock_set_back_hides_no_record(record, tmp_path):
     path = store.record_path(early_record.id[7:])
     for changed_path in (path, path.parent):
         os.utime(changed_path, (1, 1))
-    assert lookup.finished_records([today_record.request, early_record.request], store) == [
+    assert lookup.find_records_with_outcome(
+        [today_record.request, early_record.request], store
+    ) == [
         early_record,
         today_record,
     ]
@@ -184,11 +186,11 @@ def test_index_of_another_user_is_not_opened(record, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("changing the owner of a file needs root")
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     stored_record = record()
     store.add(stored_record)
     with index.open_index(store, print) as record_index:
-        assert record_index.count() == 1
+        assert record_index.count_preselected() == 1
     index_file = store.folder / index.FILE_NAME
     os.chown(index_file, 65534, 65534)
     content = index_file.read_bytes()
@@ -207,17 +209,17 @@ def test_index_of_another_user_is_not_opened(record, tmp_path):
 @pytest.mark.parametrize("name", [".", "runs"])
 def test_world_writable_results_folder_is_refused(tmp_path, name):
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     (store.folder / name).chmod(0o777)
     with pytest.raises(UsageError, match=r"writable by all users.*--results"):
-        store.prepare()
+        store.create_and_check_folders()
     (store.folder / name).chmod(0o1777)  # the sticky bit protects files, as in /tmp
-    store.prepare()
+    store.create_and_check_folders()
 
 
 def test_file_modes_follow_the_umask(record, tmp_path):
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     for launch, mask in enumerate((0o077, 0o027, 0o022, 0o002), 1):
         stored_record = record(launch=launch)
         previous_mask = os.umask(mask)

@@ -91,7 +91,7 @@ def test_invalid_reply_is_reported_in_one_line(tmp_path, kind):
     content, message = REPLIES[kind]
     (tmp_path / "reply.json").write_bytes(content)
     with pytest.raises(worker_reply.ReplyError, match=message) as raised:
-        worker_reply.read(tmp_path / "reply.json", JOB)
+        worker_reply.read_reply(tmp_path / "reply.json", JOB)
     assert len(str(raised.value)) < 600 and "\n" not in str(raised.value)
 
 
@@ -99,14 +99,14 @@ def test_oversized_reply_is_not_read(tmp_path):
     with (tmp_path / "reply.json").open("wb") as file:
         file.truncate(worker_reply.LONGEST + 1)  # a sparse file needs no disk space
     with pytest.raises(worker_reply.ReplyError, match="longer than 256 MiB"):
-        worker_reply.read(tmp_path / "reply.json", JOB)
+        worker_reply.read_reply(tmp_path / "reply.json", JOB)
 
 
 def test_reason_is_a_single_line_of_at_most_500_characters(tmp_path):
     reason = "no\nsuch\r\n operator " + "x" * 10**6
     document = {"job": JOB, "status": "failed", "reason": reason}
     (tmp_path / "reply.json").write_text(json.dumps(document))
-    short_reason = worker_reply.read(tmp_path / "reply.json", JOB)["reason"]
+    short_reason = worker_reply.read_reply(tmp_path / "reply.json", JOB)["reason"]
     assert short_reason.startswith("no such operator xx") and len(short_reason) == 500
 
 
@@ -206,7 +206,7 @@ def test_sigterm_to_the_driver_ends_worker_descendants(run_arguments, tmp_path):
 
 
 def test_missing_gpu_is_unavailable_without_a_launch(launch):
-    if machine.accelerators():
+    if machine.list_accelerator_models():
         pytest.skip("this machine has an NVIDIA device")
     record, folder = launch(device="cuda", adapter={"devices": ["cpu", "cuda"]})
     assert (record.status, record.reason) == ("unavailable", "no NVIDIA device was found here")

@@ -70,11 +70,11 @@ def as_bytes_reader(name, read):
 
 
 def read_site(path):
-    sites.load.cache_clear()
+    sites.load_site.cache_clear()
     try:
-        sites.load(str(path))
+        sites.load_site(str(path))
     finally:
-        sites.load.cache_clear()
+        sites.load_site.cache_clear()
 
 
 def read_adapter(path):
@@ -115,7 +115,7 @@ def read_sample_list(content):
     split = {"samples": len(lines), "stream_digest": stream_digest(digests)}
     manifest = {"classes": ["a", "b"], "shape": [3, 2, 2], "splits": {"train": split}}
     read = as_bytes_reader("listed/train.samples", lambda path: (path.parent, "train", manifest))
-    prepared.read_list(*read(content))
+    prepared.read_sample_list(*read(content))
 
 
 def read_mnist(content):
@@ -125,7 +125,7 @@ def read_mnist(content):
         ("t10k-images-idx3-ubyte", IMAGE),
     ):
         as_bytes_reader(f"mnist/{name}", bool)(other_content)
-    as_bytes_reader("mnist/train-images-idx3-ubyte", lambda path: sources.mnist(path.parent))(
+    as_bytes_reader("mnist/train-images-idx3-ubyte", lambda path: sources.open_mnist(path.parent))(
         content
     )
 
@@ -159,8 +159,8 @@ def read_forged_record(content):
     document["id"] = digests.of_json(document)
     record = Record.read(json.dumps(document).encode())
     record_listing.format_table([record])
-    series.build_scaling_series([provenance.trusted_record(record)])
-    changeable = leaderboard.tables([record], {})
+    series.build_scaling_series([provenance.drop_untrusted_fields(record)])
+    changeable = leaderboard.build_tables([record], {})
     for form in tables.FORMATS.values():
         for columns in tables.COLUMNS:
             form(changeable, columns)
@@ -274,7 +274,7 @@ TARGETS = {
     "certificate": Target(Certificate.read, WORDS, read_real_documents("certificates/")),
     "tuning": Target(Tuning.read, WORDS, [b'{"schema": "xfbench.tuning/1", "id": "sha256:1"}']),
     "reply": Target(
-        as_bytes_reader("reply.json", lambda path: worker_reply.read(path, REPLY["job"])),
+        as_bytes_reader("reply.json", lambda path: worker_reply.read_reply(path, REPLY["job"])),
         WORDS,
         [json.dumps(REPLY).encode()],
     ),
@@ -296,7 +296,7 @@ TARGETS = {
         write_data_set(tfrecord, "train.tfrecord"),
     ),
     "example": Target(
-        read_example, DAMAGED, [tfrecord.encode_example(encoding.build_picture(PNG, "a"), 1, "a")]
+        read_example, DAMAGED, [tfrecord.encode_example(encoding.encode_image(PNG, "a"), 1, "a")]
     ),
     "recordio": Target(
         as_bytes_reader("rec/train.rec", read_recordio),

@@ -110,7 +110,7 @@ def values() -> dict[str, list[str]]:
         "analyses": sorted(answer.ANALYSES),
         "compare fields": [*comparison.FIELDS],
         "devices": [*experiment.DEVICES],
-        "experiments": experiment.names(),
+        "experiments": experiment.list_names(),
         "features of HPC systems": [*features.FEATURES],
         "kernels": [
             f"{name} {kernel}"
@@ -122,9 +122,9 @@ def values() -> dict[str, list[str]]:
         "leaderboard --columns": [*tables.COLUMNS],
         "leaderboard --format": [*tables.FORMATS],
         "precisions": [*experiment.PRECISIONS],
-        "sites": sites.names(),
+        "sites": sites.list_site_names(),
         "strategies": [
-            f"{name} {strategy} {' '.join(adapter.load(name).strategy(strategy).options)}".rstrip()
+            " ".join([name, strategy, *adapter.load(name).strategy_or_default(strategy).options])
             for name in adapter.list_names()
             for strategy in adapter.load(name).strategies
         ],
@@ -132,7 +132,7 @@ def values() -> dict[str, list[str]]:
         "verify --format": [*verdicts.FORMATS],
         "where fields": [*selection.record_fields()],
         "workloads": [*workloads()],
-        "xfbench-arch": architectures.names(),
+        "xfbench-arch": architectures.list_names(),
     }
 
 

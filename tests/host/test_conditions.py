@@ -38,7 +38,7 @@ def test_busy_process_is_detected_and_named(burner):
     [competitor] = [competitor for competitor in measured.competing if competitor.name == "burner"]
     assert 0.2 < competitor.cpus < 1.2
     assert measured.other_cpus > 0.2
-    assert any(line.startswith("burner used") for line in conditions.disturbances(measured, 2))
+    assert any(line.startswith("burner used") for line in conditions.list_disturbances(measured, 2))
 
 
 def test_own_work_is_not_counted_as_noise():
@@ -59,7 +59,7 @@ def test_own_work_is_not_counted_as_noise():
 
 def test_cpu_time_of_ended_processes_is_reported():
     measured = QUIET.model_copy(update={"other_cpus": 1.4})
-    [line] = conditions.disturbances(measured, 2)
+    [line] = conditions.list_disturbances(measured, 2)
     assert line == "processes that have ended used 1.4 cores"
 
 
@@ -73,8 +73,8 @@ def test_cpu_time_of_ended_processes_is_reported():
     ],
 )
 def test_each_kind_of_noise_is_reported(update, line):
-    assert conditions.disturbances(QUIET, 2) == []
-    assert conditions.disturbances(QUIET.model_copy(update=update), 2) == [line]
+    assert conditions.list_disturbances(QUIET, 2) == []
+    assert conditions.list_disturbances(QUIET.model_copy(update=update), 2) == [line]
 
 
 def test_throttling_and_swapping_make_a_launch_invalid():
@@ -107,12 +107,12 @@ def test_strict_refuses_a_machine_with_a_busy_process(burner):
 
 
 def test_thermal_throttling_is_counted(tmp_path):
-    assert conditions._thermal_throttles(tmp_path) is None
+    assert conditions._count_thermal_throttles(tmp_path) is None
     for cpu, count in ((0, 3), (1, 4)):
         throttle_folder = tmp_path / f"cpu{cpu}" / "thermal_throttle"
         throttle_folder.mkdir(parents=True)
         (throttle_folder / "core_throttle_count").write_text(f"{count}\n")
-    assert conditions._thermal_throttles(tmp_path) == 7
+    assert conditions._count_thermal_throttles(tmp_path) == 7
     hot = QUIET.model_copy(update={"thermal_throttles": 2})
     assert "thermally throttled 2 times" in conditions.launch_defect(hot, "cpu")
 
@@ -130,13 +130,13 @@ def test_shared_gpu_counts_only_against_gpu_launches():
 def test_steal_disturbs_beyond_one_percent_of_all_cores(seconds, disturbs):
     """One percent of four cores in ten seconds is 0.4 s."""
     stolen = QUIET.model_copy(update={"steal_seconds": seconds})
-    assert bool(conditions.disturbances(stolen, 4)) == disturbs
+    assert bool(conditions.list_disturbances(stolen, 4)) == disturbs
 
 
 @pytest.mark.parametrize(("cpus", "disturbs"), [(0.19, False), (0.21, True)])
 def test_ended_processes_disturb_beyond_a_tenth_of_all_cores(cpus, disturbs):
     measured = QUIET.model_copy(update={"other_cpus": cpus})
-    assert bool(conditions.disturbances(measured, 2)) == disturbs
+    assert bool(conditions.list_disturbances(measured, 2)) == disturbs
 
 
 @pytest.mark.parametrize(

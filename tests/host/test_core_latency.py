@@ -9,14 +9,16 @@ import pytest
 from xfbench.host import conditions, core_latency
 from xfbench.model.record import Conditions
 from xfbench.worker import observe, pingpong
-from xfbench.worker.core_latency import CoreLatencyProbe, is_far_apart
+from xfbench.worker.core_latency import CoreLatencyProbe, has_far_core_latency
 
-LATENCY_SCRIPT = "from xfbench.host import core_latency; print(core_latency.measure_latency())"
+LATENCY_SCRIPT = (
+    "from xfbench.host import core_latency; print(core_latency.measure_core_latency_s())"
+)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_core_to_core_latency_is_measured():
-    latencies = [core_latency.measure_latency() for _ in range(5)]
+    latencies = [core_latency.measure_core_latency_s() for _ in range(5)]
     # An exchange takes at least some nanoseconds and needs no system call.
     assert all(latency and 2e-8 < latency < 1e-4 for latency in latencies)
 
@@ -32,41 +34,43 @@ def test_silent_core_ends_the_measurement_after_a_time_limit(monkeypatch, tmp_pa
     silent.write_text("import time; time.sleep(60)")
     monkeypatch.setattr(pingpong, "__file__", str(silent))
     monkeypatch.setattr(core_latency, "_TIMEOUT_S", 0.2)
-    assert core_latency.measure_latency() is None
+    assert core_latency.measure_core_latency_s() is None
 
 
 def test_latency_1_5_times_higher_means_distant_cores():
-    assert not is_far_apart(())
-    assert not is_far_apart((2.0e-7,))
-    assert not is_far_apart((2.0e-7, 2.9e-7))
-    assert is_far_apart((2.0e-7, 3.1e-7)) and is_far_apart((3.1e-7, 2.0e-7))
-    assert is_far_apart((3.1e-7, 3.2e-7), 2.0e-7) and not is_far_apart((3.1e-7,), 2.9e-7)
+    assert not has_far_core_latency(())
+    assert not has_far_core_latency((2.0e-7,))
+    assert not has_far_core_latency((2.0e-7, 2.9e-7))
+    assert has_far_core_latency((2.0e-7, 3.1e-7)) and has_far_core_latency((3.1e-7, 2.0e-7))
+    assert has_far_core_latency((3.1e-7, 3.2e-7), 2.0e-7) and not has_far_core_latency(
+        (3.1e-7,), 2.9e-7
+    )
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_latency_probe_is_not_counted_in_worker_usage():
-    earlier_descendants, used = observe.descendants(), observe.descendants_cpu_seconds()
+    earlier_descendants, used = observe.descendant_pids(), observe.descendants_cpu_seconds()
     probe = CoreLatencyProbe()
     try:
-        assert all(2e-8 < probe.seconds() < 1e-4 for _ in range(20))
-        assert observe.descendants() == earlier_descendants
+        assert all(2e-8 < probe.measure_seconds() < 1e-4 for _ in range(20))
+        assert observe.descendant_pids() == earlier_descendants
         assert observe.descendants_cpu_seconds() == used
     finally:
-        probe.end()
-    assert probe.seconds() is None
+        probe.end_process()
+    assert probe.measure_seconds() is None
 
 
 def test_failed_probe_start_gives_no_latency(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere")
     probe = CoreLatencyProbe()
-    assert probe.seconds() is None
-    probe.end()
+    assert probe.measure_seconds() is None
+    probe.end_process()
 
 
 def test_ended_probe_gives_no_latency():
     probe = CoreLatencyProbe()
-    probe.end()
-    assert probe.seconds() is None
+    probe.end_process()
+    assert probe.measure_seconds() is None
 
 
 def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
@@ -76,7 +80,7 @@ def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):
         measured = Conditions(**calm, seconds=1.0, handover_seconds=latencies_around)
         launch = record((0.1,), 1, {"conditions": measured})
         observed = launch.observed.model_copy(update={"handover_seconds": latencies_between_steps})
-        return conditions.record_disturbances(launch.model_copy(update={"observed": observed}))
+        return conditions.list_record_disturbances(launch.model_copy(update={"observed": observed}))
 
     line = "vCPUs were migrated during the launch (core-to-core latency 0.20–0.33 µs)"
     assert list_disturbances((3.2e-7, 3.3e-7)) == []

@@ -11,7 +11,7 @@ from xfbench.host import doctor, machine
 
 INTEL_NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
 CPUFREQ_BOOST = "/sys/devices/system/cpu/cpufreq/boost"
-HERE = machine.describe()
+HERE = machine.describe_machine()
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def turbo(tmp_path, monkeypatch):
             path = tmp_path / name.lstrip("/")
             path.parent.mkdir(parents=True)
             path.write_text(text)
-        return doctor._turbo()
+        return doctor._check_turbo()
 
     return examine
 
@@ -53,14 +53,14 @@ def test_invisible_turbo_state_is_ok(turbo):
 def test_load_is_a_warning_beyond_three_tenths_of_all_cores(monkeypatch, load, state):
     monkeypatch.setattr(doctor.machine, "usable_cores", lambda: 4)
     monkeypatch.setattr(doctor.os, "getloadavg", lambda: (load, 0.0, 0.0))
-    assert doctor._load().state == state
+    assert doctor._check_load().state == state
 
 
 @pytest.mark.parametrize(("percent", "state"), [(1.0, "ok"), (1.1, "warn")])
 def test_steal_is_a_warning_beyond_one_percent(monkeypatch, percent, state):
     times = SimpleNamespace(steal=percent)
     monkeypatch.setattr(doctor.psutil, "cpu_times_percent", lambda seconds: times)
-    assert doctor._steal().state == state
+    assert doctor._check_steal().state == state
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def test_steal_is_a_warning_beyond_one_percent(monkeypatch, percent, state):
 )
 def test_a_governor_other_than_performance_is_a_warning(monkeypatch, governor, state):
     machine_facts = HERE.model_copy(update={"governor": governor})
-    monkeypatch.setattr(doctor.machine, "describe", lambda: machine_facts)
-    assert doctor._governor().state == state
+    monkeypatch.setattr(doctor.machine, "describe_machine", lambda: machine_facts)
+    assert doctor._check_governor().state == state
 
 
 @pytest.mark.parametrize(("cpus", "state"), [(None, "ok"), (4.0, "ok"), (3.5, "warn")])
 def test_cpu_limit_below_the_affinity_is_a_warning(monkeypatch, cpus, state):
     machine_facts = HERE.model_copy(update={"cgroup_cpus": cpus})
-    monkeypatch.setattr(doctor.machine, "describe", lambda: machine_facts)
+    monkeypatch.setattr(doctor.machine, "describe_machine", lambda: machine_facts)
     monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    assert doctor._cgroup().state == state
+    assert doctor._check_cgroup_cpus().state == state
 
 
 @pytest.mark.parametrize(("used", "state"), [(10**7, "ok"), (10**7 + 1, "warn")])
@@ -85,35 +85,35 @@ def test_swap_is_a_warning_beyond_one_percent_of_memory(monkeypatch, used, state
     memory = SimpleNamespace(total=10**9, available=5 * 10**8)
     monkeypatch.setattr(doctor.psutil, "virtual_memory", lambda: memory)
     monkeypatch.setattr(doctor.psutil, "swap_memory", lambda: SimpleNamespace(used=used))
-    assert doctor._swap().state == state
+    assert doctor._check_swap().state == state
 
 
 @pytest.mark.parametrize(("free", "state"), [(10**9, "ok"), (10**9 - 1, "bad")])
 def test_less_than_a_gigabyte_of_disk_is_bad(monkeypatch, free, state):
     usage = SimpleNamespace(free=free)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: usage)
-    assert doctor._disk().state == state
+    assert doctor._check_free_disk().state == state
 
 
 @pytest.mark.parametrize(("names", "states"), [([], []), (["a"], ["ok"])])
 def test_gpu_is_examined_only_if_present(monkeypatch, names, states):
-    monkeypatch.setattr(doctor.machine, "accelerators", lambda: names)
-    monkeypatch.setattr(doctor.machine, "accelerator_processes", lambda: [])
-    assert [finding.state for finding in doctor._accelerators()] == states
+    monkeypatch.setattr(doctor.machine, "list_accelerator_models", lambda: names)
+    monkeypatch.setattr(doctor.machine, "list_accelerator_processes", lambda: [])
+    assert [finding.state for finding in doctor._check_accelerators()] == states
 
 
 def test_a_gpu_that_another_process_uses_is_a_warning(monkeypatch):
-    monkeypatch.setattr(doctor.machine, "accelerators", lambda: ["a"])
-    monkeypatch.setattr(doctor.machine, "accelerator_processes", lambda: ["python3"])
-    [finding] = doctor._accelerators()
+    monkeypatch.setattr(doctor.machine, "list_accelerator_models", lambda: ["a"])
+    monkeypatch.setattr(doctor.machine, "list_accelerator_processes", lambda: ["python3"])
+    [finding] = doctor._check_accelerators()
     assert (finding.state, finding.detail) == ("warn", "in use by python3")
 
 
 @pytest.mark.parametrize("state", ["warn", "bad"])
 def test_strict_refuses_any_finding_that_is_not_ok(monkeypatch, state):
     findings = [doctor.Finding("a", "ok", "quiet"), doctor.Finding("b", state, "why", "mend")]
-    monkeypatch.setattr(doctor, "examine", lambda: findings)
+    monkeypatch.setattr(doctor, "run_all_checks", lambda: findings)
     with pytest.raises(doctor.NoisyError, match=r"\(--strict\): b: why: mend$"):
         doctor.require_quiet()
-    monkeypatch.setattr(doctor, "examine", lambda: findings[:1])
+    monkeypatch.setattr(doctor, "run_all_checks", lambda: findings[:1])
     doctor.require_quiet()

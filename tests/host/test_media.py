@@ -28,37 +28,37 @@ def ext4(tmp_path):
 
 def test_tmpfs_is_described_as_memory(tmp_path):
     with temporary_mounts.tmpfs(tmp_path, options="size=8m") as folder:
-        medium = media.describe(folder)
+        medium = media.describe_medium(folder)
     assert (medium.file_system, medium.device, medium.disks) == ("tmpfs", "memory", ())
     assert medium.total_bytes == 8 * MIB and "size=8192k" in medium.options
     assert medium.rotational is None and medium.below == ()
 
 
 def test_loop_device_is_described_with_the_medium_below(ext4, tmp_path):
-    medium = media.describe(ext4)
+    medium = media.describe_medium(ext4)
     assert (medium.file_system, medium.device, medium.disks) == ("ext4", "loop", ("loop",))
     assert medium.block_bytes == 4096 and 0 < medium.free_bytes < medium.total_bytes < 64 * MIB
     assert "rw" in medium.options
     [below] = medium.below
-    assert below.file_system == media.describe(tmp_path).file_system
+    assert below.file_system == media.describe_medium(tmp_path).file_system
 
 
 def test_deep_folder_is_on_the_same_medium(ext4):
     deep = ext4 / "a b" / "c,d"
     deep.mkdir(parents=True)
-    assert media.describe(deep).device == "loop"
+    assert media.describe_medium(deep).device == "loop"
     (deep / "file").write_bytes(b"x")
-    assert mounts.devices(deep / "file") == mounts.devices(ext4) != []
+    assert mounts.block_device_ids(deep / "file") == mounts.block_device_ids(ext4) != []
 
 
 def test_topmost_mount_decides_the_medium(ext4, tmp_path):
     mount_point = ext4 / "place"
     with temporary_mounts.tmpfs(ext4, name="place"):
-        assert media.describe(mount_point).file_system == "tmpfs"
+        assert media.describe_medium(mount_point).file_system == "tmpfs"
         with temporary_mounts.mount(mount_point, "--bind", tmp_path):
-            medium = media.describe(mount_point)
-            assert medium.file_system == media.describe(tmp_path).file_system != "tmpfs"
-    assert media.describe(mount_point).device == "loop"
+            medium = media.describe_medium(mount_point)
+            assert medium.file_system == media.describe_medium(tmp_path).file_system != "tmpfs"
+    assert media.describe_medium(mount_point).device == "loop"
 
 
 def test_overlay_lists_its_writable_layer_first(ext4, tmp_path):
@@ -67,7 +67,10 @@ def test_overlay_lists_its_writable_layer_first(ext4, tmp_path):
         (ext4 / "lower layer" / "data").mkdir(parents=True)
         with temporary_mounts.overlay(tmp_path, *layers, name="all of it") as folder:
             (folder / "new").write_bytes(b"x")
-            medium, data_medium = media.describe(folder), media.describe(folder / "data")
+            medium, data_medium = (
+                media.describe_medium(folder),
+                media.describe_medium(folder / "data"),
+            )
     assert (medium.file_system, medium.device) == ("overlay", "overlay")
     assert [below.file_system for below in medium.below] == ["tmpfs", "ext4"]
     assert [below.device for below in data_medium.below] == ["loop"]
@@ -82,8 +85,8 @@ def test_overlay_layers_are_not_confused_with_local_folders(ext4, tmp_path):
         tmp_path, ext4 / "lower", ext4 / "upper", ext4 / "work"
     ) as folder:
         with temporary_mounts.tmpfs(ext4, name="upper"):
-            assert media.describe(folder).below == ()
-        assert len(media.describe(folder).below) == 1
+            assert media.describe_medium(folder).below == ()
+        assert len(media.describe_medium(folder).below) == 1
 
 
 def test_overlay_layers_on_the_same_file_system_are_merged(ext4, tmp_path, monkeypatch):
@@ -99,7 +102,7 @@ def test_overlay_layers_on_the_same_file_system_are_merged(ext4, tmp_path, monke
     monkeypatch.setattr(os, "statvfs", write_and_statvfs)
     layers = ext4 / "lower", ext4 / "upper", ext4 / "work"
     with temporary_mounts.overlay(tmp_path, *layers) as folder:
-        assert [medium.device for medium in media.describe(folder).below] == ["loop"]
+        assert [medium.device for medium in media.describe_medium(folder).below] == ["loop"]
 
 
 # In the kernel's format (proc(5)), with servers and paths.
@@ -122,7 +125,7 @@ def test_mount_options_omit_hosts_users_and_paths():
     assert cifs.public_options() == ["rw", "vers=3.1.1", "soft"]
     assert overlay.public_options() == ["rw"]
     assert btrfs.public_options() == ["rw", "compress=zstd:3", "ssd"]
-    assert [mounts._device_kind(mount, []) for mount in (nfs, lustre, cifs)] == ["network"] * 3
+    assert [mounts._storage_kind(mount, []) for mount in (nfs, lustre, cifs)] == ["network"] * 3
 
 
 def test_escaped_mount_names_are_decoded():
@@ -140,7 +143,7 @@ def test_longest_mount_point_is_the_fallback():
 
 def test_missing_folder_is_reported(tmp_path):
     with pytest.raises(media.UnreadableError, match="No such file"):
-        media.describe(tmp_path / "nowhere")
+        media.describe_medium(tmp_path / "nowhere")
 
 
 def make_reads(*rounds):
@@ -177,10 +180,10 @@ def test_storage_facts_survive_a_record_round_trip(ext4, record):
     file.write_bytes(os.urandom(MIB))
     epochs = []
     for mode in page_cache.MODES:
-        before = page_cache.prepare([file], mode)
+        before = page_cache.prepare_cache([file], mode)
         file.read_bytes()
-        epochs.append(page_cache.account(before))
-    medium, measured = media.describe(ext4), media.measure(file, MIB, rounds=1)
+        epochs.append(page_cache.measure_epoch_reading(before))
+    medium, measured = media.describe_medium(ext4), media.measure_reads(file, MIB, rounds=1)
     stored_record = record(
         fields={"storage": Storage(medium=medium, reads=measured, epochs=epochs)}
     )
@@ -206,7 +209,7 @@ def run_machine_command(*arguments):
 
 def test_machine_read_prints_medium_and_figures_and_cleans_up(ext4):
     document = json.loads(run_machine_command("--read", ext4, "--read-size", 8, "--json").stdout)
-    medium, described = Medium.model_validate(document["medium"]), media.describe(ext4)
+    medium, described = Medium.model_validate(document["medium"]), media.describe_medium(ext4)
     assert medium.model_copy(update={"below": described.below}) == described
     assert [pattern["block_bytes"] for pattern in document["reads"]] == [MIB, 128 * 1024, 4096]
     for pattern in document["reads"]:
@@ -269,7 +272,7 @@ def has_large_file_in(folder, process):
 def test_free_bytes_exclude_what_is_reserved_for_root(ext4):
     space = os.statvfs(ext4)
     assert space.f_bavail < space.f_bfree
-    assert media.describe(ext4).free_bytes == space.f_bavail * space.f_frsize
+    assert media.describe_medium(ext4).free_bytes == space.f_bavail * space.f_frsize
 
 
 @pytest.fixture
@@ -304,7 +307,7 @@ def make_raid(tmp_path, monkeypatch):
 )
 def test_medium_is_rotational_if_all_of_its_disks_are(make_raid, tmp_path, rotational, expected):
     make_raid(*rotational)
-    facts = mounts.facts(tmp_path)
+    facts = mounts.storage_facts(tmp_path)
     assert facts["disks"] == ["scsi", "scsi"] and facts["rotational"] is expected
 
 

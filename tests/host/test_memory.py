@@ -8,7 +8,7 @@ from xfbench.environments import environment
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import memory
 from xfbench.model import adapter
-from xfbench.planning.experiment import cells, matrix
+from xfbench.planning.experiment import build_matrix, expand_matrices
 from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 from xfbench.worker.memory import out_of_memory_line
@@ -72,7 +72,7 @@ def test_kernel_oom_count_marks_a_killed_process():
     assert (
         memory.out_of_memory_reason(Outcome(-9, timed_out=True), "out of memory", None, 1) is None
     )
-    assert memory.count_oom_kills() >= 0
+    assert memory.count_oom_kills_since_boot() >= 0
 
 
 def test_out_of_memory_of_a_rank_is_recognized(record):
@@ -98,24 +98,24 @@ def test_ambiguous_messages_count_only_under_a_limit():
 
 
 def test_available_memory_respects_the_total_and_slurm(monkeypatch):
-    free_bytes = memory.available_bytes()
+    free_bytes = memory.available_launch_bytes()
     assert 0 < free_bytes < memory.psutil.virtual_memory().total and free_bytes % 2**28 == 0
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "1024")
-    assert memory.available_bytes() == 3 * 2**28
+    assert memory.available_launch_bytes() == 3 * 2**28
     monkeypatch.delenv("SLURM_MEM_PER_NODE")
     monkeypatch.setenv("SLURM_MEM_PER_CPU", "512")
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", "2")
-    assert memory.available_bytes() == 3 * 2**28
+    assert memory.available_launch_bytes() == 3 * 2**28
 
 
 def test_memory_limit_changes_only_its_own_cell(cell):
     settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [4]}
-    [(limited_cell, _)] = cells([matrix(**settings, memory_limit="2GB")])
+    [(limited_cell, _)] = expand_matrices([build_matrix(**settings, memory_limit="2GB")])
     assert limited_cell.memory_limit == 2 * 10**9
-    assert limited_cell.request(1).cell_fields()["memory_limit"] == 2 * 10**9
-    assert "memory_limit" not in cell().request(1).cell_fields()
+    assert limited_cell.request(1).cell_digest_fields()["memory_limit"] == 2 * 10**9
+    assert "memory_limit" not in cell().request(1).cell_digest_fields()
     with pytest.raises(UsageError, match=r"memory_limit: .*for example 1MB"):
-        matrix(**settings, memory_limit="much")
+        build_matrix(**settings, memory_limit="much")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_memory_limit_changes_only_its_own_cell(cell):
 def test_every_framework_reports_out_of_memory(name, cell, tmp_path):
     described_adapter = adapter.load(name)
     try:
-        prepared_environment = environment.ensure(described_adapter)
+        prepared_environment = environment.ensure_environment(described_adapter)
     except UnavailableError as error:
         pytest.skip(str(error))
     session = LaunchContext(Store(tmp_path), {name: prepared_environment})

@@ -38,7 +38,7 @@ def folder(tmp_path):
 
 
 def test_modules_are_captured_as_variables(lmod, folder):
-    variables = modules.load_environment(lmod, (str(folder),), ("compiler/12", "framework"))
+    variables = modules.load_module_variables(lmod, (str(folder),), ("compiler/12", "framework"))
     assert variables["OF_COMPILER"] == "twelve"
     assert variables["OF_FRAMEWORK"] == "a b=c"
     assert modules.find_interpreter(variables, "python3") == folder.parent / "bin" / "python3"
@@ -47,16 +47,16 @@ def test_modules_are_captured_as_variables(lmod, folder):
 
 def test_missing_module_is_reported_with_the_nearest_name(lmod, folder):
     with pytest.raises(UnavailableError, match=r"framewrok/1.0.*did you mean framework/1.0"):
-        modules.load_environment(lmod, (str(folder),), ("compiler/12", "framewrok/1.0"))
+        modules.load_module_variables(lmod, (str(folder),), ("compiler/12", "framewrok/1.0"))
 
 
 def test_missing_module_system_error_names_its_setting():
     with pytest.raises(UnavailableError, match=r"modules.init"):
-        modules.load_environment("/nowhere/init", (), ("a",))
+        modules.load_module_variables("/nowhere/init", (), ("a",))
 
 
 def test_modules_without_a_python_are_reported(lmod, folder):
-    variables = modules.load_environment(lmod, (str(folder),), ("compiler/12",))
+    variables = modules.load_module_variables(lmod, (str(folder),), ("compiler/12",))
     with pytest.raises(UnavailableError, match=r"no python3\.99"):
         modules.find_interpreter(variables, "python3.99")
 
@@ -69,8 +69,8 @@ def test_framework_from_site_modules_gets_their_variables(lmod, folder, tmp_path
         '[modules.frameworks]\nodd = ["compiler/12", "framework/1.0"]\n'
     )
     odd_adapter = adapter.load("odd")
-    assert environment.kind(odd_adapter, None, str(site)) == "modules"
-    prepared_environment = environment.ensure(odd_adapter, site=str(site))
+    assert environment.determine_kind(odd_adapter, None, str(site)) == "modules"
+    prepared_environment = environment.ensure_environment(odd_adapter, site=str(site))
     assert prepared_environment.kind == "modules" and prepared_environment.version
     assert prepared_environment.variables(odd_adapter, "plain", 1)["OF_COMPILER"] == "twelve"
-    sites.load.cache_clear()
+    sites.load_site.cache_clear()

@@ -38,7 +38,7 @@ def sessions(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def peaks():
-    return roofline.measure(THREADS)
+    return roofline.measure_peaks(THREADS)
 
 
 def test_measured_peaks_are_plausible_for_a_processor(peaks):
@@ -50,9 +50,12 @@ def test_measured_peaks_are_plausible_for_a_processor(peaks):
 
 def test_blas_kernels_are_tried_only_with_their_instructions():
     """OpenBLAS chooses kernels of half the speed for an unknown processor."""
-    assert roofline._kernel_names(["avx2", "fma"]) == []
-    assert roofline._kernel_names([*roofline._AVX512, "avx2"]) == ["SkylakeX"]
-    assert roofline._kernel_names([*roofline._AVX512, "avx512_bf16"]) == ["SkylakeX", "Cooperlake"]
+    assert roofline._list_openblas_kernels(["avx2", "fma"]) == []
+    assert roofline._list_openblas_kernels([*roofline._AVX512, "avx2"]) == ["SkylakeX"]
+    assert roofline._list_openblas_kernels([*roofline._AVX512, "avx512_bf16"]) == [
+        "SkylakeX",
+        "Cooperlake",
+    ]
 
 
 @pytest.mark.deep
@@ -63,9 +66,9 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
     monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})
     fake_peaks = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
     monkeypatch.setitem(roofline._PEAKS, THREADS, fake_peaks)
-    assert roofline.find_limit(request, ()).matrix_product == 1.0
-    roofline.measure_again(THREADS)
-    limit = roofline.find_limit(request, ())
+    assert roofline.find_or_measure_limit(request, ()).matrix_product == 1.0
+    roofline.measure_peaks_again(THREADS)
+    limit = roofline.find_or_measure_limit(request, ())
     assert limit.matrix_product > 1e8 and limit.memory_bandwidth == 1e30
 
 
@@ -73,17 +76,17 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
 def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     assert len(sessions()) == 0
-    first_limit = roofline.find_limit(request, ())
+    first_limit = roofline.find_or_measure_limit(request, ())
     [file] = (tmp_path / "home" / "peaks").iterdir()
 
     measured = sessions()
-    assert roofline.find_limit(request, ()) == first_limit
+    assert roofline.find_or_measure_limit(request, ()) == first_limit
     assert measured == []
 
     written_time_s = file.stat().st_mtime
     os.utime(file, (written_time_s - 3601, written_time_s - 3601))
     measured = sessions()
-    assert roofline.find_limit(request, ()).matrix_product > 1e8
+    assert roofline.find_or_measure_limit(request, ()).matrix_product > 1e8
     assert len(measured) == 1
     assert file.stat().st_mtime >= written_time_s
 
@@ -93,11 +96,11 @@ def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
 def test_damaged_peak_cache_is_measured_again(content, cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     sessions()
-    roofline.find_limit(request, ())
+    roofline.find_or_measure_limit(request, ())
     [file] = (tmp_path / "home" / "peaks").iterdir()
     file.write_bytes(content)
     measured = sessions()
-    assert roofline.find_limit(request, ()).matrix_product > 1e8
+    assert roofline.find_or_measure_limit(request, ()).matrix_product > 1e8
     assert len(measured) == 1
 
 
@@ -105,9 +108,9 @@ def test_corrected_peak_stays_in_the_cache(cell, sessions):
     request = cell(threads=THREADS).request(1)
     sessions()
     roofline._PEAKS[THREADS] = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
-    roofline.measure_again(THREADS)
+    roofline.measure_peaks_again(THREADS)
     sessions()
-    assert roofline.find_limit(request, ()).memory_bandwidth == 1e30
+    assert roofline.find_or_measure_limit(request, ()).memory_bandwidth == 1e30
 
 
 def test_share_of_peak_is_training_arithmetic_over_the_peak(record):
@@ -121,31 +124,41 @@ def test_share_of_peak_is_training_arithmetic_over_the_peak(record):
     launch = record(fields={"limit": limit})
     assert launch_throughput(launch) == pytest.approx(40)
     by_hand = 2 * launch.workload.train_macs_per_image * 40 / 1e12
-    assert roofline.record_peak_share(launch) == pytest.approx(by_hand)
-    assert roofline.record_peak_share(record()) is None
+    assert roofline.compute_record_peak_share(launch) == pytest.approx(by_hand)
+    assert roofline.compute_record_peak_share(record()) is None
 
 
 def test_limit_matches_the_threads_of_the_launch(cell):
-    one_thread, two_threads = (roofline.find_limit(cell(threads=n).request(1), []) for n in (1, 2))
+    one_thread, two_threads = (
+        roofline.find_or_measure_limit(cell(threads=n).request(1), []) for n in (1, 2)
+    )
     assert (one_thread.threads, two_threads.threads) == (1, 2)
     assert one_thread.precision == "float32" and one_thread.source == "measured"
 
 
 def test_precision_without_a_measurable_peak_has_no_limit(cell):
-    assert roofline.find_limit(cell(precision="bfloat16").request(1), []) is None
+    assert roofline.find_or_measure_limit(cell(precision="bfloat16").request(1), []) is None
 
 
 def test_an_accelerator_has_its_published_peak(cell):
     request = cell(device="cuda", framework="torch").request(1)
-    limit = roofline.find_limit(request, ["Tesla V100-SXM2-16GB"])
+    limit = roofline.find_or_measure_limit(request, ["Tesla V100-SXM2-16GB"])
     assert limit.matrix_product == 15.7e12 and "NVIDIA" in limit.source
-    assert roofline.find_limit(request, ["Some New Thing"]) is None
-    assert roofline.find_limit(request, []) is None
+    assert roofline.find_or_measure_limit(request, ["Some New Thing"]) is None
+    assert roofline.find_or_measure_limit(request, []) is None
 
 
 def test_every_published_machine_has_peaks_and_a_source():
-    assert set(roofline.load_published()) == {"knl", "skx", "k40", "p100", "v100", "a100", "h200"}
-    for published_machine in roofline.load_published().values():
+    assert set(roofline.load_published_peaks()) == {
+        "knl",
+        "skx",
+        "k40",
+        "p100",
+        "v100",
+        "a100",
+        "h200",
+    }
+    for published_machine in roofline.load_published_peaks().values():
         assert (
             published_machine["matrix_product"]["float32"]
             > published_machine["memory_bandwidth"]

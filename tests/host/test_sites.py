@@ -10,16 +10,22 @@ from xfbench.planning import experiment
 @pytest.fixture(autouse=True)
 def user_sites_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    sites.load.cache_clear()
+    sites.load_site.cache_clear()
     folder = tmp_path / "xfbench" / "sites"
     folder.mkdir(parents=True)
     yield folder
-    sites.load.cache_clear()
+    sites.load_site.cache_clear()
 
 
 def test_built_in_sites_load_and_list_unverified_facts():
-    assert sites.names() == ["generic-slurm", "maverick", "stampede2", "summitdev", "workstation"]
-    site_by_name = {name: sites.load(name) for name in sites.names()}
+    assert sites.list_site_names() == [
+        "generic-slurm",
+        "maverick",
+        "stampede2",
+        "summitdev",
+        "workstation",
+    ]
+    site_by_name = {name: sites.load_site(name) for name in sites.list_site_names()}
     for name in ("stampede2", "maverick", "summitdev"):
         assert site_by_name[name].unverified
     knl = site_by_name["stampede2"]
@@ -33,17 +39,17 @@ def test_user_site_extends_a_built_in_site(user_sites_folder):
         'title = "Our site"\nextends = "stampede2"\nqueue = "skx-normal"\naccount = "A1"\n'
         '[modules.frameworks]\ntorch = ["pytorch/2.1"]\n'
     )
-    user_site = sites.load("mine")
+    user_site = sites.load_site("mine")
     assert (user_site.account, user_site.cores) == ("A1", 68)
     assert set(user_site.modules.frameworks) == {"caffe", "torch"}
-    assert "mine" in sites.names()
+    assert "mine" in sites.list_site_names()
 
 
 def test_user_site_may_extend_the_site_of_the_same_name(user_sites_folder):
     (user_sites_folder / "stampede2.toml").write_text(
         'title = "S2"\nextends = "stampede2"\nqueue = "long"\n'
     )
-    assert (sites.load("stampede2").queue, sites.load("stampede2").cores) == ("long", 68)
+    assert (sites.load_site("stampede2").queue, sites.load_site("stampede2").cores) == ("long", 68)
 
 
 @pytest.mark.parametrize(
@@ -66,19 +72,21 @@ def test_user_site_may_extend_the_site_of_the_same_name(user_sites_folder):
 def test_invalid_site_file_is_reported_with_its_line(user_sites_folder, text, words):
     (user_sites_folder / "own.toml").write_text(text)
     with pytest.raises(UsageError) as error:
-        sites.load("own")
+        sites.load_site("own")
     assert words in str(error.value)
     assert "own.toml" in str(error.value)
 
 
 def test_unknown_site_error_suggests_a_near_name():
     with pytest.raises(UsageError, match="did you mean stampede2"):
-        sites.load("stampede")
+        sites.load_site("stampede")
 
 
 def cells(**settings):
     all_settings = {"framework": ["torch"], "workload": ["lenet"], **settings}
-    return [cell for cell, _ in experiment.cells([experiment.matrix(**all_settings)])]
+    return [
+        cell for cell, _ in experiment.expand_matrices([experiment.build_matrix(**all_settings)])
+    ]
 
 
 def test_threads_follow_from_the_free_cores_of_a_site_node():

@@ -41,7 +41,7 @@ def openmpi():
 @pytest.fixture
 def mpich(monkeypatch):
     """Put the MPICH of a framework's environment on the PATH as mpirun."""
-    environment_of_torch = environment.ensure(adapter.load("torch"))
+    environment_of_torch = environment.ensure_environment(adapter.load("torch"))
     monkeypatch.setenv("PATH", f"{environment_of_torch.prefix / 'bin'}:{os.environ['PATH']}")
     return "mpirun"
 
@@ -73,7 +73,7 @@ def test_dry_run_prints_the_command_of_a_run(launch, family, monkeypatch):
         strict=False,
         time_limit=1.0,
     )
-    [(label, lines)] = dry_run.list_commands(plan).items()
+    [(label, lines)] = dry_run.list_commands_by_cell(plan).items()
     assert label == request.label()
     stored_command = json.loads((folder / "command.json").read_text())
     [line] = lines

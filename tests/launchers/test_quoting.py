@@ -28,7 +28,7 @@ def run_bash(script, folder):
 
 def build_job(**fields):
     defaults = {"name": "xfbench-1", "argv": PRINT_COMMAND, "folder": Path("/tmp"), "nodes": 1}
-    return slurm.Job(**{**defaults, "per_node": 1, "threads": 1, "minutes": 1, **fields})
+    return slurm.Job(**{**defaults, "ranks_per_node": 1, "threads": 1, "minutes": 1, **fields})
 
 
 @QUICK
@@ -80,6 +80,6 @@ def module_system(tmp_path):
 def test_module_name_is_passed_as_a_single_word(tmp_path, module_system, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnavailableError):
-        modules.load_environment(str(module_system), (), (name,))
+        modules.load_module_variables(str(module_system), (), (name,))
     assert (tmp_path / "asked").read_bytes().decode() == name
     assert {file.name for file in tmp_path.iterdir()} == {"init", "asked"}

@@ -26,7 +26,7 @@ JOB = slurm.Job(
     argv=("/opt/python", "-P", "-m", "xfbench", "run", "--job", "/scratch/my jobs/job.json"),
     folder=Path("/scratch/my jobs"),
     nodes=2,
-    per_node=2,
+    ranks_per_node=2,
     threads=12,
     minutes=60,
     queue="normal",
@@ -41,7 +41,7 @@ def render_commands(commands):
 
 
 def render_site(name):
-    site = sites.load(name)
+    site = sites.load_site(name)
     return render_commands(mpi.build_site_commands(RANK, FOUR_RANKS, site.start))
 
 

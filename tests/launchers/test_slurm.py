@@ -59,10 +59,10 @@ def test_a_job_without_a_reason_has_none():
 
 def test_a_submitted_job_has_its_number_without_the_cluster(program, tmp_path):
     program("sbatch", f"""test "$*" = "--parsable {tmp_path}/job.sh" && echo '7;cluster'""")
-    assert slurm.submit(tmp_path / "job.sh") == "7"
+    assert slurm.submit_job_script(tmp_path / "job.sh") == "7"
 
 
 @pytest.mark.parametrize(("listing", "number"), [("7\\n8", "7"), ("", None)])
 def test_job_is_the_first_of_its_name_in_the_queue(program, listing, number):
     program("squeue", f"printf '{listing}'")
-    assert slurm.find_job("xfbench-1") == number
+    assert slurm.find_job_number("xfbench-1") == number

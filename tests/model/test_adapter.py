@@ -15,10 +15,10 @@ REUSING_CODE = "from xfbench.adapters.under.train import build\n"
 def test_archive_includes_the_code_an_adapter_reuses(fake_adapter):
     fake_adapter(BASE_CODE, name="under")
     fake_adapter(REUSING_CODE, name="over", reuses=["under"])
-    with zipfile.ZipFile(worker_archive.worker_archive("over")) as archive:
+    with zipfile.ZipFile(worker_archive.ensure_worker_archive("over")) as archive:
         assert REUSING_CODE in archive.read("xfbench/adapters/over/train.py").decode()
         assert BASE_CODE in archive.read("xfbench/adapters/under/train.py").decode()
-    with zipfile.ZipFile(worker_archive.worker_archive("under")) as archive:
+    with zipfile.ZipFile(worker_archive.ensure_worker_archive("under")) as archive:
         assert "xfbench/adapters/over/train.py" not in archive.namelist()
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from tests.sample_records import SOFTWARE, build_certificate
-from xfbench.analysis.leaderboard import NO_CERTIFICATE, tables
+from xfbench.analysis.leaderboard import NO_CERTIFICATE, build_tables
 from xfbench.base import digests
 from xfbench.equality import certify
 from xfbench.execution.launch import LaunchContext
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.model import certificate
 from xfbench.model.certificate import CertificateError, Subject, certified_fields
 from xfbench.rendering.tables import to_text
@@ -23,7 +23,7 @@ def build_record_certificate(record, **changes):
         record.workload.digest,
         SOFTWARE.adapter_digest,
         SOFTWARE.environment_digest,
-        describe(),
+        describe_machine(),
     )
     return build_certificate(subject.model_copy(update=changes))
 
@@ -33,7 +33,7 @@ def build_covered(record):
     """Return a function that builds a record and its certificate, with changes in the subject."""
 
     def build_pair(**changes):
-        fields = {"software": SOFTWARE, "machine": describe()}
+        fields = {"software": SOFTWARE, "machine": describe_machine()}
         stored = build_record_certificate(record(fields=fields), **changes)
         return record(fields={**fields, "certificate": stored.id}), stored
 
@@ -41,14 +41,14 @@ def build_covered(record):
 
 
 def only_row(ranked_record, certificates):
-    [table] = tables([ranked_record], certificates)
+    [table] = build_tables([ranked_record], certificates)
     return [*table.rows, *table.unranked][0]
 
 
 def test_record_with_a_valid_certificate_is_ranked(build_covered):
     covered_record, stored = build_covered()
     assert only_row(covered_record, {stored.id: stored}).reason is None
-    [table] = tables([covered_record], {stored.id: stored})
+    [table] = build_tables([covered_record], {stored.id: stored})
     assert len(table.rows) == 1 and table.unranked == ()
 
 
@@ -60,7 +60,7 @@ def test_certificate_of_other_strategy_options_gives_no_rank(build_covered):
 
 
 def test_indistinguishable_cells_share_a_rank(record):
-    fields = {"software": SOFTWARE, "machine": describe()}
+    fields = {"software": SOFTWARE, "machine": describe_machine()}
     records, certificates = [], {}
     for threads, seconds in ((1, 0.1), (2, 0.1), (4, 0.5)):
         settings = {"threads": threads, "fields": fields}
@@ -70,7 +70,7 @@ def test_indistinguishable_cells_share_a_rank(record):
             step_seconds = seconds * (1 + 0.01 * ((launch * (threads + 2)) % 5))
             settings["fields"] = {**fields, "certificate": stored.id}
             records.append(record(**settings, steps=(step_seconds,), launch=launch))
-    [table] = tables(records, certificates)
+    [table] = build_tables(records, certificates)
     assert [row.rank for row in table.rows] == [(1, 2), (1, 2), (3, 3)]
     ranks = [line.split()[0] for line in to_text([table]).splitlines() if " reference " in line]
     assert ranks == ["1–2", "1–2", "3"]
@@ -112,13 +112,13 @@ def test_edited_certificate_is_refused_with_the_reason(build_covered, tmp_path):
     covered_record, stored = build_covered()
     path = tmp_path / "certificates" / f"{stored.id[7:]}.json"
     stored.write(path)
-    assert certificate.read_folder(tmp_path) == {stored.id: stored}
+    assert certificate.read_certificates(tmp_path) == {stored.id: stored}
     document = json.loads(path.read_text())
     document["subject"]["kernel"] = "numpy2"
     path.write_text(json.dumps(document))
     with pytest.raises(CertificateError, match="was edited"):
         certificate.read(path)
-    assert "was edited" in only_row(covered_record, certificate.read_folder(tmp_path)).reason
+    assert "was edited" in only_row(covered_record, certificate.read_certificates(tmp_path)).reason
 
 
 def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch):
@@ -135,8 +135,8 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     cached_path = tmp_path / "home" / "certificates" / f"{subject.key}.json"
     cached_path.parent.mkdir(parents=True)
     cached_path.write_text(json.dumps(older_document))
-    certify.attach_cached(request, session)
-    [copied] = certificate.read_folder(session.store.folder).values()
+    certify.attach_cached_certificate(request, session)
+    [copied] = certificate.read_certificates(session.store.folder).values()
     assert copied.id == older_document["id"] == session.certificates[certified_fields(request)]
     assert copied.subject == subject
 
@@ -146,7 +146,7 @@ def test_edited_certificate_with_a_recomputed_id_is_refused(build_covered, tmp_p
     forged = stored.model_copy(update={"subject": build_record_certificate(covered_record).subject})
     forged = forged.model_copy(update={"id": forged.computed_id()})
     forged.write(tmp_path / "certificates" / f"{stored.id[7:]}.json")  # the original name
-    reason = only_row(covered_record, certificate.read_folder(tmp_path)).reason
+    reason = only_row(covered_record, certificate.read_certificates(tmp_path)).reason
     assert "not the one that the record names" in reason
 
 
@@ -156,7 +156,8 @@ def test_invalid_certificate_file_is_reported(build_covered, tmp_path):
     path.parent.mkdir()
     path.write_text('{"schema": "xfbench.certificate/1"')
     assert (
-        "is not a certificate" in only_row(covered_record, certificate.read_folder(tmp_path)).reason
+        "is not a certificate"
+        in only_row(covered_record, certificate.read_certificates(tmp_path)).reason
     )
 
 

@@ -88,7 +88,7 @@ def launch_with_gpu(launch, tmp_path, monkeypatch):
     variables = {"LD_LIBRARY_PATH": str(tmp_path), "NVML_VALUES": str(file)}
     adapter = {"devices": ["cpu", "cuda"], "variables": variables}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(machine, "accelerators", lambda: ["a GPU"])
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU"])
 
     def launch_on_cuda(write, *options):
         nvml.build(tmp_path, *options)
@@ -128,16 +128,18 @@ def nvidia_smi(tmp_path, monkeypatch):
 def test_process_on_another_gpu_is_noise_not_a_defect(launch_with_gpu, nvidia_smi):
     record = launch_with_gpu(nvml.write_device)
     assert record.status == "ok", record.reason
-    assert conditions.record_disturbances(record)[-1] == "other computed on a GPU of this node"
+    assert conditions.list_record_disturbances(record)[-1] == "other computed on a GPU of this node"
 
 
 def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch):
     # Call the function without its cache.
-    monkeypatch.setattr(machine, "accelerators", machine.accelerators.__wrapped__)
-    assert machine.accelerators() == ["a GPU", "a GPU"]
-    assert machine.accelerator_processes() == ["other"]
+    monkeypatch.setattr(
+        machine, "list_accelerator_models", machine.list_accelerator_models.__wrapped__
+    )
+    assert machine.list_accelerator_models() == ["a GPU", "a GPU"]
+    assert machine.list_accelerator_processes() == ["other"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    assert machine.accelerator_processes() == []
+    assert machine.list_accelerator_processes() == []
 
 
 def test_throttling_between_readings_is_counted(launch_with_gpu):
@@ -196,7 +198,7 @@ def test_reduced_application_clock_is_reported(launch_with_gpu):
         lambda file: nvml.replay(file, "k40-of-a-driver-that-just-started", busy=0)
     )
     disturbance = "the clock of rank 0's GPU is set to 745 MHz of 875"
-    assert disturbance in conditions.record_disturbances(record)
+    assert disturbance in conditions.list_record_disturbances(record)
 
 
 def test_virtual_gpu_may_report_no_clock(launch_with_gpu):

@@ -9,7 +9,7 @@ from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
 from xfbench.equality.verify import Verifier
 from xfbench.execution import job, ranks
-from xfbench.execution.rank_communication import required_bytes
+from xfbench.execution.rank_communication import min_bytes_of_all_ranks
 from xfbench.model import adapter, capabilities, certificate
 from xfbench.model.certificate import Subject
 from xfbench.model.record import Measurement, Record
@@ -20,7 +20,12 @@ from xfbench.planning import experiment
 
 def build_cells(**settings):
     defaults = {"framework": ["torch"], "workload": ["lenet"], "ranks": [2], "scaling": "weak"}
-    return [cell for cell, _ in experiment.cells([experiment.matrix(**{**defaults, **settings})])]
+    return [
+        cell
+        for cell, _ in experiment.expand_matrices(
+            [experiment.build_matrix(**{**defaults, **settings})]
+        )
+    ]
 
 
 def build_mxnet_request(**settings):
@@ -121,20 +126,22 @@ def test_worker_receives_every_strategy_option():
     from xfbench.workloads import workloads
 
     request = build_mxnet_request(strategy=["dist_async"], strategy_options={"servers": 3})
-    document = job.build_document("train", request, workloads()["lenet"])
+    document = job.build_job_document("train", request, workloads()["lenet"])
     assert document["strategy_options"] == {"servers": 3, "overlap": "on"}
     assert document["request"]["strategy_options"] == {"servers": 3}
 
 
 def test_strategy_starts_the_chosen_number_of_servers():
-    strategy = adapter.load("mxnet").strategy("dist_sync")
+    strategy = adapter.load("mxnet").strategy_or_default("dist_sync")
     roles = [
         helper.variables["DMLC_ROLE"]
         for helper in strategy.helper_processes({"servers": 3, "overlap": "on"})
     ]
     assert roles == ["scheduler", "server", "server", "server"]
     processes = (
-        adapter.load("tensorflow").strategy("parameter_server").helper_processes({"servers": 2})
+        adapter.load("tensorflow")
+        .strategy_or_default("parameter_server")
+        .helper_processes({"servers": 2})
     )
     assert [helper.number for helper in processes] == [0, 1]
 
@@ -149,7 +156,7 @@ def test_old_record_without_options_reads_and_keeps_its_cell(record, cell):
     assert document["request"].pop("strategy_options") == {}
     del document["measurement"]["rank_step_seconds"]
     old = cell().request(1)
-    assert "strategy_options" not in old.cell_fields()
+    assert "strategy_options" not in old.cell_digest_fields()
     reread = Record.model_validate({**document, "id": "sha256:" + "0" * 64})
     assert reread.request == old
     assert json.loads(reread.request.model_dump_json())["strategy_options"] == {}
@@ -184,11 +191,11 @@ def test_certificate_is_bound_to_its_strategy_options(record):
     ],
 )
 def test_strategy_declares_its_exchange_algorithm(framework, strategy, algorithm):
-    assert adapter.load(framework).strategy(strategy).algorithm == algorithm
+    assert adapter.load(framework).strategy_or_default(strategy).algorithm == algorithm
 
 
 def test_server_traffic_counts_both_directions_of_every_rank():
-    assert required_bytes(400, 2, server=True) == 1600
+    assert min_bytes_of_all_ranks(400, 2, server=True) == 1600
 
 
 def build_asynchronous_record(record, **fields):
@@ -248,7 +255,7 @@ def test_unsteady_rank_makes_an_asynchronous_launch_unsteady(record):
 def test_asynchronous_cell_is_shown_but_never_ranked(record):
     """A certificate does not help, though no such launch can have one."""
     launch = build_asynchronous_record(record, strategy_options={"servers": 2})
-    [table] = leaderboard.tables([launch], {})
+    [table] = leaderboard.build_tables([launch], {})
     [row] = table.unranked
     assert row.reason == ASYNCHRONOUS and row.asynchronous
     assert row.images_per_second.value == pytest.approx(50)
@@ -269,7 +276,7 @@ def test_each_set_of_options_has_its_own_row_and_baseline(record):
         )
 
     records = [launch(2), launch(2, servers=2), launch(4, servers=2)]
-    [table] = leaderboard.tables(records, {})
+    [table] = leaderboard.build_tables(records, {})
     rows = {(row.ranks, *row.strategy_options): row.efficiency for row in table.unranked}
     assert len(rows) == 3
     assert rows[4, "servers"].baseline_ranks == 2 and rows[4, "servers"].value == pytest.approx(1)

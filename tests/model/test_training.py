@@ -6,7 +6,7 @@ from tests.model.test_certificate import SOFTWARE, build_record_certificate
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
 from xfbench.equality import cases
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.model import certificate, training
 from xfbench.model.certificate import certified_fields
 from xfbench.model.facts import workload_facts
@@ -20,8 +20,8 @@ SIZES = {"global_batch_size": 512, "batch_size_per_rank": 512}
 
 
 def build_cells(**settings):
-    matrix = experiment.matrix(framework=["torch"], workload=["lenet"], **settings)
-    return [cell for cell, _ in experiment.cells([matrix])]
+    matrix = experiment.build_matrix(framework=["torch"], workload=["lenet"], **settings)
+    return [cell for cell, _ in experiment.expand_matrices([matrix])]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def make_certified(record):
     """Return a function that makes a certified record with these choices, and its certificate."""
 
     def make_pair(**choices):
-        fields = {"software": SOFTWARE, "machine": describe()}
+        fields = {"software": SOFTWARE, "machine": describe_machine()}
         request = record(**choices).request
         fields["workload"] = workload_facts(training.build_workload(request))
         proof = build_record_certificate(record(fields=fields, **choices))
@@ -40,8 +40,8 @@ def make_certified(record):
 
 def test_default_cell_trains_the_published_network(cell):
     assert training.build_workload(cell()) == workloads()["lenet"]
-    assert not set(SOLVER) & set(cell().request(1).cell_fields())
-    assert cell().solver == ""
+    assert not set(SOLVER) & set(cell().request(1).cell_digest_fields())
+    assert cell().solver_text == ""
 
 
 def test_default_solver_values_do_not_change_the_cell():
@@ -53,7 +53,7 @@ def test_every_combination_of_solver_choices_is_a_cell():
     choices = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 2]}
     cells = build_cells(**choices, learning_rate=[0.01, 0.1])
     assert len(set(cells)) == 16
-    assert {chosen_cell.solver for chosen_cell in cells} >= {
+    assert {chosen_cell.solver_text for chosen_cell in cells} >= {
         "",
         "LARS 0.5, rate 0.1, rate linear, warm-up 2 epochs",
     }
@@ -87,7 +87,7 @@ def test_warmup_epochs_become_updates(cell):
 
 
 def test_warmup_without_an_epoch_length_is_refused(monkeypatch):
-    monkeypatch.setattr(training, "images_per_epoch", lambda *_: None)
+    monkeypatch.setattr(training, "known_images_per_epoch", lambda *_: None)
     with pytest.raises(UsageError, match="number of images"):
         build_cells(rate_warmup=2)
 
@@ -118,13 +118,13 @@ def test_different_solver_has_its_own_certificate_and_table(make_certified, choi
     assert certified_fields(plain_record.request) != certified_fields(other_record.request)
     forged = other_record.model_copy(update={"certificate": plain_certificate.id})
     assert "another workload digest" in certificate.coverage_error(plain_certificate, forged)
-    tables = leaderboard.tables(
+    tables = leaderboard.build_tables(
         [plain_record, other_record],
         {plain_certificate.id: plain_certificate, other_certificate.id: other_certificate},
     )
-    assert sorted(table.solver for table in tables) == ["", other_record.request.solver]
+    assert sorted(table.solver for table in tables) == ["", other_record.request.solver_text]
     assert all(len(table.rows) == 1 for table in tables), tables
-    assert any(other_record.request.solver in table.title for table in tables)
+    assert any(other_record.request.solver_text in table.title for table in tables)
 
 
 def test_oracle_case_is_shared_by_all_rates_and_warmup_lengths(cell):

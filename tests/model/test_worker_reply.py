@@ -22,10 +22,10 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("number", [LARGEST, -LARGEST])
 def test_largest_integers_of_a_float64_are_read(file, number):
-    assert worker_reply.read(file(number), JOB)["bytes"] == number
+    assert worker_reply.read_reply(file(number), JOB)["bytes"] == number
 
 
 @pytest.mark.parametrize("number", [LARGEST + 1, -LARGEST - 1, 2**53 + 1, -(2**53) - 1])
 def test_integer_beyond_the_range_of_float64_is_refused(file, number):
     with pytest.raises(worker_reply.ReplyError, match="malformed"):
-        worker_reply.read(file(number), JOB)
+        worker_reply.read_reply(file(number), JOB)

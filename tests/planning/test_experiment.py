@@ -9,7 +9,7 @@ from xfbench.planning import experiment
 
 def build_cells(**settings):
     all_settings = {"framework": ["torch"], "workload": ["lenet"], **settings}
-    return experiment.cells([experiment.matrix(**all_settings)])
+    return experiment.expand_matrices([experiment.build_matrix(**all_settings)])
 
 
 def test_lists_are_combined_into_cells():
@@ -58,17 +58,19 @@ def test_wrong_setting_is_reported_in_one_line(settings, words):
 
 
 def test_every_built_in_experiment_has_valid_cells():
-    for name in experiment.names():
+    for name in experiment.list_names():
         study = experiment.load(name)
         if not study.prepared:  # tests/studies has the others
             present = [
                 matrix for matrix in study.matrix if not {*(matrix.data or ())} & {*study.present}
             ]
-            assert experiment.cells([matrix for matrix in present if [*matrix.size] != ["paper"]])
+            assert experiment.expand_matrices(
+                [matrix for matrix in present if [*matrix.size] != ["paper"]]
+            )
 
 
 def test_quick_experiment_has_8_cells_of_3_launches():
-    cells = experiment.cells(experiment.load("quick").matrix)
+    cells = experiment.expand_matrices(experiment.load("quick").matrix)
     assert len(cells) == 8
     assert {protocol for _, protocol in cells} == {Protocol.fixed(3)}
 

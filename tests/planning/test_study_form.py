@@ -8,7 +8,7 @@ from xfbench.planning.study_form import SIZES
 from xfbench.store import published
 from xfbench.studies import answer, running
 
-BUILT_IN = [name for name in experiment.study_files() if name != "quick"]
+BUILT_IN = [name for name in experiment.find_experiment_files() if name != "quick"]
 FILE = """
 name = "mine"
 title = "t"
@@ -58,7 +58,7 @@ def test_each_size_of_a_built_in_study_makes_cells(name, size, tmp_path, monkeyp
     study = experiment.load(name)
     if size not in study.sizes:
         pytest.skip("the study has no such size")
-    study_plan = running.prepare(study, size, running.Choices(media={}))
+    study_plan = running.plan_study_and_write_data(study, size, running.Choices(media={}))
     assert study_plan.plan.requests or study_plan.skipped_cells or study_plan.searches
     for cell, reason in study_plan.skipped_cells:
         assert "processors" in reason and cell.ranks * cell.threads > 1
@@ -116,7 +116,7 @@ def test_unknown_analysis_setting_is_reported_before_a_run(load_changed_study, o
 
 def test_missing_size_is_reported_with_the_available_sizes(load_changed_study):
     with pytest.raises(UsageError, match=r"mine has no size paper \(sizes: smoke\)"):
-        running.prepare(load_changed_study(), "paper", running.Choices())
+        running.plan_study_and_write_data(load_changed_study(), "paper", running.Choices())
 
 
 def test_user_study_overrides_a_built_in_study_of_the_same_name(
@@ -132,20 +132,20 @@ def test_user_study_overrides_a_built_in_study_of_the_same_name(
     folder = tmp_path / "config" / "xfbench" / "studies"
     folder.mkdir(parents=True)
     (tmp_path / "mine.toml").rename(folder / "mine.toml")
-    assert "mine" in experiment.names()
+    assert "mine" in experiment.list_names()
 
 
 def test_threads_powers_are_powers_of_two_and_the_core_count(monkeypatch):
     monkeypatch.setattr("xfbench.planning.experiment.machine.usable_cores", lambda: 12)
     settings = {"framework": ["reference"], "workload": ["lenet"], "threads": "powers"}
-    cell_protocols = experiment.cells([experiment.matrix(**settings)])
+    cell_protocols = experiment.expand_matrices([experiment.build_matrix(**settings)])
     assert [cell.threads for cell, _ in cell_protocols] == [1, 2, 4, 8, 12]
 
 
 def test_ranks_per_node_sets_the_number_of_nodes():
     settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [64]}
     settings |= {"ranks": [2, 3, 4], "ranks_per_node": 2, "scaling": "weak", "launcher": "mpi"}
-    cell_protocols = experiment.cells([experiment.matrix(**settings)])
+    cell_protocols = experiment.expand_matrices([experiment.build_matrix(**settings)])
     assert [(cell.ranks, cell.nodes) for cell, _ in cell_protocols] == [(2, 1), (4, 2)]
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from xfbench.analysis.leaderboard import tables as leaderboards
+from xfbench.analysis.leaderboard import build_tables as leaderboards
 from xfbench.model.external_record import About, Citation, Figure
 from xfbench.model.record import Record
 from xfbench.rendering import external_figures, tables
@@ -44,7 +44,9 @@ def two_tables(record):
 @pytest.mark.parametrize("format_name", tables.FORMATS)
 def test_every_format_shows_only_figures_of_its_workloads(format_name, two_tables):
     records = [*published.records(), import_figure(framework="torch")]
-    rendered = external_figures.render(format_name, two_tables, "throughput", records)
+    rendered = external_figures.render_leaderboards_with_figures(
+        format_name, two_tables, "throughput", records
+    )
     for word in ("GPU utilisation", "2.3", "H19", "Jingoo Han", "theirs", "results of another"):
         assert word in rendered
     # Figures of networks without a table, and of no particular network.
@@ -55,7 +57,9 @@ def test_every_format_shows_only_figures_of_its_workloads(format_name, two_table
 
 
 def test_figures_follow_the_tables_of_their_workload(two_tables):
-    rendered = external_figures.render("text", two_tables, "throughput", published.records())
+    rendered = external_figures.render_leaderboards_with_figures(
+        "text", two_tables, "throughput", published.records()
+    )
     lenet = rendered.index("lenet · synthetic")
     assert rendered.index("convnet · synthetic") < lenet < rendered.index("GPU utilisation")
     block = rendered[rendered.index("lenet, external figures: not measured here, not ranked") :]
@@ -64,7 +68,9 @@ def test_figures_follow_the_tables_of_their_workload(two_tables):
 
 def test_json_lists_published_figures_separately(two_tables):
     records = [*published.records(), import_figure()]
-    document = json.loads(external_figures.render("json", two_tables, "throughput", records))
+    document = json.loads(
+        external_figures.render_leaderboards_with_figures("json", two_tables, "throughput", records)
+    )
     assert document["tables"] == json.loads(tables.to_json(two_tables))["tables"]
     published_figures = document["elsewhere"]
     assert [figure["source"] for figure in published_figures] == ["published"] * (
@@ -81,7 +87,11 @@ def test_json_lists_published_figures_separately(two_tables):
 def test_csv_has_an_unranked_line_per_figure(two_tables):
     lines = list(
         csv.DictReader(
-            io.StringIO(external_figures.render("csv", two_tables, "throughput", [import_figure()]))
+            io.StringIO(
+                external_figures.render_leaderboards_with_figures(
+                    "csv", two_tables, "throughput", [import_figure()]
+                )
+            )
         )
     )
     measured_lines, imported_line = lines[:-1], lines[-1]
@@ -99,10 +109,12 @@ def test_csv_has_an_unranked_line_per_figure(two_tables):
 
 def test_unmeasured_workload_is_shown_only_on_request():
     record = import_figure(workload="vgg16")
-    assert "1 234.5 images/s" in external_figures.render(
+    assert "1 234.5 images/s" in external_figures.render_leaderboards_with_figures(
         "text", [], "throughput", [record], ["vgg16"]
     )
-    assert external_figures.render("csv", [], "throughput", [record]) == ""
+    assert (
+        external_figures.render_leaderboards_with_figures("csv", [], "throughput", [record]) == ""
+    )
 
 
 def test_figure_in_folder_and_package_is_shown_once(two_tables):
@@ -111,7 +123,7 @@ def test_figure_in_folder_and_package_is_shown_once(two_tables):
     del fields["id"], fields["schema_"]
     later_record = Record.make(**{**fields, "created": "2026-01-01T00:00:00.000Z"})
     assert later_record.id != first_record.id
-    assert external_figures.external_figures([*published.records(), later_record]) == list(
+    assert external_figures.distinct_external_figures([*published.records(), later_record]) == list(
         published.records()
     )
 
@@ -122,7 +134,7 @@ def test_hostile_text_in_an_imported_figure_is_escaped(format_name, two_tables):
         import_figure(HOSTILE, key=HOSTILE, machine=HOSTILE),
         import_figure(workload=HOSTILE),
     ]
-    rendered = external_figures.render(
+    rendered = external_figures.render_leaderboards_with_figures(
         format_name, two_tables, "throughput", hostile_records, [HOSTILE]
     )
     assert "calc" in rendered and not {"\x1b", "\u202e"} & set(rendered)
@@ -158,12 +170,15 @@ def test_figure_description_names_its_conditions():
         framework="tensorflow", framework_version="1.8", ranks=16, nodes=1, scaling="weak"
     )
     assert (
-        external_figures.describe_subject(about)
+        external_figures.describe_setup_without_network(about)
         == "tensorflow 1.8 · 16 ranks · 1 node · weak scaling"
     )
-    assert external_figures.describe_subject(About(study="storage", workload="lenet")) == ""
+    assert (
+        external_figures.describe_setup_without_network(About(study="storage", workload="lenet"))
+        == ""
+    )
     imported_record = import_figure(machine="a cluster")
     assert external_figures.describe_figure(imported_record).about == "a cluster · line 3"
-    assert external_figures.bibliography([imported_record]) == [
+    assert external_figures.cited_keys_and_titles([imported_record]) == [
         ("theirs", "results of another tool")
     ]

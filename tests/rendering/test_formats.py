@@ -16,8 +16,8 @@ from markdown_it import MarkdownIt
 
 from tests.sample_records import SOFTWARE, certify_records
 from xfbench.analysis import best, slowdown
-from xfbench.analysis.leaderboard import tables as all_tables
-from xfbench.host.machine import describe
+from xfbench.analysis.leaderboard import build_tables as all_tables
+from xfbench.host.machine import describe_machine
 from xfbench.rendering import formats, slowdown_tables, tables
 from xfbench.store import index
 from xfbench.store.results_folder import Store
@@ -52,7 +52,7 @@ def hostile_tables(record):
     """Tables of records that have each hostile text in every text field."""
     valid_records, failed_records = [], []
     for n, text in enumerate(HOSTILE):
-        machine = describe().model_copy(
+        machine = describe_machine().model_copy(
             update={"cpu_model": text, "accelerators": (text,), "microarchitecture": text}
         )
         fields = {"software": SOFTWARE, "machine": machine}
@@ -96,11 +96,11 @@ def render_all(hostile_tables, name):
     for columns in ("throughput", "storage"):  # the others add only numbers
         for table in [
             *hostile_tables,
-            *best.reduce_to_best(hostile_tables, ["framework", "machine", "strategy"]),
+            *best.keep_best_row_per_group(hostile_tables, ["framework", "machine", "strategy"]),
         ]:
             yield tables.FORMATS[name]([table], columns)
     for group_fields in (["framework"], ["machine", "strategy_options"]):
-        for table in slowdown.slowdowns(hostile_tables, group_fields):
+        for table in slowdown.build_slowdown_tables(hostile_tables, group_fields):
             yield slowdown_tables.FORMATS[name]([table])
 
 
@@ -211,7 +211,7 @@ def many_records(record):
             seed=seed,
             fields={
                 "software": SOFTWARE,
-                "machine": describe(),
+                "machine": describe_machine(),
                 "created": f"2026-01-0{launch}T00:00:0{repeat}.000Z",
                 "cell": f"sha256:{threads}{seed}",
             },
@@ -235,10 +235,13 @@ def test_record_order_does_not_change_tables(many_records, name):
 
     def render_tables(records):
         all_rows = all_tables(records, certificates)
-        best_tables = best.reduce_to_best(all_rows, ["framework"])
+        best_tables = best.keep_best_row_per_group(all_rows, ["framework"])
         rendered = [tables.FORMATS[name](best_tables, "throughput")]
         rendered += [tables.FORMATS[name](all_rows, columns) for columns in COLUMNS]
-        return [*rendered, slowdown_tables.FORMATS[name](slowdown.slowdowns(all_rows, ["threads"]))]
+        return [
+            *rendered,
+            slowdown_tables.FORMATS[name](slowdown.build_slowdown_tables(all_rows, ["threads"])),
+        ]
 
     first = render_tables(records)
     for seed in range(5):
@@ -252,7 +255,7 @@ def test_file_order_does_not_change_tables(many_records, tmp_path):
     for seed in range(3):
         random.Random(seed).shuffle(records)
         store = Store(tmp_path / str(seed))
-        store.prepare()
+        store.create_and_check_folders()
         for stored_record in records:
             store.add(stored_record)
         if seed == 2:

@@ -6,7 +6,7 @@ from xfbench.rendering import schema_page
 from xfbench.store import selection
 
 ROOT = Path(__file__).parents[2]
-NESTED_MODELS = list(schema_page.nested_models())
+NESTED_MODELS = list(schema_page.record_and_nested_models())
 
 
 def test_schema_page_is_up_to_date():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests import temporary_mounts
 from xfbench.base.errors import UsageError
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.store import index, indexing, selection
 from xfbench.store.results_folder import Store
 
@@ -24,7 +24,7 @@ from xfbench.store.results_folder import Store
 def store(tmp_path, record):
     """Return a store with five launches of two networks, each on one and two threads."""
     new_store = Store(tmp_path / "results")
-    new_store.prepare()
+    new_store.create_and_check_folders()
     for launch in range(1, 6):
         for workload in ("lenet", "convnet"):
             for threads in (1, 2):
@@ -34,7 +34,7 @@ def store(tmp_path, record):
                         launch=launch,
                         workload=workload,
                         threads=threads,
-                        fields={"machine": describe()},
+                        fields={"machine": describe_machine()},
                     )
                 )
     return new_store
@@ -56,7 +56,7 @@ def list_all_ids(store):
 
 def test_index_returns_all_records_in_order(store):
     assert query_ids(store) == (list_all_ids(store), [])
-    newest_ids = query_ids(store, newest=True)[0]
+    newest_ids = query_ids(store, newest_first=True)[0]
     assert newest_ids == list_all_ids(store)[::-1]
 
 
@@ -184,7 +184,7 @@ def test_intact_copy_replaces_a_damaged_copy(store):
     query_ids(store)
     store.add(original_records[0])
     with index.open_index(store, print) as record_index:
-        assert record_index.count() == len(list(record_index.select())) == 20
+        assert record_index.count_preselected() == len(list(record_index.select())) == 20
     path = store.record_path(original_records[0].id[7:])
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
     assert query_ids(store)[0] == [record.id for record in original_records]
@@ -307,7 +307,7 @@ def test_index_groups_records_with_equal_fields(store):
     with index.open_index(store, print) as record_index:
         groups = [
             [record for _, record in group]
-            for group in record_index.parts(("request.workload", "request.threads"))
+            for group in record_index.select_grouped(("request.workload", "request.threads"))
         ]
     assert [len(group) for group in groups] == [5] * 4
     for group in groups:
@@ -357,4 +357,6 @@ def test_index_selects_the_same_records_as_the_conditions(open_records, data):
 
 def test_simultaneous_records_come_in_the_order_of_their_ids(store, simultaneous):
     assert query_ids(store, "launch>=100")[0] == sorted(simultaneous)
-    assert query_ids(store, "launch>=100", newest=True)[0] == sorted(simultaneous, reverse=True)
+    assert query_ids(store, "launch>=100", newest_first=True)[0] == sorted(
+        simultaneous, reverse=True
+    )

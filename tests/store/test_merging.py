@@ -15,7 +15,7 @@ def make_results(tmp_path, record):
 
     def make_store(name, launches, **fields):
         new_store = Store(tmp_path / name)
-        new_store.prepare()
+        new_store.create_and_check_folders()
         for launch in launches:
             run = new_store.create_run_folder()
             (run / "stdout").write_text(f"launch {launch}")
@@ -35,7 +35,7 @@ def read_files(store):
 
 def merge_stores(sources, target):
     complaints = []
-    return (*merging.merge(sources, target, complaints.append), complaints)
+    return (*merging.merge_stores(sources, target, complaints.append), complaints)
 
 
 def test_merge_copies_records_with_runs_and_is_idempotent(make_results, tmp_path):

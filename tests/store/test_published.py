@@ -12,10 +12,10 @@ from tests.sample_records import SOFTWARE, certify_records, vary_record
 from xfbench import statistics
 from xfbench.analysis import best, comparison, series
 from xfbench.analysis.comparison import Side
-from xfbench.analysis.leaderboard import tables
+from xfbench.analysis.leaderboard import build_tables
 from xfbench.base.errors import UsageError
 from xfbench.exchange import audit
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.model import certificate
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record
@@ -72,7 +72,7 @@ def figure_values(record):
 @pytest.mark.parametrize(("key", "study"), PRINTED)
 def test_figures_match_the_numbers_printed_by_the_source(key, study):
     results, conditions = PRINTED[key, study]
-    records = [record for record in published.figures_of_study(study) if record.citation.key == key]
+    records = [record for record in published.records_of_study(study) if record.citation.key == key]
     assert set().union(*map(figure_values, records)) == results
     sentences = " ".join(finding.sentence for finding in published.findings(study))
     assert find_numbers(sentences) == results | conditions
@@ -136,7 +136,7 @@ def test_ids_are_the_same_in_another_process():
 @pytest.fixture
 def measured_records(record):
     """Return three certified launches of 0.1 s a step, and their certificates."""
-    fields = {"software": SOFTWARE, "machine": describe()}
+    fields = {"software": SOFTWARE, "machine": describe_machine()}
     return certify_records([record(steps=(0.1,) * 9, launch=n, fields=fields) for n in (1, 2, 3)])
 
 
@@ -150,8 +150,8 @@ def forge_record(template, source):
 @pytest.mark.parametrize("source", ["published", "imported"])
 def test_external_record_is_never_ranked(measured_records, source):
     records, certificates = measured_records
-    [measured_table] = tables(records, certificates)
-    [table] = tables(
+    [measured_table] = build_tables(records, certificates)
+    [table] = build_tables(
         [forge_record(records[0], source), *records, forge_record(records[2], source)], certificates
     )
     assert table.rows == measured_table.rows and table.rows[0].rank == (1, 1)
@@ -169,16 +169,18 @@ def test_external_record_is_never_best(measured_records, by):
     fakes = [forge_record(records[0], "published")]
     fakes += [vary_record(fakes[0], request={"framework": "torch", "workload": "convnet"})]
     measured_tables, all_tables = (
-        tables(table_records, certificates) for table_records in (records, [*records, *fakes])
+        build_tables(table_records, certificates) for table_records in (records, [*records, *fakes])
     )
-    assert best.reduce_to_best(all_tables, (by,)) == best.reduce_to_best(measured_tables, (by,))
-    assert best.reduce_to_best(all_tables, (by,))[0].rows[0].configurations == 1
+    assert best.keep_best_row_per_group(all_tables, (by,)) == best.keep_best_row_per_group(
+        measured_tables, (by,)
+    )
+    assert best.keep_best_row_per_group(all_tables, (by,))[0].rows[0].configurations == 1
 
 
 @pytest.mark.parametrize("source", ["published", "imported"])
 def test_unranked_table_gives_no_ratio_for_external_records(measured_records, source):
     records, _ = measured_records
-    [table] = tables([*records, forge_record(records[0], source)], {})
+    [table] = build_tables([*records, forge_record(records[0], source)], {})
     [measured_row, external_row] = table.unranked
     assert measured_row.relative_to_best == 1 and external_row.relative_to_best is None
 
@@ -192,7 +194,7 @@ def test_external_record_is_no_baseline_for_efficiency(measured_records, law):
     two_ranks = [vary_record(record, request=request) for record in records]
     single_rank = {"scaling": law, "ranks": 1, "strategy": "none"}
     external = forge_record(vary_record(records[0], request=single_rank), "published")
-    [table] = tables([*two_ranks, external], certificates)
+    [table] = build_tables([*two_ranks, external], certificates)
     row = next(row for row in (*table.rows, *table.unranked) if row.source == "measured")
     assert row.efficiency.baseline_ranks == 2 and row.efficiency.value == 1
 
@@ -201,7 +203,7 @@ def test_external_record_is_no_baseline_for_efficiency(measured_records, law):
 def test_comparison_and_prediction_ignore_external_records(measured_records, source, tmp_path):
     records, certificates = measured_records
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     for measured_certificate in certificates.values():
         measured_certificate.write(store.certificate_path(measured_certificate.id))
     two_threads = [vary_record(record, request={"threads": 2}) for record in records]
@@ -213,14 +215,14 @@ def test_comparison_and_prediction_ignore_external_records(measured_records, sou
     assert difference.figures.ratio.launches == 3
     assert difference.figures.ratio.value == pytest.approx(1, rel=1e-6)
     external_store = Store(tmp_path / "only")
-    external_store.prepare()
+    external_store.create_and_check_folders()
     for record in fakes:
         external_store.add(record)
     with pytest.raises(UsageError, match="no ok launch"):
         comparison.compare(
             Side.parse("threads=1", external_store.folder), Side.parse(None, external_store.folder)
         )
-    assert statistics.launch_speeds(fakes) == {}
+    assert statistics.counted_speeds_by_block(fakes) == {}
     scaled = [vary_record(record, request={"scaling": "weak"}) for record in fakes]
     assert series.build_scaling_series(scaled) == []
     measured_certificate = next(iter(certificates.values()))
@@ -232,14 +234,16 @@ def test_comparison_and_prediction_ignore_external_records(measured_records, sou
 def test_audit_refuses_a_published_record_with_a_certificate(measured_records, tmp_path):
     records, certificates = measured_records
     store = Store(tmp_path / "results")
-    store.prepare()
+    store.create_and_check_folders()
     for record in published.records():
         store.add(record)
-    assert audit.validate(store.folder) == (len(published.records()), [])
+    assert audit.validate_results(store.folder) == (len(published.records()), [])
     for measured_certificate in certificates.values():
         measured_certificate.write(store.certificate_path(measured_certificate.id))
     store.add(forge_record(records[0], "published"))
-    defects = {problem.defect: problem.detail for problem in audit.validate(store.folder)[1]}
+    defects = {
+        problem.defect: problem.detail for problem in audit.validate_results(store.folder)[1]
+    }
     assert set(defects) <= {"certificate", "figure"}
     assert "not measured by xfbench" in defects["certificate"]
 

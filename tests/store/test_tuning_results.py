@@ -15,7 +15,7 @@ from xfbench.store.results_folder import Store
 def store(tmp_path, record, cell):
     """Return a store with three launches and two searches: of the first two and of all three."""
     new_store = Store(tmp_path / "results")
-    new_store.prepare()
+    new_store.create_and_check_folders()
     launches = [record(steps=(0.1 + n / 100,), launch=n) for n in (1, 2, 3)]
     for launch in launches:
         new_store.add(launch)
@@ -38,7 +38,7 @@ def export_records(store, target, is_included=lambda record: True):
 
 
 def validate(path):
-    checked, defects = audit.validate(path)
+    checked, defects = audit.validate_results(path)
     return checked, [(defect.defect, defect.detail) for defect in defects]
 
 
@@ -56,14 +56,14 @@ def test_search_without_all_its_launches_is_not_exported(store, tmp_path):
     target = Store(tmp_path / "there")
     source = export_records(store, tmp_path / "two.tar", lambda record: record.request.launch < 3)
     archive.import_archive(source, target, print)
-    [search] = tuning_results.read_folder(target.folder, print)
+    [search] = tuning_results.read_sorted_searches(target.folder, print)
     assert len(search.records) == 2
 
 
 def test_merge_copies_each_search_once(store, tmp_path):
     target = Store(tmp_path / "there")
     for _ in range(2):
-        merging.merge([store], target, print)
+        merging.merge_stores([store], target, print)
         assert list_search_files(target.folder) == list_search_files(store.folder)
 
 
@@ -79,7 +79,7 @@ def test_search_from_an_older_schema_stays_valid(store, tmp_path):
     archive.import_archive(
         export_records(store, tmp_path / "all.tar"), by_archive, (complaints := []).append
     )
-    merging.merge([store], by_merging, complaints.append)
+    merging.merge_stores([store], by_merging, complaints.append)
     assert complaints == []
     for target in (by_archive, by_merging):
         assert (target.folder / tuning_results.FOLDER / path.name).read_bytes() == path.read_bytes()
@@ -92,7 +92,7 @@ def test_edited_search_is_a_defect_and_is_not_merged(store, tmp_path):
     path.write_text(json.dumps({**document, "confirmed": False}))
     [(kind, _)] = validate(store.folder)[1]
     assert kind == "digest"
-    merging.merge([store], target := Store(tmp_path / "there"), (complaints := []).append)
+    merging.merge_stores([store], target := Store(tmp_path / "there"), (complaints := []).append)
     assert path.name in complaints[0] and path.name not in list_search_files(target.folder)
 
 
@@ -112,9 +112,11 @@ def test_misnamed_or_incomplete_search_is_a_defect(store, record):
 def test_invalid_search_in_an_archive_is_reported_and_skipped(store, tmp_path, monkeypatch):
     contents = [
         (search, b'{"id": "sha256:1"}')
-        for search in tuning_results.read_folder(store.folder, print)
+        for search in tuning_results.read_sorted_searches(store.folder, print)
     ]
-    monkeypatch.setattr(tuning_results, "read_searches", lambda folder, complain: contents)
+    monkeypatch.setattr(
+        tuning_results, "read_searches_with_content", lambda folder, complain: contents
+    )
     source, complaints = export_records(store, tmp_path / "bad.tar"), []
     target = Store(tmp_path / "there")
     assert archive.import_archive(source, target, complaints.append) == (3, 0)

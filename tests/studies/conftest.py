@@ -7,7 +7,7 @@ import pytest
 
 from tests.model.test_certificate import SOFTWARE
 from xfbench.base import digests
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Epoch
 from xfbench.planning import experiment
@@ -40,7 +40,7 @@ def make_launches(record):
     """Return a function that makes one launch of a cell for each given step time in seconds."""
 
     def make(*seconds, fields=None, **request):
-        record_fields = {"software": SOFTWARE, "machine": describe(), **(fields or {})}
+        record_fields = {"software": SOFTWARE, "machine": describe_machine(), **(fields or {})}
         return [
             record(steps=(step_s,) * 3, launch=number, fields=record_fields, **request)
             for number, step_s in enumerate(seconds, 1)
@@ -64,10 +64,10 @@ def make_training(record, cell):
             )
             for number, loss in enumerate(losses, 1)
         )
-        record_fields = {"software": SOFTWARE, "machine": describe(), "learning": epochs}
+        record_fields = {"software": SOFTWARE, "machine": describe_machine(), "learning": epochs}
         request_fields = {"steps": None, "epochs": len(losses), "data": "digits", **request}
         record_fields["request"] = cell(**request_fields).request(launch)
-        record_fields["cell"] = digests.of_json(record_fields["request"].cell_fields())
+        record_fields["cell"] = digests.of_json(record_fields["request"].cell_digest_fields())
         return record(steps=(step,) * 3, fields=record_fields)
 
     return make

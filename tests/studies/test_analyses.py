@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.model.test_certificate import build_record_certificate
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.planning import experiment
 from xfbench.studies import answer, cells
 
@@ -64,7 +64,7 @@ def test_best_claim_gets_a_verdict(
 
 
 def test_best_claim_may_refer_to_the_core_count(make_study, make_launches, make_finding):
-    machine = describe().model_copy(update={"cores": 2})
+    machine = describe_machine().model_copy(update={"cores": 2})
     study = make_study({"name": "best_of", "over": "threads", "claim": make_claims(best="cores")})
     records = make_thread_launches(make_launches, fields={"machine": machine})
     assert make_finding(study, records).judged[0].verdict == "holds"
@@ -329,7 +329,7 @@ def test_fullest_size_is_inferred_from_the_records(make_study, make_launches):
         {**shared_settings, "size": "laptop", "threads": [1, 2]},
     ]
     study = make_study({"name": "values"}).model_copy(
-        update={"matrix": [experiment.matrix(**matrix) for matrix in matrices]}
+        update={"matrix": [experiment.build_matrix(**matrix) for matrix in matrices]}
     )
     assert cells.most_measured_size(study, make_launches(*FAST)) == "smoke"
     assert cells.most_measured_size(study, make_thread_launches(make_launches)) == "laptop"
@@ -409,7 +409,7 @@ def test_launches_beyond_the_processors_are_oversubscribed(
         {"framework": ["torch"], **{name: [v] for name, v in nodes.items()}}
         | {"scaling": "weak", "launcher": "mpi", "threads": [threads]},
     )
-    machine = describe().model_copy(update={"logical_cpus": 8})
+    machine = describe_machine().model_copy(update={"logical_cpus": 8})
     records = make_launches(
         0.1,
         fields={"machine": machine},

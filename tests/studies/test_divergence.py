@@ -119,8 +119,8 @@ def test_run_with_another_solver_is_outside_the_study(make_study, make_training,
 def test_divergence_is_expected_only_in_studies_that_ask_for_it(runs, record):
     accuracy_study, batch_study = experiment.load("accuracy"), experiment.load("batch-size")
     diverged = next(run for run in runs if run.status == "invalid")
-    assert running.is_expected(accuracy_study, diverged) and not running.is_expected(
-        batch_study, diverged
-    )
+    assert running.is_ok_or_expected_failure(
+        accuracy_study, diverged
+    ) and not running.is_ok_or_expected_failure(batch_study, diverged)
     invalid = record(fields={"status": "invalid", "reason": "x"})
-    assert not running.is_expected(accuracy_study, invalid)
+    assert not running.is_ok_or_expected_failure(accuracy_study, invalid)

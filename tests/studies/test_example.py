@@ -28,6 +28,6 @@ def test_example_report_matches_its_records(tmp_path):
     assert report.read_text() == REPORT_HTML
 
 
-@pytest.mark.parametrize("name", experiment.names())
+@pytest.mark.parametrize("name", experiment.list_names())
 def test_example_report_has_a_page_of_every_study(name):
     assert f'<section class="study" id="study-{name}"' in REPORT_HTML

@@ -4,7 +4,7 @@ import pytest
 
 from xfbench.planning.study_form import Claim
 from xfbench.statistics import Interval
-from xfbench.studies.finding import Value, judge_claims
+from xfbench.studies.finding import Value, judge_claims_with_bounds
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ from xfbench.studies.finding import Value, judge_claims
 def test_claim_bounds_are_inclusive(low, high, verdict):
     value = Value("a", "", None, Interval(1.5, 1.0, 2.0, 5), {})
     claim = Claim(source="X", text="t", low=low, high=high)
-    [judged_claim] = judge_claims([claim], [value], str)
+    [judged_claim] = judge_claims_with_bounds([claim], [value], str)
     assert judged_claim.verdict == verdict

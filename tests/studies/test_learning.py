@@ -10,13 +10,18 @@ SIZES = {"global_batch_size": 8, "batch_size_per_rank": 4}
 
 def test_common_loss_is_the_best_loss_all_runs_reach(make_training):
     runs = [make_training([1.0, 0.5, 0.2]), make_training([0.9, 0.4, 0.45])]
-    assert learning.common_loss(runs) == 0.4
-    assert learning.common_loss([*runs, make_training([None, None])]) is None
+    assert learning.best_common_test_loss(runs) == 0.4
+    assert learning.best_common_test_loss([*runs, make_training([None, None])]) is None
 
 
 def test_seconds_to_a_loss_count_whole_epochs(make_training):
     run = make_training([1.0, 0.5, 0.2], seconds=2.0)
-    assert [learning.seconds_to_loss(run, loss) for loss in (1.0, 0.5, 0.3, 0.1)] == [2, 4, 6, None]
+    assert [learning.seconds_to_test_loss(run, loss) for loss in (1.0, 0.5, 0.3, 0.1)] == [
+        2,
+        4,
+        6,
+        None,
+    ]
 
 
 @pytest.fixture

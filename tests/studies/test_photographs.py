@@ -30,12 +30,12 @@ def few_photographs(monkeypatch):
 
 
 def test_photographs_are_reproducible_jpeg_files(few_photographs):
-    source = photographs.source()
+    source = photographs.open_photographs()
     [train, test] = source.splits.values()
     assert (len(train), len(test), len(source.classes)) == (12, 2, 10)
     files = [train[number].image for number in range(12)]
     assert all(file.startswith(b"\xff\xd8") for file in files) and len(set(files)) == 12
-    assert files == [photographs.source().splits["train"][n].image for n in range(12)]
+    assert files == [photographs.open_photographs().splits["train"][n].image for n in range(12)]
     assert {train[number].label for number in range(10)} == set(range(10))
     assert not {test[0].key, test[1].key} & {train[number].key for number in range(12)}
     pixels = pictures.decode_pixels(train[3])
@@ -48,7 +48,7 @@ def test_every_format_has_the_same_pixels_in_the_same_order(few_photographs):
         matrix for matrix in study.matrices_of_size("laptop") if "photographs-raw" in matrix.data
     ]
     [placed_matrix] = [
-        media.place_data(study, matrix, media.medium_folders({})) for matrix in matrices
+        media.write_prepared_data(study, matrix, media.medium_folders({})) for matrix in matrices
     ]
     split_sets = [prepared.open_prepared(folder).splits for folder in map(Path, placed_matrix.data)]
     assert len(split_sets) == 5
@@ -82,7 +82,7 @@ def optional_data_study(make_study):
 
 
 def test_missing_data_set_is_reported_and_the_rest_runs(optional_data_study, make_launches):
-    study_plan = running.prepare(optional_data_study, "laptop", running.Choices())
+    study_plan = running.plan_study_and_write_data(optional_data_study, "laptop", running.Choices())
     assert [request.data for request in study_plan.plan.requests] == ["digits"]
     assert study_plan.missing_data == ("cifar10",)
     study_answer = answer.answer_study(optional_data_study, "laptop", make_launches(0.1), {})
@@ -95,17 +95,17 @@ def test_missing_data_set_is_reported_and_the_rest_runs(optional_data_study, mak
 @pytest.mark.parametrize("folder", ["cifar10-raw", "cifar10"])
 def test_optional_data_set_is_used_when_present(optional_data_study, make_launches, folder):
     preprocessing = Preprocessing(channels=1)
-    source = replace(sources.digits(), name="cifar10")
+    source = replace(sources.open_digits(), name="cifar10")
     writing.make_data_set(source, paths.data() / folder, "raw", preprocessing)
     writing.make_data_set(source, paths.data() / f"{folder}-too", "raw", preprocessing)
-    study_plan = running.prepare(optional_data_study, "laptop", running.Choices())
+    study_plan = running.plan_study_and_write_data(optional_data_study, "laptop", running.Choices())
     assert [request.data for request in study_plan.plan.requests] == ["digits", "cifar10"]
     assert study_plan.missing_data == ()
     [cifar_request] = [request for request in study_plan.plan.requests if request.data == "cifar10"]
     [data_folder] = {str(path) for path in study_plan.plan.data_folders.values()}
     assert (
         data_folder.endswith(f"/{folder}")
-        and cifar_request.data_set.folder_key in study_plan.plan.data_folders
+        and cifar_request.data_set.folder_lookup_key in study_plan.plan.data_folders
     )
     record = make_launches(0.1)[0]
     record = record.model_copy(update={"request": cifar_request})
@@ -115,7 +115,7 @@ def test_optional_data_set_is_used_when_present(optional_data_study, make_launch
 def test_digits_on_disk_differ_from_the_built_in_digits(make_study, make_launches):
     [cell] = [
         cell
-        for cell, _ in running.prepare(
+        for cell, _ in running.plan_study_and_write_data(
             make_study(
                 {"name": "values"},
                 {"data": ["digits-raw"], "epochs": 1, "steps": None},
@@ -135,4 +135,4 @@ def test_study_with_only_missing_data_is_an_error(make_study):
     matrix = {"data": ["cifar10"], "epochs": 1, "steps": None}
     study = make_study({"name": "values"}, matrix, present=["cifar10"])
     with pytest.raises(UsageError, match="mine: there is no data set cifar10"):
-        running.prepare(study, "laptop", running.Choices())
+        running.plan_study_and_write_data(study, "laptop", running.Choices())

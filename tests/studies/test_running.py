@@ -26,7 +26,7 @@ def prepare_study(tmp_path, monkeypatch):
 
     def prepare(study, size="smoke", **choices):
         choice_fields = {"media": {"other": memory}, **choices}
-        return running.prepare(study, size, running.Choices(**choice_fields))
+        return running.plan_study_and_write_data(study, size, running.Choices(**choice_fields))
 
     return prepare
 
@@ -54,7 +54,7 @@ def test_cells_over_the_cores_of_a_site_node_are_omitted(make_study, prepare_stu
     assert set(skip_reasons) == {(2, 1, 2), (4, 1, 1), (4, 1, 2), (4, 2, 2)}
     assert skip_reasons[4, 2, 2] == "2 ranks of 2 threads need 4 processors, and a node has 2"
     site.write_text('title = "t"\nlauncher = "slurm"\n')
-    sites.load.cache_clear()
+    sites.load_site.cache_clear()
     assert not prepare_study(make_study({"name": "values"}, matrix), site=str(site)).skipped_cells
 
 

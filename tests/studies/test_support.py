@@ -4,7 +4,7 @@ import pytest
 
 from tests.sample_records import vary_record
 from xfbench.execution import probing
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.model.features import FEATURES, Support
 from xfbench.planning import experiment
 from xfbench.studies import answer, cells, page, render, running
@@ -23,7 +23,7 @@ def make_probe(record):
         )
         record_fields = {
             "support": support,
-            "machine": describe(),
+            "machine": describe_machine(),
             "measurement": None,
             **(fields or {}),
         }
@@ -96,7 +96,7 @@ def test_latest_answer_counts_unless_it_says_not_here(make_support_answer, make_
 
 
 def test_another_machine_has_its_own_column(make_support_answer, make_probe):
-    knl = describe().model_copy(update={"cpu_model": "Xeon Phi"})
+    knl = describe_machine().model_copy(update={"cpu_model": "Xeon Phi"})
     support_answer = make_support_answer(
         make_probe(numa="not here"), make_probe(fields={"machine": knl}, numa="yes")
     )
@@ -148,7 +148,7 @@ def test_missing_gpu_makes_the_gpu_feature_not_here(make_probe):
     no_gpu_record = make_probe("ranks", fields=fields, request_fields={**RANKS, "device": "cuda"})
     [support] = probing.support_of_record(no_gpu_record)
     assert (support.feature, support.supported) == ("gpus", "not here")
-    gpu_machine = describe().model_copy(update={"accelerators": ("a GPU",)})
+    gpu_machine = describe_machine().model_copy(update={"accelerators": ("a GPU",)})
     gpu_record = make_probe(
         "ranks",
         fields={**fields, "machine": gpu_machine},
@@ -176,7 +176,7 @@ def test_claim_is_judged_by_the_share_of_answers(
 
 def test_probes_and_measurements_stay_in_separate_studies(make_probe, record, make_study):
     study = make_study({"name": "values"}, {"batch_size": [4]})
-    measurement = record(fields={"machine": describe()})
+    measurement = record(fields={"machine": describe_machine()})
     assert cells.select_records(study, "laptop", [measurement, make_probe(signal="yes")]) == [
         measurement
     ]
@@ -190,7 +190,7 @@ def test_probes_and_measurements_stay_in_separate_studies(make_probe, record, ma
 def test_rank_probe_keeps_its_launcher(tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
     choices = running.Choices(frameworks=["torch"], launcher="mpi")
-    plan = running.prepare(experiment.load("hpc-support"), "smoke", choices).plan
+    plan = running.plan_study_and_write_data(experiment.load("hpc-support"), "smoke", choices).plan
     rank_launchers = {request.launcher for request in plan.requests if request.probe == "ranks"}
     assert rank_launchers == {"local", "mpi", "slurm"}
     assert {request.launcher for request in plan.requests if request.probe == "process"} == {"mpi"}

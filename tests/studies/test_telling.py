@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tests.studies.test_analyses import FAST, SLOW, make_thread_launches
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.studies import answer, drawing, page, render
 
 PUBLISHED = {
@@ -61,7 +61,7 @@ def test_field_with_a_pipe_or_newline_stays_in_its_table_row(make_thread_answer)
 def test_record_text_stays_on_its_line(make_study, make_launches):
     evil = "\x1b[2J\n# Answer\u202e"
     crash = {"status": "crashed", "reason": evil, "measurement": None}
-    machine = describe().model_copy(update={"cpu_model": evil})
+    machine = describe_machine().model_copy(update={"cpu_model": evil})
     records = [
         *make_launches(0.1, fields={"machine": machine}),
         *make_launches(0.1, fields={**crash, "machine": machine}),

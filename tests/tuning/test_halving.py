@@ -14,14 +14,14 @@ import pytest
 from tests.tuning.trials import exhaustive_seconds, search
 from xfbench import statistics
 from xfbench.tuning import halving, repeating
-from xfbench.tuning.effects import estimate_noise, relative_speeds
+from xfbench.tuning.effects import estimate_noise, speeds_relative_to_fastest
 from xfbench.tuning.halving import (
     FINALISTS,
     Round,
     choose_winner,
-    halve,
     is_settled,
     plan_rungs,
+    search_by_successive_halving,
     settings_to_repeat,
 )
 
@@ -189,11 +189,11 @@ def test_settings_are_ranked_within_their_blocks():
         "b": {(1, 0): 90.0},
         "c": {(1, 0): 80.0, (2, 0): 40.0},
     }
-    relative = relative_speeds(speeds)
+    relative = speeds_relative_to_fastest(speeds)
     assert [*relative] == ["a", "b", "c"]
     assert relative["a"] == 1 and relative["c"] == pytest.approx(0.8)
     assert relative["b"] == pytest.approx(0.9)
-    assert relative_speeds({}) == {}
+    assert speeds_relative_to_fastest({}) == {}
 
 
 def separate_factors(setting):
@@ -211,7 +211,7 @@ def test_eliminated_settings_keep_their_rung_and_reason():
             {setting: blocks for setting, blocks in speeds.items() if setting not in dead}, dead
         )
 
-    outcome = halve(range(12), separate_factors, measure)
+    outcome = search_by_successive_halving(range(12), separate_factors, measure)
     assert outcome.finalists == (10, 9) and not outcome.ended_by_budget
     assert [(rung.number, count) for rung, count in outcome.rungs] == [(1, 12), (2, 4)]
     assert outcome.blocks == 3
@@ -232,7 +232,7 @@ def test_setting_that_fails_in_a_later_rung_is_eliminated():
             {setting: blocks for setting, blocks in speeds.items() if setting not in dead}, dead
         )
 
-    outcome = halve(range(12), separate_factors, measure)
+    outcome = search_by_successive_halving(range(12), separate_factors, measure)
     assert outcome.finalists == (11, 9)
     assert [eliminated.reason for eliminated in outcome.dropped if eliminated.setting == 10] == [
         "out of memory"
@@ -245,14 +245,14 @@ def test_search_out_of_budget_keeps_the_best_settings():
             {setting: {(1, 0): 1.0 + setting} for setting in settings[:4]}, ended_by_budget=True
         )
 
-    outcome = halve(range(12), separate_factors, measure)
+    outcome = search_by_successive_halving(range(12), separate_factors, measure)
     assert outcome.finalists == (3, 2) and outcome.ended_by_budget and len(outcome.rungs) == 1
     reasons = {eliminated.setting: eliminated.reason for eliminated in outcome.dropped}
     assert reasons[0] == "slower" and reasons[11].startswith("not tried")
 
 
 def test_search_without_valid_launches_has_no_winner():
-    outcome = halve(
+    outcome = search_by_successive_halving(
         range(5),
         separate_factors,
         lambda rung, settings: Round({}, dict.fromkeys(settings, "failed: why")),
@@ -263,7 +263,9 @@ def test_search_without_valid_launches_has_no_winner():
 
 
 def test_two_settings_are_not_searched():
-    outcome = halve(["a", "b"], separate_factors, lambda rung, settings: pytest.fail("it was"))
+    outcome = search_by_successive_halving(
+        ["a", "b"], separate_factors, lambda rung, settings: pytest.fail("it was")
+    )
     assert outcome.finalists == ("a", "b") and outcome.rungs == ()
 
 
@@ -319,9 +321,9 @@ def test_quarter_of_the_exhaustive_time_is_enough(by, often):
     differ = launches(100, 100 * by, 100, 100 * by, 100, 100 * by)
     speeds = {"w": differ, "d": differ, "none": {}}.values()
     seconds = often * 300.0 / 4  # one launch of every setting takes 300 s
-    assert not halving.has_spent_share(seconds - 1, 300.0, speeds, 5, 20)
-    assert halving.has_spent_share(seconds + 1, 300.0, speeds, 5, 20)
-    assert not halving.has_spent_share(1e9, 300.0, [launches(100)], 5, 20)
+    assert not halving.has_spent_share_of_exhaustive(seconds - 1, 300.0, speeds, 5, 20)
+    assert halving.has_spent_share_of_exhaustive(seconds + 1, 300.0, speeds, 5, 20)
+    assert not halving.has_spent_share_of_exhaustive(1e9, 300.0, [launches(100)], 5, 20)
 
 
 def test_winner_stays_unless_a_rival_is_certainly_faster():
@@ -376,7 +378,9 @@ def test_launches_of_half_the_settings_predict_the_rest():
         for setting in product("abc", "xyz", ("near", "far"))
     }
     launched_settings = []
-    outcome = halve([*speeds], lambda setting: setting, build_measure(speeds, launched_settings))
+    outcome = search_by_successive_halving(
+        [*speeds], lambda setting: setting, build_measure(speeds, launched_settings)
+    )
     assert [len(settings) for settings in launched_settings] == [9, 5]
     assert outcome.finalists == (("b", "z", "near"), ("b", "y", "near"))
     assert launched_settings[1][0] == outcome.finalists[0] and not {*outcome.finalists} <= {
@@ -411,7 +415,7 @@ def search_where_launches_differ(noise, seed):
             drawn[setting][block, 0] = speeds[setting] * math.exp(generator.gauss(0, noise))
         return Round(drawn)
 
-    return halve([*speeds], separate_factors, measure), launched_settings
+    return search_by_successive_halving([*speeds], separate_factors, measure), launched_settings
 
 
 def test_noisy_launches_add_further_rungs():
@@ -445,7 +449,7 @@ def test_clearly_slower_setting_is_not_launched_again():
             {setting: {(b, 0): speeds[setting][b - 1] for b in rung.blocks} for setting in settings}
         )
 
-    outcome = halve([*speeds], lambda setting: ("work", setting), measure)
+    outcome = search_by_successive_halving([*speeds], lambda setting: ("work", setting), measure)
     assert {*outcome.finalists} == {"a", "b"} and [count for _, count in outcome.rungs] == [3]
 
 
@@ -498,7 +502,9 @@ def test_failed_kernel_and_threads_give_no_prediction():
             dead,
         )
 
-    outcome = halve([*product("abc", "xyz", "nf")], lambda setting: setting, measure)
+    outcome = search_by_successive_halving(
+        [*product("abc", "xyz", "nf")], lambda setting: setting, measure
+    )
     assert {
         eliminated.setting[0] for eliminated in outcome.dropped if eliminated.relative is None
     } == {"a"}
@@ -527,7 +533,7 @@ def search_with_known_noise(deviation, speeds):
             drawn[setting][block, 0] = math.exp(offset * sign) * speeds[setting]
         return Round(drawn)
 
-    outcome = halve(range(12), separate_factors, measure)
+    outcome = search_by_successive_halving(range(12), separate_factors, measure)
     assert sizes[:2] == [12, 4]
     return outcome, sizes[2:]
 
@@ -562,7 +568,7 @@ def test_residual_of_a_setting_counts_more_with_more_launches(launches, share):
         setting: {(block, 0): 1.1 if setting == ("b", "y") else 1.0 for block in range(launches)}
         for setting in factors
     }
-    relative = relative_speeds(speeds, factors)
+    relative = speeds_relative_to_fastest(speeds, factors)
     assert relative["b", "y"] == 1
     assert relative["b", "x"] == pytest.approx(1.1**-share)
 

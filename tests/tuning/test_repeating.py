@@ -6,7 +6,7 @@ from tests.sample_records import vary_record
 from xfbench.host import core_latency
 from xfbench.model.record import Conditions
 from xfbench.tuning import repeating
-from xfbench.worker.core_latency import nearest_seconds
+from xfbench.worker.core_latency import near_cores_latency_seconds
 
 
 def test_spoiled_launches_are_repeated_after_the_block():
@@ -60,7 +60,7 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
         launch_record(3.3e-7, 3.2e-7),
         launch_record(2.0e-7, 3.3e-7),
     )
-    nearest = nearest_seconds([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
+    nearest = near_cores_latency_seconds([3.3e-7, 3.2e-7, 2.0e-7, 1.9e-7])
     assert nearest == 1.9e-7
     assert [
         repeating.has_distant_cores(launch, nearest)
@@ -75,17 +75,17 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
     failed = {"status": "failed", "reason": "no such kernel", "measurement": None}
     assert not repeating.has_distant_cores(vary_record(far, **failed), nearest)
     assert not repeating.has_distant_cores(far, 3.2e-7)  # no lower latency is known
-    assert nearest_seconds([]) is None
+    assert near_cores_latency_seconds([]) is None
 
 
 def test_search_learns_the_lowest_core_to_core_latency(launch_record):
     near, far = launch_record(2.0e-7, 1.9e-7), launch_record(3.3e-7, 3.2e-7)
     cores = repeating.CoreMonitor()
     cores.add_record(far)
-    assert not cores.should_repeat(far)
+    assert not cores.decide_and_count_repeat(far)
     cores.add_record(near)
-    assert cores.should_repeat(far) and not cores.should_repeat(near)
-    assert repeating.CoreMonitor([1.9e-7]).should_repeat(
+    assert cores.decide_and_count_repeat(far) and not cores.decide_and_count_repeat(near)
+    assert repeating.CoreMonitor([1.9e-7]).decide_and_count_repeat(
         far
     )  # a lower latency from an earlier search
 
@@ -94,10 +94,10 @@ def test_rare_low_latency_is_forgotten(launch_record):
     """A short time with both threads on one core made all other latencies look high."""
     usual, cores = launch_record(2.9e-7, 3.2e-7), repeating.CoreMonitor()
     cores.add_record(launch_record(1.1e-7, 1.2e-7))
-    assert cores.should_repeat(usual)
+    assert cores.decide_and_count_repeat(usual)
     for _ in range(10):
         cores.add_record(usual)
-    assert not cores.should_repeat(usual) and cores.nearest_s == 2.9e-7
+    assert not cores.decide_and_count_repeat(usual) and cores.near_core_latency_s == 2.9e-7
 
 
 def test_repeats_stay_a_limited_share_of_launches(launch_record):
@@ -108,28 +108,28 @@ def test_repeats_stay_a_limited_share_of_launches(launch_record):
             cores.add_record(far)
             return far
 
-        repeating.launch_block("abcd", launch, cores.should_repeat)
+        repeating.launch_block("abcd", launch, cores.decide_and_count_repeat)
     assert cores.repeats <= cores.launches / 2 + repeating.MAX_REPEATS
     assert cores.launches == 200 + cores.repeats
 
 
 def test_core_to_core_latencies_are_remembered_until_a_reboot(launch_record, monkeypatch, tmp_path):
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
-    core_latency.save_latencies(launch_record())
-    assert core_latency.read_latencies() == []
+    core_latency.save_latencies_of_record(launch_record())
+    assert core_latency.read_saved_latencies() == []
     for latency_s in (2.2e-7, 1.9e-7, 3.2e-7):
-        core_latency.save_latencies(launch_record(latency_s, 3.3e-7))
-    assert core_latency.read_latencies() == [2.2e-7, 3.3e-7, 1.9e-7, 3.3e-7, 3.2e-7, 3.3e-7]
+        core_latency.save_latencies_of_record(launch_record(latency_s, 3.3e-7))
+    assert core_latency.read_saved_latencies() == [2.2e-7, 3.3e-7, 1.9e-7, 3.3e-7, 3.2e-7, 3.3e-7]
     # A file without numbers is ignored.
     [file] = (tmp_path / "home" / "handover").iterdir()
     file.write_text("?")
-    assert core_latency.read_latencies() == []
-    core_latency.save_latencies(launch_record(2.2e-7, 3.3e-7))
-    assert core_latency.read_latencies() == [2.2e-7, 3.3e-7]
+    assert core_latency.read_saved_latencies() == []
+    core_latency.save_latencies_of_record(launch_record(2.2e-7, 3.3e-7))
+    assert core_latency.read_saved_latencies() == [2.2e-7, 3.3e-7]
     # After a reboot the vCPUs may be on other cores.
     (tmp_path / "boot").write_text("another")
     monkeypatch.setattr(core_latency, "_BOOT", tmp_path / "boot")
-    assert core_latency.read_latencies() == []
+    assert core_latency.read_saved_latencies() == []
 
 
 def test_two_ranks_of_one_thread_are_spoiled_as_two_threads_are(launch_record):
@@ -142,4 +142,4 @@ def test_at_most_half_as_many_launches_are_repeated(launch_record):
     far, cores = launch_record(3.3e-7, 3.2e-7), repeating.CoreMonitor([1.9e-7] * 1000)
     for _ in range(40):
         cores.add_record(far)
-    assert [cores.should_repeat(far) for _ in range(30)] == [True] * 20 + [False] * 10
+    assert [cores.decide_and_count_repeat(far) for _ in range(30)] == [True] * 20 + [False] * 10

@@ -12,9 +12,9 @@ from xfbench.base.errors import UnavailableError
 from xfbench.model.record import Conditions
 from xfbench.store.results_folder import Store
 from xfbench.tuning import searching
-from xfbench.tuning.halving import Rung, halve
-from xfbench.tuning.searching import SearchOptions, _SearchLauncher, run_search
-from xfbench.tuning.space import Space, split_factors
+from xfbench.tuning.halving import Rung, search_by_successive_halving
+from xfbench.tuning.searching import SearchOptions, _SearchLauncher, find_and_confirm_best_setting
+from xfbench.tuning.space import Space, split_work_allocator_affinity
 
 SECONDS = 10.0  # duration of a launch
 QUICK, SLOW = (0.5, 0.5, 0.5), (1.0, 1.0, 1.0)
@@ -54,10 +54,12 @@ def cells(cell):
 
 
 def search_and_confirm(launches, cells):
-    halved = halve(cells, split_factors, launches.run_rung)
+    halved = search_by_successive_halving(cells, split_work_allocator_affinity, launches.run_rung)
     winner, *rivals = halved.finalists
     searched_count = len(launches.records)
-    confirmed = launches.confirm(winner, [*dict.fromkeys([*rivals, cells[-1]])], halved)
+    confirmed = launches.launch_finalists_until_settled(
+        winner, [*dict.fromkeys([*rivals, cells[-1]])], halved
+    )
     return halved, confirmed, launches.records[searched_count:]
 
 
@@ -77,8 +79,12 @@ def test_search_over_budget_still_confirms_the_winner(build_launcher, cells):
 def test_spoiled_launches_are_repeated_within_the_budget(build_launcher, cells):
     options = {"min_launches": 1, "max_launches": 1, "budget_seconds": 3.5 * SECONDS}
     launches, _ = build_launcher(cells[:2], lambda *_: SLOW, **options)
-    launches.cores.should_repeat = lambda record: True
-    launches.confirm(cells[0], [cells[1]], halve(cells[:2], split_factors, launches.run_rung))
+    launches.cores.decide_and_count_repeat = lambda record: True
+    launches.launch_finalists_until_settled(
+        cells[0],
+        [cells[1]],
+        search_by_successive_halving(cells[:2], split_work_allocator_affinity, launches.run_rung),
+    )
     assert len(launches.records) == 3
 
 
@@ -108,7 +114,9 @@ def test_further_rungs_state_their_reason(build_launcher, cells):
     launches, lines = build_launcher(
         cells[:4], lambda cell, _: (next(drawn),) * 3, min_launches=1, max_launches=1
     )
-    halve(cells[:4], lambda cell: ("one kernel", cell.threads % 2), launches.run_rung)
+    search_by_successive_halving(
+        cells[:4], lambda cell: ("one kernel", cell.threads % 2), launches.run_rung
+    )
     titles = list(dict.fromkeys(line.split(" · ")[0] for line in lines))
     assert titles[0] == "rung 1 of 1"
     assert titles[1] == "rung 2 (extra, because launches are noisy)"
@@ -118,7 +126,7 @@ def test_search_without_its_framework_reports_the_reason(cells, tmp_path):
     space = Space(cells, cells[-1], ())
     choices = SearchOptions(pythons={"reference": tmp_path / "python"})
     with pytest.raises(UnavailableError, match=f"{tmp_path}/python"):
-        run_search(space, choices, Store(tmp_path), [].append)
+        find_and_confirm_best_setting(space, choices, Store(tmp_path), [].append)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +159,8 @@ def test_predicted_launch_time_grows_with_its_steps(record, cell):
     quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
     conditions = Conditions(**quiet, seconds=10.0)
     short = record(steps=(0.5, 0.5, 9.0), fields={"conditions": conditions})  # three steps
-    assert searching._predict_from_record(cell(steps=23), short) == 10 + 20 * 0.5
-    assert searching._predict_from_record(cell(steps=3), short) == 10
+    assert searching._predict_seconds_from_record(cell(steps=23), short) == 10 + 20 * 0.5
+    assert searching._predict_seconds_from_record(cell(steps=3), short) == 10
 
 
 def test_seed_determines_the_order_in_each_block(build_launcher, cells):

@@ -12,7 +12,7 @@ from xfbench.host import machine
 from xfbench.model import adapter
 from xfbench.model.request import Protocol
 from xfbench.planning import plan_builder
-from xfbench.store.tuning_results import read_folder
+from xfbench.store.tuning_results import read_sorted_searches
 from xfbench.tuning.using import apply_tuning, build_adjustment
 
 FIXED = Protocol.fixed(3)
@@ -21,7 +21,7 @@ FIXED = Protocol.fixed(3)
 @pytest.fixture(scope="module")
 def version():
     """Return the PyTorch version, which saved searches are matched by."""
-    return environment.ensure(adapter.load("torch")).version
+    return environment.ensure_environment(adapter.load("torch")).version
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_latest_search_is_used(save_search, tune_cell):
         {"best": {"precision": "float64"}},
         {"best": {"workload": "convnet"}},
         {"best": {"kernel": "gone"}},
-        {"machine": machine.describe().model_copy(update={"cores": 999})},
+        {"machine": machine.describe_machine().model_copy(update={"cores": 999})},
     ],
 )
 def test_search_for_a_different_cell_or_version_is_not_used(save_search, tune_cell, cell, fields):
@@ -116,7 +116,7 @@ def test_search_for_a_different_cell_or_version_is_not_used(save_search, tune_ce
 
 
 def test_search_from_another_host_of_the_same_kind_is_used(save_search, tune_cell):
-    save_search(machine=machine.describe().model_copy(update={"hostname_hash": "0" * 16}))
+    save_search(machine=machine.describe_machine().model_copy(update={"hostname_hash": "0" * 16}))
     assert tune_cell()[0].threads == 1
 
 
@@ -176,8 +176,8 @@ def test_control_characters_in_file_names_are_escaped(save_search, tmp_path, cap
 
 def test_search_survives_a_write_and_read(save_search, tmp_path):
     search = save_search()
-    assert read_folder(tmp_path, print) == [search]
-    assert read_folder(tmp_path / "nowhere", print) == []
+    assert read_sorted_searches(tmp_path, print) == [search]
+    assert read_sorted_searches(tmp_path / "nowhere", print) == []
 
 
 def test_plan_uses_the_tuned_values(save_search, tmp_path):

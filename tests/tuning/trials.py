@@ -12,7 +12,13 @@ The machine is simulated (`test_halving.py`) or recorded (`tests/benchmarks/tune
 """
 
 from xfbench import statistics
-from xfbench.tuning.halving import Round, choose_winner, halve, has_spent_share, settings_to_repeat
+from xfbench.tuning.halving import (
+    Round,
+    choose_winner,
+    has_spent_share_of_exhaustive,
+    search_by_successive_halving,
+    settings_to_repeat,
+)
 
 MIN_LAUNCHES, MAX_LAUNCHES = 5, 20
 
@@ -29,7 +35,9 @@ def search(machine):
             speeds, {setting: "none counts" for setting, blocks in speeds.items() if not blocks}
         )
 
-    winner, runner_up = halve([*machine.speed], machine.factors, measure).finalists
+    winner, runner_up = search_by_successive_halving(
+        [*machine.speed], machine.factors, measure
+    ).finalists
     search_seconds = machine.seconds
     finalists = [*dict.fromkeys([winner, runner_up, machine.default])]
     speeds = {setting: {} for setting in finalists}
@@ -37,7 +45,7 @@ def search(machine):
     for block in range(MAX_LAUNCHES):
         if block >= MIN_LAUNCHES:
             repeated = settings_to_repeat(winner, repeated, speeds)
-            if has_spent_share(
+            if has_spent_share_of_exhaustive(
                 machine.seconds, once_seconds, speeds.values(), MIN_LAUNCHES, MAX_LAUNCHES
             ):
                 break

@@ -18,17 +18,17 @@ def train(tmp_path):
     `folder` is for checkpoints, `data_folder` has a prepared data set.
     """
 
-    def train_in_process(trainer, folder=None, cores=None, data_folder=None, **fields):
+    def train_in_process(trainer, folder=None, core_latency_probe=None, data_folder=None, **fields):
         request = fake_framework.cell(**fields).request(1).model_dump(mode="json")
-        return loop.train(
+        return loop.train_and_measure(
             workloads()[request["workload"]],
             request,
             Options("plain", 1),
             lambda *_: trainer,
             Group(),
             data_folder,
-            saved_in=folder or tmp_path / "checkpoint",
-            cores=cores,
+            checkpoint_folder=folder or tmp_path / "checkpoint",
+            core_latency_probe=core_latency_probe,
         )
 
     return train_in_process

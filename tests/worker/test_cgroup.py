@@ -26,10 +26,20 @@ def write_groups(tmp_path, monkeypatch):
 
 
 def test_limits_are_none_without_a_cgroup_limit(write_groups):
-    assert cgroup.cpu_limit() is cgroup.memory_limit() is cgroup.free_memory() is None
+    assert (
+        cgroup.cpu_limit()
+        is cgroup.memory_limit_bytes()
+        is cgroup.free_memory_below_limit_bytes()
+        is None
+    )
     assert cgroup.throttled_seconds() == 0
     write_groups("0::/\n", **{"cpu-max": "max 100000", "memory-max": "max\n", "cpu-stat": "x 1\n"})
-    assert cgroup.cpu_limit() is cgroup.memory_limit() is cgroup.free_memory() is None
+    assert (
+        cgroup.cpu_limit()
+        is cgroup.memory_limit_bytes()
+        is cgroup.free_memory_below_limit_bytes()
+        is None
+    )
 
 
 def test_lowest_limit_of_all_cgroup_levels_applies(write_groups):
@@ -42,7 +52,7 @@ def test_lowest_limit_of_all_cgroup_levels_applies(write_groups):
         **{"slurm__cpu-max": "400000 100000", "slurm__cpu-stat": "throttled_usec 7000000\n"},
         **{"slurm__job_1__cpu-stat": "usage_usec 3\nthrottled_usec 2500000\n"},
     )
-    assert (cgroup.memory_limit(), cgroup.free_memory()) == (2800, 300)
+    assert (cgroup.memory_limit_bytes(), cgroup.free_memory_below_limit_bytes()) == (2800, 300)
     assert (cgroup.cpu_limit(), cgroup.throttled_seconds()) == (1.5, 7.0)
 
 
@@ -60,14 +70,18 @@ def test_cgroup_v1_limits_are_read_per_controller(write_groups):
         **{"cpu,cpuacct__cpu-cfs_quota_us": "-1"},
         **{"cpu,cpuacct__slurm__cpu-stat": "nr_throttled 2\nthrottled_time 1500000000\n"},
     )
-    assert (cgroup.memory_limit(), cgroup.free_memory(), cgroup.cpu_limit()) == (5000, 3500, 0.5)
+    assert (
+        cgroup.memory_limit_bytes(),
+        cgroup.free_memory_below_limit_bytes(),
+        cgroup.cpu_limit(),
+    ) == (5000, 3500, 0.5)
     assert cgroup.throttled_seconds() == 1.5
 
 
 @pytest.mark.parametrize("path", ["/docker/abc", "/../../system.slice"])
 def test_container_limits_are_read_from_the_cgroup_root(write_groups, path):
     write_groups(f"0::{path}\n", **{"memory-max": "4000", "memory-current": "1"})
-    assert (cgroup.memory_limit(), cgroup.free_memory()) == (4000, 3999)
+    assert (cgroup.memory_limit_bytes(), cgroup.free_memory_below_limit_bytes()) == (4000, 3999)
 
 
 def test_cgroup_reads_a_real_memory_limit():

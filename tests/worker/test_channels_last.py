@@ -29,7 +29,7 @@ def parameters():
     layouts = {}
     for name, layout in parameter_layouts(NETWORK).items():
         canonical = number_elements(layout.canonical)
-        layouts[name] = canonical, layout.store(canonical)
+        layouts[name] = canonical, layout.to_framework_layout(canonical)
     return layouts
 
 
@@ -40,7 +40,7 @@ def test_every_parameter_has_the_shape_of_channels_last(parameters):
 @pytest.mark.parametrize("name", SHAPES)
 def test_restoring_a_stored_parameter_gives_it_back(name, parameters):
     canonical, array = parameters[name]
-    restored = parameter_layouts(NETWORK)[name].restore(array)
+    restored = parameter_layouts(NETWORK)[name].to_canonical_layout(array)
     assert np.array_equal(restored, canonical) and restored.flags.c_contiguous
 
 

@@ -371,10 +371,10 @@ def test_checkpoint_folder_is_dropped_from_the_page_cache(tmp_path):
     file.parent.mkdir()
     file.write_bytes(os.urandom(2**22))
     assert count_resident_pages(file) == 2**22 // mmap.PAGESIZE
-    checkpoint.flush(tmp_path)
-    checkpoint.evict_from_cache(tmp_path)
+    checkpoint.fsync_files_in_folder(tmp_path)
+    checkpoint.evict_files_from_page_cache(tmp_path)
     assert count_resident_pages(file) == 0
-    assert checkpoint.total_bytes(tmp_path) == 2**22
+    assert checkpoint.folder_bytes(tmp_path) == 2**22
 
 
 def test_checkpoint_is_loaded_from_disk_not_from_page_cache(train, tmp_path):
@@ -433,7 +433,7 @@ def test_checkpoint_needs_a_mebibyte_beside_its_numbers(mount_small_disk, missin
     disk = mount_small_disk(3000)
     required_bytes = shutil.disk_usage(disk).free - 2**20 + missing_bytes
     expectation = pytest.raises(checkpoint.DiskFull) if missing_bytes else contextlib.nullcontext()
-    with expectation, checkpoint.temporary_folder(disk / "checkpoint", required_bytes):
+    with expectation, checkpoint.temporary_checkpoint_folder(disk / "checkpoint", required_bytes):
         pass
 
 
@@ -441,7 +441,7 @@ def test_files_of_a_killed_launch_are_removed_first(tmp_path):
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     (folder / "old").write_bytes(b"x")
-    with checkpoint.temporary_folder(folder, 0) as empty:
+    with checkpoint.temporary_checkpoint_folder(folder, 0) as empty:
         assert not list(empty.iterdir())
 
 

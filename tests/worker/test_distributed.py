@@ -55,7 +55,7 @@ def test_ranks_exchange_their_addresses(tmp_path):
         "from xfbench.worker import distributed\n"
         "from xfbench.worker.protocol import Group\n"
         "group = Group(int(sys.argv[1]), 3, 'mirrored', sys.argv[2])\n"
-        "print(*distributed.rank_addresses(group))\n"
+        "print(*distributed.exchange_rank_addresses(group))\n"
     )
     rendezvous_path = str(tmp_path / "meeting")
     processes = [
@@ -76,7 +76,7 @@ def test_wait_for_a_missing_rank_fails_and_names_the_rank(tmp_path, monkeypatch)
     monkeypatch.setattr(distributed, "_MAX_POLLS", 3)
     group = Group(0, 2, "mirrored", str(tmp_path / "meeting"))
     with pytest.raises(RuntimeError, match="ranks 1 did not register"):
-        distributed.rank_addresses(group)
+        distributed.exchange_rank_addresses(group)
 
 
 def test_batch_parts_are_equal_and_cover_the_batch():
@@ -107,5 +107,5 @@ def test_host_name_that_resolves_to_loopback_is_ignored(monkeypatch):
 
 def test_address_placeholder_in_the_environment_is_replaced(monkeypatch):
     monkeypatch.setenv("DMLC_NODE_HOST", "at {address}")
-    distributed.fill_in_addresses(remote=False)
+    distributed.fill_in_address_in_environment(remote=False)
     assert distributed.os.environ["DMLC_NODE_HOST"] == "at 127.0.0.1"

@@ -27,7 +27,7 @@ from xfbench.datasets.recordio import encode_record
 from xfbench.datasets.tfrecord import encode_example
 from xfbench.worker.crc32c import crc32c
 from xfbench.worker.formats import Damaged, SampleList
-from xfbench.worker.protobuf import Malformed, fields
+from xfbench.worker.protobuf import Malformed, iterate_fields
 from xfbench.worker.samples import Sample
 
 FORMATS = ("tfrecord", "recordio", "lmdb")
@@ -350,7 +350,7 @@ def write_lmdb(folder, entries):
             transaction.put(key, value)
 
 
-PNG = encoding.build_picture(number_samples(1)[0].image, "")
+PNG = encoding.encode_image(number_samples(1)[0].image, "")
 
 
 @each_format
@@ -437,7 +437,7 @@ def test_tfrecord_defects_are_reported(tmp_path):
     expect_damaged("tfrecord", tmp_path, "record 1", "key 'a' occurs twice")
     write_tfrecord(tmp_path, encode_example(PNG, 1, "a b").replace(b"a b", b"a\nb"))
     expect_damaged("tfrecord", tmp_path, "record 0", "line ends")
-    write_tfrecord(tmp_path, encode_example(encoding.Picture(b"GIF89a", "GIF", 1, 1), 1, "a"))
+    write_tfrecord(tmp_path, encode_example(encoding.EncodedImage(b"GIF89a", "GIF", 1, 1), 1, "a"))
     expect_damaged("tfrecord", tmp_path, "neither JPEG nor PNG")
     write_tfrecord(tmp_path, b"")
     expect_damaged("tfrecord", tmp_path, "record 0", "image/encoded has 0 values")
@@ -484,11 +484,11 @@ def test_datum_defects_are_reported(tmp_path):
     floats = encoding.encode_bytes_field(6, bytes(24))
     damaged_values = {
         "float_data": floats,
-        "label -1": encode_datum(gray) + encoding.encode_number_field(5, -1),
-        "label 2147483648": encode_datum(gray) + encoding.encode_number_field(5, 2**31),
-        "no image of 1 × 2 × 4": encode_datum(gray) + encoding.encode_number_field(3, 4),
-        "no image of 2 × 2 × 3": encode_datum(gray) + encoding.encode_number_field(1, 2),
-        "neither JPEG nor PNG": encode_datum(gray) + encoding.encode_number_field(7, 1),
+        "label -1": encode_datum(gray) + encoding.encode_varint_field(5, -1),
+        "label 2147483648": encode_datum(gray) + encoding.encode_varint_field(5, 2**31),
+        "no image of 1 × 2 × 4": encode_datum(gray) + encoding.encode_varint_field(3, 4),
+        "no image of 2 × 2 × 3": encode_datum(gray) + encoding.encode_varint_field(1, 2),
+        "neither JPEG nor PNG": encode_datum(gray) + encoding.encode_varint_field(7, 1),
         "no image of 0 × 0 × 0": b"",
         "longer than the message around it": encode_datum(gray) + b"\x22\x7f",
         "a number is cut off": encode_datum(gray) + b"\x28",
@@ -506,7 +506,7 @@ def test_datum_defects_are_reported(tmp_path):
 
 def test_unknown_message_fields_are_skipped(tmp_path):
     gray = Sample("a", 1, np.zeros((1, 2, 3), np.uint8))
-    unknown_fields = encoding.encode_number_field(99, 5) + b"\x9d\x06abcd" + b"\x99\x06abcdefgh"
+    unknown_fields = encoding.encode_varint_field(99, 5) + b"\x9d\x06abcd" + b"\x99\x06abcdefgh"
     write_lmdb(tmp_path, [(b"plain", unknown_fields + encode_datum(gray) + unknown_fields)])
     [sample] = read_samples("lmdb", tmp_path)
     assert sample.key == "plain" and sample.label == 1
@@ -657,7 +657,7 @@ def test_crc32c_matches_the_library_for_long_input():
 @given(st.binary(max_size=60))
 def test_random_bytes_parse_or_are_malformed(content):
     try:
-        for _, wire, start, end in fields(content, (0, len(content))):
+        for _, wire, start, end in iterate_fields(content, (0, len(content))):
             assert wire == 0 or 0 <= start <= end <= len(content)
     except Malformed:
         pass

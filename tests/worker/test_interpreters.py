@@ -47,9 +47,9 @@ def test_worker_trains_in_every_supported_python(version, tmp_path, cell):
     target = environment / "bin" / "python"
     subprocess.run([*uv, "pip", "install", "--python", target, "numpy"], check=True)
     request = cell().request(1)
-    document = job.build_document("train", request, workloads()["lenet"])
+    document = job.build_job_document("train", request, workloads()["lenet"])
     (tmp_path / "job.json").write_text(json.dumps(document))
-    shutil.copy(worker_archive.worker_archive("reference"), tmp_path / "worker.pyz")
+    shutil.copy(worker_archive.ensure_worker_archive("reference"), tmp_path / "worker.pyz")
     subprocess.run(
         [target, "worker.pyz", "job.json", "reply.json"], cwd=tmp_path, check=True, timeout=120
     )
@@ -61,12 +61,12 @@ def test_worker_trains_in_every_supported_python(version, tmp_path, cell):
 def test_python_without_numpy_is_unavailable(tmp_path, cell):
     environment = tmp_path / "environment"
     subprocess.run([find_uv_bin(), "--quiet", "venv", environment], check=True)
-    document = job.build_document("train", cell().request(1), workloads()["lenet"])
+    document = job.build_job_document("train", cell().request(1), workloads()["lenet"])
     (tmp_path / "job.json").write_text(json.dumps(document))
     subprocess.run(
         [
             environment / "bin" / "python",
-            worker_archive.worker_archive("reference"),
+            worker_archive.ensure_worker_archive("reference"),
             *("job.json", "reply.json"),
         ],
         cwd=tmp_path,

@@ -43,7 +43,7 @@ def send_over_loopback(byte_count):
 
 
 def test_traffic_per_step_excludes_pauses():
-    meter = links.Meter("cpu")
+    meter = links.LinkMeter("cpu")
     send_over_loopback(4 * MEGABYTE)
     meter.pause()
     send_over_loopback(40 * MEGABYTE)
@@ -59,37 +59,42 @@ def test_traffic_per_step_excludes_pauses():
 
 
 def test_missing_nvidia_counters_are_explained():
-    missing_reasons = links.read_counters("cpu")[1]
+    missing_reasons = links.read_counters_and_missing_reasons("cpu")[1]
     assert missing_reasons["nvlink"] == missing_reasons["pcie"] == "no rank used an NVIDIA device"
-    counters, missing_reasons = links._read_nvidia("cuda", "libthere-is-none.so.1")
+    counters, missing_reasons = links._nvidia_counters_and_reasons("cuda", "libthere-is-none.so.1")
     assert counters == {} and missing_reasons["pcie"].startswith(
         "libthere-is-none.so.1 is missing or finds no device"
     )
 
 
 def test_infiniband_counters_count_4_byte_words(tmp_path):
-    assert links._read_infiniband(tmp_path)[1] == {"infiniband": "there is no InfiniBand port"}
+    assert links._infiniband_counters_and_reasons(tmp_path)[1] == {
+        "infiniband": "there is no InfiniBand port"
+    }
     counters = tmp_path / "mlx5_0" / "ports" / "1" / "counters"
     counters.mkdir(parents=True)
-    assert "cannot be read" in links._read_infiniband(tmp_path)[1]["infiniband"]
+    assert "cannot be read" in links._infiniband_counters_and_reasons(tmp_path)[1]["infiniband"]
     (counters / "port_xmit_data").write_text("1000\n")
     (counters / "port_rcv_data").write_text("500\n")
     (counters.parent / "rate").write_text("100 Gb/sec (4X EDR)\n")
-    assert links._read_infiniband(tmp_path) == ({("infiniband", "mlx5_0:1"): (4000, 2000)}, {})
-    assert links._link_speed("infiniband", "mlx5_0:1", ports=tmp_path) == 1e11
+    assert links._infiniband_counters_and_reasons(tmp_path) == (
+        {("infiniband", "mlx5_0:1"): (4000, 2000)},
+        {},
+    )
+    assert links._link_bits_per_second("infiniband", "mlx5_0:1", ports=tmp_path) == 1e11
 
 
 @pytest.mark.parametrize(("file_text", "speed"), [("25000", 25e9), ("-1", None), ("", None)])
 def test_interface_speed_comes_from_the_kernel(tmp_path, file_text, speed):
     (tmp_path / "eth0").mkdir()
     (tmp_path / "eth0" / "speed").write_text(file_text)
-    assert links._link_speed("network", "eth0", folder=tmp_path) == speed
-    assert links._link_speed("network", "eth1", folder=tmp_path) is None
+    assert links._link_bits_per_second("network", "eth0", folder=tmp_path) == speed
+    assert links._link_bits_per_second("network", "eth1", folder=tmp_path) is None
 
 
 @pytest.mark.parametrize("earlier", [(10**18, 0), (0, 10**18)], ids=["sent", "received"])
 def test_reset_link_counter_is_omitted_and_reported(earlier):
-    meter = links.Meter("cpu")
+    meter = links.LinkMeter("cpu")
     meter.before["loopback", "lo"] = earlier
     report = meter.report(1)
     assert "lo" not in [link["name"] for link in report["links"]]
@@ -101,8 +106,8 @@ def test_nvml_link_counters_are_read_per_device(tmp_path):
     source, library = tmp_path / "nvml.c", tmp_path / "libnvml.so"
     source.write_text(NVML_SOURCE)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    before, missing_reasons = links._read_nvidia("cuda", str(library))
-    after, _ = links._read_nvidia("cuda", str(library))
+    before, missing_reasons = links._nvidia_counters_and_reasons("cuda", str(library))
+    after, _ = links._nvidia_counters_and_reasons("cuda", str(library))
     assert set(before) == {("nvlink", "0"), ("pcie", "0"), ("pcie", "1")}
     assert missing_reasons == {"nvlink": "device 1 has no such counter"}
     increments = {

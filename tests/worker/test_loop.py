@@ -70,7 +70,7 @@ def test_epoch_end_closes_the_window(train_simulated):
 @pytest.mark.deep
 def test_an_epoch_reads_the_whole_batches_of_a_data_set(train, tmp_path):
     """Of 1437 digits, 22 batches of 64."""
-    writing.make_data_set(sources.digits(), tmp_path / "set", "raw", Preprocessing(channels=1))
+    writing.make_data_set(sources.open_digits(), tmp_path / "set", "raw", Preprocessing(channels=1))
     request = {**EPOCHS, "data": "set", "epochs": 1}
     reply = train(FakeTrainer(), data_folder=str(tmp_path / "set"), **request)
     [epoch] = reply["storage"]["epochs"]
@@ -81,7 +81,7 @@ def test_an_epoch_reads_the_whole_batches_of_a_data_set(train, tmp_path):
 def test_a_rank_reads_its_part_of_the_whole_batches(ranks):
     data = open_data_set("digits", workloads()["lenet"], 64, 0)
     sizes = {"global_batch_size": 64, "batch_size_per_rank": 64 // ranks}
-    assert loop._epoch_share(data, sizes) == 22 * 64 / ranks / 1437
+    assert loop._rank_share_of_data_set(data, sizes) == 22 * 64 / ranks / 1437
 
 
 def test_warmup_continues_until_steps_are_steady(train_simulated, record):
@@ -99,7 +99,7 @@ def test_launch_that_never_becomes_steady_does_not_count(train_simulated, record
     assert len(measurement.losses) == 1 + 2 + 3 * 20
     launch = record(fields={"measurement": measurement})
     assert not statistics.is_steady(launch)
-    assert statistics.launch_speeds([launch]) == {}
+    assert statistics.counted_speeds_by_block([launch]) == {}
 
 
 def test_cpus_kept_busy_are_cpu_time_over_the_clocks_time(train, clock):
@@ -125,17 +125,19 @@ def test_core_latency_is_never_measured_within_a_step(monkeypatch, train, interv
         def step(self, batch):
             events.append("step")
 
-        def synchronize(self):
+        def wait_for_loss(self):
             events.append("wait")
             return 1.0
 
     class FakeLatencyMeter:
-        def seconds(self):
+        def measure_seconds(self):
             events.append("look")
             return float(events.count("look"))
 
     monkeypatch.setattr(loop, "_LATENCY_INTERVAL_SECONDS", interval_s)
-    reply = train(EventLoggingTrainer(), cores=FakeLatencyMeter(), steps=STEPS, warmup=WARMUP)
+    reply = train(
+        EventLoggingTrainer(), core_latency_probe=FakeLatencyMeter(), steps=STEPS, warmup=WARMUP
+    )
     events_between_steps = [] if interval_s else ["look"]
     warmup_events = [*TIMED, *events_between_steps] * (1 + WARMUP)
     assert events == [

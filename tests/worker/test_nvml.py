@@ -29,11 +29,11 @@ def write_nvml_values(tmp_path, monkeypatch):
         return str(library)
 
     yield write_values
-    nvml.library.cache_clear()
+    nvml.load_library.cache_clear()
 
 
 def read_first_device(library):
-    return nvml.read_device(0, library)
+    return nvml.read_device_state(0, library)
 
 
 def test_nvml_values_are_converted_to_si_units(write_nvml_values):
@@ -60,37 +60,40 @@ def test_missing_nvml_values_are_none(write_nvml_values):
 
 
 def test_read_returns_none_without_library_driver_or_device(write_nvml_values, monkeypatch):
-    assert nvml.read_device(0, "libthere-is-none.so.1") is None
+    assert nvml.read_device_state(0, "libthere-is-none.so.1") is None
     assert read_first_device(write_nvml_values(count=0)) is None
-    nvml.library.cache_clear()
+    nvml.load_library.cache_clear()
     monkeypatch.delenv("NVML_VALUES")
-    assert nvml.library(write_nvml_values()) is None
+    assert nvml.load_library(write_nvml_values()) is None
 
 
 def test_changes_between_two_readings_are_reported(write_nvml_values):
     library = write_nvml_values(held_1__2=3 * 10**9, busy__2=100, temperature__2=88)
-    changes = nvml.changes_since(read_first_device(library), 0, library)
+    changes = nvml.state_and_changes_since(read_first_device(library), 0, library)
     assert changes["busy_before"] == 0.0 and "busy" not in changes
     assert changes["temperature_celsius"] == 88
     assert changes["slowed_seconds"] == {"power": 0.0, "thermal": 3.0}
-    assert nvml.changes_since(changes, 0, "libthere-is-none.so.1") is None
+    assert nvml.state_and_changes_since(changes, 0, "libthere-is-none.so.1") is None
 
 
 def test_device_that_becomes_idle_was_not_busy(write_nvml_values):
-    assert nvml.read_idle_device(0, write_nvml_values(busy=99, busy__3=0))["busy"] == 0.0
+    assert nvml.read_device_before_launch(0, write_nvml_values(busy=99, busy__3=0))["busy"] == 0.0
 
 
 def test_busy_device_reports_its_lowest_utilization(write_nvml_values):
     assert (
-        nvml.read_idle_device(0, write_nvml_values(busy=99, busy__2=80, busy__3=91))["busy"] == 0.8
+        nvml.read_device_before_launch(0, write_nvml_values(busy=99, busy__2=80, busy__3=91))[
+            "busy"
+        ]
+        == 0.8
     )
 
 
 def test_reset_throttle_counter_is_omitted(write_nvml_values):
     library = write_nvml_values(held_1=3 * 10**9, held_1__2=10**9)
-    assert nvml.changes_since(read_first_device(library), 0, library)["slowed_seconds"] == {
-        "power": 0.0
-    }
+    assert nvml.state_and_changes_since(read_first_device(library), 0, library)[
+        "slowed_seconds"
+    ] == {"power": 0.0}
 
 
 @pytest.mark.parametrize("options", [[], ["-DDRIVER_440"]], ids=["a driver of now", "an old one"])
@@ -123,8 +126,8 @@ def test_rank_uses_the_device_assigned_by_cuda(
 ):
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    library = nvml.library(write_nvml_values(count=4, uuid="GPU-1"))
-    device = nvml.rank_device(library, rank)
+    library = nvml.load_library(write_nvml_values(count=4, uuid="GPU-1"))
+    device = nvml.rank_device_handle(library, rank)
     if device_index is None:
         assert device is None
     else:

@@ -80,9 +80,9 @@ def read_epoch(files):
 @retry_on_failure
 def test_cold_epoch_reads_the_data_set_from_the_device(ext4, drop_caches_file):
     files = write_files(ext4)
-    before = page_cache.prepare(files, "cold")
+    before = page_cache.prepare_cache(files, "cold")
     assert read_epoch(files) == sum(SIZES)
-    epoch = page_cache.account(before)
+    epoch = page_cache.measure_epoch_reading(before)
     assert epoch["held"] is True and epoch["reason"] is None
     assert epoch["resident_before"] == 0 and not drop_caches_file.read_text()
     assert epoch["device_bytes"] == pytest.approx(sum(SIZES), rel=0.02)
@@ -92,9 +92,9 @@ def test_cold_epoch_reads_the_data_set_from_the_device(ext4, drop_caches_file):
 @retry_on_failure
 def test_small_files_are_counted_in_full_blocks(ext4_default):
     files = write_files(ext4_default, (2000,) * 700)
-    before = page_cache.prepare(files, "cold")
+    before = page_cache.prepare_cache(files, "cold")
     read_epoch(files)
-    epoch = page_cache.account(before)
+    epoch = page_cache.measure_epoch_reading(before)
     assert epoch["bytes"] == 700 * 4096 and epoch["held"] is True
 
 
@@ -102,9 +102,9 @@ def test_small_files_are_counted_in_full_blocks(ext4_default):
 def test_warm_epoch_reads_nothing_from_the_device(ext4):
     files = write_files(ext4)
     pages.evict(files)
-    before = page_cache.prepare(files, "warm")
+    before = page_cache.prepare_cache(files, "warm")
     read_epoch(files)
-    epoch = page_cache.account(before)
+    epoch = page_cache.measure_epoch_reading(before)
     assert epoch["held"] is True
     assert epoch["device_bytes"] < 0.02 * sum(SIZES)
     assert epoch["resident_before"] == epoch["resident_of"] >= sum(SIZES)
@@ -112,33 +112,33 @@ def test_warm_epoch_reads_nothing_from_the_device(ext4):
 
 def test_epoch_with_too_few_device_reads_is_not_cold(ext4_default):
     files = write_files(ext4_default)
-    before = page_cache.prepare(files, "cold")
+    before = page_cache.prepare_cache(files, "cold")
     read_epoch(files[: len(files) // 2])
-    assert page_cache.account(before)["held"] is False
+    assert page_cache.measure_epoch_reading(before)["held"] is False
 
 
 @retry_on_failure
 def test_epoch_with_evicted_data_is_not_warm(ext4_default):
     files = write_files(ext4_default)
-    before = page_cache.prepare(files, "warm")
+    before = page_cache.prepare_cache(files, "warm")
     pages.evict(files)
     read_epoch(files)
-    assert page_cache.account(before)["held"] is False
+    assert page_cache.measure_epoch_reading(before)["held"] is False
 
 
 @retry_on_failure
 def test_cold_check_allows_for_an_incomplete_last_batch(ext4_default):
     files = write_files(ext4_default, (10_000,) * 100)
-    before = page_cache.prepare(files, "cold", share=0.9)
+    before = page_cache.prepare_cache(files, "cold", share=0.9)
     read_epoch(files[:90])
-    assert page_cache.account(before)["held"] is True
+    assert page_cache.measure_epoch_reading(before)["held"] is True
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_reads_of_running_and_ended_children_are_counted(ext4_default, has_ended):
     files = write_files(ext4_default)
     script = "import sys; [open(f, 'rb').read() for f in sys.argv[1:]]; print(flush=True); input()"
-    before = page_cache.prepare(files, "cold")
+    before = page_cache.prepare_cache(files, "cold")
     with subprocess.Popen(
         [sys.executable, "-c", script, *map(str, files)],
         stdin=subprocess.PIPE,
@@ -147,7 +147,7 @@ def test_reads_of_running_and_ended_children_are_counted(ext4_default, has_ended
         child.stdout.readline()
         if has_ended:
             child.communicate(b"\n", timeout=60)
-        epoch = page_cache.account(before)
+        epoch = page_cache.measure_epoch_reading(before)
         child.stdin.close()
     assert epoch["device_bytes"] >= 0.98 * epoch["bytes"]
 
@@ -158,9 +158,9 @@ def test_memory_mapped_file_is_evicted_and_stays_readable(ext4_default):
     mapped = np.memmap(path, np.uint8, "r")
     pixel_sum = int(mapped.sum())
     assert pages.residency([path]).resident_bytes == 2**22
-    before = page_cache.prepare([path], "cold")
+    before = page_cache.prepare_cache([path], "cold")
     assert int(mapped.sum()) == pixel_sum
-    epoch = page_cache.account(before)
+    epoch = page_cache.measure_epoch_reading(before)
     assert epoch["resident_before"] == 0 and epoch["held"] is True
 
 
@@ -174,9 +174,9 @@ def test_file_mapped_by_another_process_is_not_cold(ext4_default, drop_caches_fi
     )
     try:
         holder.stdout.readline()
-        before = page_cache.prepare(files, "cold")
+        before = page_cache.prepare_cache(files, "cold")
         read_epoch(files)
-        epoch = page_cache.account(before)
+        epoch = page_cache.measure_epoch_reading(before)
     finally:
         holder.communicate(b"\n", timeout=60)
     assert epoch["held"] is False and "mapped" in epoch["reason"]
@@ -194,7 +194,7 @@ def test_file_mapped_by_several_ranks_can_be_evicted(ext4_default):
         mapped = numpy.memmap(path, "u1", "r")
         print(mapped.sum(), flush=True)
         input()
-        page_cache.prepare([path], "cold")
+        page_cache.prepare_cache([path], "cold")
         print("prepared", flush=True)
         input()
         print(mapped.sum(), flush=True)
@@ -207,7 +207,7 @@ def test_file_mapped_by_several_ranks_can_be_evicted(ext4_default):
         total = other_rank.stdout.readline()
         mapped = np.memmap(path, np.uint8, "r")
         assert b"%d\n" % mapped.sum() == total
-        page_cache.prepare([path], "cold")
+        page_cache.prepare_cache([path], "cold")
         other_rank.stdin.write(b"\n")
         other_rank.stdin.flush()
         assert other_rank.stdout.readline() == b"prepared\n"
@@ -232,10 +232,10 @@ def test_as_is_mode_leaves_the_cache_unchanged(ext4_default):
     files[-1].read_bytes()
     residency = pages.residency(files)
     assert 0 < residency.resident_bytes < residency.bytes
-    before = page_cache.prepare(files, "as-is")
+    before = page_cache.prepare_cache(files, "as-is")
     assert before.resident == residency
     read_epoch(files)
-    epoch = page_cache.account(before)
+    epoch = page_cache.measure_epoch_reading(before)
     assert epoch["held"] is None and epoch["reason"] is None
     assert epoch["device_bytes"] == pytest.approx(
         residency.bytes - residency.resident_bytes, rel=0.02
@@ -246,9 +246,9 @@ def test_as_is_mode_leaves_the_cache_unchanged(ext4_default):
 def test_cache_state_on_tmpfs_is_unknown(tmp_path, mode):
     with temporary_mounts.tmpfs(tmp_path) as folder:
         files = write_files(folder)
-        before = page_cache.prepare(files, mode)
+        before = page_cache.prepare_cache(files, mode)
         read_epoch(files)
-        epoch = page_cache.account(before)
+        epoch = page_cache.measure_epoch_reading(before)
     assert epoch["held"] is None and epoch["device_bytes"] is None
     assert epoch["resident_before"] is None and "tmpfs" in epoch["reason"]
 
@@ -261,9 +261,9 @@ def test_cold_epoch_on_an_overlay_is_verified(ext4_default, tmp_path):
         write_files(ext4_default / "lower", (2**20,) * 3)
         files = [*write_files(folder, (2**21,) * 2, seed=1)]
         assert sum(path.stat().st_size for path in files) == 2 * 2**21 + 2**20
-        before = page_cache.prepare(files, "cold")
+        before = page_cache.prepare_cache(files, "cold")
         read_epoch(files)
-        epoch = page_cache.account(before)
+        epoch = page_cache.measure_epoch_reading(before)
         assert epoch["held"] is True
         assert epoch["device_bytes_of_all"] == pytest.approx(epoch["bytes"], rel=0.02)
 
@@ -272,9 +272,9 @@ def test_cache_state_on_a_compressing_file_system_is_unknown(tmp_path):
     with temporary_mounts.btrfs(tmp_path, "compress=zstd") as folder:
         path = folder / "compressible"
         path.write_bytes(b"0123456789abcdef" * 2**18)
-        before = page_cache.prepare([path], "cold")
+        before = page_cache.prepare_cache([path], "cold")
         path.read_bytes()
-        epoch = page_cache.account(before)
+        epoch = page_cache.measure_epoch_reading(before)
     assert epoch["held"] is None and "compresses" in epoch["reason"]
     assert 0 < epoch["device_bytes"] < epoch["bytes"] / 2
 
@@ -284,9 +284,9 @@ def test_cache_state_on_fuse_is_unknown(tmp_path):
     with temporary_mounts.fuse_overlay(tmp_path) as folder:
         files = write_files(folder)
         for mode in ("cold", "warm"):
-            before = page_cache.prepare(files, mode)
+            before = page_cache.prepare_cache(files, mode)
             read_epoch(files)
-            epoch = page_cache.account(before)
+            epoch = page_cache.measure_epoch_reading(before)
             assert epoch["held"] is None and "0 were counted" in epoch["reason"]
             assert epoch["device_bytes"] is None
 
@@ -304,10 +304,10 @@ def test_cold_check_without_file_ownership_counts_reads(ext4_default):
         libc = __import__("ctypes").CDLL(None)
         libc.prctl(4, 1, 0, 0, 0)  # dumpable again: /proc/self is its own
         files = [Path(one) for one in sys.argv[1:]]
-        before = page_cache.prepare(files, "cold")
+        before = page_cache.prepare_cache(files, "cold")
         for path in files:
             path.read_bytes()
-        cold = page_cache.account(before)
+        cold = page_cache.measure_epoch_reading(before)
         print(json.dumps([cold, pages.residency(files).reason]))
     """
     completed = subprocess.run(
@@ -347,16 +347,16 @@ def test_epochs_are_cold_in_every_format_while_the_set_is_open(ext4_default, pic
     folder = ext4_default / file_format
     if not folder.exists():
         writing.make_data_set(
-            sources.images(pictures), folder, file_format, Preprocessing(channels=3)
+            sources.open_image_folder(pictures), folder, file_format, Preprocessing(channels=3)
         )
     data = prepared.open_prepared(folder)
     samples, files = data.splits["train"], prepared.split_files(folder, data.manifest, "train")
     assert len(samples) == 60 and files
     for seed in (1, 2):
-        before = page_cache.prepare(files, "cold")
+        before = page_cache.prepare_cache(files, "cold")
         for index in np.random.RandomState(seed).permutation(60):
             np.frombuffer(samples[int(index)].image, np.uint8).sum()
-        epoch = page_cache.account(before)
+        epoch = page_cache.measure_epoch_reading(before)
         assert epoch["held"] is True, epoch
         assert epoch["device_bytes"] == pytest.approx(
             sum(path.stat().st_size for path in files),
@@ -371,11 +371,11 @@ def test_reads_beyond_the_data_set_make_the_result_unknown(ext4_default):
     data_file.write_bytes(random.bytes(2**21))
     other_file.write_bytes(random.bytes(2**20))
     for mode in ("cold", "warm"):
-        before = page_cache.prepare([data_file], mode)
+        before = page_cache.prepare_cache([data_file], mode)
         pages.evict([other_file])
         data_file.read_bytes()
         other_file.read_bytes()
-        epoch = page_cache.account(before)
+        epoch = page_cache.measure_epoch_reading(before)
         assert epoch["held"] is None, epoch
         assert "reads of libraries" in epoch["reason"]
         assert re.match(r"1\d{6} more bytes", epoch["reason"])
@@ -401,14 +401,14 @@ def test_holes_in_sparse_files_are_not_counted(ext4_default):
         file.write(os.urandom(2**20))
         os.fsync(file.fileno())
     assert pages.stored_bytes([path]) == pytest.approx(2**20, rel=0.02)
-    before = page_cache.prepare([path], "cold")
+    before = page_cache.prepare_cache([path], "cold")
     path.read_bytes()
-    assert page_cache.account(before)["held"] is True
+    assert page_cache.measure_epoch_reading(before)["held"] is True
 
 
 def test_unknown_page_cache_mode_is_refused(tmp_path):
     with pytest.raises(ValueError, match="cold, warm, as-is"):
-        page_cache.prepare([], "tepid")
+        page_cache.prepare_cache([], "tepid")
 
 
 def test_cache_state_compares_device_bytes_with_data_bytes():
@@ -455,7 +455,7 @@ def test_ranks_are_judged_by_the_sum_of_their_reads(
         }
         for count in device_bytes_per_rank
     ]
-    for reading in page_cache.merge_readings(readings):
+    for reading in page_cache.judge_readings_of_all_ranks(readings):
         if reason == "nobody counts":
             assert reading["held"] is None
         else:
@@ -469,6 +469,8 @@ def test_ranks_are_judged_by_the_sum_of_their_reads(
 def test_epoch_is_not_cold_with_over_2_percent_in_memory(tmp_path, resident_bytes, is_evicted):
     path = tmp_path / "file"
     path.write_bytes(b"x")
-    before = page_cache.prepare([path], "cold", tried=True)
-    epoch = page_cache.account(replace(before, resident=pages.Residency(resident_bytes, 1000)))
+    before = page_cache.prepare_cache([path], "cold", skip_trial_read=True)
+    epoch = page_cache.measure_epoch_reading(
+        replace(before, resident=pages.Residency(resident_bytes, 1000))
+    )
     assert ("could not be evicted" not in (epoch["reason"] or "")) is is_evicted

@@ -43,9 +43,9 @@ def train_with_signal(tmp_path, monkeypatch):
         watched = probes.WatchedTrainer(trainer, signalled=True)
         for _ in range(5):
             watched.step(None)
-            watched.synchronize()
+            watched.wait_for_loss()
         assert not list(tmp_path.iterdir())
-        return watched, watched.outcome()
+        return watched, watched.signal_answer()
 
     yield run
     signal.signal(signal.SIGTERM, old_handler)
@@ -126,7 +126,7 @@ def test_kernel_memory_files_are_parsed(tmp_path):
         "7f01 prefer:1 anon=7 dirty=7 N0=2 N1=5 kernelpagesize_kB=4\n"
         "7f02 default heap anon=1 N0=1\n"
     )
-    assert placement.pages_by_node(maps) == {0: 3, 1: 5}
+    assert placement.anonymous_pages_by_node(maps) == {0: 3, 1: 5}
     (tmp_path / "has_memory").write_text("0-1,3\n")
     (tmp_path / "has_cpu").write_text("0\n")
     assert placement.numa_nodes("has_memory", tmp_path) == {0, 1, 3}
@@ -141,9 +141,9 @@ def test_memory_policy_prefers_the_requested_node():
     script = (
         "from xfbench.worker import placement\n"
         "node = max(placement.numa_nodes('has_memory') or {0})\n"
-        "print(placement.prefer_node(node), placement.prefer_node(1000))\n"
+        "print(placement.prefer_memory_of_node(node), placement.prefer_memory_of_node(1000))\n"
         "kept = bytearray(b'1') * (32 << 20)\n"
-        "found = placement.pages_by_node()\n"
+        "found = placement.anonymous_pages_by_node()\n"
         "print(node, found.get(node, 0) * placement.PAGE_BYTES >> 20)\n"
     )
     completed = subprocess.run(
@@ -169,7 +169,7 @@ def test_memory_policy_prefers_the_requested_node():
 )
 def test_memory_placement_is_judged_by_new_pages(monkeypatch, nodes, new_pages, expected):
     monkeypatch.setattr(probes.placement, "numa_nodes", nodes.__getitem__)
-    target, build_answers = max(nodes["has_memory"]), probes._placement_answers
+    target, build_answers = max(nodes["has_memory"]), probes._numa_and_bandwidth_answers
     answers = build_answers(target, None, new_pages)
     assert tuple(answer["supported"] for answer in answers) == expected
     refused_answers = build_answers(target, "set_mempolicy: Operation not permitted", new_pages)
@@ -188,7 +188,7 @@ def test_threads_that_leave_their_cores_fail_the_probe():
 def test_probe_stops_waiting_for_a_blocked_framework(monkeypatch):
     monkeypatch.setattr(probes, "_TIMEOUT_SECONDS", 1)
     never_set = threading.Event()
-    answer = probes.probe_native_ranks(never_set.wait)["place"]
+    answer = probes.probe_native_rank_count(never_set.wait)["place"]
     assert answer == {"found": None, "said": "no answer in 1 s"}
-    assert probes.probe_native_ranks(lambda: 3)["place"] == {"found": 3, "said": ""}
+    assert probes.probe_native_rank_count(lambda: 3)["place"] == {"found": 3, "said": ""}
     assert signal.alarm(0) == 0

@@ -23,7 +23,7 @@ def ext4(tmp_path):
 
 def test_reads_are_cold_and_figures_are_positive(ext4):
     with reading.temporary_file(ext4, 16 * MIB) as file:
-        measurements = reading.measure([file], 16 * MIB, rounds=2)
+        measurements = reading.measure_read_speed([file], 16 * MIB, rounds=2)
     assert [
         (measurement["pattern"], measurement["block_bytes"]) for measurement in measurements
     ] == [
@@ -41,8 +41,8 @@ def test_reads_are_cold_and_figures_are_positive(ext4):
 
 def test_round_respects_byte_and_time_limits(ext4):
     with reading.temporary_file(ext4, 16 * MIB) as file:
-        [size_limited] = reading.measure([file], 3 * MIB, 1, patterns=SMALL_PATTERNS[:1])
-        [time_limited] = reading.measure(
+        [size_limited] = reading.measure_read_speed([file], 3 * MIB, 1, patterns=SMALL_PATTERNS[:1])
+        [time_limited] = reading.measure_read_speed(
             [file], 16 * MIB, 1, seconds=0.0, patterns=SMALL_PATTERNS[:1]
         )
     assert size_limited["rounds"][0]["bytes"] == 3 * MIB
@@ -73,7 +73,7 @@ def test_cache_state_of_tmpfs_reads_is_unknown(tmp_path):
         temporary_mounts.tmpfs(tmp_path) as folder,
         reading.temporary_file(folder, 8 * MIB) as file,
     ):
-        [measurement] = reading.measure([file], 8 * MIB, 1, patterns=SMALL_PATTERNS[:1])
+        [measurement] = reading.measure_read_speed([file], 8 * MIB, 1, patterns=SMALL_PATTERNS[:1])
     assert "tmpfs" in measurement["reason"] and measurement["rounds"][0]["resident_bytes"] is None
 
 

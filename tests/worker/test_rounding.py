@@ -24,20 +24,20 @@ def round_to_bits(matrix, bits):
     ("bits", "name"), [(23, "float32"), (10, "tf32"), (7, "bfloat16"), (52, "float32")]
 )
 def test_mantissa_bits_of_a_product_are_counted(bits, name):
-    detected_bits = rounding.operand_bits(make_rounded_product(bits))
+    detected_bits = rounding.measure_operand_fraction_bits(make_rounded_product(bits))
     assert detected_bits == min(bits, 23)
     assert rounding.precision_of_bits(detected_bits) == name
 
 
 def test_rounding_of_either_operand_is_detected():
     assert (
-        rounding.operand_bits(
+        rounding.measure_operand_fraction_bits(
             lambda left_matrix, right_matrix: left_matrix @ round_to_bits(right_matrix, 10)
         )
         == 10
     )
     assert (
-        rounding.operand_bits(
+        rounding.measure_operand_fraction_bits(
             lambda left_matrix, right_matrix: round_to_bits(left_matrix, 7) @ right_matrix
         )
         == 7

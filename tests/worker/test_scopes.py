@@ -41,18 +41,18 @@ PROGRAM = PROGRAM.replace("UPDATE", "jit(train)/xfbench.update.0/sub")
 
 
 def test_program_instructions_keep_their_scope():
-    scope_by_instruction = scopes.instruction_scopes(PROGRAM)
-    assert scopes.layer_index(scope_by_instruction["scatter.1"]) == 1
+    scope_by_instruction = scopes.scope_by_instruction(PROGRAM)
+    assert scopes.layer_index_of_scope(scope_by_instruction["scatter.1"]) == 1
     assert scope_by_instruction["subtract.1"].endswith("xfbench.update.0/sub")
 
 
 def test_fused_instruction_has_the_scope_of_its_last_operation():
-    assert scopes.layer_index(scopes.instruction_scopes(PROGRAM)["max_fusion"]) == 1
+    assert scopes.layer_index_of_scope(scopes.scope_by_instruction(PROGRAM)["max_fusion"]) == 1
 
 
 def test_instruction_without_scope_takes_the_scope_of_its_reader():
     """A gradient that the update of layer 0 reads is that layer's, going backward."""
-    scope_by_instruction = scopes.instruction_scopes(PROGRAM)
+    scope_by_instruction = scopes.scope_by_instruction(PROGRAM)
     scope_seconds = scopes.ScopeSeconds(["conv", "relu"])
     scope_seconds.add(scope_by_instruction["conv_fusion"], 2.0)
     scope_seconds.add(scope_by_instruction["wrapped_iota"], 3.0)
@@ -61,7 +61,7 @@ def test_instruction_without_scope_takes_the_scope_of_its_reader():
 
 
 def test_instruction_without_a_scoped_reader_has_no_scope():
-    assert "custom-call.7" not in scopes.instruction_scopes(PROGRAM)
+    assert "custom-call.7" not in scopes.scope_by_instruction(PROGRAM)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_update_and_other_time_are_summed_separately():
 
 
 def test_layer_10_is_not_confused_with_layer_1():
-    assert scopes.layer_index(scopes.layer_scope(10)) == 10
+    assert scopes.layer_index_of_scope(scopes.layer_scope(10)) == 10
     network = workloads()["alexnet"].network
-    layer_indices = scopes.layer_indices(network)
+    layer_indices = scopes.layer_index_by_parameter(network)
     assert network.layers[layer_indices["conv1/weight"]].name == "conv1"
     assert network.layers[layer_indices["fc8/bias"]].name == "fc8"

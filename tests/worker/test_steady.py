@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from xfbench.worker.steady import steady_from
+from xfbench.worker.steady import count_values_before_steady
 
 
 def make_step_times(random, count, spread=0.05, autocorrelation=0.0):
@@ -19,7 +19,8 @@ def make_step_times(random, count, spread=0.05, autocorrelation=0.0):
 def test_steady_series_is_recognized(count, spread, autocorrelation):
     random = np.random.default_rng(1)
     first_steady_steps = [
-        steady_from(make_step_times(random, count, spread, autocorrelation)) for _ in range(300)
+        count_values_before_steady(make_step_times(random, count, spread, autocorrelation))
+        for _ in range(300)
     ]
     assert sum(start > 0 for start in first_steady_steps) <= 6
 
@@ -30,22 +31,24 @@ def test_slow_warmup_is_detected_to_its_end(count):
     for _ in range(50):
         values = make_step_times(random, count, 0.03)
         values[:slow_count] *= 1.4
-        assert steady_from(values) == pytest.approx(slow_count, abs=max(1, count // 20))
+        assert count_values_before_steady(values) == pytest.approx(
+            slow_count, abs=max(1, count // 20)
+        )
 
 
 def test_drifting_steps_are_not_steady_in_the_first_half():
     drift = np.linspace(1, 2, 60) * make_step_times(np.random.default_rng(3), 60, 0.02)
-    assert steady_from(drift) >= 30
+    assert count_values_before_steady(drift) >= 30
 
 
 def test_slow_step_or_short_burst_is_not_a_change():
     values = make_step_times(np.random.default_rng(4), 60, 0.02)
     values[30] = 50.0
-    assert steady_from(values) == 0
+    assert count_values_before_steady(values) == 0
     values[20:26] *= 1.5
-    assert steady_from(values) == 0
+    assert count_values_before_steady(values) == 0
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [5.0] * 9, [2.0] * 4 + [1.0] * 4, [0.0] * 30])
 def test_few_or_equal_steps_count_as_steady(values):
-    assert steady_from(values) == 0
+    assert count_values_before_steady(values) == 0

@@ -18,7 +18,7 @@ MEAN = 127.5
 
 def make_source(samples, split="train"):
     """A source of these (C, H, W) images, labelled by number."""
-    arrays = sources._Arrays(np.asarray(samples, np.uint8), np.arange(len(samples)))
+    arrays = sources._ArraySamples(np.asarray(samples, np.uint8), np.arange(len(samples)))
     classes = tuple(map(str, range(10)))
     return sources.Source("made", classes, {"train": arrays, "test": arrays}, 3, "made")
 

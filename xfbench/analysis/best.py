@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from xfbench.analysis.leaderboard import Row, Table, sort_rows
+from xfbench.analysis.leaderboard import Row, Table, add_relative_speed_and_sort
 from xfbench.base import errors
 from xfbench.model.request import SOLVER, Cell
 from xfbench.model.strategy import Value, format_options
@@ -40,7 +40,7 @@ _IN_HEADING = {
 _EMPTY: dict[str, Any] = {"batch_size": 0, "scaling": None}
 
 
-def parse_fields(text: str) -> tuple[str, ...]:
+def parse_group_fields(text: str) -> tuple[str, ...]:
     """Return the fields in "framework,threads", or none for "row".
 
     Raises UsageError if a field is unknown.
@@ -58,8 +58,8 @@ def parse_fields(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def reduce_to_best(
-    tables: Iterable[Table], by: Sequence[str], *, with_ranks: bool = True
+def keep_best_row_per_group(
+    tables: Iterable[Table], group_fields: Sequence[str], *, with_row_ranks: bool = True
 ) -> list[Table]:
     """Return the tables with one row, the best, for each combination of the fields' values.
 
@@ -68,30 +68,32 @@ def reduce_to_best(
     only in it are merged. Without `with_ranks` no row has a rank, which saves comparing all rows
     with all others. Records that xfbench did not measure are left out.
     """
-    if not by:
+    if not group_fields:
         return list(tables)
-    grouped_fields = {_IN_HEADING[name] for name in by if name in _IN_HEADING}
+    grouped_fields = {_IN_HEADING[name] for name in group_fields if name in _IN_HEADING}
     rows_by_table: dict[Any, dict[Any, list[Row]]] = defaultdict(lambda: defaultdict(list))
     heads: dict[Any, Table] = {}
     for table in tables:
         empty = {name: _EMPTY.get(name, "") for name in sorted(grouped_fields)}
-        head = replace(table, rows=(), unranked=(), by=tuple(by), **empty)
+        head = replace(table, rows=(), unranked=(), by=tuple(group_fields), **empty)
         key = _heading_key(head)
         heads[key] = head
         for row in (*table.rows, *table.unranked):
             if row.source == "measured":
-                rows_by_table[key][tuple(_field_value(name, table, row) for name in by)].append(row)
+                rows_by_table[key][
+                    tuple(_field_value(name, table, row) for name in group_fields)
+                ].append(row)
     return [
-        _build_table(heads[key], groups, with_ranks)
+        _build_table(heads[key], groups, with_row_ranks)
         for key, groups in sorted(rows_by_table.items())
     ]
 
 
-def _build_table(head: Table, groups: dict[Any, list[Row]], with_ranks: bool) -> Table:
+def _build_table(head: Table, groups: dict[Any, list[Row]], with_row_ranks: bool) -> Table:
     best_rows: list[Row] = []
     ranked: dict[tuple[Value | None, ...], list[Row]] = {}
     for values, rows in groups.items():
-        fastest, *slower = sorted(sort_rows(rows), key=_choice_key)
+        fastest, *slower = sorted(add_relative_speed_and_sort(rows), key=_reliability_sort_key)
         ranked[values] = [row for row in (fastest, *slower) if row.reason is None]
         best_row = replace(
             fastest,
@@ -101,9 +103,9 @@ def _build_table(head: Table, groups: dict[Any, list[Row]], with_ranks: bool) ->
             configurations_ranked=len(ranked[values]),
         )
         best_rows.append(best_row)
-    best_rows = sort_rows(best_rows)
+    best_rows = add_relative_speed_and_sort(best_rows)
     ranked_rows = [row for row in best_rows if row.reason is None]
-    if with_ranks:
+    if with_row_ranks:
         speeds = [
             [row.speeds for row in ranked[tuple(best_row.group.values())]]
             for best_row in ranked_rows
@@ -119,13 +121,13 @@ def _build_table(head: Table, groups: dict[Any, list[Row]], with_ranks: bool) ->
     )
 
 
-def _choice_key(row: Row) -> tuple[bool, bool]:
+def _reliability_sort_key(row: Row) -> tuple[bool, bool]:
     """Return a sort key that puts unranked rows and rows with few launches last.
 
     The fastest of many rows with few launches may be fastest by chance.
     """
     speed = row.images_per_second
-    return row.reason is not None, speed is None or speed.label == "smoke"
+    return row.reason is not None, speed is None or speed.evidence_label == "smoke"
 
 
 def _heading_key(table: Table) -> tuple[Any, ...]:

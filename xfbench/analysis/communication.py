@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from xfbench.model.record import Communication, Record
 from xfbench.model.request import Request
-from xfbench.worker.input import images_per_epoch
+from xfbench.worker.input import known_images_per_epoch
 from xfbench.workloads import workloads
 
 
@@ -52,7 +52,7 @@ def step_shares(records: Sequence[Record]) -> Shares | None:
     nodes = request.nodes if request else 1
     counted_bytes = (
         statistics.median(
-            _count_exchanged_bytes(communication, nodes) for communication, _ in launches
+            _sum_interface_bytes(communication, nodes) for communication, _ in launches
         )
         or None
     )
@@ -75,11 +75,11 @@ def epoch_steps(request: Request | None) -> int | None:
     if request is None or workload is None:
         return None
     data_set = request.data_set
-    images = data_set.train_images if data_set else images_per_epoch(request.data, workload)
+    images = data_set.train_images if data_set else known_images_per_epoch(request.data, workload)
     return images and images // request.global_batch_size
 
 
-def _count_exchanged_bytes(communication: Communication, nodes: int) -> float:
+def _sum_interface_bytes(communication: Communication, nodes: int) -> float:
     """Return the bytes exchanged between nodes, or over the loopback interface of one node."""
     if nodes == 1:
         return communication.interface_bytes.get("lo", 0.0)

@@ -19,13 +19,13 @@ from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
 from xfbench.model import certificate
 from xfbench.model.machines import machine_class
-from xfbench.model.provenance import trusted_record
+from xfbench.model.provenance import drop_untrusted_fields
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Cell, describe_solver_setting
 from xfbench.model.strategy import format_options
 from xfbench.statistics import Comparison, Launches
 from xfbench.store import index, selection
-from xfbench.store.results_folder import Store, WarningHandler, open_store
+from xfbench.store.results_folder import Store, WarningHandler, open_existing_store
 
 _REQUEST_FIELDS = tuple(Cell.model_fields)
 FIELDS = (*_REQUEST_FIELDS, "machine", "revision", "results")
@@ -64,7 +64,10 @@ class Side:
 
     @classmethod
     def parse(
-        cls, text: str | None, folder: Path, conditions: tuple[selection.Condition, ...] = ()
+        cls,
+        filter_or_folder: str | None,
+        default_folder: Path,
+        conditions: tuple[selection.Condition, ...] = (),
     ) -> Side:
         """Return the side for "framework=torch,threads=2", a folder's path, or None.
 
@@ -72,18 +75,18 @@ class Side:
         a field is unknown or there are no results.
         """
         field_values: dict[str, str] = {}
-        if text and "=" not in text:
-            field_values["results"] = text
-        elif text:
-            for pair in text.split(","):
+        if filter_or_folder and "=" not in filter_or_folder:
+            field_values["results"] = filter_or_folder
+        elif filter_or_folder:
+            for pair in filter_or_folder.split(","):
                 name, _, value = pair.partition("=")
                 if name.strip() not in FIELDS:
                     raise errors.unknown_name_error("field", name.strip(), FIELDS)
                 field_values[name.strip()] = value.strip()
-        results_folder = Path(field_values.get("results", folder))
-        return cls(open_store(results_folder).folder, field_values, conditions)
+        results_folder = Path(field_values.get("results", default_folder))
+        return cls(open_existing_store(results_folder).folder, field_values, conditions)
 
-    def has_record(self, record: Record) -> bool:
+    def matches_field_values(self, record: Record) -> bool:
         """Return whether the record belongs to this side."""
         return record.request is not None and all(
             _has_field_value(name, value, record)
@@ -103,8 +106,8 @@ class Side:
         ]
         with index.open_index(Store(self.folder), complain) as results_index:
             for _, record in results_index.select(conditions):
-                if self.has_record(record):
-                    effective_record = trusted_record(record)
+                if self.matches_field_values(record):
+                    effective_record = drop_untrusted_fields(record)
                     if effective_record.status != record.status:
                         complain(f"{record.id}: {effective_record.reason}: not counted")
                     yield effective_record
@@ -154,7 +157,7 @@ class _Cell:
 
     @property
     def launches(self) -> Launches:
-        return statistics.launch_speeds(self.records)
+        return statistics.counted_speeds_by_block(self.records)
 
 
 def compare(a: Side, b: Side) -> list[CellComparison]:
@@ -172,7 +175,10 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
     free_fields -= {"workload"}  # speeds of two networks are not comparable
     held_fields = [name for name in (*_REQUEST_FIELDS, "machine") if name not in free_fields]
     cells_a, cells_b = _load_cells(a), _load_cells(b)
-    certificates = {**certificate.read_folder(a.folder), **certificate.read_folder(b.folder)}
+    certificates = {
+        **certificate.read_certificates(a.folder),
+        **certificate.read_certificates(b.folder),
+    }
     pairs = [
         (cell_a, cell_b)
         for cell_a in cells_a
@@ -241,15 +247,15 @@ def overall_ratio(comparisons: Sequence[CellComparison]) -> float | None:
     return statistics.geometric_interval(ratios).value
 
 
-def parse_fail_limit(limit: str) -> Callable[[CellComparison], bool]:
+def parse_fail_limit(slower_or_faster_limit: str) -> Callable[[CellComparison], bool]:
     """Return a predicate for comparisons beyond "slower:5%" or "faster". Raises UsageError."""
-    verdict, _, share = limit.partition(":")
+    verdict, _, share = slower_or_faster_limit.partition(":")
     try:
         min_change = float(share.removesuffix("%") or 0) / 100
     except ValueError:
         min_change = -1.0
     if verdict not in ("slower", "faster") or min_change < 0:
-        raise errors.UsageError(f"--fail-on {limit}: write slower:5% or faster:5%")
+        raise errors.UsageError(f"--fail-on {slower_or_faster_limit}: write slower:5% or faster:5%")
 
     def exceeds_limit(comparison: CellComparison) -> bool:
         change = comparison.figures.ratio.value - 1
@@ -302,12 +308,16 @@ def incomparable_reason(
 ) -> str | None:
     """Return why two cells may train different networks, or None if they train the same one."""
     last_a, last_b = a[-1], b[-1]
-    if last_a.software and last_b.software and _translation_key(last_a) == _translation_key(last_b):
+    if (
+        last_a.software
+        and last_b.software
+        and _trained_network_key(last_a) == _trained_network_key(last_b)
+    ):
         return None
     return next(filter(None, (unranked_reason(record, certificates) for record in (*a, *b))), None)
 
 
-def _translation_key(record: Record) -> tuple[Any, ...]:
+def _trained_network_key(record: Record) -> tuple[Any, ...]:
     """Return the values that decide which network is trained.
 
     Two cells with equal values need no certificate.

@@ -32,32 +32,36 @@ class Costs:
     target: float
 
 
-def costs(records: Sequence[Record], target: float) -> Costs:
+def time_memory_and_energy_costs(records: Sequence[Record], target_accuracy: float) -> Costs:
     """Return the costs of a cell from its ok launches."""
     ok_records = [record for record in records if record.status == "ok" and record.measurement]
     peaks = [record.measurement.peak_rss_bytes for record in ok_records if record.measurement]
 
-    def median(figure: Callable[[Record], float | None]) -> float | None:
+    def median_if_all_known(figure: Callable[[Record], float | None]) -> float | None:
         values = [figure(record) for record in ok_records]
         numbers = [value for value in values if value is not None]
         return statistics.median(numbers) if numbers and len(numbers) == len(values) else None
 
-    def median_of_field(name: str) -> float | None:
-        return median(lambda record: getattr(record.measurement, name))
+    def median_field_if_all_known(name: str) -> float | None:
+        return median_if_all_known(lambda record: getattr(record.measurement, name))
 
     return Costs(
-        startup_seconds=median_of_field("startup_seconds"),
-        build_seconds=median_of_field("build_seconds"),
-        first_step_seconds=median_of_field("first_step_seconds"),
-        solution_seconds=median(lambda record: _solution_seconds(record, None)),
-        accuracy_seconds=median(lambda record: _solution_seconds(record, target)),
+        startup_seconds=median_field_if_all_known("startup_seconds"),
+        build_seconds=median_field_if_all_known("build_seconds"),
+        first_step_seconds=median_field_if_all_known("first_step_seconds"),
+        solution_seconds=median_if_all_known(
+            lambda record: _seconds_to_accuracy_or_end(record, None)
+        ),
+        accuracy_seconds=median_if_all_known(
+            lambda record: _seconds_to_accuracy_or_end(record, target_accuracy)
+        ),
         peak_rss_bytes=max(peaks, default=None),
-        joules_per_image=median(_joules_per_image),
-        target=target,
+        joules_per_image=median_if_all_known(_joules_per_image),
+        target=target_accuracy,
     )
 
 
-def _solution_seconds(record: Record, target: float | None) -> float | None:
+def _seconds_to_accuracy_or_end(record: Record, target_accuracy: float | None) -> float | None:
     """Return seconds from process start to the end of training, or of the epoch at `target`."""
     measurement, learning = record.measurement, record.learning
     if measurement is None or not learning or measurement.startup_seconds is None:
@@ -65,9 +69,9 @@ def _solution_seconds(record: Record, target: float | None) -> float | None:
     elapsed_seconds = measurement.startup_seconds + measurement.build_seconds
     for epoch in learning:
         elapsed_seconds += epoch.seconds
-        if target is not None and (epoch.test_accuracy or 0.0) >= target:
+        if target_accuracy is not None and (epoch.test_accuracy or 0.0) >= target_accuracy:
             return elapsed_seconds
-    return elapsed_seconds if target is None else None
+    return elapsed_seconds if target_accuracy is None else None
 
 
 def _joules_per_image(record: Record) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from xfbench.model.machines import machine_class
-from xfbench.model.provenance import trusted_record
+from xfbench.model.provenance import drop_untrusted_fields
 from xfbench.model.record import Record
 from xfbench.model.request import Request
 
@@ -18,8 +18,8 @@ PARTITION_FIELDS = (
 )
 
 
-def group_by_cell(
-    records: Iterable[Record], *, probes: bool = False
+def group_by_heading_and_cell(
+    records: Iterable[Record], *, include_probes: bool = False
 ) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
     """Return the records by the heading of their table and by cell, oldest first.
 
@@ -29,10 +29,10 @@ def group_by_cell(
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
     for record in map(
-        trusted_record, sorted(records, key=lambda record: (record.created, record.id))
+        drop_untrusted_fields, sorted(records, key=lambda record: (record.created, record.id))
     ):
         request = record.request
-        if request is None or (request.probe and not probes):
+        if request is None or (request.probe and not include_probes):
             continue
         head = (
             request.workload,
@@ -42,7 +42,7 @@ def group_by_cell(
             request.scaling or "",
             request.fixed_batch_size,
             machine_class(record.machine),
-            request.solver,
+            request.solver_text,
         )
         if record.source != "measured":
             groups[head][f"{record.source} {record.id}"].append(record)
@@ -83,7 +83,7 @@ _HIDDEN_FIELDS = {
 }
 
 
-def describe_differences(requests: Sequence[Request]) -> list[str]:
+def describe_hidden_differences(requests: Sequence[Request]) -> list[str]:
     """Return a text such as "20 steps" for each request: what a table does not show and differs."""
     differing = [
         name for name in _HIDDEN_FIELDS if len({getattr(request, name) for request in requests}) > 1

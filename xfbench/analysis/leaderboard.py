@@ -16,11 +16,11 @@ from typing import Any, Literal
 from xfbench.analysis import reading
 from xfbench.analysis.checkpoints import CheckpointCosts, checkpoint_costs
 from xfbench.analysis.communication import Shares, step_shares
-from xfbench.analysis.costs import Costs, costs
-from xfbench.analysis.grouping import describe_differences, group_by_cell
-from xfbench.analysis.profiles import Profile, profile
-from xfbench.analysis.scaling import Efficiency, efficiency
-from xfbench.host.roofline import record_peak_share
+from xfbench.analysis.costs import Costs, time_memory_and_energy_costs
+from xfbench.analysis.grouping import describe_hidden_differences, group_by_heading_and_cell
+from xfbench.analysis.profiles import Profile, build_profile
+from xfbench.analysis.scaling import Efficiency, compute_scaling_efficiency
+from xfbench.host.roofline import compute_record_peak_share
 from xfbench.model.certificate import Certificate, coverage_error
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
@@ -30,12 +30,12 @@ from xfbench.statistics import (
     Interval,
     Launches,
     cell_ranks,
+    counted_speeds_by_block,
     geometric_interval,
     is_steady,
-    launch_speeds,
+    log_deviation_interval,
     mean_interval,
     outliers,
-    spread_interval,
 )
 
 Certificates = Mapping[str, Certificate | str]
@@ -124,7 +124,7 @@ class Row:
         if not self.group:
             for name in ("group", "configurations", "configurations_ranked"):
                 del document[name]
-        document["images_per_second"] = speed and {**asdict(speed), "label": speed.label}
+        document["images_per_second"] = speed and {**asdict(speed), "label": speed.evidence_label}
         if self.accuracy:
             document["accuracy"]["seeds"] = document["accuracy"].pop("launches")
         if self.reason is None:
@@ -173,38 +173,41 @@ class Table:
         }
 
 
-def tables(
-    records: Iterable[Record], certificates: Certificates, target: float = TARGET_ACCURACY
+def build_tables(
+    records: Iterable[Record], certificates: Certificates, target_accuracy: float = TARGET_ACCURACY
 ) -> list[Table]:
     """Return the leaderboards of these records, in order of workload name and heading.
 
     A row is ranked if one of `certificates` covers it. A text in place of a certificate says what
     is wrong with it. Time to accuracy ends at a test accuracy of `target`.
     """
-    return tables_from_parts([records], certificates, target)
+    return build_tables_from_partitions([records], certificates, target_accuracy)
 
 
-def tables_from_parts(
-    parts: Iterable[Iterable[Record]],
+def build_tables_from_partitions(
+    record_partitions: Iterable[Iterable[Record]],
     certificates: Certificates,
-    target: float = TARGET_ACCURACY,
+    target_accuracy: float = TARGET_ACCURACY,
 ) -> list[Table]:
     """Return `tables` of records in parts; each part is released before the next is requested.
 
     All records of a row must be in one part: parts are split by `grouping.PARTITION_FIELDS`.
     """
     rows_by_heading: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for part in parts:
-        for head, cells in group_by_cell(part).items():
+    for part in record_partitions:
+        for head, cells in group_by_heading_and_cell(part).items():
             rows_by_heading[head] += [
-                _build_row(cell, records, certificates, target) for cell, records in cells.items()
+                _build_row(cell, records, certificates, target_accuracy)
+                for cell, records in cells.items()
             ]
     return [_build_table(head, rows) for head, rows in sorted(rows_by_heading.items())]
 
 
 def _build_table(head: tuple[Any, ...], cell_rows: list[Row]) -> Table:
     workload, data, device, precision, scaling, batch, machine, solver = head
-    rows = sort_rows(_with_efficiency(_with_differences(_drop_superseded(cell_rows)), scaling))
+    rows = add_relative_speed_and_sort(
+        _with_efficiency(_label_lookalike_rows(_drop_unmeasured_duplicates(cell_rows)), scaling)
+    )
     ranked = [row for row in rows if row.reason is None]
     places = cell_ranks([row.speeds for row in ranked])
     return Table(
@@ -221,13 +224,15 @@ def _build_table(head: tuple[Any, ...], cell_rows: list[Row]) -> Table:
     )
 
 
-def sort_rows(rows: list[Row]) -> list[Row]:
+def add_relative_speed_and_sort(rows: list[Row]) -> list[Row]:
     """Return rows fastest first, each relative to the best ranked row."""
-    return sorted(_with_relative_speed(rows), key=_sort_key)
+    return sorted(_with_relative_speed(rows), key=_fastest_first_sort_key)
 
 
-def _build_row(cell: str, records: list[Record], certificates: Certificates, target: float) -> Row:
-    speeds = launch_speeds(records)
+def _build_row(
+    cell: str, records: list[Record], certificates: Certificates, target_accuracy: float
+) -> Row:
+    speeds = counted_speeds_by_block(records)
     speed_values = [*speeds.values()]
     speed = geometric_interval(speed_values) if speed_values else None
     last_record = next((r for r in reversed(records) if r.status == "ok"), records[-1])
@@ -239,7 +244,9 @@ def _build_row(cell: str, records: list[Record], certificates: Certificates, tar
     unstable_records = [
         record for record in measured_records if record.status == "ok" and not is_steady(record)
     ]
-    peak_shares = [record_peak_share(r) for r in records if r.status == "ok" and is_steady(r)]
+    peak_shares = [
+        compute_record_peak_share(r) for r in records if r.status == "ok" and is_steady(r)
+    ]
     reason = None
     if failed_records:
         reason = f"{failed_records[-1].status}: {failed_records[-1].reason}"
@@ -267,23 +274,23 @@ def _build_row(cell: str, records: list[Record], certificates: Certificates, tar
         medium=request.data_set.medium if request.data_set else None,
         page_cache=request.page_cache,
         input=request.input,
-        pixels_off=reading.pixels_off(records),
-        input_share=_mean(map(reading.waiting_share, records)),
-        input_cpu_share=_mean(map(reading.cpu_share, records)),
+        pixels_off=reading.largest_reader_pixel_difference(records),
+        input_share=_mean_of_known(map(reading.input_waiting_share, records)),
+        input_cpu_share=_mean_of_known(map(reading.input_cpu_share, records)),
         images_per_second=speed,
-        spread=spread_interval(speed_values),
-        share_of_peak=_mean(peak_shares),
+        spread=log_deviation_interval(speed_values),
+        share_of_peak=_mean_of_known(peak_shares),
         efficiency=None,
         relative_to_best=None,
         outliers=sum(outliers(speed_values)),
         unstable=len(unstable_records),
         checkpoints=request.checkpoints,
         differs="",
-        costs=costs(records, target),
+        costs=time_memory_and_energy_costs(records, target_accuracy),
         communication=step_shares(records),
         checkpointing=checkpoint_costs(records),
-        profile=profile(records),
-        test_accuracy=_mean(accuracies),
+        profile=build_profile(records),
+        test_accuracy=_mean_of_known(accuracies),
         accuracy=mean_interval(accuracies) if accuracies else None,
         seeds=len({record.request.seed for record in records if record.request}),
         certificate=last_record.certificate,
@@ -302,11 +309,11 @@ def _seed_accuracies(records: Iterable[Record]) -> list[float]:
     for record in records:
         if record.status == "ok" and record.learning and record.request:
             accuracies_by_seed[record.request.seed].append(record.learning[-1].test_accuracy)
-    means = [_mean(of_seed) for of_seed in accuracies_by_seed.values()]
+    means = [_mean_of_known(of_seed) for of_seed in accuracies_by_seed.values()]
     return [mean for mean in means if mean is not None]
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _mean_of_known(values: Iterable[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return stdlib_statistics.fmean(numbers) if numbers else None
 
@@ -325,7 +332,7 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
     return certificate if isinstance(certificate, str) else coverage_error(certificate, record)
 
 
-def _drop_superseded(rows: list[Row]) -> list[Row]:
+def _drop_unmeasured_duplicates(rows: list[Row]) -> list[Row]:
     """Leave out rows of unavailable configurations that were measured later."""
     measured = {_configuration_key(row) for row in rows if row.images_per_second}
     return [
@@ -335,7 +342,7 @@ def _drop_superseded(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _with_differences(rows: list[Row]) -> list[Row]:
+def _label_lookalike_rows(rows: list[Row]) -> list[Row]:
     groups = defaultdict(list)
     for row in rows:
         groups[*_configuration_key(row), row.framework_version, row.request.memory_limit].append(
@@ -347,7 +354,7 @@ def _with_differences(rows: list[Row]) -> list[Row]:
         else row
         for group in groups.values()
         for row, difference in zip(
-            group, describe_differences([row.request for row in group]), strict=True
+            group, describe_hidden_differences([row.request for row in group]), strict=True
         )
     ]
 
@@ -375,7 +382,7 @@ def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> lis
         comparable_rows = [
             candidate
             for candidate in measured_rows
-            if _key_without_ranks(candidate) == _key_without_ranks(row)
+            if _key_without_ranks_and_strategy(candidate) == _key_without_ranks_and_strategy(row)
         ]
         comparable_rows = [
             candidate
@@ -383,12 +390,14 @@ def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> lis
             if candidate.ranks == 1 or _strategy_key(candidate) == _strategy_key(row)
         ]
         baseline = min(comparable_rows, key=lambda candidate: candidate.ranks)
-        return efficiency(law, row.ranks, row.speeds, baseline.ranks, baseline.speeds)
+        return compute_scaling_efficiency(
+            law, row.ranks, row.speeds, baseline.ranks, baseline.speeds
+        )
 
     return [replace(row, efficiency=row_efficiency(row)) for row in rows]
 
 
-def _key_without_ranks(row: Row) -> tuple[Any, ...]:
+def _key_without_ranks_and_strategy(row: Row) -> tuple[Any, ...]:
     local_key = row.kernel, row.threads, row.request.allocator
     return row.framework, row.framework_version, *local_key, *row.storage
 
@@ -410,7 +419,7 @@ def _with_relative_speed(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _sort_key(row: Row) -> tuple[Any, ...]:
+def _fastest_first_sort_key(row: Row) -> tuple[Any, ...]:
     speed = row.images_per_second
     return (
         -(speed.value if speed else 0.0),

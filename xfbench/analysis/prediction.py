@@ -84,9 +84,9 @@ class Fit:
 
     def predict(self, ranks: int) -> Point:
         """Return the prediction. Raises UsageError if `ranks` cannot share an update evenly."""
-        values = [self._speed(ranks, draw) for draw in self.draws]
+        values = [self._predict_images_per_second(ranks, draw) for draw in self.draws]
         fewest = min(n for n, _ in self.series.groups)
-        value = self._speed(ranks, self.best)
+        value = self._predict_images_per_second(ranks, self.best)
         baseline = self.series.measured_speed(fewest)
         assert baseline is not None
         return Point(
@@ -113,20 +113,26 @@ class Fit:
             "buckets": [asdict(bucket) for bucket in series.buckets],
             "steps_on_one_rank": len(series.relative_steps),
             "link": "described" if self.has_described_link else "measured",
-            "bandwidth": asdict(self._figure_of(lambda parameters: parameters.link.bandwidth)),
-            "latency": asdict(self._figure_of(lambda parameters: parameters.link.latency)),
+            "bandwidth": asdict(
+                self._figure_with_interval(lambda parameters: parameters.link.bandwidth)
+            ),
+            "latency": asdict(
+                self._figure_with_interval(lambda parameters: parameters.link.latency)
+            ),
             "computing_seconds": {
                 str(n): asdict(
-                    self._figure_of(lambda parameters, n=n: parameters.computing_seconds(n))
+                    self._figure_with_interval(
+                        lambda parameters, n=n: parameters.computing_seconds(n)
+                    )
                 )
                 for n in images
             },
         }
 
-    def _figure_of(self, read: Any) -> Figure:
-        return _build_figure(read(self.best), [read(draw) for draw in self.draws])
+    def _figure_with_interval(self, get_parameter: Any) -> Figure:
+        return _build_figure(get_parameter(self.best), [get_parameter(draw) for draw in self.draws])
 
-    def _speed(self, ranks: int, parameters: _Parameters) -> float:
+    def _predict_images_per_second(self, ranks: int, parameters: _Parameters) -> float:
         series = self.series
         images = series.images_per_rank(ranks)
         computing_seconds = parameters.computing_seconds(images)
@@ -140,36 +146,39 @@ class Fit:
         return ranks * images / (slowest_seconds + exposed_seconds)
 
 
-def fit(series: Series, link: Link | None = None) -> Fit:
+def fit_scaling_model(series: Series, described_link: Link | None = None) -> Fit:
     """Return the model of a series, over `link` if it is given, else over the measured link.
 
     Raises UsageError if the measurements do not determine the link.
     """
-    linked_groups = {
+    multi_node_groups = {
         (ranks, nodes): group
         for (ranks, nodes), group in series.groups.items()
         if nodes > 1 and ranks > 1
     }
-    if link is None:
-        _check_link_measured(series, linked_groups)
-    noise, freedom = _launch_noise(series)
+    if described_link is None:
+        _require_enough_link_measurements(series, multi_node_groups)
+    noise, freedom = _launch_noise_and_freedom(series)
     spread = np.asarray(series.relative_steps or [1.0])
 
-    def parameters(perturbation: _Perturbation, start_link: Link | None) -> _Parameters:
+    def fit_parameters(perturbation: _Perturbation, start_link: Link | None) -> _Parameters:
         return _Parameters(
-            *_fit_computing(series, perturbation),
-            link or _fit_link(series, linked_groups, perturbation, start_link),
+            *_fit_fixed_and_per_image_seconds(series, perturbation),
+            described_link or _fit_link(series, multi_node_groups, perturbation, start_link),
             perturbation.resample(spread),
-            perturbation.model_factor(_COMPUTING_ERROR),
-            perturbation.model_factor(_DESCRIBED_LINK_ERROR if link else _MEASURED_LINK_ERROR),
+            perturbation.model_error_factor(_COMPUTING_ERROR),
+            perturbation.model_error_factor(
+                _DESCRIBED_LINK_ERROR if described_link else _MEASURED_LINK_ERROR
+            ),
         )
 
-    best = parameters(_Perturbation(noise, freedom), None)
+    best = fit_parameters(_Perturbation(noise, freedom), None)
     rng = np.random.default_rng(0) if freedom else None
     draws = [
-        parameters(_Perturbation(noise, freedom, rng), best.link) for _ in range(_DRAWS * bool(rng))
+        fit_parameters(_Perturbation(noise, freedom, rng), best.link)
+        for _ in range(_DRAWS * bool(rng))
     ]
-    return Fit(series, link is not None, best, draws)
+    return Fit(series, described_link is not None, best, draws)
 
 
 class _Perturbation:
@@ -178,17 +187,17 @@ class _Perturbation:
     def __init__(self, noise: float, freedom: int, rng: np.random.Generator | None = None) -> None:
         self.rng, self.noise, self.freedom = rng, noise, freedom
 
-    def launch_factor(self, count: int) -> float:
+    def launch_noise_factor(self, launch_count: int) -> float:
         """Return a factor for the mean of `count` launches."""
         if self.rng is None:
             return 1.0
-        return float(np.exp(self.rng.standard_t(self.freedom) * self.noise / count**0.5))
+        return float(np.exp(self.rng.standard_t(self.freedom) * self.noise / launch_count**0.5))
 
-    def model_factor(self, deviation: float) -> float:
+    def model_error_factor(self, standard_deviation: float) -> float:
         """Return a factor for an error of the model."""
-        return 1.0 if self.rng is None else float(np.exp(self.rng.normal(0, deviation)))
+        return 1.0 if self.rng is None else float(np.exp(self.rng.normal(0, standard_deviation)))
 
-    def prior_latency(self) -> float:
+    def draw_prior_latency(self) -> float:
         """Return a draw from the prior of the latency, in seconds."""
         return 0.0 if self.rng is None else float(self.rng.normal(0, _LATENCY_DEVIATION_S))
 
@@ -196,10 +205,10 @@ class _Perturbation:
         return values if self.rng is None else self.rng.choice(values, len(values))
 
 
-def _check_link_measured(
-    series: Series, linked_groups: Mapping[tuple[int, int], Sequence[Launch]]
+def _require_enough_link_measurements(
+    series: Series, multi_node_groups: Mapping[tuple[int, int], Sequence[Launch]]
 ) -> None:
-    counts = {ranks for ranks, _ in linked_groups}
+    counts = {ranks for ranks, _ in multi_node_groups}
     advice = "describe the link with --link BANDWIDTH,LATENCY"
     if not counts:
         raise UsageError(f"{series.title}: no launch used a link between nodes: {advice}")
@@ -211,7 +220,7 @@ def _check_link_measured(
         )
 
 
-def _launch_noise(series: Series) -> tuple[float, int]:
+def _launch_noise_and_freedom(series: Series) -> tuple[float, int]:
     """Return the relative standard deviation between equal launches, and its degrees of freedom."""
     freedom = sum(len(group) - 1 for group in series.groups.values())
     if not freedom:
@@ -223,7 +232,9 @@ def _launch_noise(series: Series) -> tuple[float, int]:
     return max((squares / freedom) ** 0.5, _MIN_NOISE), freedom
 
 
-def _fit_computing(series: Series, perturbation: _Perturbation) -> tuple[float, float]:
+def _fit_fixed_and_per_image_seconds(
+    series: Series, perturbation: _Perturbation
+) -> tuple[float, float]:
     """Return the fixed seconds of a step and the seconds per image.
 
     Use the launches with as many ranks per node as the series has, if there are any.
@@ -239,7 +250,7 @@ def _fit_computing(series: Series, perturbation: _Perturbation) -> tuple[float, 
         points.append(
             (
                 series.images_per_rank(ranks),
-                mean * perturbation.launch_factor(len(group)),
+                mean * perturbation.launch_noise_factor(len(group)),
                 len(group),
             )
         )
@@ -255,13 +266,13 @@ def _fit_computing(series: Series, perturbation: _Perturbation) -> tuple[float, 
 
 def _fit_link(
     series: Series,
-    linked_groups: Mapping[tuple[int, int], Sequence[Launch]],
+    multi_node_groups: Mapping[tuple[int, int], Sequence[Launch]],
     perturbation: _Perturbation,
     start_link: Link | None,
 ) -> Link:
     """Fit the bandwidth and latency that explain the measured exchange. Start at `start_link`."""
-    ranks = [n for n, _ in linked_groups]
-    groups = [*linked_groups.values()]
+    ranks = [n for n, _ in multi_node_groups]
+    groups = [*multi_node_groups.values()]
     steps = np.asarray([np.mean([launch.step_seconds for launch in group]) for group in groups])
     exposed_seconds = np.asarray(
         [np.mean([launch.exposed_seconds for launch in group]) for group in groups]
@@ -271,10 +282,10 @@ def _fit_link(
         perturbation.noise * steps / np.sqrt(counts), _MEASURED_LINK_ERROR * exposed_seconds
     )
     # Computing and exchange are measured together, so a launch's noise affects both.
-    slower = steps * np.asarray([perturbation.launch_factor(count) - 1 for count in counts])
+    slower = steps * np.asarray([perturbation.launch_noise_factor(count) - 1 for count in counts])
     exposed_seconds = (
         exposed_seconds
-        * np.asarray([perturbation.model_factor(_MEASURED_LINK_ERROR) for _ in counts])
+        * np.asarray([perturbation.model_error_factor(_MEASURED_LINK_ERROR) for _ in counts])
         + slower
     )
     crossings, messages = np.asarray(
@@ -283,7 +294,7 @@ def _fit_link(
             for n in ranks
         ]
     ).T
-    prior_latency = perturbation.prior_latency()
+    prior_latency = perturbation.draw_prior_latency()
     # The unknowns are the seconds to send all gradients and the seconds per message.
     if series.buckets == communication_cost.SINGLE_BUCKET:
         rows = np.stack([crossings, messages], axis=1) / deviations[:, None]
@@ -315,14 +326,14 @@ def _fit_link(
     )
 
 
-def _exposed_seconds(series: Series, ranks: int, computing: float, link: Link) -> float:
+def _exposed_seconds(series: Series, ranks: int, computing_seconds: float, link: Link) -> float:
     bucket_seconds = [
         communication_cost.exchange_seconds(
             series.algorithm, ranks, bucket.share * series.payload_bytes, link, series.servers
         )
         for bucket in series.buckets
     ]
-    return communication_cost.exposed_seconds(series.buckets, computing, bucket_seconds)
+    return communication_cost.exposed_seconds(series.buckets, computing_seconds, bucket_seconds)
 
 
 def _build_figure(value: float, draws: Sequence[float]) -> Figure:

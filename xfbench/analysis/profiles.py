@@ -61,7 +61,7 @@ class Profile:
     layers: tuple[LayerTime, ...]
 
     @property
-    def unseen_seconds(self) -> float:
+    def between_operations_seconds(self) -> float:
         """Return the seconds outside all operations: the framework between its operations."""
         seen_seconds = (
             sum(layer.seconds for layer in self.layers) + self.update_seconds + self.other_seconds
@@ -69,7 +69,7 @@ class Profile:
         return max(0.0, self.step_seconds - seen_seconds)
 
     @property
-    def kinds(self) -> tuple[LayerTime, ...]:
+    def kind_totals(self) -> tuple[LayerTime, ...]:
         """Return one sum per kind with several layers, named by their number; longest first.
 
         `flops` and `share_of_peak` count only layers whose operations are known.
@@ -92,14 +92,18 @@ def _merge_layers(kind: str, layers: Sequence[LayerTime]) -> LayerTime:
         kind=kind,
         forward_seconds=math.fsum(layer.forward_seconds for layer in layers),
         backward_seconds=math.fsum(layer.backward_seconds for layer in layers),
-        flops=_mean_rate([(layer.flops, layer.seconds) for layer in layers]),
-        share_of_peak=_mean_rate([(layer.share_of_peak, layer.seconds) for layer in layers]),
+        flops=_time_weighted_mean_rate([(layer.flops, layer.seconds) for layer in layers]),
+        share_of_peak=_time_weighted_mean_rate(
+            [(layer.share_of_peak, layer.seconds) for layer in layers]
+        ),
     )
 
 
-def _mean_rate(rates: Sequence[tuple[float | None, float]]) -> float | None:
+def _time_weighted_mean_rate(
+    rates_and_seconds: Sequence[tuple[float | None, float]],
+) -> float | None:
     """Return the mean of the known rates, weighted by their seconds."""
-    weighted_rates = [(rate, seconds) for rate, seconds in rates if rate is not None]
+    weighted_rates = [(rate, seconds) for rate, seconds in rates_and_seconds if rate is not None]
     if not weighted_rates:
         return None
     return math.fsum(rate * s for rate, s in weighted_rates) / math.fsum(
@@ -107,7 +111,7 @@ def _mean_rate(rates: Sequence[tuple[float | None, float]]) -> float | None:
     )
 
 
-def profile(records: Sequence[Record]) -> Profile | None:
+def build_profile(records: Sequence[Record]) -> Profile | None:
     """Return the profile of a cell's launches, or None if no launch has one."""
     launches = [
         (record, record.measurement)
@@ -120,13 +124,15 @@ def profile(records: Sequence[Record]) -> Profile | None:
         return None
     last, _ = launches[-1]
     phase_seconds = {
-        name: statistics.median(_phase_seconds(measurement, name) for _, measurement in launches)
+        name: statistics.median(
+            _phase_seconds_or_zero(measurement, name) for _, measurement in launches
+        )
         for name in dict.fromkeys(
             name for _, measurement in launches for name in measurement.phases
         )
         if name.startswith(_PREFIX)
     }
-    network = _find_network(last)
+    network = _find_trained_network(last)
     names = [layer.name for layer in network.layers] if network else _layer_names(phase_seconds)
     if not names:
         return None
@@ -150,7 +156,7 @@ def _profiled_step_seconds(measurement: Measurement) -> float | None:
     return seconds if seconds and math.isfinite(seconds) and seconds > 0 else None
 
 
-def _phase_seconds(measurement: Measurement, name: str) -> float:
+def _phase_seconds_or_zero(measurement: Measurement, name: str) -> float:
     """Return the seconds of a phase, or 0 if the value cannot be a time."""
     seconds = measurement.phases.get(name, 0.0)
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
@@ -168,7 +174,7 @@ def _layer_names(phase_seconds: dict[str, float]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _find_network(record: Record) -> Network | None:
+def _find_trained_network(record: Record) -> Network | None:
     """Return the trained network if its digest matches a current workload, else None."""
     workload = record.workload
     try:

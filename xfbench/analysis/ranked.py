@@ -14,7 +14,7 @@ def leaderboard_tables(
     record_index: Index,
     condition_sets: Iterable[Sequence[Condition]],
     certificates: Certificates,
-    target: float = leaderboard.TARGET_ACCURACY,
+    target_accuracy: float = leaderboard.TARGET_ACCURACY,
 ) -> list[Table]:
     """Rank the records that meet all conditions of one of `condition_sets`.
 
@@ -23,8 +23,8 @@ def leaderboard_tables(
     parts = (
         part
         for conditions in condition_sets
-        for part in record_index.parts(grouping.PARTITION_FIELDS, conditions)
+        for part in record_index.select_grouped(grouping.PARTITION_FIELDS, conditions)
     )
-    return leaderboard.tables_from_parts(
-        ((record for _, record in part) for part in parts), certificates, target
+    return leaderboard.build_tables_from_partitions(
+        ((record for _, record in part) for part in parts), certificates, target_accuracy
     )

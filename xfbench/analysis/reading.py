@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from xfbench.model.record import Record
 
 
-def pixels_off(records: Iterable[Record]) -> int | None:
+def largest_reader_pixel_difference(records: Iterable[Record]) -> int | None:
     """Return the largest difference between a framework's reader and xfbench's.
 
     Returns None if xfbench reads the input.
@@ -16,7 +16,7 @@ def pixels_off(records: Iterable[Record]) -> int | None:
     return max((check.largest_difference for check in checks if check), default=None)
 
 
-def waiting_share(record: Record) -> float | None:
+def input_waiting_share(record: Record) -> float | None:
     """Return the share of the timed steps that a launch spent waiting for input."""
     measurement = record.measurement
     if record.status != "ok" or measurement is None or "input_seconds" not in measurement.phases:
@@ -25,7 +25,7 @@ def waiting_share(record: Record) -> float | None:
     return measurement.phases["input_seconds"] / training_seconds if training_seconds else None
 
 
-def cpu_share(record: Record) -> float | None:
+def input_cpu_share(record: Record) -> float | None:
     """Return the share of CPU time that input threads and processes used."""
     phases = record.measurement.phases if record.measurement else {}
     cpu_seconds, input_cpu_seconds = phases.get("cpu_seconds"), phases.get("input_cpu_seconds")

@@ -28,12 +28,12 @@ class Efficiency:
     high: float | None
 
 
-def efficiency(
+def compute_scaling_efficiency(
     law: Literal["strong", "weak"],
     ranks: int,
     speeds: Launches,
     baseline_ranks: int,
-    baseline: Launches,
+    baseline_speeds: Launches,
 ) -> Efficiency:
     """Return the efficiency on `ranks` against the fewest ranks that were measured.
 
@@ -43,7 +43,7 @@ def efficiency(
     share = baseline_ranks / ranks
     if ranks == baseline_ranks:
         return Efficiency(law, baseline_ranks, 1.0, None, None)
-    ratio = statistics.compare(speeds, baseline).ratio
+    ratio = statistics.compare(speeds, baseline_speeds).ratio
     bounds = [None if bound is None else bound * share for bound in (ratio.low, ratio.high)]
     if any(bound is not None and not math.isfinite(bound) for bound in bounds):
         bounds = [None, None]

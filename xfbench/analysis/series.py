@@ -90,9 +90,13 @@ def build_scaling_series(records: Iterable[Record]) -> list[Series]:
     records_by_series = defaultdict(lambda: defaultdict(list))
     for record in records:
         request = record.request
-        if request is None or not request.scaling or not statistics.launch_speeds([record]):
+        if (
+            request is None
+            or not request.scaling
+            or not statistics.counted_speeds_by_block([record])
+        ):
             continue
-        if is_asynchronous(record) or (request.ranks > 1 and not _compute_seconds(record)):
+        if is_asynchronous(record) or (request.ranks > 1 and not _solo_step_seconds(record)):
             continue
         exchange_key = (
             (request.strategy_text, request.ranks // request.nodes) if request.ranks > 1 else ()
@@ -112,7 +116,7 @@ def _series_key(record: Record, request: Request) -> tuple[Any, ...]:
         *(request.threads, request.data, request.data_set, request.affinity, request.scaling),
         request.allocator,
         request.fixed_batch_size,
-        request.solver,
+        request.solver_text,
         machine_class(record.machine),
     )
 
@@ -127,8 +131,8 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
         groups[record.request.ranks, record.request.nodes].append(_build_launch(record))
     batch_size = request.fixed_batch_size
     batch_unit = "images per rank" if request.scaling == "weak" else "images per update"
-    strategy = adapter.load(request.framework).strategy(request.strategy)
-    options = strategy.resolve_options(dict(request.strategy_options), request.device)
+    strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
+    options = strategy.options_with_defaults(dict(request.strategy_options), request.device)
     network, gradient_bytes = (
         workloads()[request.workload].network,
         _GRADIENT_BYTES.get(request.precision, 4),
@@ -144,7 +148,7 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
         ranks_per_node=ranks_per_node,
         algorithm=strategy.algorithm,
         servers=int(options.get("servers", 1)),
-        buckets=_buckets(network, strategy, options, gradient_bytes),
+        buckets=_gradient_buckets(network, strategy, options, gradient_bytes),
         payload_bytes=network.learned_count * gradient_bytes,
         groups=groups,
         relative_steps=[
@@ -156,7 +160,7 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
     )
 
 
-def _buckets(
+def _gradient_buckets(
     network: Network, strategy: Strategy, options: Mapping[str, Value], gradient_bytes: int
 ) -> tuple[Bucket, ...]:
     size = options.get("bucket_size")
@@ -169,12 +173,12 @@ def _buckets(
 def _build_launch(record: Record) -> Launch:
     assert record.measurement is not None
     step_seconds = stdlib_statistics.median(record.measurement.step_seconds)
-    communication, computing = record.communication, _compute_seconds(record)
+    communication, computing = record.communication, _solo_step_seconds(record)
     if communication is None or not computing:
         return Launch(step_seconds, step_seconds, 0.0)
     exposed_seconds = stdlib_statistics.median(communication.exposed_seconds)
     return Launch(step_seconds, stdlib_statistics.median(computing), exposed_seconds)
 
 
-def _compute_seconds(record: Record) -> Sequence[float]:
+def _solo_step_seconds(record: Record) -> Sequence[float]:
     return record.communication.compute_seconds if record.communication else ()

@@ -114,22 +114,27 @@ class Slowdown:
         }
 
 
-def slowdowns(
-    tables: Iterable[Table], by: Sequence[str] = DEFAULT_BY, *, with_ranks: bool = True
+def build_slowdown_tables(
+    tables: Iterable[Table],
+    group_fields: Sequence[str] = DEFAULT_BY,
+    *,
+    with_row_ranks: bool = True,
 ) -> list[Slowdown]:
     """Return one table for each device, precision, scaling and kind of machine.
 
     Rows have a rank only with `with_ranks`.
     """
     tables_by_heading: dict[tuple[str, ...], list[Table]] = defaultdict(list)
-    for table in best.reduce_to_best(tables, by or DEFAULT_BY, with_ranks=with_ranks):
+    for table in best.keep_best_row_per_group(
+        tables, group_fields or DEFAULT_BY, with_row_ranks=with_row_ranks
+    ):
         tables_by_heading[table.device, table.precision, table.scaling or "", table.machine].append(
             table
         )
-    return [_slowdown(group) for _, group in sorted(tables_by_heading.items())]
+    return [_build_slowdown_table(group) for _, group in sorted(tables_by_heading.items())]
 
 
-def _slowdown(tables: Sequence[Table]) -> Slowdown:
+def _build_slowdown_table(tables: Sequence[Table]) -> Slowdown:
     rows_by_group = [
         {tuple(row.group.values()): row for row in (*table.rows, *table.unranked)}
         for table in tables
@@ -137,7 +142,7 @@ def _slowdown(tables: Sequence[Table]) -> Slowdown:
     groups = sorted({group for rows in rows_by_group for group in rows}, key=_mixed_sort_key)
     entries = {
         group: [
-            _entry(table, rows.get(group))
+            _build_entry(table, rows.get(group))
             for table, rows in zip(tables, rows_by_group, strict=True)
         ]
         for group in groups
@@ -170,12 +175,12 @@ def _slowdown(tables: Sequence[Table]) -> Slowdown:
         head.machine,
         head.by,
         tuple(networks),
-        tuple(sorted(lines, key=_sort_key)),
+        tuple(sorted(lines, key=_lowest_slowdown_first_key)),
         tuple(networks[n].name for n in common),
     )
 
 
-def _entry(table: Table, row: Row | None) -> Entry:
+def _build_entry(table: Table, row: Row | None) -> Entry:
     if row is None:
         return Entry(None, None, NOT_MEASURED)
     if row.reason is not None:
@@ -187,9 +192,11 @@ def _entry(table: Table, row: Row | None) -> Entry:
 
 
 def _overall_slowdown(
-    tables: Sequence[Table], entries: Sequence[Entry], common: Sequence[int]
+    tables: Sequence[Table], entries: Sequence[Entry], common_indices: Sequence[int]
 ) -> Interval | None:
-    pairs = [(tables[n].rows[0].speeds, row.speeds) for n in common if (row := entries[n].row)]
+    pairs = [
+        (tables[n].rows[0].speeds, row.speeds) for n in common_indices if (row := entries[n].row)
+    ]
     return statistics.overall_ratio(pairs) if len(pairs) > 1 else None
 
 
@@ -210,7 +217,7 @@ def _name_networks(tables: Sequence[Table]) -> list[Network]:
     ]
 
 
-def _sort_key(line: Line) -> tuple[Any, ...]:
+def _lowest_slowdown_first_key(line: Line) -> tuple[Any, ...]:
     """Return a sort key: lowest slowdown first, then most networks."""
     values = [entry.slowdown.value for entry in line.entries if entry.slowdown]
     mean = line.overall.value if line.overall else math.inf

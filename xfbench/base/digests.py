@@ -25,20 +25,20 @@ def of_json(value: Any) -> str:
     return of_bytes(rfc8785.dumps(value))
 
 
-def canonical_form_if(value: Any, expected: str) -> bytes | None:
+def canonical_form_if(value: Any, expected_digest: str) -> bytes | None:
     """Return the canonical form of a JSON value if `expected` is its digest, else None.
 
     This is faster than `of_json`: it tries the fast form first. If that form has the expected
     digest, it is the canonical form; otherwise the exact form is written.
     """
-    fast_form = fast_canonical_form(value)
-    if fast_form is not None and of_bytes(fast_form) == expected:
+    fast_form = likely_canonical_form(value)
+    if fast_form is not None and of_bytes(fast_form) == expected_digest:
         return fast_form
     exact_form = rfc8785.dumps(value)
-    return exact_form if of_bytes(exact_form) == expected else None
+    return exact_form if of_bytes(exact_form) == expected_digest else None
 
 
-def fast_canonical_form(value: Any) -> bytes | None:
+def likely_canonical_form(value: Any) -> bytes | None:
     """Return what is nearly always the canonical form of a JSON value; None if it is not possible.
 
     Strings are kept unchanged, so that only equal values give the same text.
@@ -67,7 +67,7 @@ def of_files(files: dict[str, bytes]) -> str:
     return of_json({name: of_bytes(content) for name, content in files.items()})
 
 
-def files_below(folder: Path) -> dict[str, bytes]:
+def read_files_below(folder: Path) -> dict[str, bytes]:
     """Return the content of every file below `folder` by relative POSIX path, without byte code."""
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()

@@ -50,7 +50,7 @@ def _read_environment(pid: int) -> set[bytes]:
         return set()
 
 
-def watch_marks(lines: Iterable[bytes]) -> None:
+def track_marks_then_kill(lines: Iterable[bytes]) -> None:
     """Read marks until the input ends, then kill the processes that still have one."""
     marks: set[str] = set()
     for line in lines:
@@ -63,4 +63,4 @@ def watch_marks(lines: Iterable[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    watch_marks(sys.stdin.buffer)
+    track_marks_then_kill(sys.stdin.buffer)

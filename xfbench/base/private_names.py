@@ -39,7 +39,7 @@ def make_redactor(names: Iterable[str]) -> Callable[[str], str]:
     return redact
 
 
-def find_private_name(text: str, hosts: Collection[str]) -> str | None:
+def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None:
     """Describe the first host or user named in a text; None if there is none.
 
     `hosts` are the hashes of host names (`host_hash`).
@@ -51,7 +51,7 @@ def find_private_name(text: str, hosts: Collection[str]) -> str | None:
     for word in dict.fromkeys(_WORD.findall(text)):
         candidates = (word, word.partition(".")[0], *word.split("_"))
         for candidate in candidates:
-            if len(candidate) <= _MAX_HOST_NAME and host_hash(candidate) in hosts:
+            if len(candidate) <= _MAX_HOST_NAME and host_hash(candidate) in host_hashes:
                 return f"the host {candidate}"
     return None
 

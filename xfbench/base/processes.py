@@ -117,7 +117,7 @@ def run(
             for command, (out, err) in zip((*commands, *helpers), output_files, strict=True):
                 running.append(_start(command, mark, out, err))
             deadline = time.monotonic() + time_limit
-            return _wait_for_failure(running, len(commands), output_files, deadline, alarms)
+            return _wait_for_end_or_failure(running, len(commands), output_files, deadline, alarms)
         finally:
             for process in running:
                 _terminate(process)
@@ -128,11 +128,11 @@ def run(
 def _registered_mark() -> Iterator[str]:
     """Register a new mark with the keeper while the block runs."""
     mark = secrets.token_hex(8)
-    _keeper_process.send("+", mark)
+    _keeper_process.send_mark("+", mark)
     try:
         yield mark
     finally:
-        _keeper_process.send("-", mark)
+        _keeper_process.send_mark("-", mark)
 
 
 class _KeeperProcess:
@@ -143,7 +143,7 @@ class _KeeperProcess:
         self._marks: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def send(self, sign: str, mark: str) -> None:
+    def send_mark(self, sign: str, mark: str) -> None:
         with self._lock:
             (self._marks.add if sign == "+" else self._marks.discard)(mark)
             lines = [f"{sign}{mark}\n"]
@@ -216,15 +216,15 @@ def _start(command: Command, mark: str, stdout: Path, stderr: Path) -> subproces
             raise CommandError(f"{command.argv[0]}: {error.strerror}") from error
 
 
-def _wait_for_failure(
+def _wait_for_end_or_failure(
     running: Sequence[subprocess.Popen[bytes]],
-    count: int,
+    command_count: int,
     output_files: Sequence[tuple[Path, Path]],
     deadline: float,
     alarms: Sequence[socket.socket],
 ) -> Outcome:
     """Wait until the first `count` processes have ended or any process fails."""
-    remaining = count
+    remaining = command_count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
         for number, process in enumerate(running):
             descriptor = os.pidfd_open(process.pid)
@@ -242,7 +242,7 @@ def _wait_for_failure(
                 if key.data == _ALARM_KEY:
                     return Outcome(1, message="the alarm ended it")
                 selector.unregister(key.fileobj)
-                remaining -= key.data < count
+                remaining -= key.data < command_count
                 status = running[key.data].wait()
                 if status:
                     return Outcome(status, rank=key.data)

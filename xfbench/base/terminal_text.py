@@ -50,7 +50,7 @@ def say(line: str, max_length: int = MAX_LENGTH) -> None:
     print(make_lines_legible(line, max_length), file=sys.stderr)
 
 
-def wrap_field(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
+def split_into_field_lines(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
     """Return the lines of a text that is longer than a field, cut after `max_length` characters."""
     shortened = text if len(text) <= max_length else f"{text[:max_length]}…"
     return tuple(textwrap.wrap(shortened, FIELD_LENGTH))

@@ -12,7 +12,7 @@ from xfbench.base.errors import UsageError
 MAX_BYTES = 2**20  # more than a person writes
 
 
-def read(file: Path) -> tuple[str, dict[str, Any]]:
+def read_text_and_content(file: Path) -> tuple[str, dict[str, Any]]:
     """Return a file's text and content. Raises UsageError, with the line if it is known."""
     try:
         text = safe_read.read_bytes(file, MAX_BYTES, follow_link=True).decode()

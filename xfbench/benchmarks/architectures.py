@@ -34,7 +34,7 @@ class Architecture(BaseModel):
     device: str = "cpu"
     threads: tuple[int, ...] | None = None
 
-    def mismatch(self, machine: Machine) -> str | None:
+    def mismatch_reason(self, machine: Machine) -> str | None:
         """Return in one line why `machine` does not match the profile, or None if it does."""
         if self.microarchitecture and machine.microarchitecture != self.microarchitecture:
             return f"this machine is not {self.title}: its processor is {machine.microarchitecture}"
@@ -44,7 +44,7 @@ class Architecture(BaseModel):
         return None
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """Return the names of all profiles, in the order of the file."""
     return list(_load_architectures())
 
@@ -57,11 +57,11 @@ def load(name: str) -> Architecture:
     return architectures[name]
 
 
-def cells(
+def build_cells(
     architecture: Architecture, frameworks: list[str], workloads: list[str], steps: int
 ) -> list[Cell]:
     """Return the profile's cells on synthetic input, one launch each. Raises UsageError."""
-    matrix = experiment.matrix(
+    matrix = experiment.build_matrix(
         framework=frameworks,
         workload=workloads,
         device=[architecture.device],
@@ -70,7 +70,7 @@ def cells(
         warmup=WARMUP,
         launches=1,
     )
-    return [cell for cell, _ in experiment.cells([matrix])]
+    return [cell for cell, _ in experiment.expand_matrices([matrix])]
 
 
 def installed_frameworks() -> list[str]:
@@ -82,7 +82,7 @@ def _is_installed(framework_adapter: adapter.Adapter) -> bool:
     if framework_adapter.environment.kind == "own":
         return True
     try:
-        return environment.find(framework_adapter) is not None
+        return environment.find_environment(framework_adapter) is not None
     except UnavailableError:
         return False
 

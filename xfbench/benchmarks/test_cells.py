@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:  # a plain `pytest` collects this file too
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    from xfbench.exchange.replay import Replay
+    from xfbench.exchange.replay import ReplayTimer
     from xfbench.execution.launch import LaunchContext
     from xfbench.model.request import Cell
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a plain `pytest` collects this file too
 def test_training(
     xfbench_cell: Cell,
     xfbench_session: LaunchContext,
-    xfbench_replay: Replay,
+    xfbench_replay: ReplayTimer,
     benchmark: BenchmarkFixture,
     tmp_path: Path,
 ) -> None:
@@ -33,7 +33,7 @@ def test_training(
     With `--benchmark-disable`, run one untimed step and keep no result.
     """
     from xfbench.equality import certify
-    from xfbench.host.roofline import record_peak_share
+    from xfbench.host.roofline import compute_record_peak_share
     from xfbench.session import run_requests
     from xfbench.statistics import is_steady, launch_throughput
     from xfbench.store.results_folder import Store
@@ -43,7 +43,7 @@ def test_training(
         cell = cell.model_copy(update={"steps": 1, "warmup": 0, "window": 1})
         session = replace(session, store=Store(tmp_path / "results"))
     request = cell.request(launch=1)
-    certify.attach_cached(request, session)
+    certify.attach_cached_certificate(request, session)
     [record] = run_requests([request], session)
     if record.status in ("unsupported", "unavailable"):
         pytest.skip(f"{record.status}: {record.reason}")
@@ -64,10 +64,10 @@ def test_training(
         precision=cell.precision,
         batch_size=cell.global_batch_size,
         images_per_second=launch_throughput(record),
-        share_of_peak=record_peak_share(record),
+        share_of_peak=compute_record_peak_share(record),
         steady=is_steady(record),
     )
-    xfbench_replay.load(seconds)
+    xfbench_replay.set_next_durations(seconds)
     benchmark.pedantic(  # type: ignore[no-untyped-call]
         lambda: None, rounds=len(seconds), iterations=1, warmup_rounds=0
     )

@@ -11,10 +11,10 @@ from xfbench.rendering import profile_tables, tables
 from xfbench.store.results_folder import Store
 
 
-def print_conclusion(records: Sequence[Record], store: Store) -> None:
+def print_record_tables(records: Sequence[Record], store: Store) -> None:
     """Print the tables of these records and the folder that contains them."""
     folder = store.folder
-    board_tables = leaderboard.tables(records, certificate.read_folder(folder))
+    board_tables = leaderboard.build_tables(records, certificate.read_certificates(folder))
     print(tables.to_text(board_tables))
     if any(record.request and record.request.profile for record in records):
         print(profile_tables.FORMATS["text"](board_tables))

@@ -97,12 +97,12 @@ def prepare(
         raise errors.UsageError(f"{name} needs --from FOLDER with its files: nothing is downloaded")
     if classes and name != "imagenet":
         raise errors.UsageError("--classes works only with imagenet")
-    settings = _parse_settings(format, size, fit, encode)
-    with _report_data_errors():
+    settings = _parse_preprocessing_settings(format, size, fit, encode)
+    with _raise_data_errors_as_usage_errors():
         if source is None or name == "digits":
-            data_source = sources.digits()
+            data_source = sources.open_digits()
         elif classes:
-            data_source = sources.imagenet(source, classes)
+            data_source = sources.open_imagenet(source, classes)
         else:
             data_source = sources.PUBLISHED[name](source)
         _make_data_set(_rename_source(data_source, set_name), to, format, settings, as_json)
@@ -136,10 +136,14 @@ def convert(
     """
     from xfbench.datasets import sources
 
-    settings = _parse_settings(format, size, fit, encode)
-    with _report_data_errors():
+    settings = _parse_preprocessing_settings(format, size, fit, encode)
+    with _raise_data_errors_as_usage_errors():
         _make_data_set(
-            _rename_source(sources.open_existing(source), set_name), to, format, settings, as_json
+            _rename_source(sources.open_data_set_as_source(source), set_name),
+            to,
+            format,
+            settings,
+            as_json,
         )
 
 
@@ -159,9 +163,9 @@ def check(
 
     from xfbench.datasets import checking
 
-    with _report_data_errors(), _open_progress() as report:
-        checked_sets = checking.check(folders, report)
-    document = checking.document(checked_sets)
+    with _raise_data_errors_as_usage_errors(), _open_progress() as report:
+        checked_sets = checking.compare_data_sets(folders, report)
+    document = checking.build_comparison_document(checked_sets)
     if as_json:
         print(json.dumps(document))
     else:
@@ -213,7 +217,7 @@ def list_(as_json: JsonOption = False) -> None:
             "×".join(map(str, prepared_set.manifest.shape))
             if prepared_set.manifest.shape
             else "various",
-            prepared_set.manifest.digest[7:19],
+            prepared_set.manifest.samples_digest[7:19],
         ]
         for prepared_set in prepared_sets
     ]
@@ -240,7 +244,7 @@ def _rename_source(source: Source, name: str | None) -> Source:
     return replace(source, name=name)
 
 
-def _parse_settings(
+def _parse_preprocessing_settings(
     format_name: str, size: str | None, fit: str, encode: str | None
 ) -> dict[str, Any]:
     """Return the preprocessing settings. Raises UsageError if an option is invalid."""
@@ -255,7 +259,7 @@ def _parse_settings(
         if value not in choices:
             raise errors.unknown_name_error(kind, value, choices)
     return {
-        "size": preparing.parse_size(size),
+        "size": preparing.parse_height_and_width(size),
         "fit": fit,
         "encoding": preparing.parse_encoding(encode),
     }
@@ -279,7 +283,10 @@ def _make_data_set(
         print(json.dumps({"folder": str(target), **document}))
         return
     counts = _format_counts({name: split.samples for name, split in manifest.splits.items()})
-    print(f"{target}: {counts} images, {len(manifest.classes)} classes, {manifest.digest[7:19]}")
+    print(
+        f"{target}: {counts} images, {len(manifest.classes)} classes, "
+        f"{manifest.samples_digest[7:19]}"
+    )
     print(f"use it with: xfbench run --data {target if to else target.name}")
     if rotated_count := sum(split.turned for split in manifest.splits.values()):
         say(
@@ -289,7 +296,7 @@ def _make_data_set(
 
 
 @contextmanager
-def _report_data_errors() -> Iterator[None]:
+def _raise_data_errors_as_usage_errors() -> Iterator[None]:
     """Turn errors of a data set or its disk into a UsageError."""
     from xfbench.base.errors import UsageError
     from xfbench.worker.formats import Damaged

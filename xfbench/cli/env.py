@@ -35,10 +35,10 @@ def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
     has_failed = False
     for framework in adapters:
         if dry_run:
-            print(f"{framework.name}: {environment.plan(framework)}")
+            print(f"{framework.name}: {environment.describe_creation(framework)}")
             continue
         try:
-            created = environment.ensure(framework, say=say)
+            created = environment.ensure_environment(framework, say=say)
             print(f"{framework.name} {created.version}: {created.prefix}")
         except UnavailableError as error:
             has_failed = True
@@ -54,7 +54,7 @@ def list_(as_json: JsonOption = False) -> None:
 
     from xfbench.environments import environment
 
-    environments = environment.existing()
+    environments = environment.describe_existing_environments()
     if as_json:
         print(json.dumps({"environments": environments}))
         return
@@ -87,7 +87,7 @@ def remove(frameworks: _Names, dry_run: DryRunOption = False) -> None:
     for framework in [adapter.load(name) for name in frameworks]:
         if dry_run:
             print(f"{framework.name}: would be removed")
-        elif environment.remove(framework):
+        elif environment.remove_all_environments(framework):
             print(f"{framework.name}: removed")
         else:
             print(f"{framework.name}: no environment to remove")

@@ -22,7 +22,7 @@ def list_(as_json: JsonOption = False) -> None:
 
     from xfbench.environments import inventory
 
-    frameworks = inventory.frameworks()
+    frameworks = inventory.list_framework_states()
     if as_json:
         print(json.dumps({"frameworks": [asdict(framework) for framework in frameworks]}))
         return

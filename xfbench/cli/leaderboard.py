@@ -81,7 +81,7 @@ def leaderboard(
     from xfbench.rendering import external_figures, profile_tables, slowdown_tables, tables
     from xfbench.store import index, selection
     from xfbench.store import published as literature
-    from xfbench.store.results_folder import open_store
+    from xfbench.store.results_folder import open_existing_store
     from xfbench.workloads import workloads
 
     if format not in tables.FORMATS:
@@ -94,7 +94,7 @@ def leaderboard(
             "--published "
             "--where figure.about.study=slowdown`"
         )
-    fields = best.parse_fields(by)
+    fields = best.parse_group_fields(by)
     [target_accuracy] = parse_list(accuracy, parse_fraction, "--accuracy") or [
         boards.TARGET_ACCURACY
     ]
@@ -103,8 +103,8 @@ def leaderboard(
         if name not in workloads():
             raise errors.unknown_name_error("workload", name, workloads())
     folder = paths.results(results)
-    store = open_store(folder)
-    certificates = certificate.read_folder(folder)
+    store = open_existing_store(folder)
+    certificates = certificate.read_certificates(folder)
     conditions = selection.parse_conditions(where or ())
     condition_sets = [conditions]
     if workload_names is not None:
@@ -121,9 +121,13 @@ def leaderboard(
         say(line)
     output_format = "json" if as_json else format
     if columns == _SLOWDOWN:
-        print(slowdown_tables.FORMATS[output_format](slowdown.slowdowns(ranked_tables, fields)))
+        print(
+            slowdown_tables.FORMATS[output_format](
+                slowdown.build_slowdown_tables(ranked_tables, fields)
+            )
+        )
         return
-    ranked_tables = best.reduce_to_best(ranked_tables, fields)
+    ranked_tables = best.keep_best_row_per_group(ranked_tables, fields)
     if columns == _LAYERS:
         print(profile_tables.FORMATS[output_format](ranked_tables))
         return
@@ -133,16 +137,16 @@ def leaderboard(
     networks = workload_names or {
         network
         for figure in stored_figures
-        if (network := external_figures.figure_workload(figure))
+        if (network := external_figures.single_network_of_figure(figure))
     }
     if workload_names:
         stored_figures = [
             figure
             for figure in stored_figures
-            if external_figures.figure_workload(figure) in workload_names
+            if external_figures.single_network_of_figure(figure) in workload_names
         ]
     print(
-        external_figures.render(
+        external_figures.render_leaderboards_with_figures(
             output_format,
             ranked_tables,
             columns,

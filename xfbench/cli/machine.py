@@ -38,8 +38,8 @@ def machine(
     from xfbench.host import machine as machine_facts
 
     facts = {
-        **machine_facts.describe().model_dump(mode="json"),
-        "libraries": machine_facts.libraries(),
+        **machine_facts.describe_machine().model_dump(mode="json"),
+        "libraries": machine_facts.list_compute_libraries(),
     }
     if as_json:
         print(json.dumps(facts))
@@ -52,11 +52,11 @@ def machine(
 def _print_storage(folder: Path, size_bytes: int, as_json: bool) -> None:
     from xfbench.host import media
 
-    medium, reads = media.describe(folder), media.measure(folder, size_bytes)
+    medium, reads = media.describe_medium(folder), media.measure_reads(folder, size_bytes)
     if as_json:
-        print(json.dumps(media.document(medium, reads)))
+        print(json.dumps(media.build_storage_document(medium, reads)))
         return
-    for line in media.format_lines(medium, reads):
+    for line in media.format_storage_lines(medium, reads):
         print(line)
 
 
@@ -74,7 +74,7 @@ def doctor(
 
     from xfbench.host import doctor as machine_checks
 
-    findings = machine_checks.examine()
+    findings = machine_checks.run_all_checks()
     if as_json:
         print(json.dumps({"findings": [asdict(finding) for finding in findings]}))
     else:

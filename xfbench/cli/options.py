@@ -83,7 +83,7 @@ RateWarmupOption = Annotated[
 ]
 
 
-def solver_settings(
+def parse_solver_settings(
     lars: str | None, learning_rate: str | None, rate_scaling: str | None, rate_warmup: str | None
 ) -> dict[str, Any]:
     """Return these options as settings. Raises UsageError that names the option."""
@@ -91,7 +91,7 @@ def solver_settings(
         "lars": parse_list(lars, float, "--lars"),
         "learning_rate": parse_list(learning_rate, float, "--learning-rate"),
         "rate_scaling": parse_list(rate_scaling, str, "--rate-scaling"),
-        "rate_warmup": parse_list(rate_warmup, non_negative_int, "--rate-warmup"),
+        "rate_warmup": parse_list(rate_warmup, parse_non_negative_int, "--rate-warmup"),
     }
 
 
@@ -121,14 +121,14 @@ def parse_strategy_options(text: str | None) -> dict[str, str] | None:
     return value_by_name
 
 
-def positive_int(text: str) -> int:
+def parse_positive_int(text: str) -> int:
     """Parse a whole number of one or more."""
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"{text!r} is not a whole number of one or more")
     return int(text)
 
 
-def non_negative_int(text: str) -> int:
+def parse_non_negative_int(text: str) -> int:
     """Parse a whole number of zero or more, such as a seed."""
     if not text.isdecimal():
         raise ValueError(f"{text!r} is not a whole number")
@@ -143,7 +143,7 @@ def parse_fraction(text: str) -> float:
     return fraction
 
 
-def parse_size(text: str | None, option: str) -> int | None:
+def parse_byte_size(text: str | None, option: str) -> int | None:
     """Parse a size such as 8GB or 512MiB in bytes. Raises UsageError that names the option."""
     from xfbench.model.strategy import parse_size
 
@@ -162,7 +162,7 @@ def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
         name, equals, path = pair.partition("=")
         if not equals or not path:
             raise UsageError(f"--python {pair}: expected NAME=PATH, such as torch=/usr/bin/python3")
-        interpreters[name] = plan_builder.find_interpreter(name, path)
+        interpreters[name] = plan_builder.resolve_interpreter(name, path)
     return interpreters
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import JsonOption, parse_list, positive_int
+from xfbench.cli.options import JsonOption, parse_list, parse_positive_int
 
 
 def predict(
@@ -57,7 +57,7 @@ def predict(
 
     selection = comparison.Side.parse(where, paths.results(results))
     node_link = Link.parse(link) if link else None
-    rank_counts = parse_list(to_ranks, positive_int, "--to-ranks")
+    rank_counts = parse_list(to_ranks, parse_positive_int, "--to-ranks")
     matching_series = series.build_scaling_series(selection.records(say))
     if not matching_series:
         raise errors.UsageError(
@@ -68,7 +68,7 @@ def predict(
         titles = "".join(f"\n  {candidate.title}" for candidate in matching_series)
         raise errors.UsageError(f"several series match: select one with --where:{titles}")
     [chosen_series] = matching_series
-    model = prediction.fit(chosen_series, node_link)
+    model = prediction.fit_scaling_model(chosen_series, node_link)
     rank_counts = rank_counts or [chosen_series.max_ranks * factor for factor in (2, 4, 8, 16)]
     measured_ranks = {ranks for ranks, _ in chosen_series.groups}
     points = [model.predict(ranks) for ranks in sorted({*rank_counts, *measured_ranks})]

@@ -29,18 +29,18 @@ def report(
     from xfbench.rendering.report import page
     from xfbench.store import index, selection
     from xfbench.store import published as literature
-    from xfbench.store.results_folder import open_store
+    from xfbench.store.results_folder import open_existing_store
     from xfbench.studies import page as studies
 
     folder = paths.results(results)
     conditions = selection.parse_conditions(where or ())
-    with index.open_index(open_store(folder), say) as record_index:
+    with index.open_index(open_existing_store(folder), say) as record_index:
         records = [record for _, record in record_index.select(conditions)]
     for line in record_index.damaged:
         say(line)
     if not records:
         raise errors.UsageError(f"{folder} has no record that matches --where")
-    certificates = certificate.read_folder(folder)
+    certificates = certificate.read_certificates(folder)
     study_sections = studies.build_sections(records, certificates, say)
     text = page.render_report(records, certificates, literature.records(), study_sections).encode()
     try:

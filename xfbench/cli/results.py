@@ -31,7 +31,7 @@ def _open_store(results: Path | None) -> Store:
     from xfbench.base import paths
     from xfbench.store import results_folder
 
-    return results_folder.open_store(paths.results(results))
+    return results_folder.open_existing_store(paths.results(results))
 
 
 @app.command("list")
@@ -60,11 +60,11 @@ def list_(
 
     conditions = selection.parse_conditions(where or ())
     if published:
-        _print_published(conditions, as_json)
+        _print_published_figures(conditions, as_json)
         return
     with index.open_index(_open_store(results), say) as record_index:
         records = [record for _, record in record_index.newest(conditions, limit)]
-        match_count = record_index.count(conditions)
+        match_count = record_index.count_preselected(conditions)
     for line in record_index.damaged:
         say(line)
     if as_json:
@@ -75,7 +75,7 @@ def list_(
         print(f"{limit} of {match_count} records: --limit 0 shows all")
 
 
-def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
+def _print_published_figures(conditions: Sequence[Condition], as_json: bool) -> None:
     """Print the published figures that come with xfbench; no results folder contains them."""
     from xfbench.rendering import external_figures
     from xfbench.store import published
@@ -89,7 +89,7 @@ def _print_published(conditions: Sequence[Condition], as_json: bool) -> None:
     if as_json:
         print(json.dumps({"records": [document for _, document in matches]}))
     else:
-        print(external_figures.render_list([record for record, _ in matches]))
+        print(external_figures.render_figures_and_sources([record for record, _ in matches]))
 
 
 @app.command()
@@ -111,7 +111,7 @@ def show(
     store = _open_store(results)
     prefix = record.removeprefix("sha256:").lower()
     with index.open_index(store, say) as record_index:
-        matches = list(record_index.select(prefix=prefix)) if prefix else []
+        matches = list(record_index.select(id_prefix=prefix)) if prefix else []
     if len(matches) != 1:
         candidates = ", ".join(match.id[7:19] for _, match in matches[:5]) or "none"
         raise errors.UsageError(
@@ -137,15 +137,17 @@ def merge(
     """
     from xfbench.base import paths
     from xfbench.store import merging
-    from xfbench.store.results_folder import Store, open_store
+    from xfbench.store.results_folder import Store, open_existing_store
 
     store = Store(paths.results(results))
     damage_messages: list[str] = []
-    new_count, known_count = merging.merge(
-        [open_store(source) for source in sources], store, damage_messages.append
+    new_count, known_count = merging.merge_stores(
+        [open_existing_store(source) for source in sources], store, damage_messages.append
     )
     summary = f"{new_count} records merged into {store.folder}; {known_count} already present"
-    _print_outcome({"merged": new_count, "known": known_count}, summary, damage_messages, as_json)
+    _print_outcome_exit_if_damaged(
+        {"merged": new_count, "known": known_count}, summary, damage_messages, as_json
+    )
 
 
 @app.command()
@@ -170,7 +172,9 @@ def pack(
     count = store.pack(damage_messages.append, repack=everything)
     pack_names = [path.name for path in store.packs()]
     summary = f"{count} records packed; packs now: {len(pack_names)}"
-    _print_outcome({"packed": count, "packs": pack_names}, summary, damage_messages, as_json)
+    _print_outcome_exit_if_damaged(
+        {"packed": count, "packs": pack_names}, summary, damage_messages, as_json
+    )
 
 
 @app.command()
@@ -191,7 +195,7 @@ def validate(
     from xfbench.cli.options import parse_run_command
     from xfbench.exchange import audit
 
-    checked, defects = audit.validate(path, parse_run_command)
+    checked, defects = audit.validate_results(path, parse_run_command)
     if as_json:
         documents = [defect.document() for defect in defects]
         print(json.dumps({"checked": checked, "defects": documents}))
@@ -257,7 +261,9 @@ def submit(
             folder, record_index.select(conditions), store, messages.append
         )
         messages += record_index.damaged
-    _print_outcome({"submitted": count}, f"{count} records written to {folder}", messages, as_json)
+    _print_outcome_exit_if_damaged(
+        {"submitted": count}, f"{count} records written to {folder}", messages, as_json
+    )
 
 
 @app.command("import")
@@ -293,15 +299,15 @@ def import_(
         damage_messages: list[str] = []
         new_count, known_count = _import_source(source, store, damage_messages)
         summary = f"{new_count} records imported into {store.folder}; {known_count} already present"
-        _print_outcome(
+        _print_outcome_exit_if_damaged(
             {"imported": new_count, "known": known_count}, summary, damage_messages, as_json
         )
         return
-    records = list(bundle.read_carried_run(source, store, say))
+    records = list(bundle.import_carried_run(source, store, say))
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:
-        conclusion.print_conclusion(records, store)
+        conclusion.print_record_tables(records, store)
     if any(record.status not in ("ok", "unsupported") for record in records):
         raise typer.Exit(1)
 
@@ -311,12 +317,12 @@ def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tu
     from xfbench.base.errors import UsageError
     from xfbench.exchange import archive, importing, submission, submission_audit
     from xfbench.store import merging
-    from xfbench.store.results_folder import open_store
+    from xfbench.store.results_folder import open_existing_store
 
     if submission.is_submission(source):
         for file, _, detail in submission_audit.audit_manifest(source):
             raise UsageError(f"{file}: {detail}: nothing of the submission was imported")
-        return merging.merge([open_store(source)], store, damage_messages.append)
+        return merging.merge_stores([open_existing_store(source)], store, damage_messages.append)
     if not source.exists():
         raise UsageError(f"{source}: no such file or folder")
     is_archive = source.name.endswith(archive.SUFFIXES)
@@ -329,7 +335,7 @@ def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tu
     return importing.import_figures(source, store, damage_messages.append, say)
 
 
-def _print_outcome(
+def _print_outcome_exit_if_damaged(
     document: dict[str, object], summary: str, damage_messages: list[str], as_json: bool
 ) -> None:
     """Print damage messages, then the summary. Exit with status 1 if anything is damaged."""

@@ -24,14 +24,14 @@ from xfbench.cli.options import (
     ResumeOption,
     StrategyOptionsOption,
     TimeLimitOption,
-    non_negative_int,
+    parse_byte_size,
     parse_fraction,
     parse_interpreters,
     parse_list,
-    parse_size,
+    parse_non_negative_int,
+    parse_positive_int,
+    parse_solver_settings,
     parse_strategy_options,
-    positive_int,
-    solver_settings,
 )
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def run(
     if job:
         store = Store(paths.results(results))
         with job_queue.write_heartbeat(job.parent):
-            _print_records(measure(Plan.read(job), store), store, as_json)
+            _print_records_exit_if_failed(measure(Plan.read(job), store), store, as_json)
         return
     target_widths = parse_list(until_precision, parse_fraction, "--until-precision")
     plan = plan_builder.build_plan(
@@ -310,11 +310,11 @@ def run(
             "device": parse_list(device, str, "--device"),
             "precision": parse_list(precision, str, "--precision"),
             "kernel": parse_list(kernel, str, "--kernel"),
-            "threads": parse_list(threads, positive_int, "--threads"),
-            "batch_size": parse_list(batch_size, positive_int, "--batch-size"),
-            "ranks": parse_list(ranks, positive_int, "--ranks"),
+            "threads": parse_list(threads, parse_positive_int, "--threads"),
+            "batch_size": parse_list(batch_size, parse_positive_int, "--batch-size"),
+            "ranks": parse_list(ranks, parse_positive_int, "--ranks"),
             "strategy": parse_list(strategy, str, "--strategy"),
-            "nodes": parse_list(nodes, positive_int, "--nodes"),
+            "nodes": parse_list(nodes, parse_positive_int, "--nodes"),
             "data": parse_list(data, str, "--data"),
             "page_cache": parse_list(page_cache, str, "--page-cache"),
             "input": parse_list(reading, str, "--input"),
@@ -329,14 +329,14 @@ def run(
             "site": site,
             "queue": queue or None,
             "affinity": affinity,
-            **solver_settings(lars, learning_rate, rate_scaling, rate_warmup),
+            **parse_solver_settings(lars, learning_rate, rate_scaling, rate_warmup),
             "checkpoints": checkpoints,
             "profile": profile or None,
-            "memory_limit": parse_size(memory_limit, "--memory-limit"),
+            "memory_limit": parse_byte_size(memory_limit, "--memory-limit"),
             "allocator": parse_list(allocator, str, "--allocator"),
             "launches": launches,
             "until_precision": target_widths[0] if target_widths else None,
-            "seed": parse_list(seed, non_negative_int, "--seed"),
+            "seed": parse_list(seed, parse_non_negative_int, "--seed"),
         },
         pythons=parse_interpreters(python),
         verify=not no_verify,
@@ -344,14 +344,14 @@ def run(
         time_limit=time_limit,
         checkpoint_dir=checkpoint_dir,
         carried=carry is not None,
-        adjust=_load_adjustment(results) if tuned else None,
+        adjust=_build_tuned_adjustment(results) if tuned else None,
     )
     store = Store(paths.results(results))
     if carry:
         _write_bundle(plan, carry, dry_run, as_json)
         return
-    done = lookup.finished_records(plan.requests, store) if resume else []
-    if job_queue.has_submitted_requests(plan):
+    done = lookup.find_records_with_outcome(plan.requests, store) if resume else []
+    if job_queue.has_requests_to_submit(plan):
         jobs = job_queue.build_jobs(plan, store, minutes, queue, account)
         _submit_jobs(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
     elif no_wait:
@@ -359,10 +359,10 @@ def run(
     elif dry_run:
         _print_commands(plan.without_recorded(done), as_json)
     else:
-        _print_records(measure(plan, store, done), store, as_json)
+        _print_records_exit_if_failed(measure(plan, store, done), store, as_json)
 
 
-def _load_adjustment(results: Path | None) -> Adjustment:
+def _build_tuned_adjustment(results: Path | None) -> Adjustment:
     """Return the function that applies values found by `xfbench tune`."""
     from xfbench.base import paths
     from xfbench.tuning import using  # slow to import, and most runs do not need it
@@ -377,10 +377,10 @@ def _submit_jobs(
     from xfbench.execution import job_queue
 
     if dry_run:
-        scripts = job_queue.job_scripts(jobs)
+        scripts = job_queue.build_job_scripts(jobs)
         print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
-    elif records := job_queue.measure(jobs, store, done, wait=wait):
-        _print_records(records, store, as_json)
+    elif records := job_queue.submit_and_follow(jobs, store, done, wait=wait):
+        _print_records_exit_if_failed(records, store, as_json)
 
 
 def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
@@ -398,7 +398,7 @@ def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> Non
     print(f"then import it: xfbench results import {folder}")
 
 
-def _print_records(records: Sequence[Record], store: Store, as_json: bool) -> None:
+def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_json: bool) -> None:
     """Print the records' tables; exit with status 1 if a launch failed."""
     from xfbench.cli import conclusion
 
@@ -408,7 +408,7 @@ def _print_records(records: Sequence[Record], store: Store, as_json: bool) -> No
             json.dumps({"records": [record.document() for record in records], "summary": summary})
         )
     else:
-        conclusion.print_conclusion(records, store)
+        conclusion.print_record_tables(records, store)
     if set(summary) - {"ok", "unsupported"}:
         raise typer.Exit(1)
 
@@ -417,7 +417,7 @@ def _print_commands(plan: Plan, as_json: bool) -> None:
     """Print the launches and their commands without running them."""
     from xfbench.execution import dry_run
 
-    commands = dry_run.list_commands(plan)
+    commands = dry_run.list_commands_by_cell(plan)
     _print_requests(plan, as_json, commands=commands)
     if not as_json:
         for label, lines in commands.items():

@@ -16,10 +16,10 @@ from xfbench.cli.options import (
     ResultsOption,
     ResumeOption,
     TimeLimitOption,
+    parse_byte_size,
     parse_interpreters,
     parse_list,
-    parse_size,
-    positive_int,
+    parse_positive_int,
 )
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def list_(as_json: JsonOption = False) -> None:
 
     from xfbench.planning import experiment
 
-    studies = [experiment.load(name) for name in experiment.names()]
+    studies = [experiment.load(name) for name in experiment.list_names()]
     if as_json:
         print(json.dumps({"studies": [_describe_study(listed_study) for listed_study in studies]}))
         return
@@ -120,7 +120,9 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
             settings = matrix.model_dump(exclude_defaults=True, exclude={"size"}, mode="json")
             print(
                 f"{size}: "
-                + "; ".join(f"{key} {_format_value(value)}" for key, value in settings.items())
+                + "; ".join(
+                    f"{key} {_format_setting_value(value)}" for key, value in settings.items()
+                )
             )
     for analysis in chosen_study.analysis:
         for claim in analysis.claim:
@@ -213,7 +215,7 @@ def run(
 
     chosen_study = experiment.load(name)
     answer.check_analyses(chosen_study)
-    counts = parse_list(launches, positive_int, "--launches")
+    counts = parse_list(launches, parse_positive_int, "--launches")
     if counts and len(counts) > 1:
         raise errors.UsageError(f"--launches {launches}: expected one number")
     choices = running.Choices(
@@ -226,16 +228,16 @@ def run(
         verify=not no_verify,
         strict=strict,
         time_limit=time_limit,
-        memory_limit=parse_size(memory_limit, "--memory-limit"),
+        memory_limit=parse_byte_size(memory_limit, "--memory-limit"),
     )
     chosen_size = _parse_study_size(size) or chosen_study.sizes[0]
-    prepared = running.prepare(chosen_study, chosen_size, choices)
+    prepared = running.plan_study_and_write_data(chosen_study, chosen_size, choices)
     store = Store(paths.results(results))
-    done = lookup.finished_records(prepared.plan.requests, store) if resume else []
+    done = lookup.find_records_with_outcome(prepared.plan.requests, store) if resume else []
     earlier_records = (
         list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
     )
-    lines = batch_search.add_memory_limits(prepared.searches, earlier_records)
+    lines = batch_search.limit_to_available_memory(prepared.searches, earlier_records)
     if dry_run:
         _print_plan(prepared, lines, prepared.plan.without_recorded(done).requests, store, as_json)
         return
@@ -245,7 +247,7 @@ def run(
         say(f"left out: {cell.label()}: {reason}")
 
     def measure(plan: Plan, done: Sequence[Record]) -> list[Record]:
-        local_plan, queued_plan = job_queue.split_plan(plan)
+        local_plan, queued_plan = job_queue.split_local_and_submitted(plan)
         records = (
             progress.measure(local_plan, store, done)
             if local_plan.requests or not queued_plan.requests
@@ -253,16 +255,18 @@ def run(
         )
         if queued_plan.requests:
             jobs = job_queue.build_jobs(queued_plan, store, minutes, queue, account)
-            records += job_queue.measure(jobs, store, done, wait=True)
+            records += job_queue.submit_and_follow(jobs, store, done, wait=True)
         return records
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
-    search_records = batch_search.run_searches(lines, prepared.plan, measure, earlier_records, say)
+    search_records = batch_search.run_batch_searches(
+        lines, prepared.plan, measure, earlier_records, say
+    )
     records += [record for record in search_records if not memory.is_out_of_memory(record)]
     _print_answer(
         _build_answer(chosen_study, chosen_size, [store.folder, *(other_sources or ())]), as_json
     )
-    if any(not running.is_expected(chosen_study, record) for record in records):
+    if any(not running.is_ok_or_expected_failure(chosen_study, record) for record in records):
         raise typer.Exit(1)
 
 
@@ -397,7 +401,7 @@ def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence
     from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering
 
-    records, certificates = gathering.load_results(sources, say)
+    records, certificates = gathering.load_records_and_certificates(sources, say)
     chosen_size = size or cells.most_measured_size(chosen_study, records)
     if chosen_size is None:
         raise errors.UsageError(
@@ -440,7 +444,7 @@ def _describe_study(described_study: Experiment) -> dict[str, object]:
     }
 
 
-def _format_value(value: object) -> str:
+def _format_setting_value(value: object) -> str:
     if isinstance(value, dict):
         return " ".join(f"{key} {setting}" for key, setting in value.items())
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)

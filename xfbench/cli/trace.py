@@ -45,7 +45,7 @@ def trace(
     from xfbench.execution import tracing
     from xfbench.planning import experiment
 
-    matrix = experiment.matrix(
+    matrix = experiment.build_matrix(
         framework=[framework],
         workload=[workload],
         precision=[precision],
@@ -58,5 +58,5 @@ def trace(
         seed=seed,
         launches=1,
     )
-    observation = tracing.trace(matrix, parse_interpreters(python), output, time_limit)
+    observation = tracing.trace_only_cell(matrix, parse_interpreters(python), output, time_limit)
     print(f"{output}: {framework} {observation['framework_version']}, {workload}, {steps} steps")

@@ -19,7 +19,7 @@ from xfbench.cli.options import (
     TimeLimitOption,
     parse_interpreters,
     parse_list,
-    positive_int,
+    parse_positive_int,
 )
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ def tune(
         workload=workload,
         device=device,
         precision=precision,
-        batch_sizes=parse_list(batch_size, positive_int, "--batch-size") or (),
+        batch_sizes=parse_list(batch_size, parse_positive_int, "--batch-size") or (),
         data=data,
-        over=_parse_over(over or ()),
+        over=_parse_over_option(over or ()),
         steps=steps,
         warmup=warmup,
     )
@@ -157,7 +157,7 @@ def tune(
     if strict:
         doctor.require_quiet()
     store = Store(paths.results(results))
-    tuning = searching.run_search(search_space, choices, store, say)
+    tuning = searching.find_and_confirm_best_setting(search_space, choices, store, say)
     file = tuning.write(store.folder)
     if as_json:
         print(json.dumps({**tuning.document(), "file": str(file)}))
@@ -167,7 +167,7 @@ def tune(
         raise typer.Exit(1)
 
 
-def _parse_over(pairs: Sequence[str]) -> dict[str, list[str]]:
+def _parse_over_option(pairs: Sequence[str]) -> dict[str, list[str]]:
     """Parse `threads=1,2` pairs. Raises UsageError on another form or a repeated name."""
     from xfbench.base.errors import UsageError
 

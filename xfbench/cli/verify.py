@@ -21,9 +21,9 @@ from xfbench.cli.options import (
     StrategyOptionsOption,
     parse_interpreters,
     parse_list,
+    parse_positive_int,
+    parse_solver_settings,
     parse_strategy_options,
-    positive_int,
-    solver_settings,
 )
 
 
@@ -133,11 +133,11 @@ def verify(
         interpreters,
         device=parse_list(device, str, "--device"),
         precision=parse_list(precision, str, "--precision"),
-        ranks=parse_list(ranks, positive_int, "--ranks"),
+        ranks=parse_list(ranks, parse_positive_int, "--ranks"),
         strategy=parse_list(strategy, str, "--strategy"),
         strategy_options=parse_strategy_options(strategy_options) or {},
         scaling="weak",
-        **solver_settings(lars, learning_rate, rate_scaling, rate_warmup),
+        **parse_solver_settings(lars, learning_rate, rate_scaling, rate_warmup),
         launcher=launcher,
         site=site,
     )
@@ -149,10 +149,10 @@ def verify(
     for answer in verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say):
         answers.append(answer)
         if not as_json and format == "text":
-            print(verdicts.format_text(answer), flush=True)
+            print(verdicts.format_answer_text(answer), flush=True)
     if as_json:
         print(json.dumps({"verdicts": answers}))
     elif format == "markdown":
-        print(verdicts.format_markdown(answers))
+        print(verdicts.format_answers_markdown(answers))
     if any(answer["verdict"] == "different" or answer["failed"] for answer in answers):
         raise typer.Exit(1)

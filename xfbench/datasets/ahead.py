@@ -32,7 +32,7 @@ def map_in_order(
     pending: collections.deque[Future[list[Result]]] = collections.deque()
     try:
         for batch in _batches(items):
-            pending.append(pool.submit(_apply, function, batch))
+            pending.append(pool.submit(_apply_to_batch, function, batch))
             if len(pending) > 2 * cores:
                 yield from pending.popleft().result()
         while pending:
@@ -41,7 +41,7 @@ def map_in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def _apply(function: Callable[[Item], Result], batch: tuple[Item, ...]) -> list[Result]:
+def _apply_to_batch(function: Callable[[Item], Result], batch: tuple[Item, ...]) -> list[Result]:
     return [function(item) for item in batch]
 
 

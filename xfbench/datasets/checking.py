@@ -36,7 +36,9 @@ class CheckedSet:
     defect: str | None
 
 
-def check(folders: Sequence[Path], report: Report = lambda *_: None) -> list[CheckedSet]:
+def compare_data_sets(
+    folders: Sequence[Path], report_progress: Report = lambda *_: None
+) -> list[CheckedSet]:
     """Read every sample of every set.
 
     `report` gets the folder, the number of samples done and the total. Raises Damaged if a folder
@@ -45,7 +47,7 @@ def check(folders: Sequence[Path], report: Report = lambda *_: None) -> list[Che
     sets = [(folder, Manifest.read(folder), prepared.open_prepared(folder)) for folder in folders]
     reference_set = sets[0][2]
     return [
-        _check_data_set(folder, manifest, prepared_set, reference_set, report)
+        _check_data_set(folder, manifest, prepared_set, reference_set, report_progress)
         for folder, manifest, prepared_set in sets
     ]
 
@@ -55,7 +57,7 @@ def _check_data_set(
     manifest: Manifest,
     prepared_set: prepared.Prepared,
     reference_set: prepared.Prepared,
-    report: Report,
+    report_progress: Report,
 ) -> CheckedSet:
     channels = manifest.preprocessing.channels
     total, done = sum(len(samples) for samples in prepared_set.splits.values()), 0
@@ -73,19 +75,19 @@ def _check_data_set(
             if digests[-1] != listed.digests[index] and defect is None:
                 defect = f"{split} image {index}, {sample.key}, does not match the list"
             if prepared_set is not reference_set and max_difference is not None:
-                difference = _pixel_difference(
+                difference = _largest_pixel_difference(
                     pixels, sample.label, reference_set, split, index, digests[-1]
                 )
                 max_difference = None if difference is None else max(max_difference, difference)
             done += 1
             if done % 100 == 0 or done == total:
-                report(folder.name, done, total)
+                report_progress(folder.name, done, total)
     return CheckedSet(
         folder.name, manifest.format, done, stream_digest(digests), max_difference, defect
     )
 
 
-def _pixel_difference(
+def _largest_pixel_difference(
     pixels: np.ndarray,
     label: int,
     reference_set: prepared.Prepared,
@@ -107,7 +109,7 @@ def _pixel_difference(
     return int(np.abs(reference_pixels.astype(int) - pixels.astype(int)).max())
 
 
-def document(checked_sets: Sequence[CheckedSet]) -> dict[str, Any]:
+def build_comparison_document(checked_sets: Sequence[CheckedSet]) -> dict[str, Any]:
     """Return the document that `data check --json` prints."""
     equal = len({checked_set.stream_digest for checked_set in checked_sets}) == 1 and not any(
         checked_set.defect for checked_set in checked_sets

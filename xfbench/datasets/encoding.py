@@ -15,7 +15,7 @@ from xfbench.worker.stored import MAX_LABEL
 
 
 @dataclass(frozen=True)
-class Picture:
+class EncodedImage:
     """An image file: its bytes, its kind (JPEG or PNG) and its size in pixels."""
 
     content: bytes
@@ -51,7 +51,7 @@ def _encode(pixels: np.ndarray, kind: str, **options: int) -> bytes:
     return file.getvalue()
 
 
-def build_picture(image: np.ndarray | bytes, key: str) -> Picture:
+def encode_image(image: np.ndarray | bytes, sample_key: str) -> EncodedImage:
     """Return the image file of a sample: its own bytes, or a PNG file of its pixels.
 
     Raises UsageError if the bytes are neither a JPEG nor a PNG file.
@@ -59,19 +59,21 @@ def build_picture(image: np.ndarray | bytes, key: str) -> Picture:
     content = image if isinstance(image, bytes) else encode_png(image)
     try:
         with PIL.Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as image_file:
-            return Picture(content, str(image_file.format), image_file.height, image_file.width)
+            return EncodedImage(
+                content, str(image_file.format), image_file.height, image_file.width
+            )
     except (OSError, PIL.Image.DecompressionBombError) as error:
-        raise UsageError(f"{key} is neither a JPEG nor a PNG file: {error}") from error
+        raise UsageError(f"{sample_key} is neither a JPEG nor a PNG file: {error}") from error
 
 
-def validate_label(label: int, key: str, max_label: int = MAX_LABEL) -> int:
+def validate_label(label: int, sample_key: str, max_label: int = MAX_LABEL) -> int:
     """Return the label. Raises UsageError if the format cannot store it."""
     if not 0 <= label <= max_label:
-        raise UsageError(f"{key} has label {label}: this format stores 0 to {max_label}")
+        raise UsageError(f"{sample_key} has label {label}: this format stores 0 to {max_label}")
     return label
 
 
-def encode_key(key: str) -> bytes:
+def encode_sample_key(key: str) -> bytes:
     """Encode a key. Raises UsageError if it is empty, not text, or has line ends or tabs."""
     if not key or any(mark in key for mark in "\n\r\t"):
         raise UsageError(f"{key!r} is not a valid key: it is empty or has line ends or tabs")
@@ -91,11 +93,11 @@ def encode_varint(value: int) -> bytes:
     return bytes([*content, value])
 
 
-def encode_number_field(field: int, value: int) -> bytes:
+def encode_varint_field(field_number: int, value: int) -> bytes:
     """Encode a number field."""
-    return encode_varint(field << 3) + encode_varint(value)
+    return encode_varint(field_number << 3) + encode_varint(value)
 
 
-def encode_bytes_field(field: int, content: bytes) -> bytes:
+def encode_bytes_field(field_number: int, content: bytes) -> bytes:
     """Encode a field of bytes or a message."""
-    return encode_varint(field << 3 | 2) + encode_varint(len(content)) + content
+    return encode_varint(field_number << 3 | 2) + encode_varint(len(content)) + content

@@ -13,10 +13,10 @@ import numpy as np
 
 from xfbench.base.errors import UsageError
 from xfbench.datasets.encoding import (
-    build_picture,
     encode_bytes_field,
-    encode_key,
-    encode_number_field,
+    encode_image,
+    encode_sample_key,
+    encode_varint_field,
     validate_label,
     validate_pixels,
 )
@@ -42,7 +42,7 @@ class Writer:
         self._folder.mkdir(parents=True, exist_ok=True)
         if count:
             # LMDB maps the file: a truncated file would end this process with SIGBUS.
-            collections.deque(reading.records(DataFile(self._folder / "data.mdb")), maxlen=0)
+            collections.deque(reading.locate_records(DataFile(self._folder / "data.mdb")), maxlen=0)
         else:
             (self._folder / "data.mdb").unlink(missing_ok=True)
         (self._folder / "lock.mdb").unlink(missing_ok=True)
@@ -62,7 +62,7 @@ class Writer:
         if self._count == _MAX_SAMPLES:
             raise UsageError(f"{self._folder}: lmdb stores at most {_MAX_SAMPLES} samples")
         content = encode_datum(sample)
-        self._pending.append((b"%08d_" % self._count + encode_name(sample.key), content))
+        self._pending.append((b"%08d_" % self._count + encode_shortened_key(sample.key), content))
         self._count += 1
         self._bytes += len(content)
         if self._bytes >= _TRANSACTION_BYTES:
@@ -70,8 +70,8 @@ class Writer:
 
     def sync(self) -> None:
         """Commit all pending samples. Raises UsageError if the disk is full."""
-        while not self._commit():
-            self._grow()
+        while not self._commit_if_it_fits():
+            self._grow_map()
         self._pending, self._bytes = [], 0
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Writer:
                 while cursor.delete():
                     pass
 
-    def _commit(self) -> bool:
+    def _commit_if_it_fits(self) -> bool:
         """Write all pending samples in one transaction. Return whether they fit into the map."""
         try:
             with self._database.begin(write=True) as transaction:
@@ -105,7 +105,7 @@ class Writer:
             raise UsageError(f"{self._folder}: {problem}; {_DISK_HINT}") from error
         return True
 
-    def _grow(self) -> None:
+    def _grow_map(self) -> None:
         free = shutil.disk_usage(self._folder).free
         max_bytes = (self._file_bytes() + free) // mmap.PAGESIZE * mmap.PAGESIZE
         if max_bytes <= self._map_size:
@@ -118,9 +118,9 @@ class Writer:
         return file.stat().st_size if file.exists() else 0
 
 
-def encode_name(key: str) -> bytes:
+def encode_shortened_key(key: str) -> bytes:
     """Encode a key as part of an LMDB key; a long key is cut and gets its digest."""
-    content = encode_key(key)
+    content = encode_sample_key(key)
     if len(content) <= _MAX_NAME_BYTES:
         return content
     tail = "~" + hashlib.sha256(content).hexdigest()
@@ -129,18 +129,18 @@ def encode_name(key: str) -> bytes:
 
 def encode_datum(sample: Sample) -> bytes:
     """Encode a sample as Caffe's Datum: BGR pixels, or an unchanged image file."""
-    label = encode_number_field(5, validate_label(sample.label, sample.key))
+    label = encode_varint_field(5, validate_label(sample.label, sample.key))
     if isinstance(sample.image, bytes):
-        image_file = build_picture(sample.image, sample.key)
-        content = encode_bytes_field(4, image_file.content) + label + encode_number_field(7, 1)
+        image_file = encode_image(sample.image, sample.key)
+        content = encode_bytes_field(4, image_file.content) + label + encode_varint_field(7, 1)
     else:
         pixels = validate_pixels(sample.image)
         shape = b"".join(
-            encode_number_field(field, length) for field, length in enumerate(pixels.shape, 1)
+            encode_varint_field(field, length) for field, length in enumerate(pixels.shape, 1)
         )
         content = (
             shape + encode_bytes_field(4, np.ascontiguousarray(pixels[::-1]).tobytes()) + label
         )
-    key = encode_key(sample.key)
+    key = encode_sample_key(sample.key)
     full_key = encode_bytes_field(reading.KEY_FIELD, key) if len(key) > _MAX_NAME_BYTES else b""
     return content + full_key

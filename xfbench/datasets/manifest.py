@@ -62,7 +62,7 @@ class Manifest(_ManifestModel):
     source: str
 
     @property
-    def digest(self) -> str:
+    def samples_digest(self) -> str:
         """Return the digest of all splits and classes; it is equal for the same samples."""
         streams = {name: split.stream_digest for name, split in self.splits.items()}
         return digests.of_json({"streams": streams, "classes": list(self.classes)})

@@ -78,7 +78,7 @@ def parse_encoding(text: str | None) -> str | None:
     return f"jpeg:{quality}"
 
 
-def parse_size(text: str | None) -> tuple[int, int] | None:
+def parse_height_and_width(text: str | None) -> tuple[int, int] | None:
     """Parse "256" or "240x320" as (height, width) in pixels. Raises UsageError."""
     if text is None:
         return None

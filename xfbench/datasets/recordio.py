@@ -7,8 +7,13 @@ from pathlib import Path
 
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
-from xfbench.datasets.encoding import build_picture, validate_label
-from xfbench.datasets.resumed import AppendedFile, first_bounds, sync_folder, truncate_file
+from xfbench.datasets.encoding import encode_image, validate_label
+from xfbench.datasets.resumed import (
+    AppendedFile,
+    first_record_bounds,
+    sync_folder,
+    truncate_or_create_file,
+)
 from xfbench.worker.formats.recordio import (
     COMPLETE,
     FIRST,
@@ -16,7 +21,7 @@ from xfbench.worker.formats.recordio import (
     MAGIC,
     MAX_PART_BYTES,
     MIDDLE,
-    records,
+    record_spans,
 )
 from xfbench.worker.samples import Sample
 
@@ -30,9 +35,9 @@ class Writer(AppendedFile):
     def __init__(self, folder: Path, split: str, count: int) -> None:
         """Append after the first `count` records. Raises Damaged if fewer are complete."""
         path, self._index = folder / f"{split}.rec", folder / f"{split}.idx"
-        bounds = first_bounds(path, count, records)
+        bounds = first_record_bounds(path, count, record_spans)
         self._index.unlink(missing_ok=True)
-        truncate_file(path, bounds[-1][1] if bounds else 0)
+        truncate_or_create_file(path, bounds[-1][1] if bounds else 0)
         self._starts = [start for start, _ in bounds]
         super().__init__(path.open("ab"))
 
@@ -40,7 +45,7 @@ class Writer(AppendedFile):
         """Add a sample. Raises UsageError if the format cannot store it."""
         label = validate_label(sample.label, sample.key, _LARGEST_LABEL)
         header = struct.pack("<IfQQ", 0, label, len(self._starts), 0)
-        content = encode_record(header + build_picture(sample.image, sample.key).content)
+        content = encode_record(header + encode_image(sample.image, sample.key).content)
         start = self.file.tell()
         self.file.write(content)
         self._starts.append(start)

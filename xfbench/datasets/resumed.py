@@ -14,17 +14,17 @@ from xfbench.worker.stored import DataFile
 Records = Callable[[DataFile], Iterator[tuple[int, int]]]
 
 
-def first_bounds(path: Path, count: int, records: Records) -> list[tuple[int, int]]:
+def first_record_bounds(path: Path, count: int, record_bounds: Records) -> list[tuple[int, int]]:
     """Return start and end of the first `count` records. Raises Damaged if fewer are complete."""
     if not count:
         return []
-    bounds = list(itertools.islice(records(DataFile(path)), count))
+    bounds = list(itertools.islice(record_bounds(DataFile(path)), count))
     if len(bounds) < count:
         raise Damaged(f"{path} has {len(bounds)} records, but its list has {count}")
     return bounds
 
 
-def truncate_file(path: Path, size: int) -> None:
+def truncate_or_create_file(path: Path, size: int) -> None:
     """Truncate a file to `size` bytes; with 0, create an empty file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("r+b" if size else "wb") as file:

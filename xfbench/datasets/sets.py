@@ -22,12 +22,12 @@ class PreparedDataSet:
     folder: Path
     manifest: Manifest
 
-    def facts(self) -> PreparedSet:
+    def describe_for_request(self) -> PreparedSet:
         """Return the facts that a request stores: no paths."""
-        manifest, medium = self.manifest, media.describe(self.folder)
+        manifest, medium = self.manifest, media.describe_medium(self.folder)
         counts = {f"{name}_images": split.samples for name, split in manifest.splits.items()}
         return PreparedSet(
-            digest=manifest.digest,
+            digest=manifest.samples_digest,
             format=manifest.format,
             channels=manifest.preprocessing.channels,
             classes=len(manifest.classes),
@@ -39,7 +39,7 @@ class PreparedDataSet:
     def document(self) -> dict[str, Any]:
         """Return the document that `data list --json` prints."""
         manifest = self.manifest.model_dump(mode="json", by_alias=True)
-        return {"folder": str(self.folder), "digest": self.manifest.digest, **manifest}
+        return {"folder": str(self.folder), "digest": self.manifest.samples_digest, **manifest}
 
 
 def list_prepared() -> list[PreparedDataSet]:
@@ -53,22 +53,24 @@ def list_prepared() -> list[PreparedDataSet]:
     return data_sets
 
 
-def find(name: str) -> PreparedDataSet:
+def find_data_set(name_or_folder: str) -> PreparedDataSet:
     """Return the data set with this name or folder. Raises UsageError if there is none."""
-    if "/" in name or name.startswith((".", "~")):
-        folder = Path(name).expanduser().absolute()
+    if "/" in name_or_folder or name_or_folder.startswith((".", "~")):
+        folder = Path(name_or_folder).expanduser().absolute()
         try:
             return PreparedDataSet(folder, Manifest.read(folder))
         except Damaged as error:
-            raise errors.UsageError(f"--data {name}: {error}") from error
+            raise errors.UsageError(f"--data {name_or_folder}: {error}") from error
     data_sets = list_prepared()
-    matches = [data_set for data_set in data_sets if data_set.folder.name == name]
-    matches = matches or [data_set for data_set in data_sets if data_set.manifest.name == name]
+    matches = [data_set for data_set in data_sets if data_set.folder.name == name_or_folder]
+    matches = matches or [
+        data_set for data_set in data_sets if data_set.manifest.name == name_or_folder
+    ]
     if len(matches) == 1:
         return matches[0]
     if matches:
         folder_names = ", ".join(data_set.folder.name for data_set in matches)
-        raise errors.UsageError(f"data set {name!r} exists as {folder_names}: choose one")
+        raise errors.UsageError(f"data set {name_or_folder!r} exists as {folder_names}: choose one")
     names = [*BUILT_IN, *(data_set.folder.name for data_set in data_sets)]
-    unknown = errors.unknown_name_error("data set", name, names)
+    unknown = errors.unknown_name_error("data set", name_or_folder, names)
     raise errors.UsageError(f"{unknown}; create others with `xfbench data prepare`")

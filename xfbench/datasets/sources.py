@@ -53,7 +53,7 @@ class Source:
     before: Preprocessing | None = None
 
 
-class _Arrays(Sequence[Sample]):
+class _ArraySamples(Sequence[Sample]):
     def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
         self.images, self.labels = images, labels
 
@@ -64,7 +64,7 @@ class _Arrays(Sequence[Sample]):
         return Sample(f"{index:08d}", int(self.labels[index]), self.images[index])
 
 
-class _Files(Sequence[Sample]):
+class _FileSamples(Sequence[Sample]):
     """Files below a folder, with their labels, as a sequence of samples."""
 
     def __init__(self, root: Path, listed: Sequence[tuple[str, int]]) -> None:
@@ -78,10 +78,10 @@ class _Files(Sequence[Sample]):
         return Sample(key, label, read_image_file(self.root, key))
 
 
-def digits() -> Source:
+def open_digits() -> Source:
     """Return the 1,797 hand-written digits that come with xfbench, 28×28 as LeNet reads them."""
     train, test = (
-        _Arrays(np.rint(images).astype(np.uint8), labels)
+        _ArraySamples(np.rint(images).astype(np.uint8), labels)
         for images, labels in network_input.load_digits((28, 28)).values()
     )
     classes = tuple(map(str, range(10)))
@@ -89,7 +89,7 @@ def digits() -> Source:
     return Source("digits", classes, {"train": train, "test": test}, 1, note)
 
 
-def mnist(root: Path) -> Source:
+def open_mnist(root: Path) -> Source:
     """Open the four IDX files of MNIST, with or without gzip compression."""
     splits: dict[Split, Sequence[Sample]] = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
@@ -98,7 +98,7 @@ def mnist(root: Path) -> Source:
         if len(images) != len(labels):
             raise Damaged(f"{root}: {len(images)} {prefix} images, {len(labels)} labels")
         _check_labels(root / f"{prefix}-labels", labels, 10)
-        splits[split] = _Arrays(images[:, np.newaxis], labels)  # type: ignore[index]
+        splits[split] = _ArraySamples(images[:, np.newaxis], labels)  # type: ignore[index]
     classes = tuple(map(str, range(10)))
     return Source("mnist", classes, splits, 1, "MNIST (Y. LeCun, C. Cortes, C. Burges)")
 
@@ -142,7 +142,7 @@ def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
     return b"".join(parts)
 
 
-def cifar10(root: Path) -> Source:
+def open_cifar10(root: Path) -> Source:
     """Open the binary version of CIFAR-10: five training batches and one test batch."""
     splits: dict[Split, Sequence[Sample]] = {
         "train": _read_cifar(root, [f"data_batch_{number}.bin" for number in range(1, 6)]),
@@ -165,7 +165,7 @@ def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
         parts.append(values.reshape(-1, record_bytes))
         _check_labels(path, parts[-1][:, 0], 10)
     rows = np.concatenate(parts)
-    return _Arrays(rows[:, 1:].reshape(-1, *_CIFAR_SHAPE), rows[:, 0])
+    return _ArraySamples(rows[:, 1:].reshape(-1, *_CIFAR_SHAPE), rows[:, 0])
 
 
 def _check_labels(path: Path, labels: np.ndarray, classes: int) -> None:
@@ -176,55 +176,57 @@ def _check_labels(path: Path, labels: np.ndarray, classes: int) -> None:
         )
 
 
-def images(root: Path) -> Source:
+def open_image_folder(root: Path) -> Source:
     """Open a folder of class folders, or of `train` and `test` (or `val`) with class folders."""
     train = root / "train" if (root / "train").is_dir() else root
-    classes = folder.list_classes(train)
+    classes = folder.list_class_names(train)
     test = next((root / name for name in _VALIDATION if (root / name).is_dir()), None)
-    splits: dict[Split, Sequence[Sample]] = {"train": _list_class_files(train, classes, classes)}
+    splits: dict[Split, Sequence[Sample]] = {
+        "train": _samples_of_class_folders(train, classes, classes)
+    }
     if test and train != root:
-        splits["test"] = _list_class_files(test, classes, classes)
+        splits["test"] = _samples_of_class_folders(test, classes, classes)
     return Source(root.resolve().name, tuple(classes), splits, 3, "a folder of images", True)
 
 
-def _list_class_files(
+def _samples_of_class_folders(
     root: Path, known_classes: Sequence[str], chosen_classes: Sequence[str]
-) -> _Files:
+) -> _FileSamples:
     """Return the images of the chosen classes; each class has at least one."""
-    if foreign := sorted(set(folder.list_classes(root)) - set(known_classes)):
+    if foreign := sorted(set(folder.list_class_names(root)) - set(known_classes)):
         raise Damaged(f"{root} has the class {foreign[0]}, which has no training images")
     listed = [
         (f"{name}/{file}", label)
         for label, name in enumerate(chosen_classes)
-        for file in folder.list_images(root / name)
+        for file in folder.list_image_names(root / name)
     ]
-    return _Files(root, listed)
+    return _FileSamples(root, listed)
 
 
-def imagenet(root: Path, count: int | None = None) -> Source:
+def open_imagenet(root: Path, class_count: int | None = None) -> Source:
     """Open ImageNet: class folders below `train`, and `val` with class folders or `val.txt`.
 
     `val.txt` has a line "NAME LABEL" for each image; `train.txt` may exist too. `count` selects the
     first classes by name.
     """
     train = root / "train"
-    classes = folder.list_classes(train)
-    if count and count > len(classes):
-        raise Damaged(f"{train} has {len(classes)} classes, not {count}")
-    chosen_classes = classes[:count]
+    classes = folder.list_class_names(train)
+    if class_count and class_count > len(classes):
+        raise Damaged(f"{train} has {len(classes)} classes, not {class_count}")
+    chosen_classes = classes[:class_count]
     splits: dict[Split, Sequence[Sample]] = {}
     for split, name in (("train", "train"), ("test", "val")):
         split_folder = root / name
         if (root / f"{name}.txt").is_file():
-            listed = _read_list(root / f"{name}.txt", split_folder, len(classes))
+            listed = _read_label_list(root / f"{name}.txt", split_folder, len(classes))
             listed = [pair for pair in listed if pair[1] < len(chosen_classes)]
-            splits[split] = _Files(split_folder, listed)  # type: ignore[index]
+            splits[split] = _FileSamples(split_folder, listed)  # type: ignore[index]
         elif split_folder.is_dir():
-            splits[split] = _list_class_files(split_folder, classes, chosen_classes)  # type: ignore[index]
+            splits[split] = _samples_of_class_folders(split_folder, classes, chosen_classes)  # type: ignore[index]
     return Source("imagenet", tuple(chosen_classes), splits, 3, "ImageNet (ILSVRC 2012)", True)
 
 
-def _read_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
+def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
     labelled_files = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         name, _, label = line.rpartition(" ")
@@ -243,16 +245,16 @@ def _read_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
     return labelled_files
 
 
-def open_existing(text: str) -> Source:
+def open_data_set_as_source(folder_with_optional_format: str) -> Source:
     """Open an existing data set: a prepared folder, or FORMAT:FOLDER from another tool.
 
     Only the first image is read here.
     """
-    format_name, colon, rest = text.partition(":")
+    format_name, colon, rest = folder_with_optional_format.partition(":")
     if colon and format_name in prepared.FORMATS:
         root = Path(rest).expanduser()
         if format_name == "folder":
-            return images(root)
+            return open_image_folder(root)
         splits: dict[Split, Sequence[Sample]] = {
             "train": prepared.open_split(root, format_name, "train", None)
         }
@@ -262,7 +264,7 @@ def open_existing(text: str) -> Source:
             raise Damaged(f"{root} has no training images")
         channels = len(pictures.decode_pixels(splits["train"][0]))
         return Source(root.resolve().name, None, splits, channels, f"{format_name} files")  # type: ignore[arg-type]
-    root = Path(text).expanduser()
+    root = Path(folder_with_optional_format).expanduser()
     manifest, prepared_set = Manifest.read(root), prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
     return Source(
@@ -277,8 +279,8 @@ def open_existing(text: str) -> Source:
 
 # By name on the command line; the digits need no folder.
 PUBLISHED: dict[str, Callable[[Path], Source]] = {
-    "mnist": mnist,
-    "cifar10": cifar10,
-    "imagenet": imagenet,
-    "folder": images,
+    "mnist": open_mnist,
+    "cifar10": open_cifar10,
+    "imagenet": open_imagenet,
+    "folder": open_image_folder,
 }

@@ -8,15 +8,15 @@ from pathlib import Path
 import google_crc32c
 
 from xfbench.datasets.encoding import (
-    Picture,
-    build_picture,
+    EncodedImage,
     encode_bytes_field,
-    encode_key,
+    encode_image,
+    encode_sample_key,
     encode_varint,
     validate_label,
 )
-from xfbench.datasets.resumed import AppendedFile, first_bounds, truncate_file
-from xfbench.worker.formats.tfrecord import FOOTER, records
+from xfbench.datasets.resumed import AppendedFile, first_record_bounds, truncate_or_create_file
+from xfbench.worker.formats.tfrecord import FOOTER, record_data_spans
 from xfbench.worker.samples import Sample
 
 
@@ -26,37 +26,37 @@ class Writer(AppendedFile):
     def __init__(self, folder: Path, split: str, count: int) -> None:
         """Append after the first `count` records. Raises Damaged if fewer are complete."""
         path = folder / f"{split}.tfrecord"
-        bounds = first_bounds(path, count, records)
-        truncate_file(path, bounds[-1][1] + FOOTER if bounds else 0)
+        bounds = first_record_bounds(path, count, record_data_spans)
+        truncate_or_create_file(path, bounds[-1][1] + FOOTER if bounds else 0)
         super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
         """Add a sample. Raises UsageError if the format cannot store it."""
         label = validate_label(sample.label, sample.key)
-        data = encode_example(build_picture(sample.image, sample.key), label, sample.key)
+        data = encode_example(encode_image(sample.image, sample.key), label, sample.key)
         length = struct.pack("<Q", len(data))
         self.file.write(length + _masked_crc(length) + data + _masked_crc(data))
 
 
-def encode_example(image_file: Picture, label: int, key: str) -> bytes:
+def encode_example(image_file: EncodedImage, label: int, key: str) -> bytes:
     """Encode a `tf.train.Example` with features sorted by name."""
     features = (
-        _encode_number("image/class/label", label),
-        _encode_bytes("image/encoded", image_file.content),
-        _encode_bytes("image/filename", encode_key(key)),
-        _encode_bytes("image/format", image_file.kind.encode()),
-        _encode_number("image/height", image_file.height),
-        _encode_bytes("image/key", encode_key(key)),
-        _encode_number("image/width", image_file.width),
+        _encode_number_feature("image/class/label", label),
+        _encode_bytes_feature("image/encoded", image_file.content),
+        _encode_bytes_feature("image/filename", encode_sample_key(key)),
+        _encode_bytes_feature("image/format", image_file.kind.encode()),
+        _encode_number_feature("image/height", image_file.height),
+        _encode_bytes_feature("image/key", encode_sample_key(key)),
+        _encode_number_feature("image/width", image_file.width),
     )
     return encode_bytes_field(1, b"".join(features))
 
 
-def _encode_number(name: str, value: int) -> bytes:
+def _encode_number_feature(name: str, value: int) -> bytes:
     return _encode_feature(name, encode_bytes_field(3, encode_bytes_field(1, encode_varint(value))))
 
 
-def _encode_bytes(name: str, value: bytes) -> bytes:
+def _encode_bytes_feature(name: str, value: bytes) -> bytes:
     return _encode_feature(name, encode_bytes_field(1, encode_bytes_field(1, value)))
 
 

@@ -57,7 +57,7 @@ def make_data_set(
     target: Path,
     format_name: FormatName,
     preprocessing: Preprocessing,
-    report: Report = lambda *_: None,
+    report_progress: Report = lambda *_: None,
     lock_timeout_s: float = 0,
 ) -> Manifest:
     """Write the data set and return its manifest.
@@ -80,13 +80,13 @@ def make_data_set(
                     partial.rmdir()
                 Path(lock.lock_file).unlink(missing_ok=True)
                 return Manifest.read(target)
-            _prepare_partial(partial, source, format_name, preprocessing)
+            _clear_partial_unless_resumable(partial, source, format_name, preprocessing)
             splits: dict[Any, Split] = {}
             shapes: set[tuple[int, ...]] = set()
             labels: set[int] = set()
             for split, samples in source.splits.items():
                 lines, split_shapes = _write_split(
-                    partial, source, split, samples, format_name, preprocessing, report
+                    partial, source, split, samples, format_name, preprocessing, report_progress
                 )
                 splits[split] = Split(
                     samples=len(lines),
@@ -113,7 +113,7 @@ def make_data_set(
     return manifest
 
 
-def _prepare_partial(
+def _clear_partial_unless_resumable(
     partial: Path, source: Source, format_name: str, preprocessing: Preprocessing
 ) -> None:
     """Continue a partial data set with equal settings; else start again."""
@@ -139,13 +139,13 @@ def _write_split(
     samples: Sequence[Sample],
     format_name: str,
     preprocessing: Preprocessing,
-    report: Report,
+    report_progress: Report,
 ) -> tuple[list[str], set[tuple[int, ...]]]:
     """Write one split. Return the lines of its list and the shapes of its images."""
     if not len(samples):
         raise Damaged(f"{source.name} has no {split} images")
     listing = partial / f"{split}.samples"
-    lines = _complete_lines(listing)
+    lines = _repair_listing_and_read_lines(listing)
     writer = _open_writer(format_name, partial, split, len(lines), source, preprocessing)
     keys = {line.split("\t")[0] for line in lines}
     shapes = {tuple(map(int, line.split("\t")[3].split("x"))) for line in lines}
@@ -160,9 +160,9 @@ def _write_split(
             os.fsync(file.fileno())
         lines.extend(new_lines)
         new_lines.clear()
-        report(split, len(lines), len(samples))
+        report_progress(split, len(lines), len(samples))
 
-    report(split, len(lines), len(samples))
+    report_progress(split, len(lines), len(samples))
     remaining = _sample_order(samples, preprocessing)[len(lines) :]
     with contextlib.closing(
         map_in_order(
@@ -220,7 +220,7 @@ def _combined_preprocessing(source: Source, preprocessing: Preprocessing) -> Pre
     return source.before.model_copy(update=changes)
 
 
-def _complete_lines(listing: Path) -> list[str]:
+def _repair_listing_and_read_lines(listing: Path) -> list[str]:
     """Return the listed lines; remove an incomplete last line."""
     if not listing.exists():
         return []
@@ -240,8 +240,8 @@ def _sample_order(samples: Sequence[Sample], preprocessing: Preprocessing) -> Se
     return order
 
 
-def _check_sample(sample: Sample, source: Source, split: str, keys: set[str]) -> None:
-    if sample.key in keys:
+def _check_sample(sample: Sample, source: Source, split: str, earlier_keys: set[str]) -> None:
+    if sample.key in earlier_keys:
         raise Damaged(f"{source.name}: two {split} images have the name {sample.key}")
     if set(sample.key) & set("\t\n\r"):
         raise Damaged(f"{source.name}: the name {sample.key!r} has a tab or a line end")
@@ -255,7 +255,7 @@ def _open_writer(
     format_name: str,
     partial: Path,
     split: str,
-    count: int,
+    finished_count: int,
     source: Source,
     preprocessing: Preprocessing,
 ) -> Writer:
@@ -264,5 +264,7 @@ def _open_writer(
         "folder": {"classes": source.classes},
     }
     module = importlib.import_module(f"xfbench.datasets.{format_name}")
-    writer: Writer = module.Writer(partial, split, count, **format_arguments.get(format_name, {}))
+    writer: Writer = module.Writer(
+        partial, split, finished_count, **format_arguments.get(format_name, {})
+    )
     return writer

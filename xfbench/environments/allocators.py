@@ -42,22 +42,24 @@ _BUILDS = {
 NAMES = (SYSTEM, *_BUILDS)
 
 
-def ensure(name: str, tell: Callable[[str], None] = say) -> Path:
+def ensure_library(name: str, tell: Callable[[str], None] = say) -> Path:
     """Return the path of an allocator's library. Raises UnavailableError.
 
     Downloads the library if it is missing.
     """
-    library = _library(name)
+    library = _library_path(name)
     if library.is_file():
         return library
-    prefix = _prefix()
+    prefix = _prefix_folder()
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(Path(f"{prefix}.lock"), "downloads the allocators", tell):
         if not library.is_file():
             partial_prefix = prefix.with_suffix(".part")
             shutil.rmtree(partial_prefix, ignore_errors=True)
             try:
-                debian.create(_LOCK, _SUITE, partial_prefix, lambda words: tell(f"{name}: {words}"))
+                debian.create_prefix(
+                    _LOCK, _SUITE, partial_prefix, lambda words: tell(f"{name}: {words}")
+                )
                 shutil.rmtree(prefix, ignore_errors=True)
                 partial_prefix.replace(prefix)
             except (XfbenchError, OSError) as error:
@@ -66,12 +68,12 @@ def ensure(name: str, tell: Callable[[str], None] = say) -> Path:
     return library
 
 
-def is_there(name: str) -> bool:
+def is_downloaded(name: str) -> bool:
     """Return whether the allocator's library is in the cache."""
-    return _library(name).is_file()
+    return _library_path(name).is_file()
 
 
-def variables(name: str | None, before: str = "") -> dict[str, str]:
+def preload_variables(name: str | None, ld_preload: str = "") -> dict[str, str]:
     """Return the variables that load the allocator `name`. Raises UnavailableError.
 
     `name` None: the C library's allocator, which needs no variables. `before` is an existing value
@@ -79,13 +81,13 @@ def variables(name: str | None, before: str = "") -> dict[str, str]:
     """
     if name is None:
         return {}
-    preloaded = ":".join(filter(None, [before, str(ensure(name))]))
+    preloaded = ":".join(filter(None, [ld_preload, str(ensure_library(name))]))
     return {**_BUILDS[name].variables, "LD_PRELOAD": preloaded}
 
 
-def _library(name: str) -> Path:
-    return _prefix() / "usr/lib/x86_64-linux-gnu" / _BUILDS[name].library
+def _library_path(name: str) -> Path:
+    return _prefix_folder() / "usr/lib/x86_64-linux-gnu" / _BUILDS[name].library
 
 
-def _prefix() -> Path:
+def _prefix_folder() -> Path:
     return paths.cache() / "allocators" / digests.of_bytes(_LOCK.read_bytes())[7:19]

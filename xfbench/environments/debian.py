@@ -48,7 +48,7 @@ class Package:
     sha256: str
 
 
-def create(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> None:
+def create_prefix(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> None:
     """Download the packages pinned in `lock`, verify them, and unpack them below `prefix`.
 
     `say` receives progress lines ("downloading 37/150"). Raises UnavailableError, with a one-line
@@ -58,30 +58,30 @@ def create(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> 
     archives = prefix / ".archives"
     archives.mkdir(parents=True, exist_ok=True)
     say(f"reading the package list of Debian {suite}")
-    apt = _private_apt(suite, prefix / ".apt")
+    apt = _create_private_apt(suite, prefix / ".apt")
     for start in range(0, len(packages), _BATCH):
         say(f"downloading {start + 1}/{len(packages)}")
         batch = packages[start : start + _BATCH]
         try:
             apt("download", *(f"{p.name}={p.version}" for p in batch), cwd=archives)
         except processes.CommandError as error:
-            raise UnavailableError(_download_failure(error, batch, suite, lock)) from error
+            raise UnavailableError(_explain_download_failure(error, batch, suite, lock)) from error
     say(f"unpacking {len(packages)} packages")
     for package in packages:
-        unpack(_verified(package, archives, lock), prefix)
-    _take_privileges(prefix)
+        unpack_package(_find_verified_archive(package, archives, lock), prefix)
+    _remove_setuid_bits(prefix)
     shutil.rmtree(archives)
     shutil.rmtree(prefix / ".apt")
 
 
-def lock(packages: Sequence[str], suite: str) -> str:
+def build_lock_text(packages: Sequence[str], suite: str) -> str:
     """Return the text of a lock with `packages` and their present dependencies.
 
     The lock excludes packages that every host has. Raises UnavailableError if no mirror answers or
     a package is unknown.
     """
     with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
-        apt = _private_apt(suite, Path(folder))
+        apt = _create_private_apt(suite, Path(folder))
         try:
             answer = apt("install", "--yes", "--no-install-recommends", "--print-uris", *packages)
         except processes.CommandError as error:
@@ -108,7 +108,7 @@ def read_lock(lock: Path) -> list[Package]:
     return packages
 
 
-def unpack(archive: Path, prefix: Path) -> None:
+def unpack_package(archive: Path, prefix: Path) -> None:
     """Unpack one package's files below `prefix`. Raises UnavailableError if dpkg cannot."""
     try:
         processes.output(["dpkg", "-x", str(archive), str(prefix)], timeout=600)
@@ -116,7 +116,7 @@ def unpack(archive: Path, prefix: Path) -> None:
         raise UnavailableError(f"dpkg could not unpack {archive.name}: {error}") from error
 
 
-def mirrors(folder: Path = Path("/etc/apt")) -> list[str]:
+def list_mirrors(apt_folder: Path = Path("/etc/apt")) -> list[str]:
     """Return the addresses of Debian's main archive in apt's settings.
 
     If the variable `XFBENCH_DEBIAN_MIRROR` is set, its one address replaces them all.
@@ -125,25 +125,29 @@ def mirrors(folder: Path = Path("/etc/apt")) -> list[str]:
     """
     if chosen := os.environ.get(_MIRROR_VARIABLE):
         return [chosen]
-    files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
+    files = [apt_folder / "sources.list", *sorted((apt_folder / "sources.list.d").glob("*"))]
     addresses: dict[str, None] = {}
     for file in files:
         if file.is_file() and file.suffix in {".list", ".sources"}:
             text = file.read_text(encoding="utf-8", errors="replace")
             addresses.update(
-                dict.fromkeys(_one_line(text) if file.suffix == ".list" else _deb822(text))
+                dict.fromkeys(
+                    _parse_one_line_mirrors(text)
+                    if file.suffix == ".list"
+                    else _parse_deb822_mirrors(text)
+                )
             )
     return list(addresses)
 
 
-def _one_line(text: str) -> Iterator[str]:
+def _parse_one_line_mirrors(text: str) -> Iterator[str]:
     for line in text.splitlines():
         match = re.match(r"\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+([^#]+)", line)
-        if match and _is_debian([match[3]], match[4].split(), match[1] or ""):
+        if match and _is_debian_main_archive([match[3]], match[4].split(), match[1] or ""):
             yield match[2]
 
 
-def _deb822(text: str) -> Iterator[str]:
+def _parse_deb822_mirrors(text: str) -> Iterator[str]:
     plain = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for stanza in re.split(r"\n\s*\n", plain.strip()):
         fields = email.message_from_string(stanza)
@@ -151,12 +155,14 @@ def _deb822(text: str) -> Iterator[str]:
         if (
             "deb" in fields.get("Types", "").split()
             and fields.get("Enabled", "yes").strip().lower() not in {"no", "false", "0"}
-            and _is_debian(suites, components, f"signed-by={fields.get('Signed-By', '')}")
+            and _is_debian_main_archive(
+                suites, components, f"signed-by={fields.get('Signed-By', '')}"
+            )
         ):
             yield from fields.get("URIs", "").split()
 
 
-def _is_debian(suites: Sequence[str], components: Sequence[str], options: str) -> bool:
+def _is_debian_main_archive(suites: Sequence[str], components: Sequence[str], options: str) -> bool:
     signer = re.search(r"signed-by=\s*(\S+)", options, re.I)
     return (
         "main" in components
@@ -165,7 +171,7 @@ def _is_debian(suites: Sequence[str], components: Sequence[str], options: str) -
     )
 
 
-def _private_apt(suite: str, folder: Path) -> Apt:
+def _create_private_apt(suite: str, folder: Path) -> Apt:
     """Return `apt-get` for the first mirror that has `suite`, with all its state in `folder`."""
     for program in ("apt-get", "dpkg"):
         if shutil.which(program) is None:
@@ -180,14 +186,14 @@ def _private_apt(suite: str, folder: Path) -> Apt:
             f"{architecture}: "
             "name an interpreter that has the framework with --python"
         )
-    candidates = mirrors()
+    candidates = list_mirrors()
     if not candidates:
         raise UnavailableError(
             f"apt's settings have no Debian mirror: set {_MIRROR_VARIABLE} to the address of one"
         )
     last: Exception | None = None
     for mirror in candidates:
-        apt = _configured(suite, mirror, folder)
+        apt = _configure_apt(suite, mirror, folder)
         try:
             apt("update")
         except processes.CommandError as error:
@@ -201,7 +207,7 @@ def _private_apt(suite: str, folder: Path) -> Apt:
     ) from last
 
 
-def _configured(suite: str, mirror: str, folder: Path) -> Apt:
+def _configure_apt(suite: str, mirror: str, folder: Path) -> Apt:
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("lists", "cache", "state"):
         (folder / name).mkdir(parents=True)
@@ -234,7 +240,7 @@ Dir::Cache "{folder}/cache";
         encoding="utf-8",
     )
 
-    def apt(*arguments: str, cwd: Path | None = None) -> str:
+    def run_apt(*arguments: str, cwd: Path | None = None) -> str:
         return processes.output(
             ["apt-get", "--config-file", str(folder / "apt.conf"), "--quiet", *arguments],
             environment={**os.environ, "LC_ALL": "C"},
@@ -242,10 +248,10 @@ Dir::Cache "{folder}/cache";
             timeout=1800,
         )
 
-    return apt
+    return run_apt
 
 
-def _take_privileges(prefix: Path) -> None:
+def _remove_setuid_bits(prefix: Path) -> None:
     """Remove the setuid and setgid bits of all files below `prefix`."""
     for file in prefix.rglob("*"):
         mode = file.lstat().st_mode
@@ -253,7 +259,7 @@ def _take_privileges(prefix: Path) -> None:
             file.chmod(stat.S_IMODE(mode) & ~(stat.S_ISUID | stat.S_ISGID))
 
 
-def _verified(package: Package, archives: Path, lock: Path) -> Path:
+def _find_verified_archive(package: Package, archives: Path, lock: Path) -> Path:
     quoted = package.version.replace(":", "%3a")
     for archive in archives.glob(f"{package.name}_{quoted}_*.deb"):
         if hashlib.sha256(archive.read_bytes()).hexdigest() == package.sha256:
@@ -263,7 +269,9 @@ def _verified(package: Package, archives: Path, lock: Path) -> Path:
     )
 
 
-def _download_failure(error: Exception, batch: Sequence[Package], suite: str, lock: Path) -> str:
+def _explain_download_failure(
+    error: Exception, batch: Sequence[Package], suite: str, lock: Path
+) -> str:
     for package in batch:
         if re.search(
             rf"Version '{re.escape(package.version)}' for '{re.escape(package.name)}' was not found"
@@ -280,4 +288,4 @@ def _download_failure(error: Exception, batch: Sequence[Package], suite: str, lo
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit("usage: python -m xfbench.environments.debian SUITE PACKAGE...")
-    sys.stdout.write(lock(sys.argv[2:], sys.argv[1]))
+    sys.stdout.write(build_lock_text(sys.argv[2:], sys.argv[1]))

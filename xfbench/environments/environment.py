@@ -30,7 +30,7 @@ from xfbench.base.errors import UnavailableError, XfbenchError
 from xfbench.environments import debian, installer, worker_archive
 from xfbench.host import modules, sites
 from xfbench.model.adapter import Adapter
-from xfbench.model.worker_reply import WRONG, read
+from xfbench.model.worker_reply import WRONG, read_reply
 from xfbench.worker import observe
 
 _COMPLETE = "environment.json"
@@ -83,18 +83,18 @@ class Environment:
         }
 
 
-def kind(adapter: Adapter, python: Path | None = None, site: str | None = None) -> str:
+def determine_kind(adapter: Adapter, python: Path | None = None, site: str | None = None) -> str:
     """Return the kind of environment that a run would use."""
     if python:
         return "python"
-    return "modules" if _modules(adapter, site) else adapter.environment.kind
+    return "modules" if _find_site_modules(adapter, site) else adapter.environment.kind
 
 
-def _modules(adapter: Adapter, site: str | None) -> tuple[str, ...]:
-    return sites.load(site).modules.frameworks.get(adapter.name, ())
+def _find_site_modules(adapter: Adapter, site: str | None) -> tuple[str, ...]:
+    return sites.load_site(site).modules.frameworks.get(adapter.name, ())
 
 
-def find(
+def find_environment(
     adapter: Adapter, python: Path | None = None, site: str | None = None
 ) -> Environment | None:
     """Return the environment, or None if a managed or Debian environment does not exist.
@@ -102,12 +102,12 @@ def find(
     Create no environment. An interpreter of another kind is started to inspect it; raises
     UnavailableError if that fails.
     """
-    if kind(adapter, python, site) in ("own", "python", "modules"):
-        return ensure(adapter, python, site=site)
-    return _read(_folder(adapter) / _COMPLETE)
+    if determine_kind(adapter, python, site) in ("own", "python", "modules"):
+        return ensure_environment(adapter, python, site=site)
+    return _read_environment(_environment_folder(adapter) / _COMPLETE)
 
 
-def ensure(
+def ensure_environment(
     adapter: Adapter,
     python: Path | None = None,
     say: Say = lambda _: None,
@@ -119,68 +119,73 @@ def ensure(
     UnavailableError if the environment is unavailable here.
     """
     if python:
-        return _inspected(adapter, "python", python, python.parent.parent)
-    if names := _modules(adapter, site):
-        of_site = sites.load(site).modules
-        loaded = modules.load_environment(of_site.init, of_site.path, names)
+        return _inspect_environment(adapter, "python", python, python.parent.parent)
+    if names := _find_site_modules(adapter, site):
+        of_site = sites.load_site(site).modules
+        loaded = modules.load_module_variables(of_site.init, of_site.path, names)
         interpreter = modules.find_interpreter(loaded, of_site.python)
-        return _inspected(adapter, "modules", interpreter, interpreter.parent.parent, loaded)
+        return _inspect_environment(
+            adapter, "modules", interpreter, interpreter.parent.parent, loaded
+        )
     if adapter.environment.kind == "own":
-        return _inspected(adapter, "own", Path(sys.executable), Path(sys.prefix))
-    folder = _folder(adapter)
+        return _inspect_environment(adapter, "own", Path(sys.executable), Path(sys.prefix))
+    folder = _environment_folder(adapter)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment", say):
-        if there := _read(folder / _COMPLETE):
-            return _unchanged(there)
+        if there := _read_environment(folder / _COMPLETE):
+            return _require_unchanged(there)
         shutil.rmtree(folder, ignore_errors=True)
         started = time.monotonic()
         try:
-            environment = _make(adapter, folder, say)
+            environment = _create_environment(adapter, folder, say)
         except (XfbenchError, OSError) as error:
             shutil.rmtree(folder, ignore_errors=True)
-            raise UnavailableError(_line(f"{adapter.name}: {error}")) from error
+            raise UnavailableError(_shorten_to_line(f"{adapter.name}: {error}")) from error
         atomic_files.write(
-            folder / _COMPLETE, json.dumps(_document(environment), indent=1).encode()
+            folder / _COMPLETE, json.dumps(_environment_document(environment), indent=1).encode()
         )
         say(f"{adapter.name} {environment.version}: ready in {time.monotonic() - started:.0f} s")
         return environment
 
 
-def remove(adapter: Adapter) -> bool:
+def remove_all_environments(adapter: Adapter) -> bool:
     """Delete all environments of the framework, including old ones. Return whether any existed."""
-    folders = [path for path in _root().glob(f"{adapter.name}-*") if path.is_dir()]
+    folders = [path for path in _environments_root().glob(f"{adapter.name}-*") if path.is_dir()]
     for folder in folders:
         with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment"):
             shutil.rmtree(folder)
     return bool(folders)
 
 
-def existing() -> list[dict[str, Any]]:
+def describe_existing_environments() -> list[dict[str, Any]]:
     """Return the environments in the cache as JSON values, each with its size in bytes."""
     documents = []
-    for complete in sorted(_root().glob(f"*/{_COMPLETE}")):
+    for complete in sorted(_environments_root().glob(f"*/{_COMPLETE}")):
         files = (path.lstat() for path in complete.parent.rglob("*") if not path.is_dir())
-        if environment := _read(complete):
+        if environment := _read_environment(complete):
             documents.append(
-                {**_document(environment), "bytes": sum(status.st_size for status in files)}
+                {
+                    **_environment_document(environment),
+                    "bytes": sum(status.st_size for status in files),
+                }
             )
     return documents
 
 
-def plan(adapter: Adapter) -> str:
+def describe_creation(adapter: Adapter) -> str:
     """Describe in one line what `ensure` would do."""
     if adapter.environment.kind == "own":
         return f"runs in {sys.executable}; nothing to create"
-    folder = _folder(adapter)
+    folder = _environment_folder(adapter)
     state = "exists" if (folder / _COMPLETE).is_file() else "would be created"
     return f"{adapter.environment.kind} environment, {state}: {folder}"
 
 
-def _root() -> Path:
+def _environments_root() -> Path:
     return paths.cache() / "environments"
 
 
-def _folder(adapter: Adapter) -> Path:
+def _environment_folder(adapter: Adapter) -> Path:
     if not (adapter.folder / _LOCK).is_file():
         raise UnavailableError(
             f"{adapter.folder} has no {_LOCK} with the packages to install: "
@@ -190,28 +195,28 @@ def _folder(adapter: Adapter) -> Path:
         "kind": adapter.environment.kind,
         "source": adapter.environment.model_dump(mode="json"),
         "lock": digests.of_bytes((adapter.folder / _LOCK).read_bytes()),
-        "wheels": _wheels_digest(adapter),
+        "wheels": _wheels_lock_digest(adapter),
         "machine": platform.machine(),
     }
-    return _root() / f"{adapter.name}-{digests.of_json(content)[7:19]}"
+    return _environments_root() / f"{adapter.name}-{digests.of_json(content)[7:19]}"
 
 
-def _wheels_digest(adapter: Adapter) -> str:
+def _wheels_lock_digest(adapter: Adapter) -> str:
     wheels = adapter.environment.wheels
     return digests.of_bytes((adapter.folder / wheels).read_bytes()) if wheels else ""
 
 
-def _document(environment: Environment) -> dict[str, Any]:
+def _environment_document(environment: Environment) -> dict[str, Any]:
     return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(environment).items()}
 
 
-def _read(complete: Path) -> Environment | None:
+def _read_environment(environment_file: Path) -> Environment | None:
     """Read an environment from its file `complete`.
 
     Returns None if the environment is incomplete or its interpreter does not exist.
     """
     try:
-        document = json.loads(complete.read_text(encoding="utf-8"))
+        document = json.loads(environment_file.read_text(encoding="utf-8"))
         places = {key: Path(document[key]) for key in ("interpreter", "prefix")}
         environment = Environment(**{**document, **places})
     except (OSError, *WRONG):
@@ -219,7 +224,7 @@ def _read(complete: Path) -> Environment | None:
     return environment if os.access(environment.interpreter, os.X_OK) else None
 
 
-def _unchanged(environment: Environment) -> Environment:
+def _require_unchanged(environment: Environment) -> Environment:
     """Return `environment`. Raises UnavailableError if its packages have changed."""
     folders = [str(path) for path in environment.prefix.glob("lib/python3*/site-packages")]
     if environment.kind != "managed" or not folders:
@@ -236,19 +241,19 @@ def _unchanged(environment: Environment) -> Environment:
     return environment
 
 
-def _make(adapter: Adapter, folder: Path, say: Say) -> Environment:
+def _create_environment(adapter: Adapter, folder: Path, say: Say) -> Environment:
     source = adapter.environment
     if source.kind == "debian":
-        debian.create(adapter.folder / _LOCK, source.suite, folder, say)
+        debian.create_prefix(adapter.folder / _LOCK, source.suite, folder, say)
         if source.wheels:
             wheels = adapter.folder / source.wheels
-            installer.unpack(wheels, source.python, folder / "wheels", say)
-        return _inspected(adapter, "debian", folder / source.interpreter, folder)
-    installer.create(adapter, folder, adapter.folder / _LOCK, say)
-    return _inspected(adapter, "managed", folder / "bin" / "python", folder)
+            installer.unpack_wheels(wheels, source.python, folder / "wheels", say)
+        return _inspect_environment(adapter, "debian", folder / source.interpreter, folder)
+    installer.create_virtual_environment(adapter, folder, adapter.folder / _LOCK, say)
+    return _inspect_environment(adapter, "managed", folder / "bin" / "python", folder)
 
 
-def _inspected(
+def _inspect_environment(
     adapter: Adapter,
     kind: str,
     interpreter: Path,
@@ -262,7 +267,7 @@ def _inspected(
         job, reply = folder / "job.json", folder / "reply.json"
         job_content = json.dumps({"action": "inspect", "module": adapter.module}).encode()
         job.write_bytes(job_content)
-        archive = worker_archive.worker_archive(adapter.name)
+        archive = worker_archive.ensure_worker_archive(adapter.name)
         try:
             processes.output(
                 [str(interpreter), str(archive), str(job), str(reply)],
@@ -270,20 +275,20 @@ def _inspected(
                 cwd=folder,
                 timeout=300,
             )
-            answer = read(reply, digests.of_bytes(job_content))
+            answer = read_reply(reply, digests.of_bytes(job_content))
             if answer["status"] == "ok":
-                return described_by(answer, draft)
+                return complete_draft(answer, draft)
         except (processes.CommandError, OSError, *WRONG) as error:
-            raise UnavailableError(_line(f"{interpreter}: {error}")) from error
+            raise UnavailableError(_shorten_to_line(f"{interpreter}: {error}")) from error
     raise UnavailableError(f"{interpreter} cannot import {adapter.module}: {answer['reason']}")
 
 
-def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
+def complete_draft(inspect_reply: dict[str, Any], draft: Environment) -> Environment:
     """Return `draft`, completed with the interpreter's answer to the action "inspect".
 
     Raises KeyError if the answer is invalid.
     """
-    inspected_fields = {name: answer[name] for name in ("version", "python", "packages")}
+    inspected_fields = {name: inspect_reply[name] for name in ("version", "python", "packages")}
     if not isinstance(inspected_fields["packages"], dict):
         raise KeyError("packages")
     return replace(
@@ -291,7 +296,7 @@ def described_by(answer: dict[str, Any], draft: Environment) -> Environment:
     )
 
 
-def _line(text: str) -> str:
+def _shorten_to_line(text: str) -> str:
     """Shorten a text to one line with its beginning and its end.
 
     The end matters because installers give the reason there.

@@ -26,7 +26,9 @@ _PASSED_ON = {
 }
 
 
-def unpack(lock: Path, python: str, folder: Path, say: Callable[[str], None]) -> None:
+def unpack_wheels(
+    lock: Path, python_version: str, folder: Path, say: Callable[[str], None]
+) -> None:
     """Unpack below `folder` the wheels that `lock` pins for this version of Python.
 
     Raises CommandError.
@@ -36,16 +38,25 @@ def unpack(lock: Path, python: str, folder: Path, say: Callable[[str], None]) ->
     processes.output(
         [
             *(find_uv_bin(), "pip", "install", *options, "--python", sys.executable),
-            *("--python-version", python, "--target", str(folder), "--requirements", str(lock)),
+            *(
+                "--python-version",
+                python_version,
+                "--target",
+                str(folder),
+                "--requirements",
+                str(lock),
+            ),
         ],
-        environment=_variables(),
+        environment=_build_uv_variables(),
         timeout=3600,
     )
 
 
-def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None]) -> None:
+def create_virtual_environment(
+    adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None]
+) -> None:
     """Build the environment in `folder`. Raises UnavailableError or CommandError."""
-    uv, variables = find_uv_bin(), _variables()
+    uv, variables = find_uv_bin(), _build_uv_variables()
     python_version = adapter.environment.python
     once = ", ".join(filter(None, ["once", adapter.environment.size]))
     say(f"{adapter.name}: installing {adapter.title} ({once})")
@@ -74,15 +85,15 @@ def create(adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None
         )
 
 
-def _variables() -> dict[str, str]:
-    variables = {**os.environ, **_pip_settings()}
+def _build_uv_variables() -> dict[str, str]:
+    variables = {**os.environ, **_pip_settings_as_uv_variables()}
     variables.pop("VIRTUAL_ENV", None)
     # pip searches all indexes, but uv by default stops at the first index that has the package.
     # Searching all is safe, because the lock's hashes accept only the locked files.
     return {**variables, "UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 
-def _pip_settings() -> Mapping[str, str]:
+def _pip_settings_as_uv_variables() -> Mapping[str, str]:
     """Return pip's settings for indexes, links and certificates, by the name of uv's variable."""
     try:
         listing = processes.output([sys.executable, "-m", "pip", "config", "list"], timeout=60)

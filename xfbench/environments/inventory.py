@@ -43,19 +43,19 @@ class Framework:
     checkpoint: str | None
 
 
-def frameworks() -> list[Framework]:
+def list_framework_states() -> list[Framework]:
     """Return the state of every adapter's framework, by name."""
-    return [_look(adapter.load(name)) for name in adapter.list_names()]
+    return [_find_framework_state(adapter.load(name)) for name in adapter.list_names()]
 
 
-def _look(described: adapter.Adapter) -> Framework:
+def _find_framework_state(described: adapter.Adapter) -> Framework:
     version = reason = None
     try:
-        installed_environment = environment.find(described)
+        installed_environment = environment.find_environment(described)
         state = "installed" if installed_environment else "available"
         version = installed_environment.version if installed_environment else None
         if not installed_environment:
-            reason = _obstacle(described)
+            reason = _find_creation_obstacle(described)
             state = "unavailable" if reason else state
     except UnavailableError as error:
         state, reason = "unavailable", str(error)
@@ -78,7 +78,7 @@ def _look(described: adapter.Adapter) -> Framework:
     )
 
 
-def _obstacle(described: adapter.Adapter) -> str | None:
+def _find_creation_obstacle(described: adapter.Adapter) -> str | None:
     """Return what would prevent creating an environment; None if nothing is known."""
     source = described.environment
     instead = f"name an interpreter that has it with --python {described.name}=PATH"

@@ -22,34 +22,34 @@ sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
 
 def worker_digest(framework: str) -> str:
     """Return the digest of all code and data of the worker for `framework`."""
-    return digests.of_files(_contents(framework))
+    return digests.of_files(_collect_contents(framework))
 
 
-def worker_archive(framework: str) -> Path:
+def ensure_worker_archive(framework: str) -> Path:
     """Return the cached archive for `framework`. Raises UsageError.
 
     Builds the archive if it is missing.
     """
-    contents = _contents(framework)
+    contents = _collect_contents(framework)
     target = paths.cache() / "workers" / f"{digests.of_files(contents)[7:23]}.pyz"
     if not target.exists():
-        atomic_files.write(target, lambda file: _pack(contents, file))
+        atomic_files.write(target, lambda file: _write_archive(contents, file))
     return target
 
 
-def _pack(contents: dict[str, bytes], file: IO[bytes]) -> None:
+def _write_archive(contents: dict[str, bytes], file: IO[bytes]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in sorted(contents.items()):
             archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
 
 
-def _contents(framework: str) -> dict[str, bytes]:
+def _collect_contents(framework: str) -> dict[str, bytes]:
     package, files = paths.package_folder("xfbench"), adapter.load(framework).files
     contents = {
         "__main__.py": _MAIN.encode(),
         "xfbench/__init__.py": (package / "__init__.py").read_bytes(),
         "xfbench/adapters/__init__.py": b"",
-        "threadpoolctl.py": _module("threadpoolctl"),
+        "threadpoolctl.py": _read_module_code("threadpoolctl"),
         **{f"xfbench/adapters/{name}": content for name, content in files.items()},
     }
     folders = {
@@ -57,12 +57,12 @@ def _contents(framework: str) -> dict[str, bytes]:
         "xfbench/workloads": paths.package_folder("xfbench.workloads"),
     }
     for prefix, folder in folders.items():
-        for name, content in digests.files_below(folder).items():
+        for name, content in digests.read_files_below(folder).items():
             contents[f"{prefix}/{name}"] = content
     return contents
 
 
-def _module(name: str) -> bytes:
+def _read_module_code(name: str) -> bytes:
     """Return the code of the one-file library `name`.
 
     With this code in the archive, the framework's environment need not contain the library.

@@ -38,7 +38,7 @@ class Block:
     layers: tuple[str, ...]
 
 
-def cut_into_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
+def cut_into_distinct_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
     """Return the distinct blocks in order. Of blocks that differ only in names, keep the first."""
     sizes = estimate_mean_squares(network, pixels)
     groups = _group_pieces(network)
@@ -72,10 +72,10 @@ def isolate_layer(network: xl.Network, name: str) -> Block:
         else:
             stems.append(xl.InnerProduct(stem, ("data",), prod(shape), weight_filler=filler))
     rewired_layer = replace(layer, inputs=tuple(stem.name for stem in stems))
-    layers = [*stems, _with_unit_weights(rewired_layer, shapes)]
+    layers = [*stems, _with_variance_preserving_weights(rewired_layer, shapes)]
     reader = next((la for la in network.layers if name in la.inputs), None)
     if isinstance(reader, xl.Convolution):
-        layers.append(_with_unit_weights(reader, network.input_shapes(reader)))
+        layers.append(_with_variance_preserving_weights(reader, network.input_shapes(reader)))
     layer_network = xl.Network(
         f"{network.name} {name}",
         (channels, *(height_width or (1, 1))),  # type: ignore[arg-type]
@@ -84,17 +84,17 @@ def isolate_layer(network: xl.Network, name: str) -> Block:
     )
     last = layers[-1].name
     return Block(
-        _add_probe(layer_network, last, estimate_mean_squares(layer_network, NOISE)[last]),
+        _add_probe_and_loss(layer_network, last, estimate_mean_squares(layer_network, NOISE)[last]),
         "",
         (name,),
     )
 
 
-def _with_unit_weights(layer: xl.Layer, shapes: list[xl.Shape]) -> xl.Layer:
+def _with_variance_preserving_weights(layer: xl.Layer, input_shapes: list[xl.Shape]) -> xl.Layer:
     """Return the layer with random weights that keep the mean square of the values."""
     if not isinstance(layer, WeightedLayer):
         return layer
-    shape = layer.parameters(shapes)["weight"].shape
+    shape = layer.parameters(input_shapes)["weight"].shape
     return replace(layer, weight_filler=xl.Filler("gaussian", 1 / sqrt(prod(shape[1:]))))
 
 
@@ -125,7 +125,7 @@ def _live_values(network: xl.Network, position: int) -> set[str]:
 
 
 def _build_block(
-    network: xl.Network, layers: tuple[xl.Layer, ...], sizes: Mapping[str, float]
+    network: xl.Network, layers: tuple[xl.Layer, ...], mean_squares: Mapping[str, float]
 ) -> Block:
     position = network.layers.index(layers[0])
     [reads] = _live_values(network, position)
@@ -143,11 +143,11 @@ def _build_block(
     leaves = _live_values(network, position + len(layers))
     if leaves:
         leaf = leaves.pop()
-        block_network = _add_probe(block_network, leaf, sizes[leaf])
+        block_network = _add_probe_and_loss(block_network, leaf, mean_squares[leaf])
     return Block(block_network, reads, tuple(layer.name for layer in layers))
 
 
-def _add_probe(network: xl.Network, name: str, size: float) -> xl.Network:
+def _add_probe_and_loss(network: xl.Network, value_name: str, mean_square: float) -> xl.Network:
     """Add an inner product and a loss over the value `name`, unless the network ends in a loss.
 
     `size` is the value's mean square. The mean square of the probe's scores is about one, so
@@ -155,10 +155,10 @@ def _add_probe(network: xl.Network, name: str, size: float) -> xl.Network:
     """
     if isinstance(network.layers[-1], xl.SoftmaxLoss):
         return network
-    filler = xl.Filler("gaussian", 1 / sqrt(prod(network.shapes[name]) * size))
+    filler = xl.Filler("gaussian", 1 / sqrt(prod(network.shapes[value_name]) * mean_square))
     probe = xl.InnerProduct(
         "probe",
-        (name,),
+        (value_name,),
         PROBE_CLASSES,
         weight_filler=filler,
         lr_mult=(_PROBE_LR_MULT, _PROBE_LR_MULT),

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xfbench.base import digests
-from xfbench.equality.blocks import NOISE, cut_into_blocks, isolate_layer
+from xfbench.equality.blocks import NOISE, cut_into_distinct_blocks, isolate_layer
 from xfbench.equality.scaled import scale_weights
 from xfbench.model import training
 from xfbench.model.certificate import SAFETY
@@ -69,7 +69,7 @@ class Case:
     largest_move: float = LARGEST_MOVE
     activations: tuple[str, ...] = ()
 
-    def document(self, precision: str, nudge: int = 0) -> dict[str, Any]:
+    def document(self, precision: str, draw: int = 0) -> dict[str, Any]:
         """Return the JSON document that the worker gets. The case's name in it is `key`.
 
         `nudge` is the number of a draw, which moves each image value and weight at random. In draws
@@ -82,13 +82,13 @@ class Case:
                 workload, solver=replace(workload.solver, base_lr=self.learning_rate)
             )
         return {
-            "name": self.key(precision, nudge),
+            "name": self.key(precision, draw),
             "workload": workload.to_json(),
             "batch_size": self.batch_size,
             "seed": self.seed,
             "input": f"{self.weights}/{self.reads}" if self.reads else None,
-            "nudge": nudge,
-            "nudge_units": _ULPS[precision] * (SAFETY if nudge >= DRAWS else 1),
+            "nudge": draw,
+            "nudge_units": _ULPS[precision] * (SAFETY if draw >= DRAWS else 1),
             "options": {"precision": precision, "dropout": "identity", "seed": self.seed},
             "outputs": True,
             "activations": list(self.activations),
@@ -98,9 +98,9 @@ class Case:
             **({"ranks": self.ranks} if self.ranks > 1 else {}),
         }
 
-    def key(self, precision: str, nudge: int = 0) -> str:
+    def key(self, precision: str, draw: int = 0) -> str:
         """Return the name of this case at a precision and a draw of rounding."""
-        return f"{self.name}:{precision}:{nudge}"
+        return f"{self.name}:{precision}:{draw}"
 
 
 def verification_workload(request: Request) -> Workload:
@@ -119,7 +119,7 @@ def verification_workload(request: Request) -> Workload:
     return replace(trained_workload, solver=solver)
 
 
-def batch_size(workload: Workload) -> int:
+def case_batch_size(workload: Workload) -> int:
     """Return the number of images in a case. A few are enough to show an error."""
     return 2 if workload.network.input_shape[1] > 64 else 4
 
@@ -131,7 +131,8 @@ def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[C
     """
     reads = tuple(
         sorted(
-            {block.reads for block in cut_into_blocks(workload.network, workload.pixels)} - {"data"}
+            {block.reads for block in cut_into_distinct_blocks(workload.network, workload.pixels)}
+            - {"data"}
         )
     )
     return [
@@ -143,7 +144,7 @@ def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[C
                 solver=_solver_with_policy(workload.solver, weights),
             ),
             weights=weights,
-            batch_size=ranks * batch_size(workload),
+            batch_size=ranks * case_batch_size(workload),
             seed=seed,
             origin=_workload_digest(workload),
             is_whole_network=True,
@@ -162,7 +163,7 @@ def block_cases(workload: Workload, seed: int) -> list[Case]:
     all_cases = []
     for weights in WEIGHTS:
         for number, block in enumerate(
-            cut_into_blocks(_network_with_weights(workload, weights), workload.pixels)
+            cut_into_distinct_blocks(_network_with_weights(workload, weights), workload.pixels)
         ):
             reads = "" if block.reads == "data" else block.reads
             all_cases.append(
@@ -178,7 +179,12 @@ def layer_case(workload: Workload, layer: str, weights: str, seed: int) -> Case:
 
 
 def _build_block_case(
-    workload: Workload, name: str, network: xl.Network, weights: str, seed: int, reads: str
+    workload: Workload,
+    name: str,
+    network: xl.Network,
+    weights: str,
+    seed: int,
+    input_activation: str,
 ) -> Case:
     pixels = workload.pixels
     if network.input_shape[0] != len(pixels.mean):  # reads activations or noise
@@ -188,10 +194,10 @@ def _build_block_case(
         name=f"{name}/{weights}",
         workload=replace(workload, network=network, solver=solver, pixels=pixels),
         weights=weights,
-        batch_size=batch_size(workload),
+        batch_size=case_batch_size(workload),
         seed=seed,
         origin=_workload_digest(workload),
-        reads=reads,
+        reads=input_activation,
     )
 
 

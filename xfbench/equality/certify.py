@@ -37,14 +37,14 @@ def build_subject(
         facts.workload_facts(training.build_workload(request)).digest,
         adapter.load(request.framework).digest,
         environment.digest,
-        machine_facts or machine.describe(),
+        machine_facts or machine.describe_machine(),
     )
 
 
-def find_cached(subject: Subject) -> Certificate | None:
+def find_cached_certificate(subject: Subject) -> Certificate | None:
     """Return the cached certificate for exactly this subject, or None."""
     try:
-        cached = certificate.read(_cache_path(subject))
+        cached = certificate.read(_certificate_cache_path(subject))
     except CertificateError:
         return None
     return cached if cached.subject == subject else None
@@ -58,7 +58,7 @@ def single_rank_request(request: Request) -> Request:
     )
 
 
-def verify_cell(
+def verify_after_single_rank(
     verifier: Verifier,
     request: Request,
     environment: Environment,
@@ -75,7 +75,7 @@ def verify_cell(
         capabilities.refusal_reason(request) or unverifiable_reason(request)
     ):
         single_rank = single_rank_request(request)
-        single_rank_certificate = find_cached(
+        single_rank_certificate = find_cached_certificate(
             build_subject(single_rank, environment, machine_facts)
         )
         single_rank_certificate = single_rank_certificate or store_verdict(
@@ -112,7 +112,7 @@ def store_verdict(
         checks=verdict.checks,
         framework_version=environment.version,
     )
-    new_certificate.write(_cache_path(subject))
+    new_certificate.write(_certificate_cache_path(subject))
     return new_certificate
 
 
@@ -142,7 +142,7 @@ def certify_requests(
     differs or cannot be verified gets no certificate, and `say` gets the reason.
     """
     verifier = Verifier(say_progress)
-    session.store.prepare()
+    session.store.create_and_check_folders()
     for request in {certified_fields(request): request for request in requests}.values():
         environment = session.environments.get(request.framework)
         if environment is None:
@@ -151,11 +151,13 @@ def certify_requests(
             say(f"{request.label()}: not ranked, {reason}")
             continue
         subject = build_subject(request, environment)
-        cell_certificate = find_cached(subject)
+        cell_certificate = find_cached_certificate(subject)
         if cell_certificate is None:
             try:
                 cell_certificate = store_verdict(
-                    verify_cell(verifier, request, environment, _SEED), environment, _SEED
+                    verify_after_single_rank(verifier, request, environment, _SEED),
+                    environment,
+                    _SEED,
                 )
             except CheckError as error:
                 say(f"not verified: {error}")
@@ -164,32 +166,34 @@ def certify_requests(
         if cell_certificate.verdict != "equal":
             say(f"{request.label()}: different, {cell_certificate.finding}")
             continue
-        _copy_to_session(subject, request, session)
+        _copy_certificate_to_session(subject, request, session)
 
 
-def attach_cached(request: Request, session: LaunchContext) -> None:
+def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
     """Add the cell's certificate to the session if the cache has one. Verify nothing."""
     environment = session.environments.get(request.framework)
     if environment is None:
         return
     subject = build_subject(request, environment)
-    cached = find_cached(subject)
+    cached = find_cached_certificate(subject)
     if cached and cached.verdict == "equal":
-        session.store.prepare()
-        _copy_to_session(subject, request, session)
+        session.store.create_and_check_folders()
+        _copy_certificate_to_session(subject, request, session)
 
 
-def _copy_to_session(subject: Subject, request: Request, session: LaunchContext) -> None:
+def _copy_certificate_to_session(
+    subject: Subject, request: Request, session: LaunchContext
+) -> None:
     """Copy the cached certificate byte for byte.
 
     A certificate's id is the digest of its bytes, and another version of xfbench may have written
     them differently.
     """
-    content = _cache_path(subject).read_bytes()
+    content = _certificate_cache_path(subject).read_bytes()
     certificate_id = Certificate.read(content).id
     atomic_files.write(session.store.certificate_path(certificate_id), content)
     session.certificates[certified_fields(request)] = certificate_id
 
 
-def _cache_path(subject: Subject) -> Path:
+def _certificate_cache_path(subject: Subject) -> Path:
     return paths.cache() / "certificates" / f"{subject.key}.json"

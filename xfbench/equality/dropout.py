@@ -27,7 +27,7 @@ _RELATIVE_TOLERANCE = 1e-4  # enough for float32 after one division
 _MAX_STANDARD_DEVIATIONS = 6.0  # of the binomial distribution: one false alarm in 500 million
 
 
-def layers_by_ratio(network: xl.Network) -> dict[float, str]:
+def dropout_layer_by_ratio(network: xl.Network) -> dict[float, str]:
     """Return the first layer with each dropout ratio in the network."""
     layers: dict[float, str] = {}
     for layer in network.layers:
@@ -36,7 +36,7 @@ def layers_by_ratio(network: xl.Network) -> dict[float, str]:
     return layers
 
 
-def build_document(ratio: float, seed: int) -> dict[str, Any]:
+def build_case_document(ratio: float, seed: int) -> dict[str, Any]:
     """Return the case for the worker. It computes only gradients, twice, with random masks."""
     return {
         **_build_case(ratio, seed).document("float32"),
@@ -53,7 +53,9 @@ def case_name(ratio: float) -> str:
     return _build_case(ratio, 0).key("float32")
 
 
-def find_defect(ratio: float, seed: int, arrays: Mapping[str, np.ndarray]) -> str | None:
+def describe_dropout_defect(
+    ratio: float, seed: int, arrays: Mapping[str, np.ndarray]
+) -> str | None:
     """Return one line that says what is wrong with the framework's dropout; None if nothing is."""
     workload = _build_workload(ratio)
     weights = {

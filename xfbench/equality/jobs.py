@@ -52,7 +52,7 @@ def run_cases(
     workload: Workload,
     adapter: Adapter,
     environment: Environment,
-    inputs: Path | None = None,
+    inputs_file: Path | None = None,
     time_limit: float = TIME_LIMIT,
 ) -> CaseResults:
     """Run the cases in one worker. Raises CheckError if it returns no results."""
@@ -62,27 +62,27 @@ def run_cases(
     checks_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=checks_folder) as scratch:
         folder = Path(scratch)
-        job_document = build_job(documents, request, workload, inputs, folder)
+        job_document = copy_inputs_and_build_job(documents, request, workload, inputs_file, folder)
         reply = job.run_job(job_document, request, adapter, environment, folder, time_limit)
         return read_results(documents, request, reply, folder)
 
 
-def build_job(
+def copy_inputs_and_build_job(
     documents: Sequence[dict[str, Any]],
     request: Request,
     workload: Workload,
-    inputs: Path | None,
+    inputs_file: Path | None,
     folder: Path,
 ) -> dict[str, Any]:
     """Return the job that runs the cases in `folder`, and copy the file `inputs` there."""
-    if inputs is not None:
-        shutil.copyfile(inputs, folder / "inputs.npz")
-    return job.build_document(
+    if inputs_file is not None:
+        shutil.copyfile(inputs_file, folder / "inputs.npz")
+    return job.build_job_document(
         "check",
         request,
         workload,
         cases=list(documents),
-        inputs="inputs.npz" if inputs else None,
+        inputs="inputs.npz" if inputs_file else None,
         output="found.npz",
     )
 
@@ -95,7 +95,7 @@ def read_results(
         raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
     arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
     try:
-        for key, array in _merge_ranks(folder, request.ranks).items():
+        for key, array in _merge_rank_files(folder, request.ranks).items():
             name, _, quantity = key.rpartition(":")
             arrays[name][quantity] = array
         unsupported, observed = dict(reply["unsupported"]), reply["observed"]
@@ -113,7 +113,7 @@ def read_results(
     return CaseResults(supported_arrays, unsupported)
 
 
-def _merge_ranks(folder: Path, ranks: int) -> Arrays:
+def _merge_rank_files(folder: Path, ranks: int) -> Arrays:
     """Merge the results of the ranks.
 
     - Losses of updates: the mean over the ranks.
@@ -126,10 +126,12 @@ def _merge_ranks(folder: Path, ranks: int) -> Arrays:
     for file in files:
         with np.load(file, allow_pickle=False) as arrays:
             parts.append(dict(arrays))
-    return {key: _merge_arrays(key, [part[key] for part in parts]) for key in parts[0]}
+    return {
+        key: _mean_first_or_most_different(key, [part[key] for part in parts]) for key in parts[0]
+    }
 
 
-def _merge_arrays(key: str, rank_arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _mean_first_or_most_different(key: str, rank_arrays: Sequence[np.ndarray]) -> np.ndarray:
     if key.endswith(":losses"):
         return np.asarray(np.mean(rank_arrays, axis=0))
     if key.endswith(("/mean", "/variance", "_loss", "_scores")):  # each rank has its own averages

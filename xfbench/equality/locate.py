@@ -27,7 +27,7 @@ class Place:
     cause: str | None
 
 
-def find_place(
+def find_first_wrong_place(
     workload: Workload, violations: Sequence[Deviation], check_layers: CheckLayers
 ) -> Place | None:
     """Return the first place that explains `violations`, or None if no place does.
@@ -62,13 +62,17 @@ def find_place(
     )
 
 
-def _locate_backward(workload: Workload, last: Deviation, check_layers: CheckLayers) -> Place:
+def _locate_backward(
+    workload: Workload, last_gradient_violation: Deviation, check_layers: CheckLayers
+) -> Place:
     """Return the layer whose backward pass is wrong: `last.layer` or a layer that follows it."""
     network = workload.network
     by_name = {layer.name: layer for layer in network.layers}
-    candidates = [last.layer]
+    candidates = [last_gradient_violation.layer]
     for name in candidates:  # the loop appends to this list
-        if name != last.layer and by_name[name].parameters(network.input_shapes(by_name[name])):
+        if name != last_gradient_violation.layer and by_name[name].parameters(
+            network.input_shapes(by_name[name])
+        ):
             continue  # the gradients of this layer are right
         candidates += [
             layer.name
@@ -76,16 +80,18 @@ def _locate_backward(workload: Workload, last: Deviation, check_layers: CheckLay
             if name in layer.inputs and layer.name not in candidates
         ]
     # The last failing layer is the cause, because all layers that follow it are right.
-    failing = check_layers(candidates, last.case.weights)
-    layer = next((name for name in reversed(candidates) if name in failing), last.layer)
-    return Place(layer, _backward_cause(by_name[layer], last))
+    failing = check_layers(candidates, last_gradient_violation.case.weights)
+    layer = next(
+        (name for name in reversed(candidates) if name in failing), last_gradient_violation.layer
+    )
+    return Place(layer, _backward_cause(by_name[layer], last_gradient_violation))
 
 
-def _locate_update(workload: Workload, steps: Sequence[Deviation]) -> Place:
+def _locate_update(workload: Workload, update_violations: Sequence[Deviation]) -> Place:
     parameters = workload.network.parameters
-    averages = [d for d in steps if not parameters[d.name].learned]
-    learned = [d for d in steps if parameters[d.name].learned]
-    first_step = min(d.step or 0 for d in steps)
+    averages = [d for d in update_violations if not parameters[d.name].learned]
+    learned = [d for d in update_violations if parameters[d.name].learned]
+    first_step = min(d.step or 0 for d in update_violations)
     if averages and not [d for d in learned if d.step == first_step]:
         kinds = {d.name.rpartition("/")[2] for d in averages if d.step == first_step}
         cause = "the running averages are computed in another way"

@@ -73,21 +73,21 @@ class Oracle:
 
     @cached_property
     def environment(self) -> environment.Environment:
-        return environment.ensure(self.adapter)
+        return environment.ensure_environment(self.adapter)
 
     @cached_property
     def folder(self) -> Path:
         """The folder of cached results for this version of the code and this kind of machine."""
         package = Path(__file__).parent.parent / "worker"
         code = {name: (package / name).read_bytes() for name in _WORKER_FILES}
-        code |= digests.files_below(self.adapter.folder)
-        code |= digests.files_below(paths.package_folder("xfbench.workloads"))
-        key = [digests.of_files(code), machine.describe().microarchitecture]
+        code |= digests.read_files_below(self.adapter.folder)
+        code |= digests.read_files_below(paths.package_folder("xfbench.workloads"))
+        key = [digests.of_files(code), machine.describe_machine().microarchitecture]
         folder = paths.cache() / "oracle" / digests.of_json(key)[7:19]
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def expected(
+    def compute_expected(
         self,
         cases: Sequence[Case],
         activations: Path | None = None,
@@ -100,7 +100,7 @@ class Oracle:
         """
         draw_precision = "float32" if precision == "float64" else precision
         with locks.exclusive(self._lock_path(cases), "computes the expected values"):
-            self._settle_learning_rates(
+            self._store_truths_at_stable_rates(
                 [c for c in cases if not self._truth_path(c).is_file()], activations
             )
             truths = [self._read_arrays(self._truth_path(case)) for case in cases]
@@ -118,7 +118,7 @@ class Oracle:
                 [(c, draw_precision, n) for c, n in missing_draws], activations
             )
             for (case, draw), arrays in zip(missing_draws, drawn_arrays, strict=True):
-                distances = _distances(self._read_arrays(self._truth_path(case)), arrays)
+                distances = _distances_from_truth(self._read_arrays(self._truth_path(case)), arrays)
                 atomic_files.write(
                     self._draw_path(case, draw, draw_precision), json.dumps(distances).encode()
                 )
@@ -137,23 +137,23 @@ class Oracle:
                 for case, truth in zip(cases_with_rates, truths, strict=True)
             ]
 
-    def activations(self, whole_networks: Iterable[Expected]) -> Path:
+    def write_activations(self, whole_networks: Iterable[Expected]) -> Path:
         """Write the activations of whole networks to a file and return its path.
 
         The keys are "<weights>/<layer>".
         """
         expected_networks = list(whole_networks)
-        name = digests.of_json([self._case_key(expected.case) for expected in expected_networks])
+        name = digests.of_json([self._case_digest(expected.case) for expected in expected_networks])
         target = self.folder / f"{name[7:39]}-activations.npz"
         if not target.is_file():
             arrays = {}
             for expected in expected_networks:
                 with np.load(self._activations_path(expected.case), allow_pickle=False) as stored:
                     arrays.update({f"{expected.case.weights}/{k}": v for k, v in stored.items()})
-            atomic_files.write(target, partial(_save, arrays))
+            atomic_files.write(target, partial(_write_npz, arrays))
         return target
 
-    def _settle_learning_rates(self, cases: list[Case], activations: Path | None) -> None:
+    def _store_truths_at_stable_rates(self, cases: list[Case], activations: Path | None) -> None:
         """Store each case's truth, at the tried learning rate with the least rounding."""
         best: dict[str, tuple[float, Arrays, dict[str, float]]] = {}
         for divisor in _MOVE_DIVISORS:
@@ -168,22 +168,22 @@ class Oracle:
             first_draws = self._run_reference(draw_runs, activations)
             unsettled = []
             for case, truth, draw_arrays in zip(cases, truths, first_draws, strict=True):
-                distances = _distances(truth, draw_arrays)
+                distances = _distances_from_truth(truth, draw_arrays)
                 rounding = _median_rounding(truth, distances)
                 if case.name not in best or rounding < best[case.name][0]:
                     best[case.name] = rounding, truth, distances
                 if divisor != _MOVE_DIVISORS[-1] and _has_growing_rounding(truth, distances):
                     unsettled.append(case)
                 else:
-                    self._store(case, *best[case.name][1:])
+                    self._store_case_results(case, *best[case.name][1:])
             cases = unsettled
 
-    def _store(self, case: Case, truth: Arrays, distances: dict[str, float]) -> None:
+    def _store_case_results(self, case: Case, truth: Arrays, distances: dict[str, float]) -> None:
         activations = {k.partition("/")[2]: v for k, v in truth.items() if _is_activation(k)}
         values = {k: v for k, v in truth.items() if not _is_activation(k)}
-        atomic_files.write(self._activations_path(case), partial(_save, activations))
+        atomic_files.write(self._activations_path(case), partial(_write_npz, activations))
         atomic_files.write(self._draw_path(case, 0, "float32"), json.dumps(distances).encode())
-        atomic_files.write(self._truth_path(case), partial(_save, values))
+        atomic_files.write(self._truth_path(case), partial(_write_npz, values))
 
     def _run_reference(
         self, runs: Sequence[tuple[Case, str, int]], activations: Path | None
@@ -213,7 +213,7 @@ class Oracle:
         documents = [case.document(precision, draw) for case, precision, draw in batch]
         return jobs.run_cases(
             documents,
-            reference.reference_request(case.workload.name, case.batch_size, threads=1),
+            reference.build_reference_request(case.workload.name, case.batch_size, threads=1),
             case.workload,
             self.adapter,
             self.environment,
@@ -225,19 +225,19 @@ class Oracle:
         networks = {case.origin for case in cases}
         return self.folder / f"{digests.of_json(sorted(networks))[7:19]}.lock"
 
-    def _case_key(self, case: Case) -> str:
+    def _case_digest(self, case: Case) -> str:
         document = replace(case, learning_rate=None, largest_move=LARGEST_MOVE).document("float64")
         del document["nudge_units"]
         return digests.of_json({"origin": case.origin, **document})[7:39]
 
     def _truth_path(self, case: Case) -> Path:
-        return self.folder / f"{self._case_key(case)}.npz"
+        return self.folder / f"{self._case_digest(case)}.npz"
 
     def _activations_path(self, case: Case) -> Path:
-        return self.folder / f"{self._case_key(case)}-kept.npz"
+        return self.folder / f"{self._case_digest(case)}-kept.npz"
 
     def _draw_path(self, case: Case, draw: int, precision: str) -> Path:
-        return self.folder / f"{self._case_key(case)}-{precision}-draw{draw}.json"
+        return self.folder / f"{self._case_digest(case)}-{precision}-draw{draw}.json"
 
     @staticmethod
     def _read_arrays(path: Path) -> Arrays:
@@ -249,7 +249,7 @@ def _is_activation(quantity: str) -> bool:
     return quantity.startswith("activation/")
 
 
-def _distances(truth: Arrays, arrays: Arrays) -> dict[str, float]:
+def _distances_from_truth(truth: Arrays, arrays: Arrays) -> dict[str, float]:
     return {
         quantity: float(np.linalg.norm(arrays[quantity] - value))
         for quantity, value in truth.items()
@@ -262,8 +262,8 @@ def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
 
     Too high is above 1 %, including the factor SAFETY.
     """
-    early = _relative_distances(STEPS[0], truth, distances)
-    late = _relative_distances(STEPS[-1], truth, distances)
+    early = _relative_weight_distances(STEPS[0], truth, distances)
+    late = _relative_weight_distances(STEPS[-1], truth, distances)
     return any(
         last > max(_MAX_FINAL_ROUNDING, _MAX_GROWTH * first)
         for first, last in zip(early, late, strict=True)
@@ -273,14 +273,16 @@ def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
 def _median_rounding(truth: Arrays, distances: dict[str, float]) -> float:
     """Return the median, over weights and steps, of the relative rounding of a weight's move."""
     return float(
-        np.median([x for step in STEPS for x in _relative_distances(step, truth, distances)])
+        np.median([x for step in STEPS for x in _relative_weight_distances(step, truth, distances)])
     )
 
 
-def _relative_distances(step: int, truth: Arrays, distances: dict[str, float]) -> list[float]:
+def _relative_weight_distances(
+    step: int, truth: Arrays, distances: dict[str, float]
+) -> list[float]:
     names = [k for k in truth if k.startswith(f"step{step}/") and k.endswith("/weight")]
     return [distances[name] / (float(np.linalg.norm(truth[name])) or 1.0) for name in names]
 
 
-def _save(arrays: Arrays, file: IO[bytes]) -> None:
+def _write_npz(arrays: Arrays, file: IO[bytes]) -> None:
     np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -68,21 +68,23 @@ def load_mutations() -> list[Mutation]:
     ]
 
 
-def select_mutations(names: Sequence[str] | None) -> list[Mutation]:
+def select_mutations(name_parts: Sequence[str] | None) -> list[Mutation]:
     """Return the mutations whose name contains one of the words in `names`.
 
     `names` None: all mutations. Raises UsageError if no mutation matches.
     """
     matches = [
-        p for p in load_mutations() if names is None or any(word in p.name for word in names)
+        p
+        for p in load_mutations()
+        if name_parts is None or any(word in p.name for word in name_parts)
     ]
     if not matches:
-        raise errors.UsageError(f"no mutation is called {', '.join(names or ())}")
+        raise errors.UsageError(f"no mutation is called {', '.join(name_parts or ())}")
     return matches
 
 
 def run_self_test(
-    mutations: Sequence[Mutation], seeds: int, say: Callable[[str], None], time_limit: float
+    mutations: Sequence[Mutation], seed_count: int, say: Callable[[str], None], time_limit: float
 ) -> dict[str, Any]:
     """Verify each mutation, then correct adapters with `seeds` seeds. Return the JSON document."""
     verifier = Verifier(say, time_limit)
@@ -90,7 +92,7 @@ def run_self_test(
     for mutation in mutations:
         with applied(mutation):
             try:
-                verdict = _verify(verifier, mutation, 0)
+                verdict = _verify_mutation_cell(verifier, mutation, 0)
                 caught, place = verdict.verdict == "different", verdict.place
             except CheckError as error:
                 say(f"{mutation.name}: {error}")
@@ -112,9 +114,9 @@ def run_self_test(
     trials = alarms = 0
     by_cell = {(p.framework, p.workload, p.ranks, *p.solver.items()): p for p in mutations}
     for mutation in by_cell.values():
-        for seed in range(seeds):
+        for seed in range(seed_count):
             trials += 1
-            verdict = _verify(verifier, mutation, seed)
+            verdict = _verify_mutation_cell(verifier, mutation, seed)
             if verdict.verdict != "equal":
                 alarms += 1
                 say(
@@ -124,16 +126,16 @@ def run_self_test(
     return {"planted": outcomes, "false_alarms": {"trials": trials, "alarms": alarms}}
 
 
-def _verify(verifier: Verifier, mutation: Mutation, seed: int) -> Verdict:
-    matrix = experiment.matrix(
+def _verify_mutation_cell(verifier: Verifier, mutation: Mutation, seed: int) -> Verdict:
+    matrix = experiment.build_matrix(
         framework=[mutation.framework],
         workload=[mutation.workload],
         ranks=[mutation.ranks],
         scaling="weak" if mutation.ranks > 1 else None,
         **mutation.solver,
     )
-    [(cell, _)] = experiment.cells([matrix])
-    framework_environment = environment.ensure(adapter.load(mutation.framework))
+    [(cell, _)] = experiment.expand_matrices([matrix])
+    framework_environment = environment.ensure_environment(adapter.load(mutation.framework))
     return verifier.verify(cell.request(1), framework_environment, seed)
 
 

@@ -32,7 +32,7 @@ WeightedLayer = xl.Convolution | xl.InnerProduct
 
 def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
     """Return the network with scaled initial weights. Layers, shapes and names stay the same."""
-    sizes = {"data": _pixels_mean_square(pixels)}
+    sizes = {"data": _noise_mean_square(pixels)}
     layers: list[xl.Layer] = []
     for layer in network.layers:
         fillers = _BATCH_NORM if isinstance(layer, xl.BatchNorm) else {}
@@ -51,13 +51,13 @@ def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
 
 def estimate_mean_squares(network: xl.Network, pixels: Pixels) -> dict[str, float]:
     """Return the approximate mean square of "data" and each layer's output at initial weights."""
-    sizes = {"data": _pixels_mean_square(pixels)}
+    sizes = {"data": _noise_mean_square(pixels)}
     for layer in network.layers:
         sizes[layer.name] = _output_mean_square(network, layer, sizes)
     return sizes
 
 
-def _pixels_mean_square(pixels: Pixels) -> float:
+def _noise_mean_square(pixels: Pixels) -> float:
     """Return the mean square of uniform noise from 0 to 255 after normalization by `pixels`."""
     mean = sum(pixels.mean) / len(pixels.mean)
     return (256**2 / 12 + (127.5 - mean) ** 2) * pixels.scale**2
@@ -87,9 +87,11 @@ def _fan_in(network: xl.Network, layer: WeightedLayer) -> int:
     return prod(layer.parameters(network.input_shapes(layer))["weight"].shape[1:])
 
 
-def _output_mean_square(network: xl.Network, layer: xl.Layer, sizes: Mapping[str, float]) -> float:
+def _output_mean_square(
+    network: xl.Network, layer: xl.Layer, input_mean_squares: Mapping[str, float]
+) -> float:
     """Return the mean square of a layer's output. `sizes` has the mean squares of its inputs."""
-    size = sizes[layer.inputs[0]]
+    size = input_mean_squares[layer.inputs[0]]
     if isinstance(layer, WeightedLayer):
         fan_in = _fan_in(network, layer)
         biases = _filler_mean_square(layer.bias_filler, fan_in) if layer.bias else 0.0
@@ -103,11 +105,11 @@ def _output_mean_square(network: xl.Network, layer: xl.Layer, sizes: Mapping[str
     if isinstance(layer, xl.BatchNorm):
         return layer.gamma_filler.value**2 * size / (size + layer.eps) + layer.beta_filler.value**2
     if isinstance(layer, xl.Eltwise):
-        return sum(sizes[name] for name in layer.inputs)
+        return sum(input_mean_squares[name] for name in layer.inputs)
     if isinstance(layer, xl.Concat):
         channels = [shape[0] for shape in network.input_shapes(layer)]
         parts = zip(channels, layer.inputs, strict=True)
-        return sum(count * sizes[name] for count, name in parts) / sum(channels)
+        return sum(count * input_mean_squares[name] for count, name in parts) / sum(channels)
     return size
 
 

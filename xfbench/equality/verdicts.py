@@ -42,9 +42,9 @@ def build_requests(
     cells = [
         cell
         for name in frameworks
-        for cell, _ in experiment.cells(
+        for cell, _ in experiment.expand_matrices(
             [
-                experiment.matrix(
+                experiment.build_matrix(
                     framework=[name],
                     workload=workload_names if list(networks) == ["all"] else networks,
                     kernel=_expand_kernels(name, kernels, settings.get("device", ["cpu"])),
@@ -75,14 +75,14 @@ def request_title(request: Request) -> str:
     """Return one line that says what the request verifies."""
     parts = [request.framework, request.workload, request.kernel]
     strategy_parts = [f"{request.ranks} ranks {request.strategy_text}"] if request.ranks > 1 else []
-    solver_parts = filter(None, [request.solver])
+    solver_parts = filter(None, [request.solver_text])
     return " · ".join([*parts, *solver_parts, *strategy_parts, request.device, request.precision])
 
 
 def verify_requests(
     requests: Sequence[Request],
     pythons: Mapping[str, Path],
-    seeds: int,
+    seed_count: int,
     ignore_certificates: bool,
     time_limit: float,
     say: Callable[[str], None],
@@ -96,7 +96,7 @@ def verify_requests(
     for request in requests:
         framework_adapter = adapter.load(request.framework)
         try:
-            framework_environment = environment.ensure(
+            framework_environment = environment.ensure_environment(
                 framework_adapter, pythons.get(request.framework), say, request.site
             )
         except UnavailableError as error:
@@ -104,16 +104,20 @@ def verify_requests(
             continue
         cached = (
             None
-            if ignore_certificates or seeds > 1
-            else certify.find_cached(certify.build_subject(request, framework_environment))
+            if ignore_certificates or seed_count > 1
+            else certify.find_cached_certificate(
+                certify.build_subject(request, framework_environment)
+            )
         )
         if cached and cached.verdict == "equal":
             yield _answer_from_certificate(request, cached)
             continue
         try:
             answer = None
-            for seed in range(seeds):
-                verdict = certify.verify_cell(verifier, request, framework_environment, seed)
+            for seed in range(seed_count):
+                verdict = certify.verify_after_single_rank(
+                    verifier, request, framework_environment, seed
+                )
                 if seed == 0 or verdict.verdict == "different":
                     certificate = certify.store_verdict(verdict, framework_environment, seed)
                     answer = _answer_from_verdict(
@@ -127,7 +131,7 @@ def verify_requests(
             yield _unsupported_answer(request, str(error), failed=True)
 
 
-def format_text(answer: Mapping[str, Any]) -> str:
+def format_answer_text(answer: Mapping[str, Any]) -> str:
     """Format one answer for a terminal."""
     name = f"{answer['framework']} {answer['framework_version'] or ''}".strip()
     field_names = ("workload", "solver", "kernel", "device", "precision")
@@ -163,7 +167,7 @@ def format_text(answer: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def format_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
+def format_answers_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
     """Format answers as a Markdown table for the docs, with a line per kind of check."""
     lines = []
     for answer in answers:

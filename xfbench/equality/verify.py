@@ -50,7 +50,7 @@ class Verdict:
         return {
             "framework": request.framework,
             "workload": request.workload,
-            "solver": request.solver or None,
+            "solver": request.solver_text or None,
             "kernel": request.kernel,
             "device": request.device,
             "precision": request.precision,
@@ -78,7 +78,7 @@ class Verdict:
 
 def unverifiable_reason(request: Request) -> str | None:
     """Return why a supported request cannot be verified; None if it can."""
-    strategy = adapter.load(request.framework).strategy(request.strategy)
+    strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
     return ASYNCHRONOUS if strategy.asynchronous else None
 
 
@@ -106,24 +106,24 @@ class Verifier:
         workload = cases.verification_workload(request)
         precision = request.precision
         network_cases = cases.whole_network_cases(workload, seed)
-        expected_networks = self.oracle.expected(network_cases, precision=precision)
-        activations = self.oracle.activations(expected_networks)
+        expected_networks = self.oracle.compute_expected(network_cases, precision=precision)
+        activations = self.oracle.write_activations(expected_networks)
         comparisons = [(expected, precision) for expected in expected_networks]
         if precision != "float64":
             blocks = cases.block_cases(workload, seed)
-            expected_blocks = self.oracle.expected(blocks, activations, precision=precision)
+            expected_blocks = self.oracle.compute_expected(blocks, activations, precision=precision)
             comparisons += [(expected, precision) for expected in expected_blocks]
             double = request.model_copy(update={"precision": "float64"})
             if capabilities.refusal_reason(double) is None:
-                float64_networks = self.oracle.expected(network_cases, precision="float64")
+                float64_networks = self.oracle.compute_expected(network_cases, precision="float64")
                 comparisons += [(expected, "float64") for expected in float64_networks]
-        ratios = dropout.layers_by_ratio(workload.network)
+        ratios = dropout.dropout_layer_by_ratio(workload.network)
         self.say(f"{request.framework} {request.kernel}: {workload.name}, {len(comparisons)} cases")
         results = self._run_cases(
             request,
             environment,
             [expected.case.document(precision) for expected, precision in comparisons]
-            + [dropout.build_document(ratio, seed) for ratio in ratios],
+            + [dropout.build_case_document(ratio, seed) for ratio in ratios],
             activations,
         )
         if results.unsupported:
@@ -136,13 +136,13 @@ class Verifier:
         if violations:
             # Rounding cannot cause a violation in float64, so such a violation locates better.
             certain = [deviation for deviation in violations if deviation.precision == "float64"]
-            place = locate.find_place(
+            place = locate.find_first_wrong_place(
                 workload,
                 certain or violations,
                 lambda names, w: self._failing_layers(request, environment, names, w, seed),
             )
         for ratio, layer in ratios.items():
-            reason = dropout.find_defect(ratio, seed, arrays[dropout.case_name(ratio)])
+            reason = dropout.describe_dropout_defect(ratio, seed, arrays[dropout.case_name(ratio)])
             if reason:
                 place = place or locate.Place(layer, reason)
                 break
@@ -169,7 +169,7 @@ class Verifier:
             for precision in dict.fromkeys((request.precision, "float64"))
             if capabilities.refusal_reason(request.model_copy(update={"precision": precision}))
             is None
-            for expected in self.oracle.expected(network_cases, precision=precision)
+            for expected in self.oracle.compute_expected(network_cases, precision=precision)
         ]
         self.say(f"{request.label()}: {len(comparisons)} cases")
         documents = [expected.case.document(precision) for expected, precision in comparisons]
@@ -219,7 +219,9 @@ class Verifier:
         """Run each of the layers `names` alone and return the names of the wrong ones."""
         workload = cases.verification_workload(request)
         layer_cases = {name: cases.layer_case(workload, name, weights, seed) for name in names}
-        expected = self.oracle.expected(list(layer_cases.values()), precision=request.precision)
+        expected = self.oracle.compute_expected(
+            list(layer_cases.values()), precision=request.precision
+        )
         results = self._run_cases(
             request, environment, [e.case.document(request.precision) for e in expected], None
         )
@@ -254,7 +256,7 @@ def judge_cases(
             key, draws = expected.case.key(precision), cases.DRAWS
             while any(not d.is_within_tolerance for d in by_case[key]) and draws < MAX_DRAWS:
                 draws = min(2 * draws, MAX_DRAWS)
-                more = oracle.expected([expected.case], activations, draws, precision)
+                more = oracle.compute_expected([expected.case], activations, draws, precision)
                 by_case[key] = judge.compare(more[0], precision, arrays[key])
     return list(itertools.chain.from_iterable(by_case.values()))
 

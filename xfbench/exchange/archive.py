@@ -52,13 +52,19 @@ class ArchiveError(UsageError):
     """A file is not an archive of records, is truncated, or has an unexpected member."""
 
 
-def write_archive(target: Path, records: Iterable[tuple[Place, Record]], source: Store) -> int:
+def write_archive(
+    target: Path, records: Iterable[tuple[Place, Record]], source_store: Store
+) -> int:
     """Write the records, their certificates and searches; return the number of records.
 
     Raises OSError.
     """
-    certificates = certificate.read_folder(source.folder)
-    searches = list(tuning_results.read_searches(source.folder, results_folder.ignore_warning))
+    certificates = certificate.read_certificates(source_store.folder)
+    searches = list(
+        tuning_results.read_searches_with_content(
+            source_store.folder, results_folder.ignore_warning
+        )
+    )
     count = 0
 
     def write_tar(file: IO[bytes]) -> None:
@@ -73,7 +79,7 @@ def write_archive(target: Path, records: Iterable[tuple[Place, Record]], source:
             for place, record in records:
                 content = place.content()
                 if place.length is not None:
-                    content = pack.to_record_file(content)
+                    content = pack.to_record_file_content(content)
                 _add_member(tar, f"records/{record.id[7:]}.json", content, files)
                 count += 1
                 if searches:
@@ -82,7 +88,7 @@ def write_archive(target: Path, records: Iterable[tuple[Place, Record]], source:
                     certificate_ids.add(record.certificate)
             for certificate_id in sorted(certificate_ids):
                 if isinstance(certificates.get(certificate_id), Certificate):
-                    content = source.certificate_path(certificate_id).read_bytes()
+                    content = source_store.certificate_path(certificate_id).read_bytes()
                     _add_member(tar, f"certificates/{certificate_id[7:]}.json", content, files)
             for search, content in sorted(searches, key=lambda search: search[0].id):
                 if search.records and record_ids.issuperset(search.records):
@@ -116,7 +122,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
     """
     for _ in read_members(source):
         pass
-    target.prepare()
+    target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_count = known_count = 0
     for name, content in read_members(source):
@@ -127,7 +133,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
                 if record.id in existing_ids:
                     known_count += 1
                 else:
-                    merging.write_record(record, None, content, target)
+                    merging.write_record_file(record, None, content, target)
                     existing_ids.add(record.id)
                     new_count += 1
             elif _DOCUMENT_TYPES[kind].read(content).id != f"sha256:{identity}":
@@ -196,16 +202,18 @@ def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
         raise ArchiveError(f"{path.name} does not match its manifest: {', '.join(mismatches[:3])}")
 
 
-def _check_member(member: tarfile.TarInfo, names: dict[str, str], total_bytes: int) -> None:
+def _check_member(
+    member: tarfile.TarInfo, digests_by_name: dict[str, str], total_bytes: int
+) -> None:
     max_bytes = _MAX_MANIFEST_BYTES if member.name == _MANIFEST else MAX_DOCUMENT_BYTES
     reason = None
     if not member.isreg() or member.issparse():
         reason = "is not a regular file"
     elif not _MEMBER_NAME.fullmatch(member.name):
         reason = "does not belong in an archive of records"
-    elif member.name in names:
+    elif member.name in digests_by_name:
         reason = "occurs twice"
-    elif member.size > max_bytes or total_bytes > _MAX_BYTES or len(names) > _MAX_FILES:
+    elif member.size > max_bytes or total_bytes > _MAX_BYTES or len(digests_by_name) > _MAX_FILES:
         reason = "exceeds the limits of an archive of records"
     if reason:
         raise ArchiveError(f"{member.name!r} {reason}: nothing was imported")

@@ -21,7 +21,7 @@ from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, submission, submission_audit
 from xfbench.exchange.submission_audit import CommandParser
 from xfbench.execution.validity import peak_defect, step_time_defect
-from xfbench.host.roofline import record_peak_share
+from xfbench.host.roofline import compute_record_peak_share
 from xfbench.model import certificate, provenance
 from xfbench.model.certificate import Certificate
 from xfbench.model.external_record import figure_error
@@ -93,17 +93,19 @@ class _AuditedFile:
 
     @property
     def is_certificate(self) -> bool:
-        return self._says(certificate.SCHEMA)
+        return self._states_schema(certificate.SCHEMA)
 
     @property
     def is_search(self) -> bool:
-        return self._says(tuning_results.SCHEMA)
+        return self._states_schema(tuning_results.SCHEMA)
 
-    def _says(self, schema: str) -> bool:
+    def _states_schema(self, schema: str) -> bool:
         return f'"{schema}"'.encode() in self.content[:4096] and not self.packed
 
 
-def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[Defect]]:
+def validate_results(
+    path: Path, parse_command: CommandParser | None = None
+) -> tuple[int, list[Defect]]:
     """Return the number of checked documents, and their defects.
 
     `path` is a results folder, a submission, a record, a certificate, a pack or an archive. `parse`
@@ -114,9 +116,12 @@ def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[
     if path.is_dir():
         if submission.is_submission(path):
             defects += [
-                Defect(*finding) for finding in submission_audit.audit_submission(path, parse)
+                Defect(*finding)
+                for finding in submission_audit.audit_submission(path, parse_command)
             ]
-        certificates = certificate.read_folder(results_folder.open_store(path).folder)
+        certificates = certificate.read_certificates(
+            results_folder.open_existing_store(path).folder
+        )
         parts = _files_of_folder(path, defects)
     elif not path.is_file():
         raise UsageError(f"{path}: no such file or folder")
@@ -128,7 +133,7 @@ def validate(path: Path, parse: CommandParser | None = None) -> tuple[int, list[
     elif path.suffix in (".json", pack.SUFFIX):
         folder = path.parent.parent if path.suffix == pack.SUFFIX else path.parent.parent.parent
         if (folder / "certificates").is_dir():
-            certificates = certificate.read_folder(folder)
+            certificates = certificate.read_certificates(folder)
         parts = (_lines_of_pack if path.suffix == pack.SUFFIX else _single_file)(path, defects)
     else:
         raise UsageError(f"{path}: not a folder, .json, {pack.SUFFIX} or .tar file")
@@ -208,8 +213,8 @@ def _audit_files(
             continue
         if file.named not in (None, record.id[7:]):
             defects.append(Defect(file.file, "name", f"its id is {record.id}"))
-        defects += _audit_figures(file.file, record)
-        if error_text := _duplicate_of(file, record, places):
+        defects += _find_impossible_figures(file.file, record)
+        if error_text := _duplicate_launch_error(file, record, places):
             defects.append(Defect(file.file, "duplicate", error_text))
         if certificates is not None and (error_text := _certificate_error(record, certificates)):
             defects.append(Defect(file.file, "certificate", error_text))
@@ -254,23 +259,23 @@ def _parse_certificate(file: _AuditedFile) -> Certificate | str:
     return parsed
 
 
-def _audit_figures(file: str, record: Record) -> Iterator[Defect]:
+def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]:
     """Yield the impossible figures of a launch whose status is "ok"."""
-    if problem := _source_error(record):
-        yield Defect(file, "figure", problem)
+    if problem := _figure_source_mismatch(record):
+        yield Defect(file_name, "figure", problem)
     measurement, request = record.measurement, record.request
     if record.status != "ok" or measurement is None or request is None:
         return
     if problem := provenance.impossible_number(record):
-        yield Defect(file, "number", problem)
+        yield Defect(file_name, "number", problem)
         return
     if problem := step_time_defect(request, measurement):
-        yield Defect(file, "time", problem)
-    if problem := peak_defect(record_peak_share(record)):
-        yield Defect(file, "peak", problem)
+        yield Defect(file_name, "time", problem)
+    if problem := peak_defect(compute_record_peak_share(record)):
+        yield Defect(file_name, "peak", problem)
 
 
-def _source_error(record: Record) -> str | None:
+def _figure_source_mismatch(record: Record) -> str | None:
     """Return why a record's figure does not fit its source, or None.
 
     A launch that somebody else measured with xfbench counts as measured.
@@ -284,15 +289,15 @@ def _source_error(record: Record) -> str | None:
     return figure_error(record.figure)
 
 
-def _duplicate_of(
-    audited: _AuditedFile, record: Record, places: dict[str, tuple[str, bool]]
+def _duplicate_launch_error(
+    audited: _AuditedFile, record: Record, earlier_launches: dict[str, tuple[str, bool]]
 ) -> str | None:
     """Return a message that names the earlier file of the same launch, or None.
 
     A record that is both packed and a single file is not a duplicate: packing was interrupted.
     """
     place = audited.file, audited.packed
-    file, packed = places.setdefault(record.id, place)
+    file, packed = earlier_launches.setdefault(record.id, place)
     if file != audited.file:
         return None if packed != audited.packed else f"the same record as {file}"
     measurement, request = record.measurement, record.request
@@ -311,7 +316,9 @@ def _duplicate_of(
             record.created,
         ]
     for description, identifying_value in identifying_values.items():
-        file, _ = places.setdefault(digests.of_bytes(repr(identifying_value).encode())[7:39], place)
+        file, _ = earlier_launches.setdefault(
+            digests.of_bytes(repr(identifying_value).encode())[7:39], place
+        )
         if file != audited.file:
             return f"another record of the launch in {file}: the same {description}"
     return None

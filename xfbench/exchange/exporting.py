@@ -21,7 +21,7 @@ from xfbench.base.errors import UsageError
 from xfbench.exchange import archive
 from xfbench.model.record import Record
 from xfbench.rendering.formats import escape_csv_formula
-from xfbench.rendering.record_listing import images_per_second
+from xfbench.rendering.record_listing import valid_images_per_second
 from xfbench.store import indexing
 from xfbench.store.results_folder import Place, Store
 
@@ -78,7 +78,7 @@ def record_values(record: Record) -> list[Any]:
     """Return a record's values in the order of `HEADER`; None for missing ones."""
     document = record.document()
     values = [_value_at(document, path.split(".")) for path in indexing.COLUMN_TYPES]
-    return [record.id, *values, images_per_second(record)]
+    return [record.id, *values, valid_images_per_second(record)]
 
 
 def _value_at(value: Any, path: list[str]) -> Any:
@@ -106,7 +106,7 @@ def write_parquet(target: Path, records: StoredRecords, _: Store) -> int:
                 indexing.insert_records(connection, dict(zip(ids, texts, strict=True)))
                 connection.execute(
                     "INSERT INTO speeds SELECT unnest($1::VARCHAR[]), unnest($2::DOUBLE[])",
-                    [ids, [images_per_second(record) for record in batch]],
+                    [ids, [valid_images_per_second(record) for record in batch]],
                 )
             columns = ", ".join(f'r."{path}"' for path in indexing.COLUMN_TYPES)
             connection.execute(

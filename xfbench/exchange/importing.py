@@ -59,7 +59,7 @@ def import_figures(
         inform(f"{len(notes) - 20} more files or entries have no figure to import")
     if not records:
         raise UsageError(f"{source} has no figure to import")
-    target.prepare()
+    target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_records = {record.id: record for record in records if record.id not in existing_ids}
     for record in new_records.values():
@@ -80,7 +80,7 @@ def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> l
     if file_format is None:
         tools = ", ".join(file_format.TOOL for file_format in known_formats)
         raise _UnknownFormatError(
-            f"{_shown_path(path)}: neither an exported archive nor a file of {tools}: nothing "
+            f"{_legible_path(path)}: neither an exported archive nor a file of {tools}: nothing "
             "was imported"
         )
     try:
@@ -88,7 +88,8 @@ def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> l
     except (ValueError, TypeError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"{_shown_path(path)}: not a valid file of {file_format.TOOL}: {reason}; write it again"
+            f"{_legible_path(path)}: not a valid file of {file_format.TOOL}: {reason}; "
+            "write it again"
         ) from error
 
 
@@ -96,11 +97,11 @@ def _read_file(path: Path) -> File:
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise UsageError(
-                f"{_shown_path(path)} is larger than {_MAX_FILE_BYTES >> 20} MiB: split it"
+                f"{_legible_path(path)} is larger than {_MAX_FILE_BYTES >> 20} MiB: split it"
             )
         content = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{_shown_path(path)}: {error.strerror}") from error
+        raise UsageError(f"{_legible_path(path)}: {error.strerror}") from error
     try:
         return File(content, json.loads(content))
     except (ValueError, RecursionError):
@@ -118,7 +119,7 @@ def _records_of_entries(
     for entry in file_format.entries(file):
         if isinstance(entry, Missed):
             handler = warn if entry.fault else inform
-            handler(f"{_shown_path(path)}: {clean(entry.where)}: {clean(entry.why)}")
+            handler(f"{_legible_path(path)}: {clean(entry.where)}: {clean(entry.why)}")
             continue
         try:
             record = _build_record(path.name, file_format.TOOL, entry, clean)
@@ -130,10 +131,10 @@ def _records_of_entries(
             if not problem:
                 yield record
         if problem:
-            warn(f"{_shown_path(path)}: {clean(entry.where)}: {clean(problem)}")
+            warn(f"{_legible_path(path)}: {clean(entry.where)}: {clean(problem)}")
 
 
-def _build_record(name: str, tool: str, entry: Entry, clean: Callable[[str], str]) -> Record:
+def _build_record(file_name: str, tool: str, entry: Entry, clean: Callable[[str], str]) -> Record:
     about: dict[str, Any] = {
         key: clean(value) if isinstance(value, str) else value for key, value in entry.about.items()
     }
@@ -141,7 +142,7 @@ def _build_record(name: str, tool: str, entry: Entry, clean: Callable[[str], str
         created=entry.created,
         source="imported",
         citation=Citation(
-            key=tool, title=clean(entry.title), where=f"{clean(name)}: {clean(entry.where)}"
+            key=tool, title=clean(entry.title), where=f"{clean(file_name)}: {clean(entry.where)}"
         ),
         figure=Figure(
             quantity=clean(entry.quantity),
@@ -159,5 +160,5 @@ def _build_record(name: str, tool: str, entry: Entry, clean: Callable[[str], str
     )
 
 
-def _shown_path(path: Path) -> str:
+def _legible_path(path: Path) -> str:
     return make_legible(str(path), 4096)

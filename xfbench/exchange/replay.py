@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 
-class Replay:
+class ReplayTimer:
     """A timer that is read twice per round; the difference is the next duration.
 
     Every round starts at zero, so that the differences are exactly the recorded floats.
@@ -16,7 +16,7 @@ class Replay:
     def __init__(self) -> None:
         self._readings: Iterator[float] = iter(())
 
-    def load(self, durations: Sequence[float]) -> None:
+    def set_next_durations(self, durations: Sequence[float]) -> None:
         """Set the durations of the next rounds, in seconds."""
         self._readings = iter([reading for end in durations for reading in (0.0, end)])
 

@@ -21,7 +21,7 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import atomic_files, digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.version import __version__
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record, Software
@@ -72,17 +72,20 @@ def write_submission(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not empty: choose another folder")
     candidates = list(stored_records)
-    hosts = {describe().hostname_hash, *host_hashes(record for _, record in candidates)}
+    hostname_hashes = {
+        describe_machine().hostname_hash,
+        *collect_hostname_hashes(record for _, record in candidates),
+    }
     selected: list[tuple[Place, Record]] = []
     for place, record in candidates:
-        if private_name := find_private_name(record.document(), hosts):
+        if private_name := find_private_name(record.document(), hostname_hashes):
             warn(f"{record.id[7:19]} names {private_name}: left out")
         else:
             selected.append((place, record))
     if not selected:
         raise UsageError(f"{source.folder} has no records to submit")
     records = [record for _, record in selected]
-    certificates = _certificates_of(records, certificate.read_folder(source.folder))
+    certificates = _select_valid_certificates(records, certificate.read_certificates(source.folder))
     absolute = folder.absolute()
     partial: Path | None = None
     try:
@@ -90,14 +93,14 @@ def write_submission(
         partial = Path(tempfile.mkdtemp(prefix=".xfbench-", dir=absolute.parent))
         target = Store(partial)
         for place, record in selected:
-            content = pack.to_record_file(
+            content = pack.to_record_file_content(
                 pack.format_line(json.loads(place.content()))
             )  # same bytes for packed records and single files
             atomic_files.write(target.record_path(record.id[7:]), content)
         for certificate_id in certificates:
             content = source.certificate_path(certificate_id).read_bytes()
             atomic_files.write(target.certificate_path(certificate_id), content)
-        for name, content in build_files(records, certificates).items():
+        for name, content in build_description_files(records, certificates).items():
             atomic_files.write(partial / name, content)
         atomic_files.write(partial / MANIFEST, _to_json(build_manifest(partial)))
         partial.chmod(0o755)
@@ -110,7 +113,7 @@ def write_submission(
     return len(selected)
 
 
-def _certificates_of(
+def _select_valid_certificates(
     records: Sequence[Record], certificates: Certificates
 ) -> dict[str, Certificate | str]:
     certificate_ids = {record.certificate for record in records if record.certificate}
@@ -121,17 +124,17 @@ def _certificates_of(
     }
 
 
-def host_hashes(records: Iterable[Record]) -> set[str]:
+def collect_hostname_hashes(records: Iterable[Record]) -> set[str]:
     """Return the hashes of the host names."""
     return {record.machine.hostname_hash for record in records if record.machine}
 
 
-def find_private_name(value: Any, hosts: Collection[str]) -> str | None:
+def find_private_name(value: Any, hostname_hashes: Collection[str]) -> str | None:
     """Return the private name in any text of a JSON value, or None if none is found."""
     if isinstance(value, str):
-        return private_names.find_private_name(value, hosts)
+        return private_names.describe_private_name(value, hostname_hashes)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next(filter(None, (find_private_name(part, hosts) for part in parts)), None)
+    return next(filter(None, (find_private_name(part, hostname_hashes) for part in parts)), None)
 
 
 def build_manifest(folder: Path) -> dict[str, Any]:
@@ -152,14 +155,16 @@ def build_manifest(folder: Path) -> dict[str, Any]:
     }
 
 
-def build_files(records: Sequence[Record], certificates: Certificates) -> dict[str, bytes]:
+def build_description_files(
+    records: Sequence[Record], certificates: Certificates
+) -> dict[str, bytes]:
     """Return the files that describe these records and certificates, by name."""
     records = sorted(records, key=lambda record: (record.created, record.id))
     cells = describe_cells(records)
     return {
         MACHINES: _to_json({"machines": describe_machines(records)}),
         REPEAT: _to_json({"cells": cells}),
-        BOARD: render_leaderboard(records, certificates),
+        BOARD: render_markdown_leaderboard(records, certificates),
         README: _render_readme(records, cells),
     }
 
@@ -180,7 +185,9 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
     `command` is null if no command can repeat the cell.
     """
     descriptions = []
-    for head, cells in sorted(grouping.group_by_cell(records).items(), key=lambda group: group[0]):
+    for head, cells in sorted(
+        grouping.group_by_heading_and_cell(records).items(), key=lambda group: group[0]
+    ):
         for launches in cells.values():
             request = launches[-1].request
             assert request is not None
@@ -192,7 +199,7 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
                     "framework": request.framework,
                     "command": " ".join(repeat.repeat_command_parts(launches)) or None,
                     "prepared": request.data_set is not None,
-                    "python": repeat.has_named_python(launches),
+                    "python": repeat.has_user_chosen_python(launches),
                     "records": sorted(record.id for record in launches),
                 }
             )
@@ -206,22 +213,24 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
     )
 
 
-def render_leaderboard(records: Sequence[Record], certificates: Certificates) -> bytes:
+def render_markdown_leaderboard(records: Sequence[Record], certificates: Certificates) -> bytes:
     """Return the leaderboards, and below them the external figures."""
-    parts = [tables.FORMATS["markdown"](leaderboard.tables(records, certificates), "throughput")]
-    if elsewhere := external_figures.external_figures(records):
+    parts = [
+        tables.FORMATS["markdown"](leaderboard.build_tables(records, certificates), "throughput")
+    ]
+    if elsewhere := external_figures.distinct_external_figures(records):
         descriptions = [external_figures.describe_figure(figure) for figure in elsewhere]
         lines = [
             (description.workload or "–", *description.row_texts) for description in descriptions
         ]
-        sources = external_figures.bibliography(elsewhere)
+        sources = external_figures.cited_keys_and_titles(elsewhere)
         parts += [_MARKDOWN.render_heading("Not measured with xfbench, not ranked")]
         parts += [
-            _MARKDOWN.table(("network", *external_figures.HEADERS), lines),
+            _MARKDOWN.render_table(("network", *external_figures.HEADERS), lines),
             "",
             _MARKDOWN.render_heading("Sources"),
         ]
-        parts += [_MARKDOWN.table(("source", "is"), sources)]
+        parts += [_MARKDOWN.render_table(("source", "is"), sources)]
     return ("\n".join(parts) + "\n").encode()
 
 
@@ -234,7 +243,7 @@ def _render_readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -
     if external_count := len(records) - len(launches):
         counts += f", and {external_count} figures from elsewhere"
     versions = sorted(
-        {_describe_version(record.software) for record in launches if record.software}
+        {_format_xfbench_version(record.software) for record in launches if record.software}
     )
     names = {"board": BOARD, "machines": MACHINES, "repeat": REPEAT}
     version_text = _MARKDOWN.render_note(", ".join(versions)).strip() or __version__
@@ -242,7 +251,7 @@ def _render_readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -
     return (about + "".join(map(_render_cell, cells))).encode()
 
 
-def _describe_version(software: Software) -> str:
+def _format_xfbench_version(software: Software) -> str:
     commit = f" ({software.git_commit[:12]})" if software.git_commit else ""
     return f"{software.xfbench_version}{commit}"
 

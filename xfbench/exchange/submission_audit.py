@@ -55,23 +55,23 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
 }
 
 
-def audit_submission(folder: Path, parse: CommandParser | None = None) -> Iterator[Finding]:
+def audit_submission(folder: Path, parse_command: CommandParser | None = None) -> Iterator[Finding]:
     """Yield each defect: file, kind and detail; `parse` checks the commands."""
     manifest_findings = list(audit_manifest(folder))
     yield from manifest_findings
     store = Store(folder)
     records = list(store.records())
-    certificates = certificate.read_folder(folder)
-    expected_files = submission.build_files(records, certificates)
-    writer_version = _read_object(folder / submission.MANIFEST).get("xfbench")
-    if _read_object(folder / submission.MACHINES).get("machines") != submission.describe_machines(
-        records
-    ):
+    certificates = certificate.read_certificates(folder)
+    expected_files = submission.build_description_files(records, certificates)
+    writer_version = _read_object_or_empty(folder / submission.MANIFEST).get("xfbench")
+    if _read_object_or_empty(folder / submission.MACHINES).get(
+        "machines"
+    ) != submission.describe_machines(records):
         detail = "it does not describe the machines of the records"
         yield str(folder / submission.MACHINES), "machine", detail
     if (
         writer_version == __version__
-        and _read_small_file(folder / submission.BOARD) != expected_files[submission.BOARD]
+        and _read_file_or_empty(folder / submission.BOARD) != expected_files[submission.BOARD]
     ):
         detail = "it is not the leaderboard of these records"
         yield str(folder / submission.BOARD), "whole", detail
@@ -80,15 +80,15 @@ def audit_submission(folder: Path, parse: CommandParser | None = None) -> Iterat
         path = store.certificate_path(identity)
         if identity not in named and path.is_file():
             yield str(path), "whole", "no record names this certificate"
-    yield from _audit_cells(folder, {record.id: record for record in records}, parse)
-    yield from _audit_names(folder, submission.host_hashes(records))
+    yield from _audit_cells(folder, {record.id: record for record in records}, parse_command)
+    yield from _audit_private_names(folder, submission.collect_hostname_hashes(records))
 
 
 def audit_manifest(folder: Path) -> Iterator[Finding]:
     """Yield files that differ from the manifest, are missing, or do not belong."""
     manifest_path = folder / submission.MANIFEST
-    listed = _read_object(manifest_path).get("files")
-    if _read_object(manifest_path).get("schema") != submission.SCHEMA or not isinstance(
+    listed = _read_object_or_empty(manifest_path).get("files")
+    if _read_object_or_empty(manifest_path).get("schema") != submission.SCHEMA or not isinstance(
         listed, dict
     ):
         yield str(manifest_path), "whole", f"it is not a manifest of schema {submission.SCHEMA}"
@@ -108,16 +108,16 @@ def audit_manifest(folder: Path) -> Iterator[Finding]:
         listing = listed.get(name)
         if name not in present:
             yield str(folder / name), "whole", "it is missing"
-        elif not isinstance(listing, dict) or not _matches_listing(folder / name, listing):
+        elif not isinstance(listing, dict) or not _matches_manifest_entry(folder / name, listing):
             yield str(folder / name), "whole", "its content does not match the manifest"
         elif name not in expected and not _is_allowed_name(name):
             yield str(folder / name), "whole", "it does not belong in a submission"
 
 
-def _matches_listing(path: Path, listing: Mapping[str, Any]) -> bool:
-    content = _read_small_file(path)
+def _matches_manifest_entry(path: Path, manifest_entry: Mapping[str, Any]) -> bool:
+    content = _read_file_or_empty(path)
     actual = {"bytes": len(content), "digest": digests.of_bytes(content)}
-    return actual == listing
+    return actual == manifest_entry
 
 
 def _is_allowed_name(name: str) -> bool:
@@ -127,12 +127,12 @@ def _is_allowed_name(name: str) -> bool:
 
 
 def _audit_cells(
-    folder: Path, records: Mapping[str, Record], parse: CommandParser | None
+    folder: Path, records: Mapping[str, Record], parse_command: CommandParser | None
 ) -> Iterator[Finding]:
     path = folder / submission.REPEAT
-    readme = _read_small_file(folder / submission.README).decode(errors="replace").splitlines()
+    readme = _read_file_or_empty(folder / submission.README).decode(errors="replace").splitlines()
     remaining_ids = {record_id for record_id, record in records.items() if record.request}
-    cells = _read_object(path).get("cells")
+    cells = _read_object_or_empty(path).get("cells")
     for number, cell in enumerate(cells if isinstance(cells, list) else (), 1):
         title = cell.get("title") if isinstance(cell, dict) else None
         location = f"cell {number} ({title})"
@@ -156,7 +156,7 @@ def _audit_cells(
         ]
         remaining_ids -= set(ids)
         command = cell.get("command")
-        if launches and (problem := _command_error(command, launches, parse)):
+        if launches and (problem := _command_error(command, launches, parse_command)):
             yield str(path), "repeat", f"{location}: {problem}"
         if isinstance(command, str) and f"    {command}" not in readme:
             yield str(folder / submission.README), "repeat", f"{location}: its command is missing"
@@ -174,7 +174,7 @@ def _age_key(records: Mapping[str, Record]) -> Callable[[str], tuple[str, str]]:
 
 
 def _command_error(
-    command: Any, launches: Sequence[Record], parse: CommandParser | None
+    command: Any, launches: Sequence[Record], parse_command: CommandParser | None
 ) -> str | None:
     """Return why the command does not repeat these launches, or None if no error is found."""
     if command is None:
@@ -182,10 +182,10 @@ def _command_error(
     words = command.split() if isinstance(command, str) else []
     if words[:2] != ["xfbench", "run"] or command != " ".join(words):
         return "its command is not `xfbench run` with options"
-    if parse is None:
+    if parse_command is None:
         return None
     try:
-        settings = parse(words[2:])
+        settings = parse_command(words[2:])
     except UsageError as error:
         return f"its command is invalid: {error}"
     for record in launches:
@@ -199,32 +199,34 @@ def _command_error(
     return None
 
 
-def _audit_names(folder: Path, hosts: Collection[str]) -> Iterator[Finding]:
+def _audit_private_names(folder: Path, hostname_hashes: Collection[str]) -> Iterator[Finding]:
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_file():
             continue
-        content = _read_small_file(path)
+        content = _read_file_or_empty(path)
         try:
-            private_name = submission.find_private_name(json.loads(content), hosts)
+            private_name = submission.find_private_name(json.loads(content), hostname_hashes)
         except (ValueError, RecursionError):
-            private_name = private_names.find_private_name(content.decode(errors="replace"), hosts)
-        private_name = private_name or private_names.find_private_name(
-            path.relative_to(folder).as_posix(), hosts
+            private_name = private_names.describe_private_name(
+                content.decode(errors="replace"), hostname_hashes
+            )
+        private_name = private_name or private_names.describe_private_name(
+            path.relative_to(folder).as_posix(), hostname_hashes
         )
         if private_name:
             yield str(path), "private", f"it names {private_name}"
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_object_or_empty(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file, or an empty one."""
     try:
-        document = json.loads(_read_small_file(path))
+        document = json.loads(_read_file_or_empty(path))
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 
 
-def _read_small_file(path: Path) -> bytes:
+def _read_file_or_empty(path: Path) -> bytes:
     """Return a file's bytes; empty if it is unreadable, not a regular file, or too large."""
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:

@@ -51,7 +51,7 @@ class Expected(BaseModel):
         return max(SAFETY * abs(self.rounded - self.loss) / abs(self.loss), _MIN_TOLERANCE)
 
 
-def compute_expected_loss(
+def compute_expected_initial_loss(
     workload: str,
     data: str,
     batch_size: int,
@@ -65,7 +65,7 @@ def compute_expected_loss(
     run.
     """
     framework_adapter = adapter.load("reference")
-    request = reference.reference_request(
+    request = reference.build_reference_request(
         workload, batch_size, threads=machine.usable_cores(), data=data, seed=seed
     ).model_copy(update={"precision": "float32" if precision == "float64" else precision})
     code = worker_archive.worker_digest("reference")
@@ -78,7 +78,7 @@ def compute_expected_loss(
             return Expected.model_validate_json(target.read_bytes())
         with tempfile.TemporaryDirectory(prefix="xfbench-canary-") as scratch:
             reply = job.run_job(
-                job.build_document(
+                job.build_job_document(
                     "canary",
                     request,
                     workloads()[workload],
@@ -86,7 +86,7 @@ def compute_expected_loss(
                 ),
                 request,
                 framework_adapter,
-                environment.ensure(framework_adapter),
+                environment.ensure_environment(framework_adapter),
                 Path(scratch),
                 reference.TIME_LIMIT,
             )

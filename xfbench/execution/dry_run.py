@@ -12,7 +12,7 @@ from xfbench.model.plan import Plan
 from xfbench.model.request import Request
 
 
-def list_commands(plan: Plan) -> dict[str, list[str]]:
+def list_commands_by_cell(plan: Plan) -> dict[str, list[str]]:
     """Return the shell lines of each cell, by the cell's label.
 
     The lines run in the launch's folder: first the helpers, then the commands that start ranks.
@@ -20,23 +20,25 @@ def list_commands(plan: Plan) -> dict[str, list[str]]:
     """
     request_by_cell = {request.cell(): request for request in reversed(plan.requests)}
     return {
-        request.label(): _command_lines(request, plan)
+        request.label(): _build_shell_lines(request, plan)
         for request in reversed(request_by_cell.values())
     }
 
 
-def _command_lines(request: Request, plan: Plan) -> list[str]:
+def _build_shell_lines(request: Request, plan: Plan) -> list[str]:
     if status_and_reason := launch.launch_obstacle(request):
         return [f"# {': '.join(status_and_reason)}"]
     framework_adapter = adapter.load(request.framework)
     try:
         python = plan.pythons.get(request.framework)
-        framework_environment = environment.find(framework_adapter, python, request.site)
+        framework_environment = environment.find_environment(
+            framework_adapter, python, request.site
+        )
         if framework_environment is None:
-            return [f"# {environment.plan(framework_adapter)}"]
-        if request.allocator and not allocators.is_there(request.allocator):
+            return [f"# {environment.describe_creation(framework_adapter)}"]
+        if request.allocator and not allocators.is_downloaded(request.allocator):
             return [f"# {request.allocator} would be downloaded"]
-        start, helpers = job.build_commands(
+        start, helpers = job.build_start_and_helpers(
             request, framework_adapter, framework_environment, Path()
         )
     except UnavailableError as error:

@@ -43,7 +43,7 @@ _STDERR_BYTES = 100_000  # the end of standard error that is searched for the ca
 _LOOKS, _LOOK_SECONDS = 60, 1.0
 
 
-def build_document(
+def build_job_document(
     action: str, request: Request, workload: Workload, **more: Any
 ) -> dict[str, Any]:
     """Build the JSON document of a worker's job."""
@@ -54,20 +54,20 @@ def build_document(
         "workload": workload.to_json(),
         "remote": _may_span_nodes(request),
         "strategy_options": resolve_strategy_options(request),
-        "reserved_cores": sites.load(request.site).reserved_cores,
+        "reserved_cores": sites.load_site(request.site).reserved_cores,
         **more,
     }
 
 
 def resolve_strategy_options(request: Request) -> dict[str, Value]:
     """Return all options of the request's strategy. Options that are not set have defaults."""
-    strategy = adapter.load(request.framework).strategy(request.strategy)
-    return strategy.resolve_options(dict(request.strategy_options), request.device)
+    strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
+    return strategy.options_with_defaults(dict(request.strategy_options), request.device)
 
 
 def _may_span_nodes(request: Request) -> bool:
     """Return whether this process and the ranks may run on more than one node."""
-    hosts = sites.load(request.site).hosts
+    hosts = sites.load_site(request.site).hosts
     return request.launcher == "slurm" or request.nodes > 1 or bool(hosts)
 
 
@@ -95,7 +95,7 @@ def run_job(
             shutil.rmtree(folder / job["checkpoint_folder"], ignore_errors=True)
 
 
-def checkpoint_fields(request: Request, parent: Path | None) -> dict[str, str]:
+def build_checkpoint_fields(request: Request, parent: Path | None) -> dict[str, str]:
     """Return the job's field for the folder of temporary checkpoints.
 
     The folder is a new one below `parent`. If `parent` is None, the folder is in the run's folder.
@@ -117,37 +117,42 @@ def _run_and_read_reply(
     time_limit: float,
 ) -> dict[str, Any]:
     try:
-        start, helpers = build_commands(request, framework_adapter, framework_environment, folder)
+        start, helpers = build_start_and_helpers(
+            request, framework_adapter, framework_environment, folder
+        )
     except UnavailableError as error:
         return {"status": "unavailable", "reason": redact_names(str(error))}
-    _write_commands([*helpers, *start.commands], folder)
-    oom_kills_before = memory.count_oom_kills()
+    _write_command_files([*helpers, *start.commands], folder)
+    oom_kills_before = memory.count_oom_kills_since_boot()
     try:
-        outcome = _run(start, helpers, request, folder, time_limit)
+        outcome = _run_start_and_helpers(start, helpers, request, folder, time_limit)
     except processes.CommandError as error:
         return {"status": "unavailable", "reason": redact_names(str(error))}
     for file in (*folder.glob("stdout*"), *folder.glob("stderr*")):
         safe_read.remove_middle(file)
     if outcome.status and outcome.rank >= request.ranks:
         words = f"a helper of strategy {request.strategy}: {outcome}"
-        return {"status": "crashed", "reason": f"{words}{_last_stderr_line(folder, outcome.rank)}"}
-    if outcome.status and (slurm_end := _find_slurm_end(folder)):
+        return {
+            "status": "crashed",
+            "reason": f"{words}{_format_last_stderr_line(folder, outcome.rank)}",
+        }
+    if outcome.status and (slurm_end := _wait_for_slurm_end(folder)):
         return {"status": slurm_end[0], "reason": slurm_end[1]}
     if (
         start.watched
         and outcome.status
         and not path_for_rank(folder / "stdout", outcome.rank).exists()
     ):
-        last_line = _last_stderr_line(folder, "start")
+        last_line = _format_last_stderr_line(folder, "start")
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{last_line}"}
-    answer = read_replies(folder, job_digest, request, outcome, time_limit)
+    answer = read_and_merge_replies(folder, job_digest, request, outcome, time_limit)
     if answer["status"] == "crashed":
         stderr = safe_read.read_tail(path_for_rank(folder / "stderr", outcome.rank), _STDERR_BYTES)
         reason = memory.out_of_memory_reason(
             outcome,
             redact_names(stderr),
             request.memory_limit,
-            memory.count_oom_kills() - oom_kills_before,
+            memory.count_oom_kills_since_boot() - oom_kills_before,
         )
         if reason:
             return {"status": "failed", "reason": _prefix_rank(reason, outcome.rank, request)}
@@ -158,12 +163,12 @@ def write_job_files(job: dict[str, Any], folder: Path) -> str:
     """Write the job and the worker's archive to `folder`; return the job's digest."""
     content = json.dumps(job, indent=1).encode()
     (folder / "request.json").write_bytes(content)
-    archive = worker_archive.worker_archive(job["request"]["framework"])
-    _link(archive, folder / "worker.pyz")
+    archive = worker_archive.ensure_worker_archive(job["request"]["framework"])
+    _link_or_copy(archive, folder / "worker.pyz")
     return digests.of_bytes(content)
 
 
-def read_replies(
+def read_and_merge_replies(
     folder: Path, job_digest: str, request: Request, outcome: processes.Outcome, time_limit: float
 ) -> dict[str, Any]:
     """Return the merged replies of the ranks in `folder`, or a status and a reason.
@@ -185,7 +190,7 @@ def read_replies(
             return {**answer, "reason": _prefix_rank(reason, rank, request)}
         answers[rank] = answer
     try:
-        strategy = adapter.load(request.framework).strategy(request.strategy)
+        strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
         return ranks.merge_replies(
             [answers[rank] for rank in range(request.ranks)],
             request.nodes,
@@ -199,7 +204,7 @@ def _prefix_rank(reason: str, rank: int, request: Request) -> str:
     return f"rank {rank} of {request.ranks}: {reason}" if request.ranks > 1 else reason
 
 
-def build_commands(
+def build_start_and_helpers(
     request: Request,
     framework_adapter: adapter.Adapter,
     framework_environment: Environment,
@@ -209,7 +214,7 @@ def build_commands(
 
     Raises UnavailableError if a program or library that the commands need is missing.
     """
-    framework_environment = probing.prepare_environment(
+    framework_environment = probing.prepare_probe_environment(
         request, framework_adapter, framework_environment, folder
     )
     variables = framework_environment.variables(framework_adapter, request.kernel, request.threads)
@@ -217,16 +222,16 @@ def build_commands(
         (str(framework_environment.interpreter), "worker.pyz", "request.json", "reply.json"),
         {
             **variables,
-            **allocators.variables(request.allocator, variables.get("LD_PRELOAD", "")),
+            **allocators.preload_variables(request.allocator, variables.get("LD_PRELOAD", "")),
             **probing.probe_variables(request),
         },
         folder,
     )
-    base, helpers = _add_strategy(base, framework_adapter, request)
+    base, helpers = _build_rank_and_helper_commands(base, framework_adapter, request)
     return starting.build_start(base, request, framework_adapter, framework_environment), helpers
 
 
-def _run(
+def _run_start_and_helpers(
     start: Start,
     helpers: Sequence[processes.Command],
     request: Request,
@@ -246,8 +251,8 @@ def _run(
         outcome = processes.run(
             start.commands,
             helpers=helpers,
-            stdout=[_output(folder, "stdout", number) for number in numbers],
-            stderr=[_output(folder, "stderr", number) for number in numbers],
+            stdout=[_output_path(folder, "stdout", number) for number in numbers],
+            stderr=[_output_path(folder, "stderr", number) for number in numbers],
             time_limit=time_limit,
             alarm=watch.alarm if watch else None,
         )
@@ -256,17 +261,19 @@ def _run(
         number = numbers[outcome.rank]
         if isinstance(number, int) and outcome.status:  # a helper
             return replace(outcome, rank=number)
-        return (watch.verdict() if outcome.status else watch.failure) or outcome
+        return (watch.wait_for_failure() if outcome.status else watch.failure) or outcome
 
 
-def _output(folder: Path, name: str, number: int | str) -> Path:
+def _output_path(folder: Path, stream_name: str, number: int | str) -> Path:
     """Return the output file of a rank, a helper or the start command."""
     return (
-        folder / f"{name}.start" if number == "start" else path_for_rank(folder / name, int(number))
+        folder / f"{stream_name}.start"
+        if number == "start"
+        else path_for_rank(folder / stream_name, int(number))
     )
 
 
-def _add_strategy(
+def _build_rank_and_helper_commands(
     base: processes.Command, framework_adapter: adapter.Adapter, request: Request
 ) -> tuple[processes.Command, list[processes.Command]]:
     """Return the command with the strategy's variables, and the commands of its helpers."""
@@ -304,13 +311,13 @@ def _add_strategy(
     return base.with_environment(fill_placeholders(strategy.variables)), helpers
 
 
-def _find_slurm_end(folder: Path) -> tuple[str, str] | None:
+def _wait_for_slurm_end(folder: Path) -> tuple[str, str] | None:
     """Return the status and reason if Slurm ended the ranks, else None.
 
     Slurm first reports that a job is ending, and later how the job ended. In between, Slurm may end
     this process.
     """
-    stderr_path = _output(folder, "stderr", "start")
+    stderr_path = _output_path(folder, "stderr", "start")
     number = os.environ.get("SLURM_JOB_ID")
     if number is None or not stderr_path.exists():
         return None
@@ -331,9 +338,9 @@ def _read_rank_reply(
     folder: Path, rank: int, job_digest: str, outcome: processes.Outcome
 ) -> dict[str, Any]:
     """Return a rank's reply to the job whose digest is `job_digest`, or a status and a reason."""
-    last_line = _last_stderr_line(folder, rank)
+    last_line = _format_last_stderr_line(folder, rank)
     try:
-        answer = worker_reply.read(path_for_rank(folder / "reply.json", rank), job_digest)
+        answer = worker_reply.read_reply(path_for_rank(folder / "reply.json", rank), job_digest)
     except worker_reply.ForeignError as error:
         return {"status": "crashed", "reason": str(error)}
     except worker_reply.ReplyError as error:
@@ -344,14 +351,14 @@ def _read_rank_reply(
     return answer
 
 
-def _link(archive: Path, target: Path) -> None:
+def _link_or_copy(archive: Path, target: Path) -> None:
     try:
         target.hardlink_to(archive)
     except OSError:  # the cache is on another file system
         target.write_bytes(archive.read_bytes())
 
 
-def _write_commands(commands: Sequence[processes.Command], folder: Path) -> None:
+def _write_command_files(commands: Sequence[processes.Command], folder: Path) -> None:
     documents = [
         {"argv": command.argv, "environment": dict(command.environment)} for command in commands
     ]
@@ -370,9 +377,9 @@ def _write_commands(commands: Sequence[processes.Command], folder: Path) -> None
     script.chmod(0o755)
 
 
-def _last_stderr_line(folder: Path, number: int | str) -> str:
+def _format_last_stderr_line(folder: Path, number: int | str) -> str:
     """Return the last line of standard error, with names redacted."""
-    lines = safe_read.read_tail(_output(folder, "stderr", number), 2000).split("\n")
+    lines = safe_read.read_tail(_output_path(folder, "stderr", number), 2000).split("\n")
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""

@@ -58,35 +58,39 @@ class Submitted:
 Jobs = Sequence[tuple[Plan, slurm.Job]]
 
 
-def has_submitted_requests(plan: Plan) -> bool:
+def has_requests_to_submit(plan: Plan) -> bool:
     """Return whether part of the plan runs in jobs that this process submits."""
-    return any(map(_is_submitted, plan.requests))
+    return any(map(_needs_submission, plan.requests))
 
 
-def split_plan(plan: Plan) -> tuple[Plan, Plan]:
+def split_local_and_submitted(plan: Plan) -> tuple[Plan, Plan]:
     """Return the part of the plan to run here, and the part to run in submitted jobs."""
-    submitted_requests = tuple(filter(_is_submitted, plan.requests))
-    local_requests = tuple(itertools.filterfalse(_is_submitted, plan.requests))
+    submitted_requests = tuple(filter(_needs_submission, plan.requests))
+    local_requests = tuple(itertools.filterfalse(_needs_submission, plan.requests))
     return plan.model_copy(update={"requests": local_requests}), plan.model_copy(
         update={"requests": submitted_requests}
     )
 
 
-def _is_submitted(request: Request) -> bool:
+def _needs_submission(request: Request) -> bool:
     return request.launcher == "slurm" and not is_inside_allocation()
 
 
 def build_jobs(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
     """Return one job per number of nodes. Raises UsageError if the site has no such queue."""
-    return [(part, _build_job(part, store, minutes, queue, account)) for part in plan.by_nodes()]
+    return [
+        (part, _build_job(part, store, minutes, queue, account)) for part in plan.split_by_nodes()
+    ]
 
 
-def job_scripts(jobs: Jobs) -> list[str]:
+def build_job_scripts(jobs: Jobs) -> list[str]:
     """Return the scripts to submit. Raises UsageError if a script cannot express a setting."""
     return [slurm.job_script(job) for _, job in jobs]
 
 
-def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> list[Record]:
+def submit_and_follow(
+    jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool
+) -> list[Record]:
     """Submit the remaining part of the jobs' plans and return the new records.
 
     If `wait`, follow the jobs until they end. The environments are created first, because nodes may
@@ -94,14 +98,14 @@ def measure(jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool) -> 
     """
     started_jobs: list[slurm.Job] = []
     try:
-        return _measure(jobs, store, done, started_jobs, wait=wait)
+        return _submit_and_follow(jobs, store, done, started_jobs, wait=wait)
     except KeyboardInterrupt:
         for job in started_jobs:
-            _cancel(job)
+            _cancel_job(job)
         raise
 
 
-def _measure(
+def _submit_and_follow(
     jobs: Jobs,
     store: Store,
     done: Sequence[Record],
@@ -112,7 +116,7 @@ def _measure(
     """Do the work of `measure`. Add each job that may be in the queue to `started_jobs`."""
     submitted: list[Submitted] = []
     records: list[Record] = []
-    store.prepare()
+    store.create_and_check_folders()
     for job_plan, job in jobs:
         plan = job_plan.without_recorded(done)
         if not plan.requests:
@@ -124,7 +128,7 @@ def _measure(
             frameworks, plan.pythons, say, plan.requests[0].site, allocator_names
         )
         for name, reason in context.unavailable.items():
-            records += _add_missing_records(
+            records += _add_records_for_missing(
                 plan.for_frameworks([name]), (), store, "unavailable", reason
             )
         plan = plan.for_frameworks(context.environments)
@@ -132,11 +136,11 @@ def _measure(
             continue
         started_jobs.append(job)
         try:
-            submitted.append(submit(plan, job, store))
+            submitted.append(submit_or_find_job(plan, job, store))
         except CommandError as error:
             say(str(error))
             last = str(error).splitlines()[-1]
-            records += _add_missing_records(
+            records += _add_records_for_missing(
                 plan, (), store, "unavailable", f"Slurm rejected the job: {last}"
             )
     if not submitted:
@@ -145,21 +149,21 @@ def _measure(
     if not wait:
         say("not waiting: run the same command with --resume instead to collect the records")
         return records
-    return records + follow(submitted, store)
+    return records + follow_jobs(submitted, store)
 
 
-def _cancel(job: slurm.Job) -> None:
+def _cancel_job(job: slurm.Job) -> None:
     try:
-        number = slurm.find_job(job.name)
+        number = slurm.find_job_number(job.name)
         if number:
-            slurm.cancel(number)
+            slurm.cancel_job(number)
             say(f"job {number}: cancelled; its records are kept; continue with --resume")
     except CommandError as error:
         say(f"job {job.name} may be in the queue: run scancel --name={job.name} ({error})")
 
 
 def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
-    site = sites.load(plan.requests[0].site)
+    site = sites.load_site(plan.requests[0].site)
     queue = queue or site.queue
     nodes = max(request.nodes for request in plan.requests)
     if site.queues and queue and queue not in site.queues:
@@ -171,17 +175,17 @@ def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str)
         )
     per_node = max(request.ranks // request.nodes for request in plan.requests)
     cpus = max(request.ranks // request.nodes * request.threads for request in plan.requests)
-    folder = store.folder / "jobs" / plan.name()
+    folder = store.folder / "jobs" / plan.job_name()
     inherited_names = ("XFBENCH_HOME", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
     return slurm.Job(
-        name=plan.name(),
+        name=plan.job_name(),
         argv=(
             *(sys.executable, "-P", "-m", "xfbench", "run", "--job", str(folder / "job.json")),
             *("--results", str(store.folder)),
         ),
         folder=folder,
         nodes=nodes,
-        per_node=per_node,
+        ranks_per_node=per_node,
         threads=-(-cpus // per_node),
         minutes=min(minutes, limits.max_minutes or minutes),
         queue=queue,
@@ -191,14 +195,14 @@ def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str)
     )
 
 
-def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
+def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
     """Submit the job of `plan`. If the queue already has the job, find it instead.
 
     Raises CommandError with Slurm's message.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(job.folder / "lock", "submits this job"):
-        number = slurm.find_job(job.name)
+        number = slurm.find_job_number(job.name)
         if number:
             say(f"job {number} ({job.name}) is in the queue already: following it")
         else:
@@ -209,7 +213,7 @@ def submit(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
                 (job.folder / stale).unlink(missing_ok=True)
             # An interrupt must wait for Slurm's answer, so that an accepted job can be cancelled.
             with ThreadPoolExecutor(1) as pool:
-                number = pool.submit(slurm.submit, job.folder / "job.sh").result()
+                number = pool.submit(slurm.submit_job_script, job.folder / "job.sh").result()
             say(f"job {number} ({job.name}) submitted: {job.nodes} nodes, {job.minutes} minutes")
     before = (job.folder / _BEFORE).read_text(encoding="utf-8").split()
     return Submitted(plan, job.folder, number, frozenset(before))
@@ -220,10 +224,10 @@ def _recorded_ids(plan: Plan, store: Store) -> list[str]:
 
     Ids tell old records from new ones even if the nodes' clocks differ.
     """
-    return [record.id for record in lookup.records_of_requests(plan.requests, store)]
+    return [record.id for record in lookup.find_records_of_requests(plan.requests, store)]
 
 
-def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:
+def follow_jobs(submitted: Sequence[Submitted], store: Store) -> list[Record]:
     """Wait until the jobs end and return their records.
 
     If a job ends early, the records added for its missing requests are included.
@@ -234,14 +238,16 @@ def follow(submitted: Sequence[Submitted], store: Store) -> list[Record]:
     while running_jobs:
         time.sleep(_LOOK_SECONDS)
         for number, job in list(running_jobs.items()):
-            ended = watches[number].look()
-            for record in watches[number].fresh(store):
+            ended = watches[number].poll_job()
+            for record in watches[number].read_new_records(store):
                 records.append(record)
                 say(_format_record(record))
-            if ended is None or watches[number].may_lag(_missing_requests(job.plan, records)):
+            if ended is None or watches[number].allow_one_more_poll(
+                _missing_required_requests(job.plan, records)
+            ):
                 continue
             del running_jobs[number]
-            records += _add_missing_records(job.plan, records, store, *ended)
+            records += _add_records_for_missing(job.plan, records, store, *ended)
     return records
 
 
@@ -257,14 +263,14 @@ class _Watch:
         self.requests_of_job = set(submitted.plan.requests)
         self.known_ids: set[str] = set()
 
-    def fresh(self, store: Store) -> list[Record]:
+    def read_new_records(self, store: Store) -> list[Record]:
         """Return the job's records that appeared since the last call."""
         unknown = list(store.records(skip=self.known_ids))
         self.known_ids |= {record.id for record in unknown}
         before = self.submitted.before
         return [r for r in unknown if r.request in self.requests_of_job and r.id not in before]
 
-    def look(self) -> tuple[str, str] | None:
+    def poll_job(self) -> tuple[str, str] | None:
         """Poll the job. Return None if it goes on.
 
         Otherwise return the status and reason for its missing records.
@@ -281,13 +287,13 @@ class _Watch:
             say(f"job {self.submitted.number}: {(state.state or 'unknown').lower()}{waits}")
             self.last_state = state
         self.forgotten = 0 if state.state else self.forgotten + 1
-        return self._end()
+        return self._determine_end_or_cancel()
 
-    def _end(self) -> tuple[str, str] | None:
+    def _determine_end_or_cancel(self) -> tuple[str, str] | None:
         state, number = self.last_state.state, self.submitted.number
         status = self.submitted.folder / "job.status"
         if state == "PENDING" and self.last_state.reason in slurm.PERMANENT_REASONS:
-            slurm.cancel(number)
+            slurm.cancel_job(number)
             reason_text = (
                 f"{self.last_state.reason}: {slurm.PERMANENT_REASONS[self.last_state.reason]}"
             )
@@ -307,8 +313,8 @@ class _Watch:
         if self.forgotten >= _FORGOTTEN:
             return "crashed", f"Slurm no longer knows job {number}"
         limit = _SILENCE_SECONDS.get(state)
-        if limit and self._silence() > limit:
-            slurm.cancel(number)
+        if limit and self._seconds_since_heartbeat() > limit:
+            slurm.cancel_job(number)
             return "crashed", (
                 f"no heartbeat from the first node of job {number} for {limit:g} s: "
                 "the node is lost"
@@ -321,7 +327,7 @@ class _Watch:
         except OSError:
             return ""
 
-    def may_lag(self, missing: Sequence[Request]) -> bool:
+    def allow_one_more_poll(self, missing: Sequence[Request]) -> bool:
         """Return whether `missing` records may still appear, because file systems show files late.
 
         Each call counts as one poll.
@@ -331,7 +337,7 @@ class _Watch:
         self.lagging += 1
         return self.lagging <= _LAG
 
-    def _silence(self) -> float:
+    def _seconds_since_heartbeat(self) -> float:
         """Return the seconds since the job's last heartbeat; 0 before the first one."""
         try:
             count = (self.submitted.folder / ALIVE).read_text(encoding="utf-8")
@@ -342,7 +348,7 @@ class _Watch:
         return time.monotonic() - self.changed
 
 
-def _missing_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
+def _missing_required_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
     """Return the requests without a record.
 
     Requests beyond the minimum number of launches of their cell's protocol do not count as missing.
@@ -364,14 +370,14 @@ def _missing_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
     ]
 
 
-def _add_missing_records(
+def _add_records_for_missing(
     plan: Plan, records_so_far: Sequence[Record], store: Store, status: str, reason: str
 ) -> list[Record]:
     """Add and return a record with this status and reason for each missing request.
 
     If `status` is "unavailable", each cell gets only one record.
     """
-    missing = _missing_requests(plan, records_so_far)
+    missing = _missing_required_requests(plan, records_so_far)
     if status == "unavailable":
         missing = list({request.cell(): request for request in reversed(missing)}.values())
     records = [
@@ -404,14 +410,14 @@ def write_heartbeat(folder: Path) -> Iterator[None]:
     """
     stop = threading.Event()
 
-    def count() -> None:
+    def write_counts() -> None:
         number = 0
         while not stop.wait(_LOOK_SECONDS):
             number += 1
             with contextlib.suppress(OSError):
                 (folder / ALIVE).write_text(str(number), encoding="utf-8")
 
-    thread = threading.Thread(target=count, name="counting", daemon=True)
+    thread = threading.Thread(target=write_counts, name="counting", daemon=True)
     thread.start()
     try:
         yield

@@ -33,7 +33,7 @@ class LaunchContext:
     - `unallocated`: for each unavailable allocator, the reason.
     - `time_limit`: in seconds.
     - `strict`: whether a noisy launch is invalid.
-    - `data_folders`: the folder of each prepared data set, by `PreparedSet.folder_key`.
+    - `data_folders`: the folder of each prepared data set, by `PreparedSet.folder_lookup_key`.
     - `checkpoint_dir`: the parent folder of checkpoints; None: the run's folder.
     """
 
@@ -59,7 +59,7 @@ class LaunchContext:
         """Prepare the environments and allocators. If one is unavailable, store the reason."""
         for name in dict.fromkeys(frameworks):
             try:
-                self.environments[name] = environment.ensure(
+                self.environments[name] = environment.ensure_environment(
                     adapter.load(name), pythons.get(name), say, site
                 )
             except UnavailableError as error:
@@ -67,30 +67,32 @@ class LaunchContext:
                 say(f"{name}: unavailable: {error}")
         for allocator in filter(None, dict.fromkeys(allocator_names)):
             try:
-                allocators.ensure(allocator, say)
+                allocators.ensure_library(allocator, say)
             except UnavailableError as error:
                 self.unallocated[allocator] = job.redact_names(str(error))
                 say(f"{allocator}: unavailable: {error}")
 
-    def folder_of(self, request: Request) -> Path | None:
+    def data_set_folder(self, request: Request) -> Path | None:
         """Return the folder of the request's data set; None if the data set is not prepared."""
-        return self.data_folders.get(request.data_set.folder_key) if request.data_set else None
+        return (
+            self.data_folders.get(request.data_set.folder_lookup_key) if request.data_set else None
+        )
 
-    def storage(self, request: Request) -> Storage | None:
+    def describe_data_storage(self, request: Request) -> Storage | None:
         """Return the storage of the request's data; None without a prepared data set.
 
         With `--page-cache`, the storage includes plain reads, which are measured once.
         """
-        folder = self.folder_of(request)
+        folder = self.data_set_folder(request)
         if folder is None or request.data_set is None:
             return None
-        place = request.data_set.folder_key
+        place = request.data_set.folder_lookup_key
         if request.page_cache and place not in self.plain_reads:
             try:
-                self.plain_reads[place] = media.measure(folder)
+                self.plain_reads[place] = media.measure_reads(folder)
             except media.UnreadableError:  # too little data to measure
                 self.plain_reads[place] = ()
-        return Storage(medium=media.describe(folder), reads=self.plain_reads.get(place, ()))
+        return Storage(medium=media.describe_medium(folder), reads=self.plain_reads.get(place, ()))
 
 
 def launch_obstacle(request: Request) -> tuple[Status, str] | None:
@@ -101,12 +103,16 @@ def launch_obstacle(request: Request) -> tuple[Status, str] | None:
     """
     if reason := capabilities.refusal_reason(request):
         return "unsupported", reason
-    if request.device == "cuda" and request.launcher != "slurm" and not machine.accelerators():
+    if (
+        request.device == "cuda"
+        and request.launcher != "slurm"
+        and not machine.list_accelerator_models()
+    ):
         return "unavailable", "no NVIDIA device was found here"
     return None
 
 
-def launch(
+def run_launch(
     request: Request, context: LaunchContext, protocol: Protocol | None
 ) -> tuple[Record, Path | None]:
     """Start the ranks of a request, wait for them, and return the record and the run's folder.
@@ -117,7 +123,7 @@ def launch(
     workload = training.build_workload(request)
     fields: dict[str, Any] = {"request": request, "protocol": protocol}
     fields["workload"] = facts.workload_facts(workload)
-    fields["machine"] = machine.describe()
+    fields["machine"] = machine.describe_machine()
     if status_and_reason := launch_obstacle(request):
         return Record.make(status=status_and_reason[0], reason=status_and_reason[1], **fields), None
     reason = context.unavailable.get(request.framework)
@@ -127,21 +133,21 @@ def launch(
     framework_environment = context.environments[request.framework]
     # Measure before reading the conditions, so that the measurement does not count as other work.
     if not request.probe:
-        fields["limit"] = roofline.find_limit(request, machine.accelerators())
-    data_folder = context.folder_of(request)
+        fields["limit"] = roofline.find_or_measure_limit(request, machine.list_accelerator_models())
+    data_folder = context.data_set_folder(request)
     if request.data_set and data_folder is None:
         reason = f"data set {request.data} does not exist: create it with `xfbench data prepare`"
         return Record.make(status="unavailable", reason=reason, **fields), None
-    fields["storage"] = context.storage(request)
+    fields["storage"] = context.describe_data_storage(request)
     folder = context.store.create_run_folder()
     conditions_before = conditions.read_conditions()
     answer = job.run_job(
-        job.build_document(
+        job.build_job_document(
             "train",
             request,
             workload,
             data_folder=data_folder and str(data_folder),
-            **job.checkpoint_fields(request, context.checkpoint_dir),
+            **job.build_checkpoint_fields(request, context.checkpoint_dir),
         ),
         request,
         framework_adapter,
@@ -150,7 +156,9 @@ def launch(
         context.time_limit,
     )
     fields["conditions"] = conditions.conditions_between(
-        conditions_before, conditions.read_conditions(), _slurm_cpu_seconds(answer, request)
+        conditions_before,
+        conditions.read_conditions(),
+        _slurm_cpu_seconds_on_this_host(answer, request),
     )
     fields["certificate"] = context.certificates.get(certified_fields(request))
     record = record_builder.build_record(
@@ -165,7 +173,7 @@ def launch(
     return record, folder
 
 
-def _slurm_cpu_seconds(answer: Mapping[str, Any], request: Request) -> float:
+def _slurm_cpu_seconds_on_this_host(answer: Mapping[str, Any], request: Request) -> float:
     """Return the CPU seconds of the ranks that Slurm, not this process, started on this host."""
     if request.launcher != "slurm":
         return 0.0

@@ -53,7 +53,7 @@ def probed_features(request: Request) -> tuple[str, ...]:
     return tuple(features)
 
 
-def describe_probe(request: Request) -> str | None:
+def format_probe_name(request: Request) -> str | None:
     """Return the probe's name for people; None if the request is not a probe."""
     if request.probe not in ("ranks", "native"):
         return request.probe and f"probe {request.probe.replace('_', ' ')}"
@@ -66,7 +66,7 @@ def probe_variables(request: Request) -> dict[str, str]:
     return {"GLIBC_TUNABLES": tunable} if tunable else {}
 
 
-def prepare_environment(
+def prepare_probe_environment(
     request: Request, framework_adapter: Adapter, framework_environment: Environment, folder: Path
 ) -> Environment:
     """Return the environment for the probe.
@@ -78,14 +78,14 @@ def prepare_environment(
         raise UnavailableError("no huge pages are reserved (HugePages_Free is 0)")
     if request.probe != "modules" or framework_environment.kind == "modules":
         return framework_environment
-    init = sites.load(request.site).modules.init
+    init = sites.load_site(request.site).modules.init
     module_root = folder / "modules"
     file = module_root / _MODULE
     file.parent.mkdir(parents=True)
     file.write_text(
-        _modulefile(request, framework_adapter, framework_environment), encoding="utf-8"
+        _format_modulefile(request, framework_adapter, framework_environment), encoding="utf-8"
     )
-    loaded = modules.load_environment(init, (str(module_root),), (_MODULE,))
+    loaded = modules.load_module_variables(init, (str(module_root),), (_MODULE,))
     name = framework_environment.interpreter.name
     interpreter = modules.find_interpreter(loaded, name)
     if interpreter != framework_environment.interpreter:
@@ -93,7 +93,7 @@ def prepare_environment(
     return replace(framework_environment, kind="modules", interpreter=interpreter, loaded=loaded)
 
 
-def _modulefile(
+def _format_modulefile(
     request: Request, framework_adapter: Adapter, framework_environment: Environment
 ) -> str:
     """Return a modulefile in Tcl, a language that both Lmod and Environment Modules read."""
@@ -114,18 +114,17 @@ def _has_reserved_huge_pages(file: Path = _MEMORY) -> bool:
     return any(ln.startswith("HugePages_Free:") and int(ln.split()[1]) for ln in lines)
 
 
-def build_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
+def build_probe_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
     """Build the probe's outcome from the reply. Raises KeyError or pydantic's ValidationError."""
     if request.probe == "native":
-        return _native_support(request, reply)
+        return _build_native_probe_support(request, reply)
     support = [Support.model_validate(fields) for fields in reply["support"]]
     if request.probe == "modules":
-        evidence = (
-            f"`module load {_MODULE}` found the interpreter, which trained {_format_updates(reply)}"
-        )
+        updates = _format_update_count(reply)
+        evidence = f"`module load {_MODULE}` found the interpreter, which trained {updates}"
         support.append(Support(feature="modules", supported="yes", evidence=evidence))
     if request.probe == "ranks":
-        support += _ranks_support(request, reply)
+        support += _build_ranks_probe_support(request, reply)
     return tuple(support)
 
 
@@ -150,27 +149,27 @@ def support_of_record(record: Record) -> tuple[Support, ...]:
     )
 
 
-def _ranks_support(request: Request, reply: Mapping[str, Any]) -> list[Support]:
-    places = _places(reply)
+def _build_ranks_probe_support(request: Request, reply: Mapping[str, Any]) -> list[Support]:
+    places = _read_rank_places(reply)
     parameters_equal = len({place["parameters"] for place in places}) == 1
     ranks_text = f"{len(places)} ranks by {request.strategy_text}"
     training_evidence = (
-        f"{ranks_text}: the same parameters after {_format_updates(reply)}"
+        f"{ranks_text}: the same parameters after {_format_update_count(reply)}"
         if parameters_equal
-        else f"{ranks_text} have different parameters after {_format_updates(reply)}"
+        else f"{ranks_text} have different parameters after {_format_update_count(reply)}"
     )
     joined = "yes" if parameters_equal else "no"
     joining_evidence = "; ".join((training_evidence, *reply["observed"].get("exchange", ())[:1]))
-    told_by = sorted({name for place in places for name in place["told_by"]})
+    variable_names = sorted({name for place in places for name in place["told_by"]})
     support_by_feature: dict[str, tuple[str, str]] = {
         "ranks": (joined, training_evidence),
         "own_cores": _own_cores_support(places),
         "joining": (joined, joining_evidence),
         "mpich": (joined, f"{training_evidence}; {_format_mpi_libraries(places)}"),
         "mpi": (joined, f"{training_evidence}; {_format_mpi_libraries(places)}"),
-        "mpirun": (joined, f"{training_evidence}; {_format_starter(told_by)}"),
-        "slurm": (joined, f"{training_evidence}; {_format_starter(told_by)}"),
-        "pmix": _pmix_support(told_by),
+        "mpirun": (joined, f"{training_evidence}; {_format_starter(variable_names)}"),
+        "slurm": (joined, f"{training_evidence}; {_format_starter(variable_names)}"),
+        "pmix": _pmix_support(variable_names),
         "fast_network": _fast_network_support(places),
         "fast_mpi": _fast_network_support(places),
         "gpus": (joined, joining_evidence),
@@ -185,9 +184,9 @@ def _ranks_support(request: Request, reply: Mapping[str, Any]) -> list[Support]:
     ]
 
 
-def _native_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
-    counts = [place["found"] for place in _places(reply)]
-    rank_message = next((place["said"] for place in _places(reply) if place["said"]), "")
+def _build_native_probe_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
+    counts = [place["found"] for place in _read_rank_places(reply)]
+    rank_message = next((place["said"] for place in _read_rank_places(reply) if place["said"]), "")
     evidence = (
         rank_message
         or f"{len(counts)} ranks were started, and they report {', '.join(map(str, counts))}"
@@ -202,11 +201,11 @@ def _list_own_strategies(framework: str) -> list[str]:
     return [name for name in strategies if name not in ("none", "mpi")]
 
 
-def _format_updates(reply: Mapping[str, Any]) -> str:
-    return f"{_places(reply)[0]['updates']} updates"
+def _format_update_count(reply: Mapping[str, Any]) -> str:
+    return f"{_read_rank_places(reply)[0]['updates']} updates"
 
 
-def _places(reply: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _read_rank_places(reply: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     places: Sequence[Mapping[str, Any]] = reply.get("places") or [reply["place"]]
     return places
 
@@ -230,21 +229,21 @@ def _format_mpi_libraries(places: Sequence[Mapping[str, Any]]) -> str:
     return f"mapped: {', '.join(mapped) or 'no libmpi'}"
 
 
-def _format_starter(told_by: Sequence[str]) -> str:
+def _format_starter(variable_names: Sequence[str]) -> str:
     family = (
         "Open MPI's"
-        if any(name.startswith("OMPI_") for name in told_by)
+        if any(name.startswith("OMPI_") for name in variable_names)
         else "MPICH's"
-        if "PMI_RANK" in told_by
+        if "PMI_RANK" in variable_names
         else "Slurm's"
     )
     return f"{family} variables set their rank numbers"
 
 
-def _pmix_support(told_by: Sequence[str]) -> tuple[str, str]:
-    pmix_names = [name for name in told_by if name.startswith("PMIX_")]
+def _pmix_support(variable_names: Sequence[str]) -> tuple[str, str]:
+    pmix_names = [name for name in variable_names if name.startswith("PMIX_")]
     pmix_names.sort(key=lambda name: name not in ("PMIX_RANK", "PMIX_NAMESPACE"))
-    pmi_names = [name for name in told_by if name.startswith("PMI_")]
+    pmi_names = [name for name in variable_names if name.startswith("PMI_")]
     if pmix_names:
         return "yes", f"ranks see {', '.join(pmix_names[:3])}"
     return "no", f"ranks see {', '.join(pmi_names[:3]) or 'neither PMIX_ nor PMI_ variables'}"

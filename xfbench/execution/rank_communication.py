@@ -49,7 +49,7 @@ def merge_communication(
     }
 
 
-def required_bytes(payload: int, ranks: int, *, server: bool) -> int:
+def min_bytes_of_all_ranks(payload_bytes: int, ranks: int, *, server: bool) -> int:
     """Return the minimum number of bytes that all ranks together send in a step.
 
     `payload` is the number of bytes that each rank contributes. With a parameter server, each rank
@@ -57,4 +57,4 @@ def required_bytes(payload: int, ranks: int, *, server: bool) -> int:
     times `payload`. No all-reduce algorithm needs less (Patarasuk and Yuan, "Bandwidth optimal
     all-reduce algorithms for clusters of workstations", 2009).
     """
-    return 2 * ranks * payload if server else 2 * (ranks - 1) * payload
+    return 2 * ranks * payload_bytes if server else 2 * (ranks - 1) * payload_bytes

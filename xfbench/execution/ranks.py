@@ -50,13 +50,15 @@ def merge_replies(
         **first,
         "used": used,
         "places": places,
-        "kinds": _node_kinds(replies),
+        "kinds": _describe_node_kinds(replies),
         "measurement": measurement,
         "communication": rank_communication.merge_communication(
             communication, measurement["step_seconds"], nodes, asynchronous=asynchronous
         ),
         "learning": _merge_learning([reply["learning"] for reply in replies], asynchronous),
-        "canary": {"loss": _farthest_loss([reply["canary"]["loss"] for reply in replies])},
+        "canary": {
+            "loss": _loss_farthest_from_first_rank([reply["canary"]["loss"] for reply in replies])
+        },
         "observed": _merge_observed([reply["observed"] for reply in replies]),
         "storage": {
             **first.get("storage", {}),
@@ -65,7 +67,7 @@ def merge_replies(
     }
 
 
-def _node_kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
+def _describe_node_kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
     """Describe the kinds of nodes that the ranks ran on."""
     machines = [reply["machine"] for reply in replies if "machine" in reply]
     words = [
@@ -85,14 +87,17 @@ def _merge_measurements(parts: Sequence[dict[str, Any]], asynchronous: bool) -> 
     return {
         **parts[0],
         **{name: max(part[name] for part in parts) for name in _SLOWEST},
-        "first_step_seconds": _mean([part["first_step_seconds"] for part in parts]),
+        "first_step_seconds": _mean_if_complete([part["first_step_seconds"] for part in parts]),
         **{
             name: [mean(step) for step in zip(*(part[name] for part in parts), strict=True)]
             for name in _BY_STEP
         },
         "rank_step_seconds": rank_step_seconds,
         **{name: sum(part[name] for part in parts) for name in _ADDED_UP},
-        "losses": [_mean(step) for step in zip(*(part["losses"] for part in parts), strict=True)],
+        "losses": [
+            _mean_if_complete(step)
+            for step in zip(*(part["losses"] for part in parts), strict=True)
+        ],
         "phases": {
             name: max(part["phases"].get(name, 0.0) for part in parts)
             for name in parts[0]["phases"]
@@ -122,7 +127,8 @@ def _merge_epoch_reads(replies: Sequence[dict[str, Any]]) -> list[Any]:
     """
     rank_epochs = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
     merged_epochs = [
-        page_cache.merge_readings(of_epoch) for of_epoch in zip(*rank_epochs, strict=True)
+        page_cache.judge_readings_of_all_ranks(of_epoch)
+        for of_epoch in zip(*rank_epochs, strict=True)
     ]
     return [reading for of_rank in zip(*merged_epochs, strict=True) for reading in of_rank]
 
@@ -140,7 +146,7 @@ def _merge_learning(parts: Sequence[Any], asynchronous: bool) -> Any:
         {
             **epochs[0],
             "seconds": max(epoch["seconds"] for epoch in epochs),
-            **{name: _mean([epoch[name] for epoch in epochs]) for name in averaged},
+            **{name: _mean_if_complete([epoch[name] for epoch in epochs]) for name in averaged},
         }
         for epochs in zip(*parts, strict=True)
     ]
@@ -169,12 +175,12 @@ def _merge_observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
+def _mean_if_complete(values: Sequence[float | None]) -> float | None:
     known_values = [value for value in values if value is not None]
     return statistics.fmean(known_values) if len(known_values) == len(values) else None
 
 
-def _farthest_loss(losses: Sequence[float | None]) -> float | None:
+def _loss_farthest_from_first_rank(losses: Sequence[float | None]) -> float | None:
     """Return the loss that differs most from the first rank's loss, or None if one is missing.
 
     All ranks had the same batch, so their losses should be equal.

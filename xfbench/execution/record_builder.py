@@ -52,7 +52,7 @@ def build_record(
     }
     fields["cell"] = digests.of_json(
         {
-            "request": request.cell_fields(),
+            "request": request.cell_digest_fields(),
             "workload": known_fields["workload"].digest,
             "adapter": framework_adapter.digest,
             "environment": framework_environment.digest,
@@ -64,7 +64,7 @@ def build_record(
     try:
         if request.probe == "native":
             return Record.make(
-                status="ok", support=probing.build_support(request, answer), **fields
+                status="ok", support=probing.build_probe_support(request, answer), **fields
             )
         measurement = Measurement.model_validate(answer["measurement"])
         observed = Observed.model_validate(answer["observed"])
@@ -85,13 +85,13 @@ def build_record(
                 medium=storage.medium, reads=storage.reads, **answer["storage"]
             )
         if request.probe:
-            fields["support"] = probing.build_support(request, answer)
+            fields["support"] = probing.build_probe_support(request, answer)
         loss = Canary.model_validate(answer["canary"]).loss
         kinds = [str(kind) for kind in answer.get("kinds") or ()]
     except worker_reply.WRONG as error:  # includes pydantic's ValidationError
         reason = f"the reply is invalid: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
-    expected_loss = canary.compute_expected_loss(
+    expected_loss = canary.compute_expected_initial_loss(
         request.workload,
         request.data,
         request.batch_size_per_rank,
@@ -106,13 +106,13 @@ def build_record(
         )
     launch_conditions = fields["conditions"]
     speed = statistics.throughput(request, measurement)
-    share_of_peak = roofline.peak_share(
+    share_of_peak = roofline.compute_peak_share(
         fields.get("limit"), fields["workload"], speed, request.ranks
     )
     if share_of_peak is not None and share_of_peak > 1 and request.device == "cpu":
-        roofline.measure_again(request.threads)
-        fields["limit"] = roofline.find_limit(request, ())
-        share_of_peak = roofline.peak_share(
+        roofline.measure_peaks_again(request.threads)
+        fields["limit"] = roofline.find_or_measure_limit(request, ())
+        share_of_peak = roofline.compute_peak_share(
             fields["limit"], fields["workload"], speed, request.ranks
         )
     reason = validity.measurement_defect(
@@ -128,7 +128,7 @@ def build_record(
             launch_conditions, request.device, has_rank_reports=bool(observed.gpus)
         )
     record = Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
-    noise = conditions.record_disturbances(record) if strict and not reason else []
+    noise = conditions.list_record_disturbances(record) if strict and not reason else []
     if not noise:
         return record
     return Record.make(status="invalid", reason=f"noisy: {'; '.join(noise)}", **fields)
@@ -137,15 +137,17 @@ def build_record(
 def _build_communication(
     framework_adapter: Adapter, request: Request, reported_fields: dict[str, Any]
 ) -> Communication:
-    strategy = framework_adapter.strategy(request.strategy)
+    strategy = framework_adapter.strategy_or_default(request.strategy)
     has_server = strategy.algorithm == "server"
-    bytes_per_step = rank_communication.required_bytes(
+    bytes_per_step = rank_communication.min_bytes_of_all_ranks(
         reported_fields["payload_bytes"], request.ranks, server=has_server
     )
     return Communication(
         strategy=request.strategy,
         bytes_per_step=bytes_per_step,
-        strategy_options=strategy.resolve_options(dict(request.strategy_options), request.device),
+        strategy_options=strategy.options_with_defaults(
+            dict(request.strategy_options), request.device
+        ),
         **reported_fields,
     )
 

@@ -8,7 +8,7 @@ from xfbench.model.request import Request
 TIME_LIMIT = 3600.0
 
 
-def reference_request(
+def build_reference_request(
     workload: str, batch_size: int, *, threads: int, data: str = "synthetic", seed: int = 0
 ) -> Request:
     """Return a request for one step of the oracle in float64."""

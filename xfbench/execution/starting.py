@@ -62,7 +62,7 @@ def build_start(
 
     Raises UnavailableError if no MPI library or launcher is found.
     """
-    site = sites.load(request.site)
+    site = sites.load_site(request.site)
     interface_variables = {"XFBENCH_INTERFACE": site.interface} if site.interface else {}
     base = base.with_environment({**site.variables, **interface_variables})
     resources = Resources(
@@ -71,7 +71,7 @@ def build_start(
         threads=request.threads,
         hosts=site.hosts,
         options=site.start_options,
-        variables=inherited_variables(os.environ),
+        variables=select_inherited_variables(os.environ),
     )
     with_mpi = request.strategy == "mpi"
     bundled_mpi = _find_bundled_mpi(framework_adapter, framework_environment)
@@ -97,7 +97,7 @@ def build_start(
     return Start(mpi.build_commands(base, resources, program, "mpich"), True)
 
 
-def inherited_variables(variables: Mapping[str, str]) -> dict[str, str]:
+def select_inherited_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Return the part of `variables` that start commands inherit."""
     return {
         name: value

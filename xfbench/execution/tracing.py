@@ -21,7 +21,7 @@ class TraceError(XfbenchError):
     """A framework started but returned no trace. The message says why."""
 
 
-def trace(
+def trace_only_cell(
     matrix: Matrix, pythons: Mapping[str, Path], output: Path, time_limit: float
 ) -> dict[str, Any]:
     """Trace the matrix's only cell to the file `output` (.npz). Return the worker's observations.
@@ -31,11 +31,13 @@ def trace(
     """
     if not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: the folder does not exist")
-    [(cell, _)] = experiment.cells([matrix], pythons)
+    [(cell, _)] = experiment.expand_matrices([matrix], pythons)
     framework_adapter = adapter.load(cell.framework)
     if status_and_reason := launch.launch_obstacle(cell.request(1)):
         raise TraceError(f"{cell.label()}: {': '.join(status_and_reason)}")
-    framework_environment = environment.ensure(framework_adapter, pythons.get(cell.framework))
+    framework_environment = environment.ensure_environment(
+        framework_adapter, pythons.get(cell.framework)
+    )
     return trace_cell(cell, framework_adapter, framework_environment, output, time_limit)
 
 
@@ -54,7 +56,7 @@ def trace_cell(
     request = cell.request(1)
     with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:
         folder = Path(scratch)
-        document = job.build_document(
+        document = job.build_job_document(
             "trace",
             request,
             training.build_workload(cell),

@@ -63,12 +63,12 @@ class Watch:
             connection.close()
         self._selector.close()
 
-    def verdict(self, patience: float = 2.0) -> Outcome | None:
+    def wait_for_failure(self, timeout_s: float = 2.0) -> Outcome | None:
         """Return how the first failed rank ended; None if none has failed.
 
         Waits up to `patience` seconds for a failure.
         """
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout_s
         while self.failure is None and time.monotonic() < end and self._heard:
             time.sleep(0.02)
         return self.failure
@@ -84,10 +84,10 @@ class Watch:
                 if key.fileobj is self.listener:
                     self._accept()
                 elif isinstance(key.fileobj, socket.socket):
-                    self._hear(key.fileobj)
+                    self._receive_lines(key.fileobj)
             if time.monotonic() >= beat:
                 beat = time.monotonic() + _BEAT_SECONDS
-                self._beat()
+                self._send_heartbeats()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -95,11 +95,11 @@ class Watch:
             connection.setblocking(False)
             unidentified = [each for each in self._text if each not in self._heard]
             if len(unidentified) >= self.ranks + _MAX_UNIDENTIFIED:
-                self._forget(unidentified[0])
+                self._close_connection(unidentified[0])
             self._text[connection] = b""
             self._selector.register(connection, selectors.EVENT_READ)
 
-    def _hear(self, connection: socket.socket) -> None:
+    def _receive_lines(self, connection: socket.socket) -> None:
         try:
             received = connection.recv(4096)
         except BlockingIOError:
@@ -107,22 +107,22 @@ class Watch:
         except OSError:
             received = b""
         if not received:
-            self._forget(connection, lost="its watcher process ended")
+            self._close_connection(connection, loss_reason="its watcher process ended")
             return
         *lines, self._text[connection] = (self._text[connection] + received).split(b"\n")
         for line in lines:
-            self._understand(connection, line.decode(errors="replace"))
+            self._handle_line(connection, line.decode(errors="replace"))
         if len(self._text.get(connection, b"")) > _LONGEST_LINE:
-            self._forget(connection)
+            self._close_connection(connection)
 
-    def _understand(self, connection: socket.socket, line: str) -> None:
+    def _handle_line(self, connection: socket.socket, line: str) -> None:
         if connection in self._heard:
             self._heard[connection] = self._heard[connection][0], time.monotonic()
             if ended := re.fullmatch(r"ended (-?\d{1,3})", line):
                 rank, status = self._heard[connection][0], int(ended[1])
-                self._forget(connection)
+                self._close_connection(connection)
                 if status:
-                    self._fail(Outcome(status, rank=rank))
+                    self._record_first_failure(Outcome(status, rank=rank))
             return
         token, _, rest = line.partition(" ")
         number = rest.partition(" ")[0]
@@ -130,33 +130,37 @@ class Watch:
         if token_matches and re.fullmatch(r"[0-9]{1,9}", number) and int(number) < self.ranks:
             self._heard[connection] = int(number), time.monotonic()
         else:  # not a rank of this launch
-            self._forget(connection)
+            self._close_connection(connection)
 
-    def _beat(self) -> None:
+    def _send_heartbeats(self) -> None:
         silent = time.monotonic() - SILENCE_SECONDS
         for connection, (_, heard) in list(self._heard.items()):
             if heard < silent:
-                self._forget(connection, lost=f"no heartbeat for {SILENCE_SECONDS:g} s")
+                self._close_connection(
+                    connection, loss_reason=f"no heartbeat for {SILENCE_SECONDS:g} s"
+                )
                 continue
             try:
                 connection.send(b".\n")
             except BlockingIOError:  # its node does not answer: the silence limit detects this
                 continue
             except OSError:
-                self._forget(connection, lost="its connection broke")
+                self._close_connection(connection, loss_reason="its connection broke")
 
-    def _forget(self, connection: socket.socket, lost: str = "") -> None:
+    def _close_connection(self, connection: socket.socket, loss_reason: str = "") -> None:
         rank, _ = self._heard.pop(connection, (None, 0.0))
         self._text.pop(connection, None)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(connection)
         connection.close()
-        if lost and rank is not None:
+        if loss_reason and rank is not None:
             node = rank // (self.ranks // self.nodes) + 1
             node_text = f", on node {node} of {self.nodes}" if self.nodes > 1 else ""
-            self._fail(Outcome(1, rank=rank, message=f"it was lost: {lost}{node_text}"))
+            self._record_first_failure(
+                Outcome(1, rank=rank, message=f"it was lost: {loss_reason}{node_text}")
+            )
 
-    def _fail(self, failure: Outcome) -> None:
+    def _record_first_failure(self, failure: Outcome) -> None:
         if self.failure is None:
             self.failure = failure
             self._raised.send(b".")

@@ -19,7 +19,7 @@ from xfbench.host import core_latency, machine
 from xfbench.model import gpus
 from xfbench.model.record import Competitor, Conditions, Record
 from xfbench.worker import cgroup
-from xfbench.worker.core_latency import is_far_apart
+from xfbench.worker.core_latency import has_far_core_latency
 
 _CPUS = Path("/sys/devices/system/cpu")
 # Limit for another process, as a share of one core during the launch. Daemons use less.
@@ -65,7 +65,7 @@ class Reading:
 
 def read_conditions() -> Reading:
     """Read the present state of the machine."""
-    core_latency_s = core_latency.measure_latency()
+    core_latency_s = core_latency.measure_core_latency_s()
     times = psutil.cpu_times()
     idle = times.idle + getattr(times, "iowait", 0.0) + getattr(times, "steal", 0.0)
     return Reading(
@@ -74,12 +74,12 @@ def read_conditions() -> Reading:
         steal=getattr(times, "steal", 0.0),
         # `user` already includes the time of guests.
         busy=sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0),
-        own=_own_seconds(),
+        own=_own_cpu_seconds(),
         throttled=cgroup.throttled_seconds(),
         swap=psutil.swap_memory().used,
-        processes=_processes(),
-        on_accelerators=tuple(machine.accelerator_processes()),
-        thermal=_thermal_throttles(),
+        processes=_read_other_processes(),
+        on_accelerators=tuple(machine.list_accelerator_processes()),
+        thermal=_count_thermal_throttles(),
         core_latency_s=core_latency_s,
     )
 
@@ -126,7 +126,7 @@ def conditions_between(
     )
 
 
-def disturbances(conditions: Conditions, cores: int) -> list[str]:
+def list_disturbances(conditions: Conditions, cores: int) -> list[str]:
     """Return the activity that may have changed the figures of a launch, one line each."""
     reasons = [
         f"{competitor.name} used {competitor.cpus:.1f} cores" for competitor in conditions.competing
@@ -154,13 +154,13 @@ def disturbances(conditions: Conditions, cores: int) -> list[str]:
     return reasons
 
 
-def record_disturbances(record: Record) -> list[str]:
+def list_record_disturbances(record: Record) -> list[str]:
     """Return the activity of the machine and its GPUs that may have changed a record's figures."""
     conditions, observation, measurement = record.conditions, record.observed, record.measurement
     reasons = (
-        disturbances(conditions, record.machine.cores) if conditions and record.machine else []
+        list_disturbances(conditions, record.machine.cores) if conditions and record.machine else []
     )
-    if is_far_apart(latencies := core_latency.record_latencies(record)):
+    if has_far_core_latency(latencies := core_latency.latencies_of_record(record)):
         latency_range = f"{1e6 * min(latencies):.2f}–{1e6 * max(latencies):.2f} µs"
         reasons.append(
             f"vCPUs were migrated during the launch (core-to-core latency {latency_range})"
@@ -208,13 +208,13 @@ def launch_defect(
     return None
 
 
-def _own_seconds() -> float:
+def _own_cpu_seconds() -> float:
     """Return the CPU seconds of this process and its ended children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def _thermal_throttles(folder: Path = _CPUS) -> int | None:
+def _count_thermal_throttles(folder: Path = _CPUS) -> int | None:
     """Return the number of thermal throttles since boot, or None if it is unknown."""
     files = [*folder.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
     try:
@@ -223,7 +223,7 @@ def _thermal_throttles(folder: Path = _CPUS) -> int | None:
         return None
 
 
-def _processes() -> dict[ProcessKey, tuple[str, float]]:
+def _read_other_processes() -> dict[ProcessKey, tuple[str, float]]:
     own_pids = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
     process_seconds = {}
     for process in psutil.process_iter(["pid", "create_time", "name", "cpu_times"]):

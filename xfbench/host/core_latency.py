@@ -20,7 +20,7 @@ _TIMEOUT_S = 2.0  # a hundred times the usual duration
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-def measure_latency() -> float | None:
+def measure_core_latency_s() -> float | None:
     """Return the minimum round trip in seconds between the first and the last usable CPU.
 
     Two Python processes measure the round trip, so about 0.1 µs is interpreter time. Returns None
@@ -33,7 +33,7 @@ def measure_latency() -> float | None:
         return None
 
 
-def record_latencies(record: Record) -> Sequence[float]:
+def latencies_of_record(record: Record) -> Sequence[float]:
     """Return the latencies measured during the record's timed steps.
 
     If there are none, return those measured before and after the launch.
@@ -42,7 +42,7 @@ def record_latencies(record: Record) -> Sequence[float]:
     return latencies or (record.conditions.handover_seconds if record.conditions else ())
 
 
-def read_latencies() -> list[float]:
+def read_saved_latencies() -> list[float]:
     """Return the latencies saved since boot. They are kept because a high latency may last long."""
     try:
         return [*map(float, (system_files.read_system_file(_latency_file()) or "").split())]
@@ -50,10 +50,10 @@ def read_latencies() -> list[float]:
         return []
 
 
-def save_latencies(record: Record) -> None:
+def save_latencies_of_record(record: Record) -> None:
     """Save the latencies of `record`, which must come from this machine."""
-    if new_latencies := record_latencies(record):
-        latencies = [*read_latencies(), *new_latencies][-_MAX_LATENCIES:]
+    if new_latencies := latencies_of_record(record):
+        latencies = [*read_saved_latencies(), *new_latencies][-_MAX_LATENCIES:]
         atomic_files.write(_latency_file(), (" ".join(map(repr, latencies)) + "\n").encode())
 
 

@@ -35,31 +35,31 @@ class Finding:
     mend: str = ""
 
 
-def examine() -> list[Finding]:
+def run_all_checks() -> list[Finding]:
     """Run all checks and return their findings. This takes about a second."""
     return [
-        _load(),
-        *_busy(),
-        _steal(),
-        _governor(),
-        _turbo(),
-        _threads(),
-        _cgroup(),
-        _swap(),
-        _disk(),
-        *_accelerators(),
+        _check_load(),
+        *_check_busy_processes(),
+        _check_steal(),
+        _check_governor(),
+        _check_turbo(),
+        _check_cores(),
+        _check_cgroup_cpus(),
+        _check_swap(),
+        _check_free_disk(),
+        *_check_accelerators(),
     ]
 
 
 def require_quiet() -> None:
     """Raise NoisyError if a check is not ok."""
-    problems = [finding for finding in examine() if finding.state != "ok"]
+    problems = [finding for finding in run_all_checks() if finding.state != "ok"]
     if problems:
         lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in problems]
         raise NoisyError("this machine is not ready to measure (--strict): " + "; ".join(lines))
 
 
-def _load() -> Finding:
+def _check_load() -> Finding:
     load, cores = os.getloadavg()[0], machine.usable_cores()
     detail = f"{load:.2f} over the last minute on {cores} cores"
     if load > _LOAD_PER_CORE * cores:
@@ -67,7 +67,7 @@ def _load() -> Finding:
     return Finding("load", "ok", detail)
 
 
-def _busy() -> list[Finding]:
+def _check_busy_processes() -> list[Finding]:
     """Check for other processes that use a core at present."""
     processes = []
     for process in psutil.process_iter(["pid", "name"]):
@@ -90,7 +90,7 @@ def _busy() -> list[Finding]:
     return [Finding("processes", "ok", "no other process uses a core")]
 
 
-def _steal() -> Finding:
+def _check_steal() -> Finding:
     share = getattr(psutil.cpu_times_percent(_SAMPLE_SECONDS), "steal", 0.0)
     detail = f"{share:.1f} % of the time was taken by the hypervisor"
     if share > 1:
@@ -98,8 +98,8 @@ def _steal() -> Finding:
     return Finding("steal", "ok", detail)
 
 
-def _governor() -> Finding:
-    governor = machine.describe().governor
+def _check_governor() -> Finding:
+    governor = machine.describe_machine().governor
     if governor is None:
         return Finding("governor", "ok", "not visible (a virtual machine, or no cpufreq)")
     if governor != "performance":
@@ -108,7 +108,7 @@ def _governor() -> Finding:
     return Finding("governor", "ok", governor)
 
 
-def _turbo() -> Finding:
+def _check_turbo() -> Finding:
     for path, enabled_value in (
         ("/sys/devices/system/cpu/intel_pstate/no_turbo", "0"),
         ("/sys/devices/system/cpu/cpufreq/boost", "1"),
@@ -124,7 +124,7 @@ def _turbo() -> Finding:
     return Finding("turbo", "ok", "not visible")
 
 
-def _threads() -> Finding:
+def _check_cores() -> Finding:
     cores, logical = machine.usable_cores(), len(os.sched_getaffinity(0))
     if logical > cores:
         detail = f"{logical} hardware threads on {cores} cores"
@@ -132,8 +132,8 @@ def _threads() -> Finding:
     return Finding("cores", "ok", f"{cores} usable")
 
 
-def _cgroup() -> Finding:
-    host = machine.describe()
+def _check_cgroup_cpus() -> Finding:
+    host = machine.describe_machine()
     if host.cgroup_cpus is not None and host.cgroup_cpus < len(os.sched_getaffinity(0)):
         detail = f"limited to {host.cgroup_cpus:g} CPUs by a cgroup quota"
         return Finding(
@@ -142,7 +142,7 @@ def _cgroup() -> Finding:
     return Finding("cgroup", "ok", "no CPU limit below the affinity")
 
 
-def _swap() -> Finding:
+def _check_swap() -> Finding:
     used, memory = psutil.swap_memory().used, psutil.virtual_memory()
     if used > 0.01 * memory.total:
         mend = "free memory, or as root: swapoff --all"
@@ -150,7 +150,7 @@ def _swap() -> Finding:
     return Finding("swap", "ok", f"unused; {memory.available / 1e9:.0f} GB of memory free")
 
 
-def _disk() -> Finding:
+def _check_free_disk() -> Finding:
     free = shutil.disk_usage(Path.cwd()).free
     if free < 1e9:
         return Finding(
@@ -162,12 +162,12 @@ def _disk() -> Finding:
     return Finding("disk", "ok", f"{free / 1e9:.0f} GB free here")
 
 
-def _accelerators() -> list[Finding]:
+def _check_accelerators() -> list[Finding]:
     """Check for other processes on accelerators. Without accelerators, return no finding."""
-    if not machine.accelerators():
+    if not machine.list_accelerator_models():
         return []
-    process_names = machine.accelerator_processes()
+    process_names = machine.list_accelerator_processes()
     if process_names:
         mend = "wait until they end, or request an exclusive device"
         return [Finding("gpu", "warn", f"in use by {', '.join(process_names)}", mend)]
-    return [Finding("gpu", "ok", f"{', '.join(machine.accelerators())}: not in use")]
+    return [Finding("gpu", "ok", f"{', '.join(machine.list_accelerator_models())}: not in use")]

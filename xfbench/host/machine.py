@@ -23,9 +23,9 @@ _MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")
 
 
 @cache
-def describe() -> Machine:
+def describe_machine() -> Machine:
     """Return the facts of this host: processor, usable cores, memory, accelerators and limits."""
-    facts = {**host.facts(), "accelerators": tuple(accelerators())}
+    facts = {**host.machine_facts(), "accelerators": tuple(list_accelerator_models())}
     return _build_machine(facts, archspec.cpu.host().name)
 
 
@@ -72,11 +72,11 @@ def _specificity(microarchitecture: archspec.cpu.Microarchitecture) -> tuple[int
 
 def usable_cores() -> int:
     """Return the number of physical cores that the affinity and the cgroup quota allow."""
-    return host.usable_cores()
+    return host.count_usable_cores()
 
 
 @cache
-def accelerators() -> list[str]:
+def list_accelerator_models() -> list[str]:
     """Return the models of the NVIDIA devices. Without a driver, the list is empty."""
     try:
         listing = processes.output(
@@ -87,13 +87,13 @@ def accelerators() -> list[str]:
     return [line.strip() for line in listing.splitlines() if line.strip()]
 
 
-def accelerator_processes() -> list[str]:
+def list_accelerator_processes() -> list[str]:
     """Return the names of processes that compute on an NVIDIA device at present.
 
     If CUDA_VISIBLE_DEVICES is set, only the devices in it count, because other users may use the
     rest of the node. Without a driver, the list is empty.
     """
-    if not accelerators():
+    if not list_accelerator_models():
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     device_options = [f"--id={visible}"] if visible else []
@@ -105,7 +105,7 @@ def accelerator_processes() -> list[str]:
     return [Path(line.strip()).name for line in listing.splitlines() if line.strip()]
 
 
-def libraries() -> list[str]:
+def list_compute_libraries() -> list[str]:
     """Return the BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
     try:
         listing = processes.output(["/sbin/ldconfig", "-p"], timeout=30)

@@ -47,15 +47,15 @@ class Speed:
         return None if self.from_device is None else self.from_device >= 1 - TOLERANCE
 
 
-def describe(folder: Path) -> Medium:
+def describe_medium(folder: Path) -> Medium:
     """Return the storage medium of `folder`. Raises UnreadableError."""
     try:
-        return Medium.model_validate(mounts.facts(folder))
+        return Medium.model_validate(mounts.storage_facts(folder))
     except OSError as error:
         raise UnreadableError(f"{folder}: {error.strerror}") from error
 
 
-def measure(
+def measure_reads(
     folder: Path, size: int = reading.SIZE, rounds: int = reading.ROUNDS
 ) -> tuple[Reads, ...]:
     """Measure plain reads in `folder`, of a data set's files or of a temporary file.
@@ -95,7 +95,7 @@ def compute_speed(reads: Reads) -> Speed:
     )
 
 
-def document(medium: Medium, reads: Sequence[Reads]) -> dict[str, Any]:
+def build_storage_document(medium: Medium, reads: Sequence[Reads]) -> dict[str, Any]:
     """Return the document of `machine --read --json`: the medium, and the figures by pattern."""
     return {
         "medium": medium.model_dump(mode="json"),
@@ -107,16 +107,18 @@ def document(medium: Medium, reads: Sequence[Reads]) -> dict[str, Any]:
     }
 
 
-def format_lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
+def format_storage_lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
     """Return the lines that `machine --read` prints."""
     speeds = [compute_speed(pattern_reads) for pattern_reads in reads]
     table = tabulate(
         [
             [
-                f"{pattern_reads.pattern}, {format_size(pattern_reads.block_bytes)}",
+                f"{pattern_reads.pattern}, {format_byte_size(pattern_reads.block_bytes)}",
                 _format_interval(speed.bytes_per_second, 1e-6),
                 _format_interval(speed.operations_per_second, 1),
-                "unknown" if speed.resident_bytes is None else format_size(speed.resident_bytes),
+                "unknown"
+                if speed.resident_bytes is None
+                else format_byte_size(speed.resident_bytes),
                 "unknown" if speed.from_device is None else f"{speed.from_device:.0%}",
             ]
             for pattern_reads, speed in zip(reads, speeds, strict=True)
@@ -133,7 +135,7 @@ def format_lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
         notes += ["Some bytes came from memory: the figures are not those of the device alone."]
     rounds = max(len(pattern_reads.rounds) for pattern_reads in reads)
     return [
-        *_describe_medium(medium),
+        *_format_medium_lines(medium),
         "",
         *table.splitlines(),
         f"Medians of {rounds} rounds with 95 % intervals; one thread, one read at a time.",
@@ -141,27 +143,27 @@ def format_lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
     ]
 
 
-def format_size(count: int) -> str:
+def format_byte_size(byte_count: int) -> str:
     """Format a number of bytes, such as "4 KiB"."""
     for unit, unit_bytes in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count >= unit_bytes:
-            return f"{count / unit_bytes:.4g} {unit}"
-    return f"{count} B"
+        if byte_count >= unit_bytes:
+            return f"{byte_count / unit_bytes:.4g} {unit}"
+    return f"{byte_count} B"
 
 
-def _describe_medium(medium: Medium, indent: str = "") -> list[str]:
+def _format_medium_lines(medium: Medium, indent: str = "") -> list[str]:
     rotation = {True: ", rotating", False: ", not rotating", None: ""}[medium.rotational]
     disks = (
         f" of {' and '.join(medium.disks)}" if medium.disks not in ((), (medium.device,)) else ""
     )
     return [
         f"{indent}{medium.file_system} on {medium.device}{disks}{rotation}, "
-        f"{format_size(medium.free_bytes)} of {format_size(medium.total_bytes)} free, "
-        f"blocks of {format_size(medium.block_bytes)}; {','.join(medium.options)}",
+        f"{format_byte_size(medium.free_bytes)} of {format_byte_size(medium.total_bytes)} free, "
+        f"blocks of {format_byte_size(medium.block_bytes)}; {','.join(medium.options)}",
         *(
             line
             for lower_medium in medium.below
-            for line in _describe_medium(lower_medium, f"{indent}  stored on ")
+            for line in _format_medium_lines(lower_medium, f"{indent}  stored on ")
         ),
     ]
 
@@ -187,4 +189,6 @@ def _device_share(read_round: ReadRound) -> float | None:
 
 
 def _measure_files(files: Sequence[Path], size: int, rounds: int) -> tuple[Reads, ...]:
-    return tuple(Reads.model_validate(reads) for reads in reading.measure(files, size, rounds))
+    return tuple(
+        Reads.model_validate(reads) for reads in reading.measure_read_speed(files, size, rounds)
+    )

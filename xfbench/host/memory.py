@@ -21,7 +21,7 @@ _MARGIN = 0.15
 _LIMIT_STEP_BYTES = 2**28  # a limit derived from the available memory is a multiple of this
 
 
-def available_bytes() -> int:
+def available_launch_bytes() -> int:
     """Return how many bytes of memory the launches on this node may use together.
 
     This is the minimum of the machine's available memory, its cgroups' free memory and the memory
@@ -29,14 +29,14 @@ def available_bytes() -> int:
     """
     limits = [
         psutil.virtual_memory().available,
-        *filter(None, (cgroup.free_memory(), _slurm_bytes())),
+        *filter(None, (cgroup.free_memory_below_limit_bytes(), _slurm_memory_bytes())),
     ]
     return max(
         _LIMIT_STEP_BYTES, int(min(limits) * (1 - _MARGIN)) // _LIMIT_STEP_BYTES * _LIMIT_STEP_BYTES
     )
 
 
-def _slurm_bytes() -> int | None:
+def _slurm_memory_bytes() -> int | None:
     """Return the Slurm job's memory on a node in bytes; None if Slurm does not limit the memory."""
     per_node, per_cpu = (os.environ.get(f"SLURM_MEM_PER_{per}", "") for per in ("NODE", "CPU"))
     cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")
@@ -47,7 +47,7 @@ def _slurm_bytes() -> int | None:
     return None
 
 
-def count_oom_kills() -> int:
+def count_oom_kills_since_boot() -> int:
     """Return the number of processes that the kernel has killed for memory since boot."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()

@@ -44,26 +44,32 @@ _IGNORED_PREFIXES = (
 
 
 @cache
-def load_environment(init: str, folders: tuple[str, ...], names: tuple[str, ...]) -> dict[str, str]:
+def load_module_variables(
+    init_file: str, module_folders: tuple[str, ...], module_names: tuple[str, ...]
+) -> dict[str, str]:
     """Return the variables that are set or changed by loading the modules `names` in order.
 
     `init` is the module system's start-up file for bash. `folders` are additional folders with
     modules. Raises UnavailableError, whose message names the missing module and the nearest
     existing one.
     """
-    if not Path(init).is_file():
+    if not Path(init_file).is_file():
         raise UnavailableError(
-            f"no module system: {init} does not exist; set modules.init in a site file"
+            f"no module system: {init_file} does not exist; set modules.init in a site file"
         )
     try:
-        listing = _run_bash(_LOAD, init, *folders, "--", *names)
+        listing = _run_bash(_LOAD, init_file, *module_folders, "--", *module_names)
     except CommandError as error:
         if error.status == _MISSING:
             missing = str(error).splitlines()[-1].strip()
-            raise UnavailableError(_missing_module_message(init, folders, missing)) from error
+            raise UnavailableError(
+                _missing_module_message(init_file, module_folders, missing)
+            ) from error
         if error.status == _NO_INIT:
-            raise UnavailableError(f"{init} or a folder in modules.path cannot be read") from error
-        raise UnavailableError(f"cannot load modules {' '.join(names)}: {error}") from error
+            raise UnavailableError(
+                f"{init_file} or a folder in modules.path cannot be read"
+            ) from error
+        raise UnavailableError(f"cannot load modules {' '.join(module_names)}: {error}") from error
     variables = dict(line.split("=", 1) for line in listing.split("\0") if "=" in line)
     return {
         name: value

@@ -46,19 +46,19 @@ _KERNEL_FLAGS = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
 _MEASURED_PRECISIONS = ("float32", "float64")
 
 
-def find_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
+def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
     """Return the limit of `request`, or None if the limit is neither measured nor published.
 
     For each number of threads, the first call in an hour takes three seconds, or nine with AVX-512.
     """
     if request.device == "cuda":
-        return _published_limit(accelerators[0], request.precision) if accelerators else None
+        return _find_published_limit(accelerators[0], request.precision) if accelerators else None
     if request.precision not in _MEASURED_PRECISIONS:
         return None
     if request.threads not in _PEAKS:
-        cached_peaks = _read_cache(_cache_file(request.threads))
+        cached_peaks = _read_cached_peaks(_peaks_file(request.threads))
         if cached_peaks is None:
-            measure_again(request.threads)
+            measure_peaks_again(request.threads)
         else:
             _PEAKS[request.threads] = cached_peaks
     peaks = _PEAKS[request.threads]
@@ -73,7 +73,7 @@ def find_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
     )
 
 
-def peak_share(
+def compute_peak_share(
     limit: Limit | None, workload: WorkloadFacts, images_per_second: float, ranks: int
 ) -> float | None:
     """Return training operations per second as a share of the matrix-product peak.
@@ -87,15 +87,15 @@ def peak_share(
     return operations / (limit.matrix_product * ranks)
 
 
-def record_peak_share(record: Record) -> float | None:
+def compute_record_peak_share(record: Record) -> float | None:
     """Return `peak_share` for one launch, computed from the launch's median step."""
     if record.workload is None or record.measurement is None or record.request is None:
         return None
     speed = launch_throughput(record)
-    return peak_share(record.limit, record.workload, speed, record.request.ranks)
+    return compute_peak_share(record.limit, record.workload, speed, record.request.ranks)
 
 
-def load_published() -> dict[str, dict[str, Any]]:
+def load_published_peaks() -> dict[str, dict[str, Any]]:
     """Return the published peaks by machine.
 
     `matrix_product` is in FLOP/s by precision, `memory_bandwidth` in B/s.
@@ -104,8 +104,8 @@ def load_published() -> dict[str, dict[str, Any]]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _published_limit(model: str, precision: str) -> Limit | None:
-    for machine in load_published().values():
+def _find_published_limit(model: str, precision: str) -> Limit | None:
+    for machine in load_published_peaks().values():
         if machine["name"] in model and precision in machine["matrix_product"]:
             return Limit(
                 threads=1,
@@ -117,14 +117,14 @@ def _published_limit(model: str, precision: str) -> Limit | None:
     return None
 
 
-def measure_again(threads: int) -> None:
+def measure_peaks_again(threads: int) -> None:
     """Measure the peaks of `threads` threads again. The best of all tries is the peak.
 
     Call this if a launch exceeds the peak, because other work may have run while the peak was
     measured.
     """
     tries = [_PEAKS[threads]] if _PEAKS.get(threads) else []
-    for kernels in ("", *_kernel_names(host.facts()["flags"])):
+    for kernels in ("", *_list_openblas_kernels(host.machine_facts()["flags"])):
         kernel_variables = {_KERNEL_VARIABLE: kernels} if kernels else {}
         try:
             printed = processes.output(
@@ -139,18 +139,18 @@ def measure_again(threads: int) -> None:
     _PEAKS[threads] = {name: max(peaks[name] for peaks in tries) for name in names}
     if names:
         with suppress(OSError):  # for example a full disk: the next session measures again
-            atomic_files.write(_cache_file(threads), json.dumps(_PEAKS[threads]).encode())
+            atomic_files.write(_peaks_file(threads), json.dumps(_PEAKS[threads]).encode())
 
 
-def _cache_file(threads: int) -> Path:
+def _peaks_file(threads: int) -> Path:
     """Return the cache file of the peaks. It is specific to the cores, the machine and the boot."""
-    machine = {k: v for k, v in host.facts().items() if k != "accelerators"}
+    machine = {k: v for k, v in host.machine_facts().items() if k != "accelerators"}
     boot_id = system_files.read_system_file(Path("/proc/sys/kernel/random/boot_id"))
     cache_key = [machine, boot_id, sorted(os.sched_getaffinity(0)), np.__version__, threads]
     return paths.cache() / "peaks" / f"{digests.of_json(cache_key)[7:39]}.json"
 
 
-def _read_cache(file: Path) -> dict[str, float] | None:
+def _read_cached_peaks(file: Path) -> dict[str, float] | None:
     """Read the peaks from `file`; None if it is missing, damaged or older than an hour."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if abs(time() - file.stat().st_mtime) < _CACHE_SECONDS:
@@ -159,21 +159,23 @@ def _read_cache(file: Path) -> dict[str, float] | None:
     return None
 
 
-def _kernel_names(cpu_flags: Sequence[str]) -> list[str]:
+def _list_openblas_kernels(cpu_flags: Sequence[str]) -> list[str]:
     """Return OpenBLAS's names of the kernels that a processor with these flags supports."""
     return [
         name for name, required_flags in _KERNEL_FLAGS.items() if required_flags <= set(cpu_flags)
     ]
 
 
-def measure(threads: int) -> dict[str, float]:
+def measure_peaks(threads: int) -> dict[str, float]:
     """Measure the peaks on `threads` threads. Return FLOP/s by precision and "bandwidth" in B/s."""
     with threadpoolctl.threadpool_limits(threads):
-        product_peaks = {name: _product_peak(np.dtype(name)) for name in _MEASURED_PRECISIONS}
-    return {**product_peaks, "bandwidth": _bandwidth(threads)}
+        product_peaks = {
+            name: _measure_product_peak(np.dtype(name)) for name in _MEASURED_PRECISIONS
+        }
+    return {**product_peaks, "bandwidth": _measure_bandwidth(threads)}
 
 
-def _product_peak(dtype: np.dtype) -> float:
+def _measure_product_peak(dtype: np.dtype) -> float:
     best = 0.0
     for size in _SIZES:
         a, b = np.ones((size, size), dtype), np.ones((size, size), dtype)
@@ -185,7 +187,7 @@ def _product_peak(dtype: np.dtype) -> float:
     return best
 
 
-def _bandwidth(threads: int) -> float:
+def _measure_bandwidth(threads: int) -> float:
     """Measure the bytes per second of a = b + c on arrays in memory.
 
     Bytes are counted as in STREAM (McCalpin).
@@ -195,18 +197,18 @@ def _bandwidth(threads: int) -> float:
     bounds = np.linspace(0, length, threads + 1).astype(int)
     pieces = [slice(low, high) for low, high in itertools.pairwise(bounds)]
 
-    def add(piece: slice) -> None:
+    def add_piece(piece: slice) -> None:
         np.add(b[piece], c[piece], out=a[piece])
 
     best = 0.0
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(add, pieces))
+        list(pool.map(add_piece, pieces))
         end = perf_counter() + _SECONDS
         while (start := perf_counter()) < end:
-            list(pool.map(add, pieces))
+            list(pool.map(add_piece, pieces))
             best = max(best, 3 * _STREAM_BYTES / (perf_counter() - start))
     return best
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(int(sys.argv[1]))))
+    print(json.dumps(measure_peaks(int(sys.argv[1]))))

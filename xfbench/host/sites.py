@@ -85,7 +85,7 @@ class Site(_Table):
     memory_modes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     unverified: tuple[str, ...] = ()
 
-    def rank_cores(self, queue: str | None, otherwise: int) -> int:
+    def cores_for_ranks(self, queue: str | None, default_cores: int) -> int:
         """Return how many cores of a node in this queue ranks may use.
 
         `queue` None: the site's default queue. `otherwise` is a node's number of cores if neither
@@ -93,10 +93,10 @@ class Site(_Table):
         """
         there = self.queues.get(queue or self.queue, Queue())
         reserved = self.reserved_cores if there.reserved_cores is None else there.reserved_cores
-        return max(0, (there.cores or self.cores or otherwise) - reserved)
+        return max(0, (there.cores or self.cores or default_cores) - reserved)
 
 
-def user_folder() -> Path:
+def user_sites_folder() -> Path:
     """Return the folder of the user's site files."""
     return platformdirs.user_config_path("xfbench") / "sites"
 
@@ -104,31 +104,33 @@ def user_folder() -> Path:
 def site_files() -> dict[str, Path]:
     """Return the file of each site. A user's site replaces a built-in site of the same name."""
     built_in = paths.package_folder("xfbench.launchers.sites")
-    files = [file for root in (built_in, user_folder()) for file in sorted(root.glob("*.toml"))]
+    files = [
+        file for root in (built_in, user_sites_folder()) for file in sorted(root.glob("*.toml"))
+    ]
     return {file.stem: file for file in files}
 
 
-def names() -> list[str]:
+def list_site_names() -> list[str]:
     """Return the sorted names of all sites."""
     return sorted(site_files())
 
 
 @cache
-def load(name: str | None) -> Site:
+def load_site(name_or_file: str | None) -> Site:
     """Load the site with this name or TOML file. Raises UsageError.
 
     `name` None: a site with default values.
     """
-    if not name:
+    if not name_or_file:
         return Site(title="this machine")
-    file = Path(name) if name.endswith(".toml") else site_files().get(name)
+    file = Path(name_or_file) if name_or_file.endswith(".toml") else site_files().get(name_or_file)
     if file is None:
-        raise errors.unknown_name_error("site", name, names())
+        raise errors.unknown_name_error("site", name_or_file, list_site_names())
     return _read_site(file, ())
 
 
 def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
-    text, content = toml_files.read(file)
+    text, content = toml_files.read_text_and_content(file)
     base: dict[str, Any] = {}
     if extends := content.get("extends"):
         parent = site_files().get(str(extends))

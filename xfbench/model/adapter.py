@@ -97,7 +97,7 @@ class Adapter(_Table):
             if not self.kernels[name].devices or device in self.kernels[name].devices
         ]
 
-    def strategy(self, name: str) -> Strategy:
+    def strategy_or_default(self, name: str) -> Strategy:
         """Return the strategy of that name; one that the adapter does not describe has defaults."""
         default_strategy = Strategy(title=name, exchange="halving" if name == "mpi" else "ring")
         return self.together.get(name, default_strategy)
@@ -109,7 +109,7 @@ class Adapter(_Table):
         return {
             f"{adapter.folder.name}/{name}": content
             for adapter in adapters
-            for name, content in digests.files_below(adapter.folder).items()
+            for name, content in digests.read_files_below(adapter.folder).items()
         }
 
     @property
@@ -141,7 +141,9 @@ def load(name: str) -> Adapter:
         raise errors.unknown_name_error("framework", name, folders_by_name)
     file = folders_by_name[name] / "adapter.toml"
     try:
-        return Adapter(**{**toml_files.read(file)[1], "folder": folders_by_name[name]})
+        return Adapter(
+            **{**toml_files.read_text_and_content(file)[1], "folder": folders_by_name[name]}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         field_path = ".".join(str(part) for part in first["loc"])

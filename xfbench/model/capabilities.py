@@ -24,7 +24,7 @@ def refusal_reason(request: Request) -> str | None:
             )
     if request.ranks > 1 and request.strategy == "none":
         return f"{framework_adapter.title} has no strategy to train on more than one rank yet"
-    strategy = framework_adapter.strategy(request.strategy)
+    strategy = framework_adapter.strategy_or_default(request.strategy)
     for name, _ in request.strategy_options:
         if name not in strategy.options:
             names = ", ".join(strategy.options) or "none"
@@ -39,7 +39,7 @@ def refusal_reason(request: Request) -> str | None:
     ):
         if supported and requested not in supported:
             return f"kernel {request.kernel} of {framework_adapter.title} has no {requested}"
-    options = strategy.resolve_options(dict(request.strategy_options), request.device)
+    options = strategy.options_with_defaults(dict(request.strategy_options), request.device)
     for exclusion in framework_adapter.unsupported:
         fields = exclusion.model_dump(exclude={"reason", "options"})
         fields_match = all(
@@ -48,31 +48,33 @@ def refusal_reason(request: Request) -> str | None:
         if fields_match and exclusion.options.items() <= options.items():
             return exclusion.reason
     data_set_fields = request.data_set.model_dump() if request.data_set else None
-    reason = _checkpoint_reason(request, framework_adapter) or _reader_reason(
+    reason = _checkpoint_refusal_reason(request, framework_adapter) or _native_input_refusal_reason(
         request, framework_adapter
     )
-    reason = reason or _page_cache_reason(request, framework_adapter)
+    reason = reason or _page_cache_refusal_reason(request, framework_adapter)
     reason = reason or mismatch_reason(request.data, workloads()[request.workload], data_set_fields)
     return reason
 
 
-def _page_cache_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
+def _page_cache_refusal_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
     """Return why the ranks cannot prepare the page cache together, or None if they can."""
-    if request.page_cache and framework_adapter.strategy(request.strategy).asynchronous:
+    if request.page_cache and framework_adapter.strategy_or_default(request.strategy).asynchronous:
         return f"--page-cache needs ranks that wait for each other; {request.strategy} has none"
     return None
 
 
-def _checkpoint_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
+def _checkpoint_refusal_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
     """Return why the requested checkpoints cannot be taken, or None if they can."""
     if request.checkpoints and not framework_adapter.checkpoint:
         return f"the adapter for {framework_adapter.title} saves no checkpoints"
-    if request.checkpoints and framework_adapter.strategy(request.strategy).asynchronous:
+    if request.checkpoints and framework_adapter.strategy_or_default(request.strategy).asynchronous:
         return f"{request.strategy} keeps the momentum on its servers, and they save no checkpoints"
     return None
 
 
-def _reader_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
+def _native_input_refusal_reason(
+    request: Request, framework_adapter: adapter.Adapter
+) -> str | None:
     """Return why `--input native` cannot be used, or None if it can."""
     if request.input != "native" or request.data_set is None:
         return None

@@ -129,10 +129,10 @@ def read(path: Path) -> Certificate:
         ) from error
 
 
-def read_folder(results: Path) -> dict[str, Certificate | str]:
+def read_certificates(results_folder: Path) -> dict[str, Certificate | str]:
     """Return each certificate in a results folder, or its error, by the id in its file name."""
     certificates: dict[str, Certificate | str] = {}
-    for path in sorted((results / "certificates").glob("*.json")):
+    for path in sorted((results_folder / "certificates").glob("*.json")):
         try:
             certificates[f"sha256:{path.stem}"] = read(path)
         except CertificateError as error:

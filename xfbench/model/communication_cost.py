@@ -33,9 +33,9 @@ class Link:
     latency: float
 
     @classmethod
-    def parse(cls, text: str) -> Link:
+    def parse(cls, bandwidth_and_latency: str) -> Link:
         """Parse text such as "100Gbit,1us" or "12.5GB/s,1us". Raises UsageError if invalid."""
-        parts = [part.strip() for part in text.split(",")]
+        parts = [part.strip() for part in bandwidth_and_latency.split(",")]
         matches = _BANDWIDTH_PATTERN.fullmatch(parts[0]), _LATENCY_PATTERN.fullmatch(parts[-1])
         try:
             if len(parts) != 2 or matches[0] is None or matches[1] is None:
@@ -47,7 +47,7 @@ class Link:
                 raise ValueError
         except ValueError as error:
             usage = "give bandwidth and latency, for example 100Gbit,1us or 12.5GB/s,1us"
-            raise UsageError(f"--link {text}: {usage}") from error
+            raise UsageError(f"--link {bandwidth_and_latency}: {usage}") from error
         return cls(bandwidth, latency)
 
 

@@ -20,7 +20,7 @@ DEFAULT_TIME_LIMIT = 1800.0  # seconds per launch
 class Plan(BaseModel):
     """The launches that may be needed, in order, and their settings.
 
-    `data_folders` maps `PreparedSet.folder_key` to the folder of a prepared data set.
+    `data_folders` maps `PreparedSet.folder_lookup_key` to the folder of a prepared data set.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,7 +44,7 @@ class Plan(BaseModel):
         except (OSError, ValueError) as error:
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
 
-    def name(self) -> str:
+    def job_name(self) -> str:
         """Return the name of the plan's job. The same plan always has the same name."""
         return f"xfbench-{digests.of_json(self.model_dump(mode='json'))[7:19]}"
 
@@ -61,7 +61,7 @@ class Plan(BaseModel):
         requests = tuple(request for request in self.requests if request.framework in frameworks)
         return self.model_copy(update={"requests": requests})
 
-    def by_nodes(self) -> list[Self]:
+    def split_by_nodes(self) -> list[Self]:
         """Return one plan per number of nodes, so that no job holds nodes it does not use."""
         groups: dict[int, list[Request]] = defaultdict(list)
         for request in self.requests:

@@ -51,7 +51,7 @@ def unmeasured_source(record: Record) -> str | None:
     return f"{record.source}: {f'{citation.key}, ' if citation else ''}not measured by xfbench"
 
 
-def trusted_record(record: Record) -> Record:
+def drop_untrusted_fields(record: Record) -> Record:
     """Return the record with only what is trusted.
 
     A record from another source keeps its request, its figure and its citation. It loses all fields

@@ -70,7 +70,7 @@ class PreparedSet(BaseModel):
     medium: str
 
     @property
-    def folder_key(self) -> str:
+    def folder_lookup_key(self) -> str:
         """Return the key of its folder on this machine."""
         return f"{self.format} {self.digest} {self.medium}"
 
@@ -137,7 +137,7 @@ class Cell(BaseModel):
     probe: Literal["process", "huge_pages", "modules", "ranks", "native"] | None = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give exactly one of steps and epochs")
         if self.epochs is not None and self.data == "synthetic":
@@ -168,7 +168,7 @@ class Cell(BaseModel):
         return f"{self.strategy} {format_options(self.strategy_options)}".rstrip()
 
     @property
-    def solver(self) -> str:
+    def solver_text(self) -> str:
         """Return the changed solver settings: "LARS 0.5, rate linear"; "" if there are none."""
         settings = [(name, getattr(self, name)) for name in SOLVER]
         return ", ".join(
@@ -186,7 +186,7 @@ class Cell(BaseModel):
         strategy_parts = (
             [f"{self.ranks} ranks{node_text} {self.strategy_text}"] if self.ranks > 1 else []
         )
-        parts = [self.workload, self.solver, self.framework, self.kernel, *strategy_parts]
+        parts = [self.workload, self.solver_text, self.framework, self.kernel, *strategy_parts]
         parts += [f"{self.threads} threads", self.allocator or ""]
         parts += [f"probe {self.probe} by {self.launcher}"] if self.probe else []
         return " · ".join(filter(None, parts))
@@ -223,7 +223,7 @@ class Request(Cell):
         """Return the cell of this launch."""
         return Cell(**self.model_dump(exclude={"launch"}))
 
-    def cell_fields(self) -> dict[str, Any]:
+    def cell_digest_fields(self) -> dict[str, Any]:
         """Return the request as JSON values without its launch number.
 
         Optional settings that are not set are left out, so that digests equal those of records from

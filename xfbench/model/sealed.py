@@ -36,7 +36,7 @@ def _verify_id_fast(content: bytes) -> str | None:
     try:
         document = orjson.loads(content)
         stated_id = document.pop("id")
-        canonical_bytes = digests.fast_canonical_form(document)
+        canonical_bytes = digests.likely_canonical_form(document)
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
     return (

@@ -118,15 +118,17 @@ class Strategy(_Table):
         """Return the algorithm of gradient exchange: "server" if the strategy starts helpers."""
         return "server" if self.helpers or self.counted else self.exchange
 
-    def resolve_options(self, chosen: Mapping[str, Value], device: str) -> dict[str, Value]:
+    def options_with_defaults(
+        self, chosen_options: Mapping[str, Value], device: str
+    ) -> dict[str, Value]:
         """Return every option's value: the chosen one, else the default on the device."""
         return {
-            name: chosen.get(name, option.default_for(device))
+            name: chosen_options.get(name, option.default_for(device))
             for name, option in self.options.items()
         }
 
     def helper_processes(self, options: Mapping[str, Value]) -> list[Helper]:
-        """Return the strategy's helpers; `options` come from `resolve_options`."""
+        """Return the strategy's helpers; `options` come from `options_with_defaults`."""
         counted_helpers = [
             Helper(index, helper_variables)
             for name, helper_variables in self.counted.items()
@@ -146,7 +148,7 @@ class Strategy(_Table):
             name: self.options[name].parse_value(name, text) if name in self.options else text
             for name, text in chosen_options.items()
         }
-        default_values = self.resolve_options({}, device)
+        default_values = self.options_with_defaults({}, device)
         return {
             name: value
             for name, value in parsed_options.items()

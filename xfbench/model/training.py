@@ -12,7 +12,7 @@ from typing import Any
 
 from xfbench.base.errors import UsageError
 from xfbench.model.request import SOLVER, Cell
-from xfbench.worker.input import images_per_epoch
+from xfbench.worker.input import known_images_per_epoch
 from xfbench.workloads import Workload, workloads
 
 
@@ -37,23 +37,29 @@ def build_workload(cell: Cell) -> Workload:
     return published if solver == published.solver else replace(published, solver=solver)
 
 
-def variants(cell: Cell, lists: Mapping[str, Sequence[Any] | None]) -> Iterator[Cell]:
+def solver_variants(
+    cell: Cell, values_by_setting: Mapping[str, Sequence[Any] | None]
+) -> Iterator[Cell]:
     """Yield the cell with every combination of the `lists`, whose keys are names of `SOLVER`.
 
     Raises UsageError as `build_workload` does, and ValidationError if a value is invalid.
     """
-    if not any(lists.values()):
+    if not any(values_by_setting.values()):
         yield cell
         return
     published = workloads()[cell.workload]
-    values = [drop_defaults(published, name, lists.get(name)) for name in SOLVER]
+    values = [
+        replace_defaults_with_none(published, name, values_by_setting.get(name)) for name in SOLVER
+    ]
     for point in itertools.product(*values):
         variant = Cell(**{**dict(cell), **dict(zip(SOLVER, point, strict=True))})
         build_workload(variant)
         yield variant
 
 
-def drop_defaults(published: Workload, name: str, values: Sequence[Any] | None) -> list[Any]:
+def replace_defaults_with_none(
+    published: Workload, setting_name: str, values: Sequence[Any] | None
+) -> list[Any]:
     """Return the values with the network's default replaced by None, as in cells."""
     defaults = {
         "lars": published.solver.lars,
@@ -61,14 +67,18 @@ def drop_defaults(published: Workload, name: str, values: Sequence[Any] | None) 
         "rate_scaling": "none",
         "rate_warmup": None if published.solver.warmup else 0,
     }
-    return [None if value == defaults[name] else value for value in values or [None]]
+    return [None if value == defaults[setting_name] else value for value in values or [None]]
 
 
 def _warmup_updates(cell: Cell, published: Workload) -> int:
     """Return the number of updates of the learning rate warm-up."""
     if not cell.rate_warmup:
         return 0
-    images = cell.data_set.train_images if cell.data_set else images_per_epoch(cell.data, published)
+    images = (
+        cell.data_set.train_images
+        if cell.data_set
+        else known_images_per_epoch(cell.data, published)
+    )
     if images is None:
         raise UsageError(
             f"rate_warmup is in epochs: the number of images in an epoch of {published.name} is "

@@ -32,35 +32,35 @@ class ForeignError(ReplyError):
     """The reply is to another job."""
 
 
-def read(path: Path, job: str) -> dict[str, Any]:
+def read_reply(path: Path, job_digest: str) -> dict[str, Any]:
     """Read the reply in `path` to the job with this digest. Raises ReplyError."""
     try:
         content = safe_read.read_bytes(path, LONGEST)
-        answer = json.loads(content, parse_int=_figure)
+        answer = json.loads(content, parse_int=_parse_exact_integer)
     except OSError as error:
         raise MissingError("no reply") from error
     except (ValueError, RecursionError) as error:
-        raise ReplyError(f"the reply is malformed ({_line(str(error))})") from error
-    if not isinstance(answer, dict) or not _is_text(answer, content):
+        raise ReplyError(f"the reply is malformed ({_shorten_to_one_line(str(error))})") from error
+    if not isinstance(answer, dict) or not _is_utf8_encodable(answer, content):
         raise ReplyError("the reply is malformed (it is not a JSON object of valid text)")
-    if answer.get("job") != job:
+    if answer.get("job") != job_digest:
         if "job" in answer:
             raise ForeignError("the reply belongs to another job")
         raise ReplyError("the reply is malformed (it has no job)")
     reason = answer.get("reason")
     if answer.get("status") not in _STATUSES or not isinstance(reason, str | None):
         raise ReplyError("the reply is malformed (status or reason)")
-    return {**answer, "reason": reason and _line(reason)}
+    return {**answer, "reason": reason and _shorten_to_one_line(reason)}
 
 
-def _figure(text: str) -> int:
+def _parse_exact_integer(text: str) -> int:
     """Return the integer. Raises ValueError if a float64, and so RFC 8785, cannot represent it."""
     if len(text) > len(str(_LARGEST)) + 1 or abs(int(text)) > _LARGEST:
         raise ValueError(f"a number of {len(text)} digits")
     return int(text)
 
 
-def _is_text(answer: dict[str, Any], content: bytes) -> bool:
+def _is_utf8_encodable(answer: dict[str, Any], content: bytes) -> bool:
     """Return whether the answer can be encoded as UTF-8; it cannot with a lone surrogate."""
     if b"\\ud" not in content.lower():
         return True
@@ -71,5 +71,5 @@ def _is_text(answer: dict[str, Any], content: bytes) -> bool:
     return True
 
 
-def _line(text: str) -> str:
+def _shorten_to_one_line(text: str) -> str:
     return " ".join(text[: 4 * _LONGEST_REASON].split())[:_LONGEST_REASON]

@@ -93,24 +93,28 @@ def user_studies_folder() -> Path:
     return platformdirs.user_config_path("xfbench") / "studies"
 
 
-def study_files() -> dict[str, Path]:
+def find_experiment_files() -> dict[str, Path]:
     """Return each experiment's file by name. A user's file replaces a built-in of that name."""
     roots = (paths.package_folder("xfbench.planning.experiments"), user_studies_folder())
     return {file.stem: file for root in roots for file in sorted(root.glob("*.toml"))}
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """Return the sorted names of all experiments."""
-    return sorted(study_files())
+    return sorted(find_experiment_files())
 
 
-def load(name: str) -> Experiment:
+def load(name_or_path: str) -> Experiment:
     """Load an experiment by name, or by the path of its TOML file. Raises UsageError."""
-    file = Path(name) if name.endswith(".toml") else study_files().get(name)
+    file = (
+        Path(name_or_path)
+        if name_or_path.endswith(".toml")
+        else find_experiment_files().get(name_or_path)
+    )
     if file is None or not file.is_file():
-        raise errors.unknown_name_error("experiment", name, names())
+        raise errors.unknown_name_error("experiment", name_or_path, list_names())
     try:
-        experiment = Experiment.model_validate(toml_files.read(file)[1])
+        experiment = Experiment.model_validate(toml_files.read_text_and_content(file)[1])
     except ValidationError as error:
         raise errors.UsageError(
             f"{file}: {_validation_message(error, _table_model(error))}"
@@ -122,7 +126,7 @@ def load(name: str) -> Experiment:
     return experiment
 
 
-def matrix(**settings: Any) -> Matrix:
+def build_matrix(**settings: Any) -> Matrix:
     """Build a matrix from typed settings. Raises UsageError."""
     try:
         return Matrix.model_validate(settings)
@@ -130,7 +134,7 @@ def matrix(**settings: Any) -> Matrix:
         raise errors.UsageError(_validation_message(error, Matrix)) from error
 
 
-def cells(
+def expand_matrices(
     matrices: Sequence[Matrix], pythons: Mapping[str, Path] | None = None
 ) -> list[tuple[Cell, Protocol]]:
     """Return every cell of the matrices with its number of launches. Raises UsageError."""
@@ -148,7 +152,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
         ("workload", m.workload, list(networks)),
         ("device", m.device, DEVICES),
         ("precision", m.precision, PRECISIONS),
-        ("kernel", m.kernel, _kernels(m.framework)),
+        ("kernel", m.kernel, _valid_kernel_names(m.framework)),
         ("launcher", [m.launcher] if m.launcher else [], LAUNCHERS),
     ):
         if not values and kind != "launcher":
@@ -159,20 +163,22 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
     if m.launches is not None and m.launches < 1:
         raise errors.UsageError(f"launches: give at least 1 (got {m.launches})")
     _check_ranks(m)
-    _check_options(m)
-    site = sites.load(m.site)
-    rank_layouts = _rank_layouts(m)
+    _check_strategy_options(m)
+    site = sites.load_site(m.site)
+    rank_layouts = _ranks_and_nodes_pairs(m)
     if not rank_layouts:
         raise errors.UsageError(
             "nodes: the ranks cannot be divided evenly: change --ranks or --nodes"
         )
-    threads = _threads_per_rank(m, site, rank_layouts)
+    threads = _thread_count_choices(m, site, rank_layouts)
     sizes: Sequence[int | None] = m.batch_sizes or [None]
     main_settings = (m.workload, m.framework, m.device, m.precision, m.kernel)
     sources: Sequence[str | None] = m.data or [None]
-    prepared_sets = {name: sets.find(name) for name in m.data or () if name not in sets.BUILT_IN}
+    prepared_sets = {
+        name: sets.find_data_set(name) for name in m.data or () if name not in sets.BUILT_IN
+    }
     data_set_facts = {
-        name: (prepared_set.manifest.name, prepared_set.facts())
+        name: (prepared_set.manifest.name, prepared_set.describe_for_request())
         for name, prepared_set in prepared_sets.items()
     }
     caches: Sequence[str | None] = m.page_cache or [None]
@@ -193,7 +199,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
     )
     count = prod(
         len(choices)
-        for choices in (*main_settings, *other_settings, *filter(None, m.solver.values()))
+        for choices in (*main_settings, *other_settings, *filter(None, m.solver_settings.values()))
     )
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
@@ -232,14 +238,16 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
         try:
             cell = Cell(
                 framework=framework,
-                environment=environment.kind(framework_adapter, pythons.get(framework), m.site),  # type: ignore[arg-type]
+                environment=environment.determine_kind(
+                    framework_adapter, pythons.get(framework), m.site
+                ),  # type: ignore[arg-type]
                 workload=name,
                 device=device,
                 precision=precision,
                 kernel=_default_kernel(framework_adapter, device)
                 if kernel == "default"
                 else kernel,
-                threads=_default_threads(site, m.queue, ranks // nodes)
+                threads=_even_share_of_cores(site, m.queue, ranks // nodes)
                 if threads_of_rank is None
                 else threads_of_rank,
                 ranks=ranks,
@@ -265,7 +273,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 or (
                     "cores" if site.reserved_cores else _default_affinity(rank_layout, rank_layouts)
                 ),
-                launcher=m.launcher or _launcher(site),
+                launcher=m.launcher or _default_launcher(site),
                 site=m.site,
                 checkpoints=m.checkpoints,
                 profile=m.profile,
@@ -273,7 +281,9 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 allocator=allocator,  # type: ignore[arg-type]
                 probe=probe,  # type: ignore[arg-type]
             )
-            protocol_of_cell |= dict.fromkeys(training.variants(cell, m.solver), protocol)
+            protocol_of_cell |= dict.fromkeys(
+                training.solver_variants(cell, m.solver_settings), protocol
+            )
         except ValidationError as error:
             raise errors.UsageError(_validation_message(error, Cell)) from error
     return list(protocol_of_cell.items())
@@ -294,7 +304,7 @@ def _check_ranks(m: Matrix) -> None:
             "--ranks above 1 needs --scaling strong (--batch-size is the global batch) "
             "or --scaling weak (--batch-size is per rank)"
         )
-    is_local = (m.launcher or sites.load(m.site).launcher) == "local"
+    is_local = (m.launcher or sites.load_site(m.site).launcher) == "local"
     if is_local and max(m.ranks) > MAX_LOCAL_RANKS:
         raise errors.UsageError(
             f"{max(m.ranks):,} ranks are too many for launcher local: use at most "
@@ -308,23 +318,25 @@ def _protocol(m: Matrix) -> Protocol:
     return Protocol(precision=m.until_precision)
 
 
-def data_set_folders(matrices: Sequence[Matrix]) -> dict[str, Path]:
-    """Return the folders of prepared data sets by `PreparedSet.folder_key`. Raises UsageError."""
+def data_folders_by_lookup_key(matrices: Sequence[Matrix]) -> dict[str, Path]:
+    """Return the folders of prepared data sets by their `folder_lookup_key`. Raises UsageError."""
     names = {name for matrix in matrices for name in matrix.data or ()} - set(sets.BUILT_IN)
-    data_sets = [sets.find(name) for name in sorted(names)]
-    return {data_set.facts().folder_key: data_set.folder for data_set in data_sets}
+    data_sets = [sets.find_data_set(name) for name in sorted(names)]
+    return {
+        data_set.describe_for_request().folder_lookup_key: data_set.folder for data_set in data_sets
+    }
 
 
 def _input_threads(m: Matrix) -> int:
     return DEFAULT_INPUT_THREADS if m.input_threads is None else m.input_threads
 
 
-def _default_threads(site: sites.Site, queue: str | None, ranks_per_node: int) -> int:
+def _even_share_of_cores(site: sites.Site, queue: str | None, ranks_per_node: int) -> int:
     """Return one rank's even share of the cores that ranks may use on a node."""
-    return max(1, site.rank_cores(queue, machine.usable_cores()) // ranks_per_node)
+    return max(1, site.cores_for_ranks(queue, machine.usable_cores()) // ranks_per_node)
 
 
-def _rank_layouts(m: Matrix) -> list[tuple[int, int]]:
+def _ranks_and_nodes_pairs(m: Matrix) -> list[tuple[int, int]]:
     """Return the pairs (ranks, nodes) of the matrix with the same number of ranks on each node."""
     if ranks_per_node := m.ranks_per_node:
         return [
@@ -345,19 +357,19 @@ def _default_affinity(
     return "cores" if all(ranks > nodes for ranks, nodes in compared) else "none"
 
 
-def _threads_per_rank(
+def _thread_count_choices(
     m: Matrix, site: sites.Site, rank_layouts: Sequence[tuple[int, int]]
 ) -> Sequence[int | None]:
     """Return the numbers of threads per rank. None stands for an even share of the cores."""
     if m.threads != "powers":
         return m.threads or [None]
     max_threads = max(
-        _default_threads(site, m.queue, ranks // nodes) for ranks, nodes in rank_layouts
+        _even_share_of_cores(site, m.queue, ranks // nodes) for ranks, nodes in rank_layouts
     )
     return sorted({*(2**n for n in range(max_threads.bit_length())), max_threads})
 
 
-def _launcher(site: sites.Site) -> str:
+def _default_launcher(site: sites.Site) -> str:
     if site.launcher not in LAUNCHERS:
         raise errors.UsageError(
             f"{site.title}: xfbench writes job scripts for {site.launcher} but cannot submit them"
@@ -374,14 +386,14 @@ def _resolve_strategy(framework_adapter: adapter.Adapter, strategy: str, ranks: 
     return next((name for name in framework_adapter.strategies if name != "none"), "none")
 
 
-def _check_options(m: Matrix) -> None:
+def _check_strategy_options(m: Matrix) -> None:
     """Raise UsageError for an option that none of the strategies has."""
     known_options = {
         option
         for framework in m.framework
         for framework_adapter in [adapter.load(framework)]
         for name in (framework_adapter.strategies if "default" in m.strategy else m.strategy)
-        for option in framework_adapter.strategy(name).options
+        for option in framework_adapter.strategy_or_default(name).options
     }
     for name in m.strategy_options:
         if not known_options:
@@ -397,7 +409,11 @@ def _changed_options(
     if strategy == "none":
         return ()
     return tuple(
-        sorted(framework_adapter.strategy(strategy).non_default_options(chosen, device).items())
+        sorted(
+            framework_adapter.strategy_or_default(strategy)
+            .non_default_options(chosen, device)
+            .items()
+        )
     )
 
 
@@ -405,7 +421,7 @@ def _default_kernel(framework_adapter: adapter.Adapter, device: str) -> str:
     return next(iter(framework_adapter.kernels_on(device)), framework_adapter.default_kernel)
 
 
-def _kernels(frameworks: Sequence[str]) -> list[str]:
+def _valid_kernel_names(frameworks: Sequence[str]) -> list[str]:
     kernels = {"default"}
     for framework in frameworks:
         if framework in adapter.list_names():

@@ -1,4 +1,4 @@
-"""Decides which requests belong to a matrix: the reverse of `experiment.cells`."""
+"""Decides which requests belong to a matrix: the reverse of `experiment.expand_matrices`."""
 
 from __future__ import annotations
 
@@ -49,12 +49,15 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
         (r.ranks, m.ranks),
         (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
         (r.seed, m.seed),
-        (r.fixed_batch_size, _batch_sizes(m, r, network.batch_size)),
+        (r.fixed_batch_size, _allowed_batch_sizes(m, r, network.batch_size)),
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
         *(
-            (getattr(r, name), training.drop_defaults(network, name, m.solver[name]))
+            (
+                getattr(r, name),
+                training.replace_defaults_with_none(network, name, m.solver_settings[name]),
+            )
             for name in SOLVER
         ),
         (r.allocator or allocators.SYSTEM, m.allocator or [allocators.SYSTEM]),
@@ -83,14 +86,14 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
     ]
     strategy_matches = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
     if framework_adapter and r.ranks > 1:
-        changed_options = framework_adapter.strategy(r.strategy).non_default_options(
+        changed_options = framework_adapter.strategy_or_default(r.strategy).non_default_options(
             m.strategy_options, r.device
         )
         strategy_matches &= changed_options == dict(r.strategy_options)
     return r.kernel in kernels and strategy_matches and _includes_data(m, r, network.data)
 
 
-def _batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
+def _allowed_batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
     """Return the batches of the matrix; for a batch search, the request's batch if in range."""
     if isinstance(m.batch_size, BatchSearch):
         size, last = r.fixed_batch_size, m.batch_size.most

@@ -72,7 +72,7 @@ class Matrix(BaseModel):
     seed: Annotated[Sequence[int], BeforeValidator(_as_list)] = (0,)
 
     @property
-    def solver(self) -> dict[str, Sequence[Any] | None]:
+    def solver_settings(self) -> dict[str, Sequence[Any] | None]:
         """Return the lists of solver settings by name. None stands for the published setting."""
         return {name: getattr(self, name) for name in SOLVER}
 

@@ -50,7 +50,7 @@ def build_plan(
     if carried:
         names = {name for matrix in matrices for name in matrix.framework}
         interpreters = dict.fromkeys(names, Path("python3"))
-    cells = experiment.cells(matrices, interpreters)
+    cells = experiment.expand_matrices(matrices, interpreters)
     if adjust is not None:
         if carried:
             raise errors.UsageError(
@@ -66,12 +66,12 @@ def build_plan(
         verify=verify,
         strict=strict,
         time_limit=time_limit,
-        data_folders=experiment.data_set_folders(matrices),
+        data_folders=experiment.data_folders_by_lookup_key(matrices),
         checkpoint_dir=checkpoint_dir and checkpoint_dir.absolute(),
     )
 
 
-def find_interpreter(framework: str, path: str | Path) -> Path:
+def resolve_interpreter(framework: str, path: str | Path) -> Path:
     """Return the interpreter given with `--python`. Raises UsageError if there is no such file."""
     if framework not in adapter.list_names():
         raise errors.unknown_name_error("framework", framework, adapter.list_names())
@@ -88,9 +88,11 @@ def _build_matrices(settings: Mapping[str, Any]) -> list[Matrix]:
             "framework": list(dict.fromkeys(name for matrix in quick for name in matrix.framework)),
             "workload": list(dict.fromkeys(name for matrix in quick for name in matrix.workload)),
         }
-        return [experiment.matrix(**{**defaults, **settings})]
+        return [experiment.build_matrix(**{**defaults, **settings})]
     fixed = {} if set(settings) == {"seed"} else {"launches": None}
-    return [experiment.matrix(**{**matrix.model_dump(), **fixed, **settings}) for matrix in quick]
+    return [
+        experiment.build_matrix(**{**matrix.model_dump(), **fixed, **settings}) for matrix in quick
+    ]
 
 
 def _check_checkpoint_folder(

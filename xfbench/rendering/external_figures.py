@@ -48,7 +48,7 @@ class FigureText:
         return named, self.study, self.quantity, self.figure, self.relative_to, self.about
 
 
-def external_figures(records: Iterable[Record]) -> list[Record]:
+def distinct_external_figures(records: Iterable[Record]) -> list[Record]:
     """Return the records with an external figure, in order and without duplicates."""
     unique: dict[Any, Record] = {}
     for record in records:
@@ -57,18 +57,24 @@ def external_figures(records: Iterable[Record]) -> list[Record]:
     return list(unique.values())
 
 
-def figures_of_network(records: Iterable[Record], name: str | None) -> list[Record]:
+def figures_with_exact_network(
+    records: Iterable[Record], single_network: str | None
+) -> list[Record]:
     """Return the figures about one network. None selects the figures about no single network."""
-    return [record for record in external_figures(records) if figure_workload(record) == name]
+    return [
+        record
+        for record in distinct_external_figures(records)
+        if single_network_of_figure(record) == single_network
+    ]
 
 
 def figures_in_index(index: Index) -> list[Record]:
     """Return the external figures in a results folder."""
     kinds = [selection.equal_condition("source", source) for source in ("published", "imported")]
-    return external_figures(record for kind in kinds for _, record in index.select([kind]))
+    return distinct_external_figures(record for kind in kinds for _, record in index.select([kind]))
 
 
-def figure_workload(record: Record) -> str | None:
+def single_network_of_figure(record: Record) -> str | None:
     """Return the workload name of a figure's network, or None if there is none."""
     about = record.figure.about if record.figure else None
     if about and about.workload:
@@ -88,12 +94,12 @@ def describe_figure(record: Record) -> FigureText:
         record=record.id,
         source=record.source,
         key=citation.key if citation else "not cited",
-        workload=figure_workload(record) or "",
+        workload=single_network_of_figure(record) or "",
         study=about.study or "–",
         quantity=figure.quantity,
         figure=format_figure(figure),
         relative_to=figure.relative_to or "–",
-        about=" · ".join(filter(None, (describe_subject(about), place))) or "–",
+        about=" · ".join(filter(None, (describe_setup_without_network(about), place))) or "–",
     )
 
 
@@ -106,7 +112,7 @@ def format_figure(figure: Figure) -> str:
     numbers = [number for number in (figure.value, low, high) if number is not None]
     if all(number == 0 or 1e-4 <= abs(number) < 1e9 for number in numbers):
         decimals = max((len(f"{number:.10g}".partition(".")[2]) for number in numbers), default=0)
-        texts = iter([_number(number, decimals) for number in numbers])
+        texts = iter([_format_decimals(number, decimals) for number in numbers])
     else:
         texts = iter([f"{number:.6g}" for number in numbers])
     parts = [next(texts)] if figure.value is not None else []
@@ -120,11 +126,11 @@ def format_figure(figure: Figure) -> str:
     return " ".join([*parts, figure.unit]).strip()
 
 
-def _number(number: float, decimals: int = 0) -> str:
+def _format_decimals(number: float, decimals: int = 0) -> str:
     return f"{number:,.{decimals}f}".replace(",", " ")
 
 
-def describe_subject(about: About) -> str:
+def describe_setup_without_network(about: About) -> str:
     """Return a figure's subject without network and study: "tensorflow 1.8 · 4 ranks · 4 P100"."""
     framework = " ".join(filter(None, (about.framework, about.framework_version)))
     numbers = {
@@ -135,7 +141,7 @@ def describe_subject(about: About) -> str:
         "images a rank": about.batch_size_per_rank,
     }
     counts = [
-        f"{_number(count)} {name if count > 1 else name.replace('s', '', 1)}"
+        f"{_format_decimals(count)} {name if count > 1 else name.replace('s', '', 1)}"
         for name, count in numbers.items()
         if count is not None
     ]
@@ -149,13 +155,13 @@ def describe_subject(about: About) -> str:
     )
 
 
-def bibliography(records: Iterable[Record]) -> list[tuple[str, str]]:
+def cited_keys_and_titles(records: Iterable[Record]) -> list[tuple[str, str]]:
     """Return the key and the title of each cited source.
 
     The title of a publication is followed by the places in it that are cited.
     """
     places_by_source: dict[tuple[str, str], list[str]] = {}
-    for record in external_figures(records):
+    for record in distinct_external_figures(records):
         if citation := record.citation:
             places = places_by_source.setdefault((citation.key, citation.title), [])
             is_new_place = record.source == "published" and citation.where not in places
@@ -166,21 +172,21 @@ def bibliography(records: Iterable[Record]) -> list[tuple[str, str]]:
     ]
 
 
-def render(
+def render_leaderboards_with_figures(
     format_name: str,
     leaderboards: Sequence[Table],
     columns: str,
     records: Iterable[Record],
-    networks: Iterable[str] = (),
+    extra_networks: Iterable[str] = (),
 ) -> str:
     """Return the tables in one of `tables.FORMATS`, with each network's figures below its tables.
 
     `networks` names further networks whose figures are shown although they have no table.
     """
-    figure_records = external_figures(records)
-    names = sorted({table.workload for table in leaderboards} | set(networks))
+    figure_records = distinct_external_figures(records)
+    names = sorted({table.workload for table in leaderboards} | set(extra_networks))
     network_figures = [
-        record for name in names for record in figures_of_network(figure_records, name)
+        record for name in names for record in figures_with_exact_network(figure_records, name)
     ]
     if format_name == "json":
         return _to_json(leaderboards, network_figures)
@@ -192,7 +198,8 @@ def render(
         network_tables = [table for table in leaderboards if table.workload == name]
         parts.append(tables.FORMATS[format_name](network_tables, columns))
         lines = [
-            describe_figure(record).row_texts for record in figures_of_network(figure_records, name)
+            describe_figure(record).row_texts
+            for record in figures_with_exact_network(figure_records, name)
         ]
         if lines:
             parts.append(
@@ -200,23 +207,26 @@ def render(
                     f"{name}, external figures: not measured here, not ranked"
                 )
             )
-            parts += [table_format.table(HEADERS, lines), ""]
+            parts += [table_format.render_table(HEADERS, lines), ""]
     parts += [
-        table_format.render_note(f"{key}: {title}") for key, title in bibliography(network_figures)
+        table_format.render_note(f"{key}: {title}")
+        for key, title in cited_keys_and_titles(network_figures)
     ]
     return "\n".join(parts)
 
 
-def render_list(records: Iterable[Record]) -> str:
+def render_figures_and_sources(records: Iterable[Record]) -> str:
     """Return a terminal table of the external figures in the records, and their sources."""
     table_format = formats.FORMATS["text"]
-    figure_texts = [describe_figure(record) for record in external_figures(records)]
+    figure_texts = [describe_figure(record) for record in distinct_external_figures(records)]
     lines = [
         (text.record[7:19], *text.row_texts[:2], text.workload or "–", *text.row_texts[2:])
         for text in figure_texts
     ]
-    table = table_format.table(("record", *HEADERS[:2], "network", *HEADERS[2:]), lines)
-    sources = [table_format.render_note(f"{key}: {title}") for key, title in bibliography(records)]
+    table = table_format.render_table(("record", *HEADERS[:2], "network", *HEADERS[2:]), lines)
+    sources = [
+        table_format.render_note(f"{key}: {title}") for key, title in cited_keys_and_titles(records)
+    ]
     return "\n".join([table, "", *sources])
 
 
@@ -226,7 +236,7 @@ def _to_json(leaderboards: Sequence[Table], figure_records: Sequence[Record]) ->
         {
             "record": record.id,
             "source": record.source,
-            "workload": figure_workload(record),
+            "workload": single_network_of_figure(record),
             "citation": record.citation and record.citation.model_dump(mode="json"),
             "figure": record.figure and record.figure.model_dump(mode="json"),
         }
@@ -255,7 +265,7 @@ def _figure_columns(record: Record) -> dict[str, Any]:
     about = (figure.about or About()).model_dump(exclude={"study", "workload"})
     figure_fields = figure.model_dump(exclude={"about", "values"})
     line = {
-        "workload": figure_workload(record),
+        "workload": single_network_of_figure(record),
         **about,
         "records": record.id,
         "source": record.source,

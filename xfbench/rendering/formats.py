@@ -44,7 +44,7 @@ class Format:
     note: Callable[[str], str]
     escape: Callable[[str], str] = str
 
-    def table(self, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    def render_table(self, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
         """Return the table of the texts, escaped as the format needs."""
         rows = [[self._escape_field(field) for field in line] for line in lines]
         names = [self._escape_field(name) for name in headers]
@@ -95,7 +95,7 @@ FORMATS = {
 }
 
 
-def renderers(render: Callable[..., str]) -> dict[str, Callable[..., str]]:
+def renderers_by_format(render: Callable[..., str]) -> dict[str, Callable[..., str]]:
     """Return a function per text format: `render` with that format as its `table_format`."""
     return {name: partial(render, table_format=layout) for name, layout in FORMATS.items()}
 
@@ -122,7 +122,7 @@ def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
     return buffer.getvalue()
 
 
-def format_speed(interval: Interval | Figure | None) -> str:
+def format_with_interval(interval: Interval | Figure | None) -> str:
     """Return a throughput with the digits that its interval supports.
 
     If the interval is wide, the text includes its bounds.
@@ -138,15 +138,13 @@ def format_speed(interval: Interval | Figure | None) -> str:
     if half_width <= 1e-6 * interval.value:  # equal launches that differ only by rounding
         return format_number(interval.value, 6)
     decimals = 1 - math.floor(math.log10(half_width))  # two significant digits of the half-width
-    return (
-        f"{_format_decimals(interval.value, decimals)} ± {_format_decimals(half_width, decimals)}"
-    )
+    return f"{_format_rounded(interval.value, decimals)} ± {_format_rounded(half_width, decimals)}"
 
 
-def format_number(value: float, digits: int) -> str:
+def format_number(value: float, significant_digits: int) -> str:
     """Return a positive number with `digits` significant digits and thousands separators."""
-    return _format_decimals(value, digits - 1 - math.floor(math.log10(value)))
+    return _format_rounded(value, significant_digits - 1 - math.floor(math.log10(value)))
 
 
-def _format_decimals(value: float, decimals: int) -> str:
+def _format_rounded(value: float, decimals: int) -> str:
     return f"{round(value, decimals):,.{max(decimals, 0)}f}".replace(",", " ")

@@ -25,10 +25,12 @@ def profiled_rows(table: Table) -> list[tuple[Row, Profile]]:
     return [(row, row.profile) for row in (*table.rows, *table.unranked) if row.profile]
 
 
-def heaviest_layers(profiles: Sequence[Profile], max_layers: int) -> list[str]:
+def heaviest_layers_in_network_order(profiles: Sequence[Profile], max_layers: int) -> list[str]:
     """Return the layers that take the most time over all profiles, in network order."""
     names = list(dict.fromkeys(layer.layer for profile in profiles for layer in profile.layers))
-    total_shares = {name: sum(_share(profile, name) for profile in profiles) for name in names}
+    total_shares = {
+        name: sum(_layer_share_of_step(profile, name) for profile in profiles) for name in names
+    }
     heaviest = set(sorted(names, key=lambda name: -total_shares[name])[:max_layers])
     return [name for name in names if name in heaviest]
 
@@ -43,8 +45,8 @@ def format_milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.3g}"
 
 
-def _share(profile: Profile, name: str) -> float:
-    layer = find_layer(profile, name)
+def _layer_share_of_step(profile: Profile, layer_name: str) -> float:
+    layer = find_layer(profile, layer_name)
     return layer.seconds / profile.step_seconds if layer else 0.0
 
 
@@ -54,7 +56,7 @@ def _configuration_name(row: Row) -> str:
     return " · ".join(parts)
 
 
-def _layer_text(layer: LayerTime | None) -> str:
+def _format_times_and_peak_share(layer: LayerTime | None) -> str:
     """Return the forward time, the backward time, and the share of the limit that they reach."""
     if layer is None:
         return "–"
@@ -65,13 +67,13 @@ def _layer_text(layer: LayerTime | None) -> str:
     return both if layer.share_of_peak is None else f"{both} ({layer.share_of_peak:.0%})"
 
 
-def _lines(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[list[str]]:
+def _layer_kind_and_step_lines(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[list[str]]:
     profiles = [profile for _, profile in row_profiles]
-    heaviest_names = heaviest_layers(profiles, MAX_LAYERS)
+    heaviest_names = heaviest_layers_in_network_order(profiles, MAX_LAYERS)
     for name in heaviest_names:
         layers = [find_layer(profile, name) for profile in profiles]
         kind = next(layer.kind for layer in layers if layer)
-        yield [name, kind, *map(_layer_text, layers)]
+        yield [name, kind, *map(_format_times_and_peak_share, layers)]
     other_layers = [
         [layer for layer in profile.layers if layer.layer not in heaviest_names]
         for profile in profiles
@@ -87,39 +89,39 @@ def _lines(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[list[str]]:
             "",
             *(" + ".join(map(format_milliseconds, both)) for both in other_seconds),
         ]
-    for kind in _kinds_by_time(profiles):
+    for kind in _multi_layer_kinds_by_time(profiles):
         kind_layers = [
-            next((k for k in profile.kinds if k.kind == kind), None) for profile in profiles
+            next((k for k in profile.kind_totals if k.kind == kind), None) for profile in profiles
         ]
         yield [
             next(layer.layer for layer in kind_layers if layer),
             kind,
-            *map(_layer_text, kind_layers),
+            *map(_format_times_and_peak_share, kind_layers),
         ]
     for name, seconds in (
         ("update", [profile.update_seconds for profile in profiles]),
         ("other operations", [profile.other_seconds for profile in profiles]),
-        ("between operations", [profile.unseen_seconds for profile in profiles]),
+        ("between operations", [profile.between_operations_seconds for profile in profiles]),
         ("step", [profile.step_seconds for profile in profiles]),
     ):
         yield [name, "", *map(format_milliseconds, seconds)]
 
 
-def _kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
+def _multi_layer_kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
     """Return the kinds that have several layers, ordered by their time over all profiles.
 
     The slowest kind is first.
     """
     share_by_kind: dict[str, float] = {}
     for profile in profiles:
-        for layer in profile.kinds:
+        for layer in profile.kind_totals:
             share_by_kind[layer.kind] = (
                 share_by_kind.get(layer.kind, 0.0) + layer.seconds / profile.step_seconds
             )
     return sorted(share_by_kind, key=lambda kind: -share_by_kind[kind])
 
 
-def _notes(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
+def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
     yield (
         "Milliseconds of a step, forward + backward, from each framework's own profiler after the "
         "timed steps; in brackets, the share of these cores' limit. A profiler slows steps down "
@@ -139,8 +141,10 @@ def _render(tables: Sequence[Table], table_format: formats.Format) -> str:
         if row_profiles := profiled_rows(table):
             parts.append(table_format.render_heading(table.title))
             headers = ["layer", "kind", *(_configuration_name(row) for row, _ in row_profiles)]
-            parts.append(table_format.table(headers, list(_lines(row_profiles))))
-            parts += map(table_format.render_note, _notes(row_profiles))
+            parts.append(
+                table_format.render_table(headers, list(_layer_kind_and_step_lines(row_profiles)))
+            )
+            parts += map(table_format.render_note, _notes_under_table(row_profiles))
             parts.append("")
     return "\n".join(parts or [table_format.render_note(NO_PROFILE)])
 
@@ -168,13 +172,13 @@ def _profile_documents(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
                 **{name: getattr(table, name) for name in heads},
                 **{name: getattr(row, name) for name in rows},
                 **asdict(profile),
-                "unseen_seconds": profile.unseen_seconds,
-                "kinds": [asdict(layer) for layer in profile.kinds],
+                "unseen_seconds": profile.between_operations_seconds,
+                "kinds": [asdict(layer) for layer in profile.kind_totals],
             }
 
 
 FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
-    **formats.renderers(_render),
+    **formats.renderers_by_format(_render),
     "csv": to_csv,
     "json": to_json,
 }

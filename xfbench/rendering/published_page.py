@@ -41,19 +41,19 @@ xfbench compares results with the peak performance of these machines in single p
 """
 
 
-def _page() -> Iterator[str]:
+def _published_page_parts() -> Iterator[str]:
     yield _INTRODUCTION
     yield "## Sources\n"
     for source in published.sources():
         cited = source.citation
         yield f"- **{cited.key}** {cited.title}. Place: {cited.where}."
     studies = dict.fromkeys(finding.study for finding in published.findings())
-    for study in sorted(studies, key=lambda name: not published.figures_of_study(name)):
+    for study in sorted(studies, key=lambda name: not published.records_of_study(name)):
         yield f"\n## {study}\n"
         for finding in published.findings(study):
             yield f"- {finding.citation.key}: {finding.sentence}"
         rows = []
-        for record in published.figures_of_study(study):
+        for record in published.records_of_study(study):
             reference = external_figures.describe_figure(record)
             rows.append((reference.key, reference.workload or "–", *reference.row_texts[2:]))
         if rows:
@@ -67,10 +67,10 @@ def _page() -> Iterator[str]:
             f"{peak['memory_bandwidth'] / 1e9:g} GB/s",
             peak["source"],
         )
-        for name, peak in roofline.load_published().items()
+        for name, peak in roofline.load_published_peaks().items()
     ]
     yield tabulate(peaks, ("machine", "matrix product", "memory", "source"), "github")
 
 
 if __name__ == "__main__":
-    print("\n".join(_page()))
+    print("\n".join(_published_page_parts()))

@@ -29,7 +29,7 @@ def format_table(records: Sequence[Record]) -> str:
     lines = []
     for record in records:
         request = record.request
-        speed = images_per_second(record)
+        speed = valid_images_per_second(record)
         settings: list[Any] = ["–"] * 7
         if request:
             settings = [
@@ -49,7 +49,7 @@ def format_table(records: Sequence[Record]) -> str:
         ]
         if any(listed.figure for listed in records):
             line += [
-                describe_figure(record) or "–",
+                external_figure_text(record) or "–",
                 record.citation.key if record.citation else "–",
             ]
         lines.append([make_legible(str(cell), 40) for cell in line])
@@ -58,7 +58,7 @@ def format_table(records: Sequence[Record]) -> str:
     return tabulate(lines, headers, "simple", disable_numparse=True)
 
 
-def describe_figure(record: Record) -> str | None:
+def external_figure_text(record: Record) -> str | None:
     """Return an external figure as text, such as "time per call (median) 0.0123 s"."""
     figure = record.figure
     if figure is None:
@@ -70,7 +70,7 @@ def describe_figure(record: Record) -> str | None:
     return f"{figure.quantity} {value} {figure.unit}".strip()
 
 
-def images_per_second(record: Record) -> float | None:
+def valid_images_per_second(record: Record) -> float | None:
     """Return the launch's throughput, or None if it is not a valid measurement."""
     if record.status != "ok" or record.measurement is None or record.request is None:
         return None
@@ -81,7 +81,7 @@ def images_per_second(record: Record) -> float | None:
 
 def format_record(record: Record, place: Place, store: Store) -> str:
     """Return all fields of a record, one line per field with a value."""
-    speed = images_per_second(record)
+    speed = valid_images_per_second(record)
     lines = [
         f"{path}  {make_legible(value, _MAX_CHARACTERS)}"
         for path, value in _field_lines("", record.document())

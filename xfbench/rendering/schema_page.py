@@ -52,9 +52,9 @@ _TYPE_NAMES = {str: "text", int: "integer", float: "number", bool: "true or fals
 def render_page() -> str:
     """Return the page as Markdown."""
     sections = [_PAGE_INTRODUCTION]
-    for path, model in nested_models():
+    for path, model in record_and_nested_models():
         title = f"## `{path}`" if path else "## The record itself"
-        sections.append(f"{title}\n\n{_describe_model(model)}\n")
+        sections.append(f"{title}\n\n{_first_docstring_paragraph(model)}\n")
         lines = ["| field | type | unit | meaning |", "| --- | --- | --- | --- |"]
         for name, field in model.model_fields.items():
             json_name = field.alias or name
@@ -70,7 +70,7 @@ def render_page() -> str:
     return "\n".join(sections)
 
 
-def nested_models() -> Iterator[tuple[str, type[BaseModel]]]:
+def record_and_nested_models() -> Iterator[tuple[str, type[BaseModel]]]:
     """Yield every object in a record with its path; the record is first.
 
     The path of an object in a list ends in `[]`. A model that contains itself is yielded once.
@@ -121,7 +121,7 @@ def load_extra_meanings() -> Mapping[str, Mapping[str, str]]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _describe_model(model: type[BaseModel]) -> str:
+def _first_docstring_paragraph(model: type[BaseModel]) -> str:
     """Return the first paragraph of a model's docstring."""
     text = (model.__doc__ or "").strip()
     return " ".join(text.split("\n\n")[0].split())

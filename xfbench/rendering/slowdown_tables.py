@@ -11,7 +11,7 @@ from xfbench.analysis.leaderboard import Row
 from xfbench.analysis.slowdown import NOT_MEASURED, Entry, Line, Slowdown
 from xfbench.model.record import Status
 from xfbench.rendering import formats
-from xfbench.rendering.tables import SELECTION_NOTE, format_speed
+from xfbench.rendering.tables import SELECTION_NOTE, format_with_interval
 from xfbench.statistics import Interval
 
 _REASON_WORDS = {status for status in get_args(Status) if status != "ok"} | {NOT_MEASURED}
@@ -29,19 +29,22 @@ def row_texts(table: Slowdown, line: Line) -> list[str]:
     The entry is the slowdown, or a word that says why there is none. The mean is left out if fewer
     than two networks are common to all rows.
     """
-    mean = [format_times(line.overall)] if len(table.common) > 1 else []
-    return [*_group_texts(line), *map(_slowdown_text, line.entries), *mean]
+    mean = [format_ratio_with_interval(line.overall)] if len(table.common) > 1 else []
+    return [*_group_texts(line), *map(_slowdown_or_reason_text, line.entries), *mean]
 
 
-def setting_texts(line: Line) -> list[str]:
+def group_and_setting_texts(line: Line) -> list[str]:
     """Return a row as texts: its group, and the configuration that reached each slowdown."""
     return [
         *_group_texts(line),
-        *(describe_setting(entry.row, line) if entry.slowdown else "–" for entry in line.entries),
+        *(
+            describe_settings_outside_group(entry.row, line) if entry.slowdown else "–"
+            for entry in line.entries
+        ),
     ]
 
 
-def describe_setting(row: Row | None, line: Line) -> str:
+def describe_settings_outside_group(row: Row | None, line: Line) -> str:
     """Return the row's settings, without those in the line's group."""
     if row is None:
         return "–"
@@ -56,12 +59,12 @@ def describe_setting(row: Row | None, line: Line) -> str:
     return ", ".join(text for name, text in parts.items() if text and name not in line.group)
 
 
-def format_times(interval: Interval | None) -> str:
+def format_ratio_with_interval(interval: Interval | None) -> str:
     """Return the ratio with the digits that its interval supports."""
-    return format_speed(interval)
+    return format_with_interval(interval)
 
 
-def notes(table: Slowdown) -> Iterator[str]:
+def notes_under_table(table: Slowdown) -> Iterator[str]:
     """Yield the notes under the table.
 
     They say how the mean is computed, how rows were selected, and why figures are missing.
@@ -87,9 +90,9 @@ def _group_texts(line: Line) -> list[str]:
     return ["–" if value is None else str(value) for value in line.group.values()]
 
 
-def _slowdown_text(entry: Entry) -> str:
+def _slowdown_or_reason_text(entry: Entry) -> str:
     if entry.slowdown:
-        return format_times(entry.slowdown)
+        return format_ratio_with_interval(entry.slowdown)
     word = (entry.reason or "").partition(":")[0]
     return word if word in _REASON_WORDS else "not ranked"
 
@@ -99,14 +102,20 @@ def _render(tables: Sequence[Slowdown], table_format: formats.Format) -> str:
     for table in tables:
         parts.append(table_format.render_heading(table.title))
         parts.append(
-            table_format.table(headers(table), [row_texts(table, line) for line in table.lines])
+            table_format.render_table(
+                headers(table), [row_texts(table, line) for line in table.lines]
+            )
         )
         measured = [line for line in table.lines if any(entry.slowdown for entry in line.entries)]
         if measured:
             names = headers(table)[: len(table.by) + len(table.networks)]
             parts.append(table_format.render_heading("reached with"))
-            parts.append(table_format.table(names, [setting_texts(line) for line in measured]))
-        parts += map(table_format.render_note, notes(table))
+            parts.append(
+                table_format.render_table(
+                    names, [group_and_setting_texts(line) for line in measured]
+                )
+            )
+        parts += map(table_format.render_note, notes_under_table(table))
         parts.append("")
     return "\n".join(parts)
 
@@ -118,10 +127,10 @@ def to_json(tables: Sequence[Slowdown]) -> str:
 
 def to_csv(tables: Sequence[Slowdown]) -> str:
     """Return one CSV line per row and network, with full numbers."""
-    return formats.to_csv([line for table in tables for line in _table_lines(table)])
+    return formats.to_csv([line for table in tables for line in _csv_lines(table)])
 
 
-def _table_lines(table: Slowdown) -> Iterator[dict[str, Any]]:
+def _csv_lines(table: Slowdown) -> Iterator[dict[str, Any]]:
     head = {name: getattr(table, name) for name in ("device", "precision", "scaling", "machine")}
     for line in table.lines:
         group = {f"by_{name}": value for name, value in line.group.items()}
@@ -134,12 +143,12 @@ def _table_lines(table: Slowdown) -> Iterator[dict[str, Any]]:
                 "workload": network.workload,
                 "data": network.data,
                 "batch_size": network.batch_size or None,
-                **_bound_columns("slowdown", entry.slowdown),
+                **_value_and_bound_columns("slowdown", entry.slowdown),
                 "launches": entry.slowdown.launches if entry.slowdown else None,
-                **_bound_columns("overall", line.overall),
+                **_value_and_bound_columns("overall", line.overall),
                 "overall_networks": ", ".join(table.common),
                 "reason": entry.reason,
-                **_bound_columns("images_per_second", speed),
+                **_value_and_bound_columns("images_per_second", speed),
                 **{name: getattr(row, name, None) for name in _ROW_FIELDS},
             }
 
@@ -150,12 +159,12 @@ _ROW_FIELDS = (
 )
 
 
-def _bound_columns(name: str, interval: Interval | None) -> dict[str, float | None]:
-    return {f"{name}_{end}": getattr(interval, end, None) for end in ("value", "low", "high")}
+def _value_and_bound_columns(prefix: str, interval: Interval | None) -> dict[str, float | None]:
+    return {f"{prefix}_{end}": getattr(interval, end, None) for end in ("value", "low", "high")}
 
 
 FORMATS: dict[str, Callable[[Sequence[Slowdown]], str]] = {
-    **formats.renderers(_render),
+    **formats.renderers_by_format(_render),
     "csv": to_csv,
     "json": to_json,
 }

@@ -21,7 +21,7 @@ SELECTION_NOTE = (
     "The same launches select the best configuration and measure it, so it looks a little faster "
     "than it is (docs/method.md, The best of each)."
 )
-format_speed, format_number = formats.format_speed, formats.format_number
+format_with_interval, format_number = formats.format_with_interval, formats.format_number
 # A column of a table: its name, and the function that returns a row's text.
 # A column of `_OPTIONAL_COLUMNS` is left out if it is empty in every row.
 Column = tuple[str, Callable[[Row], str]]
@@ -31,14 +31,14 @@ def _format_or_dash(value: float | None, spec: str) -> str:
     return "–" if value is None else format(value, spec)
 
 
-def _rank(row: Row) -> str:
+def _rank_range_text(row: Row) -> str:
     if row.rank is None:
         return "–"
     first, last = row.rank
     return str(first) if first == last else f"{first}–{last}"
 
 
-def _ranks(row: Row) -> str:
+def _ranks_and_strategy_text(row: Row) -> str:
     if row.ranks == 1:
         return "–"
     label = ["(asynchronous)"] if row.asynchronous else []
@@ -46,7 +46,7 @@ def _ranks(row: Row) -> str:
     return " ".join(filter(None, [str(row.ranks), row.strategy, chosen, *label]))
 
 
-def _format_interval(interval: Efficiency | Interval | None, spec: str) -> str:
+def _format_value_and_bounds(interval: Efficiency | Interval | None, spec: str) -> str:
     """Return a share with its interval, if there is one."""
     if interval is None:
         return "–"
@@ -55,28 +55,28 @@ def _format_interval(interval: Efficiency | Interval | None, spec: str) -> str:
     return f"{interval.value:{spec}} ({interval.low:{spec}}–{interval.high:{spec}})"
 
 
-def _launches(row: Row) -> str:
+def _launch_count_and_label_text(row: Row) -> str:
     if row.images_per_second is None:
         return f"0 ({row.unstable} unstable)" if row.unstable else "0"
-    notes = [row.images_per_second.label]
+    notes = [row.images_per_second.evidence_label]
     notes += [f"{row.outliers} far off"] if row.outliers else []
     notes += [f"{row.unstable} unstable"] if row.unstable else []
     return f"{row.images_per_second.launches} ({', '.join(notes)})"
 
 
-def _reader(row: Row) -> str:
+def _reader_and_pixel_error_text(row: Row) -> str:
     """Return the name of the reader, and the pixel difference if the reader's decoder differs."""
     return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
 
 
-def _threads(row: Row) -> str:
+def _requested_and_observed_threads(row: Row) -> str:
     """Return the number of requested threads, and of threads that worked if it differs."""
     if row.threads_observed in (None, row.threads):
         return str(row.threads)
     return f"{row.threads} ({row.threads_observed} worked)"
 
 
-def _configuration_count(row: Row) -> str:
+def _configuration_count_text(row: Row) -> str:
     """Return the number of configurations among which the row was selected."""
     if row.configurations is None:
         return "–"
@@ -84,7 +84,7 @@ def _configuration_count(row: Row) -> str:
     return str(total) if ranked in (0, total) else f"{total}, {ranked} ranked"
 
 
-def _relative_to_best(row: Row) -> str:
+def _share_of_best_text(row: Row) -> str:
     """Return the share of the best throughput.
 
     It has two decimals if its interval is narrow enough, else one.
@@ -98,36 +98,36 @@ def _relative_to_best(row: Row) -> str:
     return f"{share:.1f}" if is_wide else f"{share:.2f}"
 
 
-def _limit(row: Row) -> str:
+def _memory_limit_text(row: Row) -> str:
     limit_bytes = row.request.memory_limit
     return "–" if limit_bytes is None else _format_bytes(limit_bytes)
 
 
 _CONFIGURATION_COLUMNS: list[Column] = [
-    ("rank", _rank),
+    ("rank", _rank_range_text),
     ("framework", lambda row: row.framework),
     ("version", lambda row: row.framework_version or "–"),
     ("kernel", lambda row: row.kernel),
-    ("ranks", _ranks),
-    ("threads", _threads),
+    ("ranks", _ranks_and_strategy_text),
+    ("threads", _requested_and_observed_threads),
     ("format", lambda row: row.data_format or "–"),
-    ("reader", _reader),
+    ("reader", _reader_and_pixel_error_text),
     ("medium", lambda row: row.medium or "–"),
     ("page cache", lambda row: row.page_cache or "–"),
     ("checkpoints", lambda row: str(row.checkpoints or "–")),
-    ("memory limit", _limit),
+    ("memory limit", _memory_limit_text),
     ("allocator", lambda row: row.request.allocator or "–"),
     ("differs", lambda row: row.differs or "–"),
-    ("best of", _configuration_count),
-    ("images/s", lambda row: format_speed(row.images_per_second)),
+    ("best of", _configuration_count_text),
+    ("images/s", lambda row: format_with_interval(row.images_per_second)),
 ]
 COLUMNS: dict[str, list[Column]] = {
     "throughput": [
         *_CONFIGURATION_COLUMNS,
-        ("of best", _relative_to_best),
-        ("efficiency", lambda row: _format_interval(row.efficiency, ".0%")),
+        ("of best", _share_of_best_text),
+        ("efficiency", lambda row: _format_value_and_bounds(row.efficiency, ".0%")),
         ("of peak", lambda row: _format_or_dash(row.share_of_peak, ".0%")),
-        ("launches", _launches),
+        ("launches", _launch_count_and_label_text),
         ("equal", lambda row: "yes" if row.reason is None else "–"),
         ("test acc.", lambda row: _format_or_dash(row.test_accuracy, ".1%")),
     ],
@@ -144,25 +144,25 @@ COLUMNS: dict[str, list[Column]] = {
     "accuracy": [
         *_CONFIGURATION_COLUMNS,
         ("seeds", lambda row: str(row.seeds)),
-        ("test acc.", lambda row: _format_interval(row.accuracy, ".2%")),
+        ("test acc.", lambda row: _format_value_and_bounds(row.accuracy, ".2%")),
         ("to accuracy", lambda row: _format_seconds(row.costs.accuracy_seconds)),
         ("all epochs", lambda row: _format_seconds(row.costs.solution_seconds)),
     ],
     "communication": [
         *_CONFIGURATION_COLUMNS,
         ("nodes", lambda row: str(row.nodes)),
-        ("efficiency", lambda row: _format_interval(row.efficiency, ".0%")),
-        ("computing", lambda row: _step_share(row, "compute")),
-        ("waiting", lambda row: _step_share(row, "waiting")),
-        ("exchange", lambda row: _step_share(row, "exposed")),
-        ("to send", lambda row: _exchanged_bytes(row, "bytes_per_step")),
-        ("counted", lambda row: _exchanged_bytes(row, "counted_bytes")),
-        ("an epoch", lambda row: _exchanged_bytes(row, "bytes_per_epoch")),
-        ("counted, epoch", lambda row: _exchanged_bytes(row, "counted_bytes_per_epoch")),
+        ("efficiency", lambda row: _format_value_and_bounds(row.efficiency, ".0%")),
+        ("computing", lambda row: _step_share_text(row, "compute")),
+        ("waiting", lambda row: _step_share_text(row, "waiting")),
+        ("exchange", lambda row: _step_share_text(row, "exposed")),
+        ("to send", lambda row: _exchanged_bytes_text(row, "bytes_per_step")),
+        ("counted", lambda row: _exchanged_bytes_text(row, "counted_bytes")),
+        ("an epoch", lambda row: _exchanged_bytes_text(row, "bytes_per_epoch")),
+        ("counted, epoch", lambda row: _exchanged_bytes_text(row, "counted_bytes_per_epoch")),
     ],
     "storage": [
         *_CONFIGURATION_COLUMNS,
-        ("spread", lambda row: _format_interval(row.spread, ".1%")),
+        ("spread", lambda row: _format_value_and_bounds(row.spread, ".1%")),
         ("input", lambda row: _format_or_dash(row.input_share, ".1%")),
         ("input, CPU", lambda row: _format_or_dash(row.input_cpu_share, ".1%")),
         ("checkpoint", lambda row: _checkpoint_text(row, lambda costs: costs.format)),
@@ -193,18 +193,18 @@ COLUMNS: dict[str, list[Column]] = {
 }
 
 
-def _checkpoint_text(row: Row, read: Callable[[CheckpointCosts], str]) -> str:
-    return "–" if row.checkpointing is None else read(row.checkpointing)
+def _checkpoint_text(row: Row, cost_text: Callable[[CheckpointCosts], str]) -> str:
+    return "–" if row.checkpointing is None else cost_text(row.checkpointing)
 
 
-def _step_share(row: Row, share: str) -> str:
+def _step_share_text(row: Row, share_name: str) -> str:
     shares = row.communication
-    return _format_or_dash(None if shares is None else max(0.0, getattr(shares, share)), ".0%")
+    return _format_or_dash(None if shares is None else max(0.0, getattr(shares, share_name)), ".0%")
 
 
-def _exchanged_bytes(row: Row, name: str) -> str:
+def _exchanged_bytes_text(row: Row, field_name: str) -> str:
     shares = row.communication
-    count = None if shares is None else getattr(shares, name)
+    count = None if shares is None else getattr(shares, field_name)
     return "–" if count is None else _format_bytes(count)
 
 
@@ -235,12 +235,12 @@ _OPTIONAL_COLUMNS = (
 )
 
 
-def to_json(tables: Sequence[Table], columns: str = "") -> str:
+def to_json(tables: Sequence[Table], ignored_columns: str = "") -> str:
     """Return one JSON document with all fields."""
     return json.dumps({"tables": [table.document() for table in tables]}, indent=1)
 
 
-def to_csv(tables: Sequence[Table], columns: str = "") -> str:
+def to_csv(tables: Sequence[Table], ignored_columns: str = "") -> str:
     """Return one CSV line per row with all columns and full numbers."""
     lines = [_row_columns(table, row) for table in tables for row in (*table.rows, *table.unranked)]
     return formats.to_csv(lines)
@@ -262,7 +262,7 @@ def comparison_table(compared: Sequence[CellComparison]) -> str:
             [comparison.a, comparison.b, f"{ratio.value:.3f}", interval, launches, visible, verdict]
         )
     headers = ["A", "B", "A/B", "95 %", "launches", "could be seen", "A is"]
-    return formats.FORMATS["text"].table(headers, lines)
+    return formats.FORMATS["text"].render_table(headers, lines)
 
 
 def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
@@ -270,7 +270,7 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     rows = [
         [
             str(point.ranks),
-            format_speed(point.images_per_second),
+            format_with_interval(point.images_per_second),
             "–" if point.measured is None else format_number(point.measured, 3),
             f"{point.efficiency:.0%}",
             "–" if point.beyond_data <= 1 else f"{point.beyond_data:.3g} times",
@@ -278,7 +278,7 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
         for point in points
     ]
     names = ["ranks", "images/s", "measured", "efficiency", "beyond the data"]
-    body = formats.FORMATS["text"].table(names, rows)
+    body = formats.FORMATS["text"].render_table(names, rows)
     computing_texts = [
         f"{figure['value']:.3g} s for {images} images"
         for images, figure in fit["computing_seconds"].items()
@@ -302,8 +302,8 @@ def _format_seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g} s"
 
 
-def _format_gigabytes(value: int | None) -> str:
-    return "–" if value is None else f"{value / 1e9:.2g} GB"
+def _format_gigabytes(size_bytes: int | None) -> str:
+    return "–" if size_bytes is None else f"{size_bytes / 1e9:.2g} GB"
 
 
 def visible_columns(table: Table, columns: str = "throughput") -> list[Column]:
@@ -336,7 +336,7 @@ def _render(
         headers = [name for name, _ in visible]
         if table.rows:
             parts.append(
-                table_format.table(
+                table_format.render_table(
                     headers, [[read(row) for _, read in visible] for row in table.rows]
                 )
             )
@@ -345,12 +345,15 @@ def _render(
             lines = [[read(row) for _, read in visible] for row in table.unranked]
             reasons = [row.reason or "" for row in table.unranked]
             if len(set(reasons)) == 1:  # print a common reason once, as a note under the table
-                parts += [table_format.table(headers, lines), table_format.render_note(reasons[0])]
+                parts += [
+                    table_format.render_table(headers, lines),
+                    table_format.render_note(reasons[0]),
+                ]
             else:
                 lines_with_reasons = [
                     [*line, reason] for line, reason in zip(lines, reasons, strict=True)
                 ]
-                parts.append(table_format.table([*headers, "why"], lines_with_reasons))
+                parts.append(table_format.render_table([*headers, "why"], lines_with_reasons))
         if any((row.configurations or 1) > 1 for row in (*table.rows, *table.unranked)):
             parts.append(table_format.render_note(SELECTION_NOTE))
         parts.append("")
@@ -390,7 +393,7 @@ def to_text(tables: Sequence[Table], columns: str = "throughput") -> str:
     return _render(tables, columns, table_format=formats.FORMATS["text"])
 
 
-_RENDERERS = formats.renderers(_render)
+_RENDERERS = formats.renderers_by_format(_render)
 # The order in which `--format` lists them.
 FORMATS: dict[str, Callable[..., str]] = {
     "text": _RENDERERS["text"],

@@ -50,8 +50,10 @@ class Index:
     def __init__(self, path: Path, store: Store) -> None:
         self._path = path
         self._store = store
-        self._open()
-        self.damaged = [line for (line,) in self._all("SELECT defect FROM damaged ORDER BY 1")]
+        self._open_or_rebuild()
+        self.damaged = [
+            line for (line,) in self._fetch_all_or_rebuild("SELECT defect FROM damaged ORDER BY 1")
+        ]
 
     def close(self) -> None:
         self._connection.close()
@@ -60,9 +62,9 @@ class Index:
         self,
         conditions: Sequence[Condition] = (),
         *,
-        prefix: str = "",
-        newest: bool = False,
-        rows: int | None = None,
+        id_prefix: str = "",
+        newest_first: bool = False,
+        max_places: int | None = None,
     ) -> Iterator[StoredRecord]:
         """Yield the records that meet all conditions, with their places, oldest first.
 
@@ -70,68 +72,74 @@ class Index:
         ids. `rows` limits the number of places to check. A file that turns out not to be a record
         is skipped and added to `damaged`.
         """
-        for part in self.parts((), conditions, prefix=prefix, newest=newest, rows=rows):
+        for part in self.select_grouped(
+            (), conditions, id_prefix=id_prefix, newest_first=newest_first, max_places=max_places
+        ):
             yield from part
 
     def newest(self, conditions: Sequence[Condition], limit: int) -> list[StoredRecord]:
         """Return the newest `limit` records of `select`, or all if `limit` is 0."""
         rows = 2 * limit + 100  # a record may be in two places, and some places may be damaged
-        while limit and rows < self._all("SELECT copies FROM meta")[0][0]:
-            matches = self.select(conditions, newest=True, rows=rows)
+        while limit and rows < self._fetch_all_or_rebuild("SELECT copies FROM meta")[0][0]:
+            matches = self.select(conditions, newest_first=True, max_places=rows)
             if len(newest_records := list(itertools.islice(matches, limit))) == limit:
                 return newest_records
             rows *= 30
-        return list(itertools.islice(self.select(conditions, newest=True), limit or None))
+        return list(itertools.islice(self.select(conditions, newest_first=True), limit or None))
 
-    def count(self, conditions: Sequence[Condition] = ()) -> int:
+    def count_preselected(self, conditions: Sequence[Condition] = ()) -> int:
         """Return how many records the index preselects for these conditions.
 
         A few of these records may not meet the conditions.
         """
-        condition_sql, values = _condition_sql(conditions, "")
-        [(count,)] = self._all(f"SELECT count(*) FROM records r WHERE {condition_sql}", values)
+        condition_sql, values = _preselection_sql(conditions, "")
+        [(count,)] = self._fetch_all_or_rebuild(
+            f"SELECT count(*) FROM records r WHERE {condition_sql}", values
+        )
         return int(count)
 
-    def parts(
+    def select_grouped(
         self,
         group_fields: Sequence[str],
         conditions: Sequence[Condition] = (),
         *,
-        prefix: str = "",
-        newest: bool = False,
-        rows: int | None = None,
+        id_prefix: str = "",
+        newest_first: bool = False,
+        max_places: int | None = None,
     ) -> Iterator[Iterator[StoredRecord]]:
         """Yield the records of `select` in parts. A part has equal values in `group_fields`.
 
         Read a part before you request the next one.
         """
-        condition_sql, values = _condition_sql(conditions, prefix)
+        condition_sql, values = _preselection_sql(conditions, id_prefix)
         columns = "".join(f', r."{path}"' for path in group_fields)
-        order = "DESC" if newest else "ASC"
+        order = "DESC" if newest_first else "ASC"
         # Select everything first, so that a damaged index fails before any record is yielded.
-        self._all(
+        self._fetch_all_or_rebuild(
             "CREATE OR REPLACE TEMP TABLE chosen AS "
             f"SELECT r.id, c.source, c.start, c.length{columns} "
             f"FROM records r JOIN copies c USING (id) WHERE {condition_sql} "
             f"ORDER BY {columns[2:] + ', ' if group_fields else ''}"
             f"r.created {order}, r.id {order}, c.start NULLS FIRST"
-            + (f" LIMIT {rows}" if rows else ""),
+            + (f" LIMIT {max_places}" if max_places else ""),
             values,
         )
         cursor = self._connection.execute("SELECT * FROM chosen")
         chosen = itertools.chain.from_iterable(iter(lambda: cursor.fetchmany(_FETCH_ROWS), []))
         for _, part in itertools.groupby(chosen, key=lambda row: row[4:]):
-            yield self._records(part, conditions)
+            yield self._read_matching_records(part, conditions)
 
-    def _records(
+    def _read_matching_records(
         self, rows: Iterable[Sequence[Any]], conditions: Sequence[Condition]
     ) -> Iterator[StoredRecord]:
         for identity, copies in itertools.groupby(rows, key=lambda row: row[0]):
-            stored = self._read(identity, copies)
+            stored = self._read_first_valid_copy(identity, copies)
             if stored and (not conditions or _meets_conditions(stored[1], conditions)):
                 yield stored
 
-    def _read(self, identity: str, copies: Iterable[Sequence[Any]]) -> StoredRecord | None:
+    def _read_first_valid_copy(
+        self, identity: str, copies: Iterable[Sequence[Any]]
+    ) -> StoredRecord | None:
         """Return the record from the first place whose content matches its id, or None."""
         defects = []
         for _, source, start, length, *_ in copies:
@@ -146,7 +154,7 @@ class Index:
         self.damaged += defects
         return None
 
-    def _open(self) -> None:
+    def _open_or_rebuild(self) -> None:
         """Open the index, or rebuild it."""
         for may_rebuild in (True, False):
             connection = None
@@ -158,21 +166,21 @@ class Index:
                     connection.close()
                 if not may_rebuild or "lock on file" in str(error):
                     raise
-                self._remove()
+                self._delete_files()
             else:
                 self._connection = connection
                 return
 
-    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _fetch_all_or_rebuild(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         try:
             return self._connection.execute(sql, values).fetchall()
         except duckdb.Error:
             self.close()
-            self._remove()
-            self._open()
+            self._delete_files()
+            self._open_or_rebuild()
             return self._connection.execute(sql, values).fetchall()
 
-    def _remove(self) -> None:
+    def _delete_files(self) -> None:
         for path in (self._path, self._path.with_name(f"{self._path.name}.wal")):
             path.unlink(missing_ok=True)
 
@@ -185,20 +193,20 @@ def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
     index can be created.
     """
     with ExitStack() as stack:
-        index = _open_shared(store, stack, warn) or _open_private(store, stack)
+        index = _open_shared(store, stack, warn) or _open_temporary_copy(store, stack)
         stack.callback(index.close)
         yield index
 
 
 def _open_shared(store: Store, stack: ExitStack, warn: WarningHandler) -> Index | None:
     """Return the folder's own index, or None if it is read-only or in use."""
-    if _try_lock(store, stack, warn) and _is_safe_to_open(store.folder / FILE_NAME):
+    if _lock_if_writable(store, stack, warn) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):
             return Index(store.folder / FILE_NAME, store)
     return None
 
 
-def _open_private(store: Store, stack: ExitStack) -> Index:
+def _open_temporary_copy(store: Store, stack: ExitStack) -> Index:
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xfbench-"))
     path = Path(folder) / FILE_NAME
     if _is_safe_to_open(store.folder / FILE_NAME):
@@ -219,7 +227,7 @@ def _is_safe_to_open(path: Path) -> bool:
     return stat.S_ISREG(file_status.st_mode) and file_status.st_uid == os.geteuid()
 
 
-def _try_lock(store: Store, stack: ExitStack, warn: WarningHandler) -> bool:
+def _lock_if_writable(store: Store, stack: ExitStack, warn: WarningHandler) -> bool:
     """Lock the folder's own index. Return whether it is locked and the folder is writable."""
     lock = FileLock(store.lock_path)
     try:
@@ -239,12 +247,12 @@ def _meets_conditions(record: Record, conditions: Sequence[Condition]) -> bool:
     return all(condition.holds(document) for condition in conditions)
 
 
-def _condition_sql(conditions: Sequence[Condition], prefix: str) -> tuple[str, list[Any]]:
+def _preselection_sql(conditions: Sequence[Condition], id_prefix: str) -> tuple[str, list[Any]]:
     """Return SQL that selects every record that meets the conditions, and few other records."""
     parts, values = ["true"], []
-    if prefix:
+    if id_prefix:
         parts.append("starts_with(r.id, ?)")
-        values.append(prefix)
+        values.append(id_prefix)
     for condition in conditions:
         if condition.field not in indexing.COLUMN_TYPES:
             continue

@@ -83,43 +83,47 @@ class _Intake:
         self._worker = ThreadPoolExecutor(1)
         self._pending_insert: Future[None] | None = None
         self._notes: list[tuple[str, str, str | None, str]] = []
-        self._clear()
+        self._clear_batch()
 
-    def add(
+    def add_record_copy(
         self, source: str, identity: str, content: bytes, start: int | None, length: int | None
     ) -> None:
         self._contents[identity] = content.decode()
         self._copies.append((identity, source, start, length))
         self._size += len(content)
         if len(self._copies) >= _BATCH_RECORDS or self._size >= _BATCH_BYTES:
-            self._flush()
+            self._submit_batch()
 
-    def note(self, source: str, file: str, state: str | None, defect: str) -> None:
+    def note_defect(self, source: str, file: str, state: str | None, defect: str) -> None:
         """Note the defect of a file, or of a part of a file, that is not a record."""
         self._notes.append((source, file, state, defect))
 
     def finish(self) -> None:
         """Wait until all records are inserted."""
         try:
-            self._flush()
-            self._wait()
+            self._submit_batch()
+            self._wait_for_insert()
         finally:
             self._worker.shutdown()
         for values in self._notes:
             self._connection.execute("INSERT INTO damaged VALUES ($1, $2, $3, $4)", list(values))
 
-    def _flush(self) -> None:
-        self._wait()
+    def _submit_batch(self) -> None:
+        self._wait_for_insert()
         if self._copies:
             batch = self._contents, self._copies
-            self._pending_insert = self._worker.submit(self._take, *batch, is_new=self.is_new)
-        self._clear()
+            self._pending_insert = self._worker.submit(
+                self._insert_batch, *batch, is_new=self.is_new
+            )
+        self._clear_batch()
 
-    def _wait(self) -> None:
+    def _wait_for_insert(self) -> None:
         if self._pending_insert:
             self._pending_insert.result()
 
-    def _take(self, contents: dict[str, str], copies: list[_CopyRow], *, is_new: bool) -> None:
+    def _insert_batch(
+        self, contents: dict[str, str], copies: list[_CopyRow], *, is_new: bool
+    ) -> None:
         if not is_new:
             for (known_id,) in self._connection.execute(
                 _KNOWN_IDS_SQL, [list(contents)]
@@ -130,7 +134,7 @@ class _Intake:
             _INSERT_COPIES_SQL, [list(column) for column in zip(*copies, strict=True)]
         )
 
-    def _clear(self) -> None:
+    def _clear_batch(self) -> None:
         self._contents: dict[str, str] = {}
         self._copies: list[_CopyRow] = []
         self._size = 0
@@ -142,9 +146,9 @@ def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(sql)
 
 
-def insert_records(connection: duckdb.DuckDBPyConnection, contents: Mapping[str, str]) -> None:
+def insert_records(connection: duckdb.DuckDBPyConnection, texts_by_id: Mapping[str, str]) -> None:
     """Insert the COLUMN_TYPES fields of records, given as JSON by hexadecimal id."""
-    connection.execute(_EXTRACT_SQL, [list(contents), list(contents.values())])
+    connection.execute(_EXTRACT_SQL, [list(texts_by_id), list(texts_by_id.values())])
 
 
 def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
@@ -265,11 +269,13 @@ def _add_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> None
             content = read_record_file(path)
             if sealed.verify_id(content) != f"sha256:{identity}":
                 raise sealed.EditedError("its name does not match its id")
-            intake.add(folder.name, identity, content, None, None)
+            intake.add_record_copy(folder.name, identity, content, None, None)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            intake.note(folder.name, path.name, _file_state(path), defect_message(path.name, error))
+            intake.note_defect(
+                folder.name, path.name, _file_state(path), defect_message(path.name, error)
+            )
 
 
 def _add_pack(intake: _Intake, path: Path) -> None:
@@ -277,11 +283,15 @@ def _add_pack(intake: _Intake, path: Path) -> None:
         for line in pack.read_lines(path):
             location = f"{path.name} line {line.number}" if line.number else path.name
             if line.identity is None:
-                intake.note(path.name, path.name, None, f"{location}: {line.defect}; left out")
+                intake.note_defect(
+                    path.name, path.name, None, f"{location}: {line.defect}; left out"
+                )
                 continue
             try:
-                intake.add(path.name, line.identity, line.content, line.offset, len(line.content))
+                intake.add_record_copy(
+                    path.name, line.identity, line.content, line.offset, len(line.content)
+                )
             except UnicodeDecodeError as error:
-                intake.note(path.name, path.name, None, defect_message(location, error))
+                intake.note_defect(path.name, path.name, None, defect_message(location, error))
     except OSError as error:
-        intake.note(path.name, path.name, None, f"{path.name}: {error.strerror}")
+        intake.note_defect(path.name, path.name, None, f"{path.name}: {error.strerror}")

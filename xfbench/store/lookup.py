@@ -12,19 +12,19 @@ from xfbench.store.results_folder import Store, ignore_warning
 _SELECTION_FIELDS = ("framework", "workload", "kernel", "threads", "ranks")
 
 
-def finished_records(requests: Iterable[Request], store: Store) -> list[Record]:
+def find_records_with_outcome(requests: Iterable[Request], store: Store) -> list[Record]:
     """Return the records of these requests that have an outcome, oldest first.
 
     A failed launch counts as one without an outcome, because it must be repeated.
     """
     return [
         record
-        for record in records_of_requests(requests, store)
+        for record in find_records_of_requests(requests, store)
         if record.source == "measured" and record.status in ("ok", "invalid")
     ]
 
 
-def records_of_requests(requests: Iterable[Request], store: Store) -> list[Record]:
+def find_records_of_requests(requests: Iterable[Request], store: Store) -> list[Record]:
     """Return all records of these requests, oldest first.
 
     The index selects the records to read, so that the others need not be read.

@@ -20,21 +20,21 @@ from xfbench.store import pack, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
 
 
-def merge(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
+def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
     """Merge the sources into `target`.
 
     Return the number of new records, and the number of records that were already present.
 
     Raises UsageError if `target` cannot be written.
     """
-    target.prepare()
+    target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_count = known_count = 0
     for source in sources:
         if source.folder.resolve() == target.folder.resolve():
             continue
         copy_searches(source.folder, target, _prefix_warnings(source.folder, warn))
-        certificates = certificate.read_folder(source.folder)
+        certificates = certificate.read_certificates(source.folder)
         for record, place, content in source.contents(_prefix_warnings(source.folder, warn)):
             try:
                 if record.certificate in certificates:
@@ -43,7 +43,7 @@ def merge(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tupl
                     known_count += 1
                     continue
                 copy_run_folder(source.run_folder(record), target.run_folder(record), target)
-                write_record(record, place, content, target)
+                write_record_file(record, place, content, target)
             except OSError as error:
                 raise UsageError(f"{target.folder}: {error.strerror}") from error
             existing_ids.add(record.id)
@@ -55,14 +55,16 @@ def _prefix_warnings(folder: Path, warn: WarningHandler) -> WarningHandler:
     return lambda line: warn(f"{folder}: {line}")
 
 
-def write_record(record: Record, place: Place | None, content: bytes, target: Store) -> None:
+def write_record_file(
+    record: Record, source_place: Place | None, content: bytes, target_store: Store
+) -> None:
     """Write the record to a file of its own.
 
     A line of a pack is reformatted. Other bytes are written unchanged.
     """
-    if place is not None and place.length is not None:
-        content = pack.to_record_file(content)
-    atomic_files.write(target.record_path(record.id[7:]), content)
+    if source_place is not None and source_place.length is not None:
+        content = pack.to_record_file_content(content)
+    atomic_files.write(target_store.record_path(record.id[7:]), content)
 
 
 def _copy_certificate(
@@ -78,18 +80,18 @@ def _copy_certificate(
 
 def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
     """Copy the searches of `xfbench tune`. Raises UsageError if they cannot be written."""
-    for search, content in tuning_results.read_searches(source, warn):
+    for search, content in tuning_results.read_searches_with_content(source, warn):
         try:
             atomic_files.write(search.file_path(target.folder), content)
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
-def copy_run_folder(source_folder: Path, target_folder: Path, store: Store) -> None:
+def copy_run_folder(source_folder: Path, target_folder: Path, target_store: Store) -> None:
     """Copy the files of a run folder; links are not followed."""
     if target_folder.exists() or source_folder.is_symlink() or not source_folder.is_dir():
         return
-    new_folder = store.create_run_folder()
+    new_folder = target_store.create_run_folder()
     for path in source_folder.iterdir():
         if path.is_symlink() or not path.is_file():
             continue

@@ -54,15 +54,15 @@ def format_line(document: dict[str, Any]) -> bytes:
     return f'{{"id":"{document["id"]}",'.encode() + body[1:] + b"\n"
 
 
-def verify_line(content: bytes) -> str:
+def verify_line(line: bytes) -> str:
     """Return the hexadecimal id of a line without its newline.
 
     Raises EditedError if the content does not match the id.
     """
-    stated_id = content[len(_LINE_START) : _ID_FIELD_BYTES - 2]
+    stated_id = line[len(_LINE_START) : _ID_FIELD_BYTES - 2]
     computed_hash = hashlib.sha256(b"{")
-    computed_hash.update(memoryview(content)[_ID_FIELD_BYTES:])
-    if not content.startswith(_LINE_START) or computed_hash.hexdigest().encode() != stated_id:
+    computed_hash.update(memoryview(line)[_ID_FIELD_BYTES:])
+    if not line.startswith(_LINE_START) or computed_hash.hexdigest().encode() != stated_id:
         raise EditedError("its content does not match its id")
     return stated_id.decode()
 
@@ -94,7 +94,7 @@ def read_lines(path: Path) -> Iterator[PackLine]:
         yield PackLine(0, 0, b"", None, "its name does not match its records: some are missing")
 
 
-def stated_ids(path: Path) -> list[str]:
+def read_stated_ids(path: Path) -> list[str]:
     """Return the hexadecimal ids that the lines state, without verifying them. Raises OSError."""
     ids = []
     with path.open("rb") as file:
@@ -103,7 +103,7 @@ def stated_ids(path: Path) -> list[str]:
     return ids
 
 
-def write(folder: Path, lines: Iterable[bytes]) -> Path | None:
+def write_pack(folder: Path, lines: Iterable[bytes]) -> Path | None:
     """Write these lines to a new pack in `folder`, and sync it to disk.
 
     Return the path of the pack, or None if there are no lines.
@@ -136,6 +136,6 @@ def write(folder: Path, lines: Iterable[bytes]) -> Path | None:
     return target
 
 
-def to_record_file(content: bytes) -> bytes:
+def to_record_file_content(line: bytes) -> bytes:
     """Return a line as the content of a record's own file."""
-    return (json.dumps(json.loads(content), indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(json.loads(line), indent=1, ensure_ascii=False) + "\n").encode()

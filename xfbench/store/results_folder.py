@@ -104,7 +104,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def prepare(self) -> None:
+    def create_and_check_folders(self) -> None:
         """Create the folder.
 
         Raises UsageError if it is not writable, or if anybody may write to it.
@@ -134,20 +134,20 @@ class Store:
     def run_folder(self, record: Record) -> Path:
         return self.folder / "runs" / record.id[7:23]
 
-    def certificate_path(self, identity: str) -> Path:
-        return self.folder / "certificates" / f"{identity[7:]}.json"
+    def certificate_path(self, certificate_id: str) -> Path:
+        return self.folder / "certificates" / f"{certificate_id[7:]}.json"
 
-    def record_path(self, identity: str) -> Path:
+    def record_path(self, hex_id: str) -> Path:
         """Return the path of the record with this hexadecimal id as a file of its own."""
-        return self.folder / "records" / identity[:2] / f"{identity}.json"
+        return self.folder / "records" / hex_id[:2] / f"{hex_id}.json"
 
-    def add(self, record: Record, run: Path | None = None) -> None:
+    def add(self, record: Record, unnamed_run_folder: Path | None = None) -> None:
         """Store a record, and rename the folder of its run after its id. Raises OSError."""
         text = json.dumps(record.document(), indent=1, ensure_ascii=False) + "\n"
         atomic_files.write(self.record_path(record.id[7:]), text.encode())
-        if run is not None:
+        if unnamed_run_folder is not None:
             with suppress(FileNotFoundError):  # the worker may have deleted the folder
-                run.replace(self.run_folder(record))
+                unnamed_run_folder.replace(self.run_folder(record))
 
     @property
     def lock_path(self) -> Path:
@@ -248,7 +248,7 @@ class Store:
                     written_ids.add(pack_line.identity)
 
         needs_pack = bool(singles) or (repack and len(old_packs) > 1)
-        target = pack.write(folder, lines_to_pack()) if needs_pack else None
+        target = pack.write_pack(folder, lines_to_pack()) if needs_pack else None
         kept_ids = (
             {line.identity for line in _valid_lines(target, ignore_warning)} if target else set()
         )
@@ -262,7 +262,7 @@ class Store:
         return len(kept_ids)
 
 
-def open_store(folder: Path) -> Store:
+def open_existing_store(folder: Path) -> Store:
     """Return an existing results folder. Raises UsageError if there is none."""
     if not any((folder / name).is_dir() for name in ("records", "packs")):
         raise UsageError(f"{folder} has no results: create some with `xfbench run`")

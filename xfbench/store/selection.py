@@ -81,21 +81,21 @@ class Condition:
     def holds(self, document: dict[str, Any]) -> bool:
         """Return whether a record's JSON values meet the condition."""
         if self.comparison == "!=":
-            return not self._equal(document)
+            return not self._is_equal(document)
         if self.comparison == "=":
-            return self._equal(document)
+            return self._is_equal(document)
         return any(
-            self._ordered(field_value)
+            self._holds_for_value(field_value)
             for field_value in _values_at(document, self.field.split("."))
         )
 
-    def _equal(self, document: dict[str, Any]) -> bool:
+    def _is_equal(self, document: dict[str, Any]) -> bool:
         field_values = list(_values_at(document, self.field.split(".")))
         if self.value == "null":
             return all(field_value is None for field_value in field_values)
         return any(_is_same(field_value, self.value) for field_value in field_values)
 
-    def _ordered(self, field_value: Any) -> bool:
+    def _holds_for_value(self, field_value: Any) -> bool:
         if self.comparison == "~":
             return isinstance(field_value, str) and self.value.casefold() in field_value.casefold()
         if isinstance(field_value, str):

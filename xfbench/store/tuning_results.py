@@ -36,8 +36,8 @@ class Figure(DocumentPart):
     label: str
 
     @classmethod
-    def of(cls, interval: Interval) -> Figure:
-        return cls(label=interval.label, **vars(interval))
+    def from_interval(cls, interval: Interval) -> Figure:
+        return cls(label=interval.evidence_label, **vars(interval))
 
 
 class RungDone(DocumentPart):
@@ -116,13 +116,13 @@ class Tuning(SealedDocument):
         return results / FOLDER / f"{self.id[7:]}.json"
 
 
-def read_folder(results: Path, report_error: Callable[[str], None]) -> list[Tuning]:
+def read_sorted_searches(results: Path, report_error: Callable[[str], None]) -> list[Tuning]:
     """Return all searches of a results folder, oldest first; pass errors to `report_error`."""
-    searches = [search for search, _ in read_searches(results, report_error)]
+    searches = [search for search, _ in read_searches_with_content(results, report_error)]
     return sorted(searches, key=lambda search: (search.created, search.id))
 
 
-def read_searches(
+def read_searches_with_content(
     results: Path, report_error: Callable[[str], None]
 ) -> Iterator[tuple[Tuning, bytes]]:
     """Yield each search with the bytes of its file.

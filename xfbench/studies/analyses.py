@@ -19,18 +19,18 @@ from xfbench.studies.finding import (
     Finding,
     JudgedClaim,
     Value,
-    judge_claims,
+    judge_claims_with_bounds,
     overall_verdict,
     tally_text,
 )
 from xfbench.studies.quantities import QUANTITIES, Quantity, launch_values
-from xfbench.studies.wording import format_figure, join_words, pluralize
+from xfbench.studies.wording import format_value_with_bounds, join_words, pluralize
 
 AnalysisFunction = Callable[[Analysis, Sequence[MeasuredCell], Certificates], Finding]
 NOTHING = "No matching cell was measured here."
 
 
-def claim_fields(cell: MeasuredCell) -> dict[str, Any]:
+def settings_and_options(cell: MeasuredCell) -> dict[str, Any]:
     """Return the cell's settings and strategy options, by which a claim's `where` can select."""
     options = dict(cell.request.strategy_options)
     return {**options, **{name: cell.setting(name) for name in of_cells.SETTINGS}}
@@ -47,7 +47,7 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
     """Return the mean of the analysis's quantity for each cell."""
     quantity = find_quantity(analysis)
     values = [
-        _build_value(analysis, cell, cells, _mean(launch_values(quantity, cell.records)))
+        _build_value(analysis, cell, cells, _geometric_mean(launch_values(quantity, cell.records)))
         for cell in cells
     ]
     measured = [(value, value.interval) for value in values if value.interval]
@@ -57,7 +57,7 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
             min(measured, key=lambda p: p[1].value),
             max(measured, key=lambda p: p[1].value),
         ]
-        figures = [format_figure(i, quantity.unit) for _, i in extremes]
+        figures = [format_value_with_bounds(i, quantity.unit) for _, i in extremes]
         examples = [
             f"{text} ({_value_label(value)})"
             for text, (value, _) in zip(figures, extremes, strict=True)
@@ -71,13 +71,15 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
     return _build_finding(analysis, sentence, quantity.unit, values)
 
 
-def analyze_spread(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
+def analyze_launch_spread(
+    analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
+) -> Finding:
     """Return the spread of each cell's launches: the standard deviation of their logarithms."""
     quantity = find_quantity(analysis)
     values = []
     for cell in cells:
         cell_launches = [*launch_values(quantity, cell.records).values()]
-        interval = statistics.spread_interval(cell_launches)
+        interval = statistics.log_deviation_interval(cell_launches)
         reason = None if interval else "needs two launches that count"
         values.append(_build_value(analysis, cell, cells, interval, reason))
     intervals = [value.interval for value in values if value.interval]
@@ -104,9 +106,9 @@ def analyze_best_of(
     for group in of_cells.comparison_groups(cells, analysis.over):
         launches_of_cell = {id(cell): launch_values(quantity, cell.records) for cell in group}
         measured = [cell for cell in group if launches_of_cell[id(cell)]]
-        reasons = of_cells.unverified_reasons(measured, certificates)
+        reasons = of_cells.unverified_reasons_by_id(measured, certificates)
         verified = [cell for cell in measured if id(cell) not in reasons]
-        scores = [_launch_scores(launches_of_cell[id(cell)], quantity) for cell in verified]
+        scores = [_score_launches(launches_of_cell[id(cell)], quantity) for cell in verified]
         ranks = dict(zip(map(id, verified), statistics.cell_ranks(scores), strict=True))
         possible_best = [cell for cell in verified if ranks[id(cell)][0] == 1]
         if len({str(cell.setting(analysis.over)) for cell in verified}) > 1:
@@ -123,7 +125,7 @@ def analyze_best_of(
                     analysis,
                     cell,
                     cells,
-                    _mean(launches_of_cell[id(cell)]),
+                    _geometric_mean(launches_of_cell[id(cell)]),
                     reason,
                     note if not reason else "",
                 )
@@ -153,10 +155,10 @@ def _best_sentence(analysis: Analysis, outcomes: Any, tried_values: Sequence[str
         [best] = certain_wins
         return (
             f"Of {tried_words}, "
-            f"{of_cells.format_setting(analysis.over, _parse_number(best))} is best."
+            f"{of_cells.format_setting(analysis.over, _parse_if_whole_number(best))} is best."
         )
     parts = [
-        f"{of_cells.format_setting(analysis.over, _parse_number(value))} "
+        f"{of_cells.format_setting(analysis.over, _parse_if_whole_number(value))} "
         f"is best in {count} of {len(outcomes)} cases"
         for value, count in certain_wins.most_common()
     ]
@@ -175,7 +177,7 @@ def _judge_best(claim: Claim, analysis: Analysis, outcomes: Any) -> JudgedClaim:
         matching = [cell for cell in verified if cell.matches(claim.where)]
         if not matching:
             continue
-        expected = _expected_best(claim.best, matching[0])
+        expected = _replace_cores_by_core_count(claim.best, matching[0])
         expected_cells = [cell for cell in matching if str(cell.setting(analysis.over)) == expected]
         if not expected_cells:
             untried_count += 1
@@ -196,9 +198,9 @@ def _judge_best(claim: Claim, analysis: Analysis, outcomes: Any) -> JudgedClaim:
     )
 
 
-def _expected_best(best: Scalar | None, cell: MeasuredCell) -> str:
+def _replace_cores_by_core_count(claimed_best: Scalar | None, cell: MeasuredCell) -> str:
     machine = cell.records[-1].machine
-    return str(machine.cores) if best == "cores" and machine else str(best)
+    return str(machine.cores) if claimed_best == "cores" and machine else str(claimed_best)
 
 
 def analyze_ratio(
@@ -212,10 +214,10 @@ def analyze_ratio(
             continue
         measured = [cell for cell in group if launch_values(quantity, cell.records)]
         if analysis.against == "best":
-            unverified = of_cells.unverified_reasons(measured, certificates)
+            unverified = of_cells.unverified_reasons_by_id(measured, certificates)
             measured = [cell for cell in measured if id(cell) not in unverified] or measured
         for cell in group:
-            baseline = _find_baseline(analysis, cell, measured, quantity)
+            baseline = _choose_baseline(analysis, cell, measured, quantity)
             if baseline is cell:
                 continue
             cell_launches = launch_values(quantity, cell.records)
@@ -255,7 +257,9 @@ def analyze_ratio(
             f"{below} with one below)."
         )
         if len(compared) == 1:
-            sentence = f"{format_figure(low[1], 'times')} {word} ({_value_label(low[0])})."
+            sentence = (
+                f"{format_value_with_bounds(low[1], 'times')} {word} ({_value_label(low[0])})."
+            )
     return _build_finding(analysis, sentence, "times", values)
 
 
@@ -265,7 +269,7 @@ def no_result_reason(cell: MeasuredCell) -> str:
     return last.reason if last.status != "ok" and last.reason else "no launch counts"
 
 
-def _find_baseline(
+def _choose_baseline(
     analysis: Analysis, cell: MeasuredCell, candidates: Sequence[MeasuredCell], quantity: Quantity
 ) -> MeasuredCell | None:
     """Return the baseline of `cell`, which may be `cell` itself."""
@@ -273,7 +277,7 @@ def _find_baseline(
     if isinstance(against, dict):
         against = against.get(cell.request.framework, "least")
     if against == "best":
-        return max(candidates, key=lambda candidate: _score(candidate, quantity), default=None)
+        return max(candidates, key=lambda candidate: _score_cell(candidate, quantity), default=None)
     if against == "previous":
         smaller = [
             candidate for candidate in candidates if _is_before(candidate, cell, analysis.over)
@@ -298,8 +302,8 @@ def _is_before(candidate: MeasuredCell, cell: MeasuredCell, over: str) -> bool:
     return str(a) < str(b)
 
 
-def _score(cell: MeasuredCell, quantity: Quantity) -> float:
-    mean = _mean(launch_values(quantity, cell.records))
+def _score_cell(cell: MeasuredCell, quantity: Quantity) -> float:
+    mean = _geometric_mean(launch_values(quantity, cell.records))
     assert mean is not None
     return -mean.value if quantity.lower_is_better else mean.value
 
@@ -327,7 +331,7 @@ def analyze_efficiency(
                 launch_values(throughput, cell.records),
                 launch_values(throughput, baseline.records),
             )
-            ratio = scaling.efficiency(
+            ratio = scaling.compute_scaling_efficiency(
                 law, cell.request.ranks, cell_launches, baseline.request.ranks, base_launches
             )
             interval = Interval(
@@ -344,7 +348,7 @@ def analyze_efficiency(
     if compared:
         max_ranks = max(value.x or 0 for value, _ in compared)
         examples = [
-            f"{format_figure(i, '%')} ({value.name})"
+            f"{format_value_with_bounds(i, '%')} ({value.name})"
             for value, i in compared
             if value.x == max_ranks
         ]
@@ -378,7 +382,7 @@ def _build_value(
         at=of_cells.format_setting(over, setting_value) if over else "",
         x=x,
         interval=interval,
-        fields=claim_fields(cell),
+        fields=settings_and_options(cell),
         reason=reason,
         note=note,
     )
@@ -401,8 +405,8 @@ def _build_finding(
     verdicts: Sequence[JudgedClaim] = (),
 ) -> Finding:
     over = analysis.over or ("ranks" if analysis.name == "efficiency" else "")
-    bound_verdicts = judge_claims(
-        analysis.claim, values, lambda interval: format_figure(interval, unit)
+    bound_verdicts = judge_claims_with_bounds(
+        analysis.claim, values, lambda interval: format_value_with_bounds(interval, unit)
     )
     return Finding(
         title=analysis.title or analysis.name,
@@ -416,11 +420,11 @@ def _build_finding(
     )
 
 
-def _mean(cell_launches: Launches) -> Interval | None:
+def _geometric_mean(cell_launches: Launches) -> Interval | None:
     return statistics.geometric_interval([*cell_launches.values()]) if cell_launches else None
 
 
-def _launch_scores(cell_launches: Launches, quantity: Quantity) -> Launches:
+def _score_launches(cell_launches: Launches, quantity: Quantity) -> Launches:
     """Return a score for each launch. A higher score is better, whatever the quantity."""
     return (
         {block: 1 / value for block, value in cell_launches.items()}
@@ -437,5 +441,5 @@ def _value_label(value: Value) -> str:
     return ", ".join(filter(None, (value.name, value.at)))
 
 
-def _parse_number(text: str) -> Any:
+def _parse_if_whole_number(text: str) -> Any:
     return int(text) if text.isdecimal() else text

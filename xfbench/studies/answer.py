@@ -32,13 +32,13 @@ from xfbench.studies.wording import pluralize
 
 ANALYSES: dict[str, analyses.AnalysisFunction] = {
     "values": analyses.analyze_values,
-    "spread": analyses.analyze_spread,
+    "spread": analyses.analyze_launch_spread,
     "best_of": analyses.analyze_best_of,
     "ratio": analyses.analyze_ratio,
     "efficiency": analyses.analyze_efficiency,
-    "learning_speedup": learning.analyze_learning_speedup,
-    "diverged": divergence.analyze_diverged,
-    "out_of_memory": memory_limits.analyze_out_of_memory,
+    "learning_speedup": learning.analyze_speedups_over_one_rank,
+    "diverged": divergence.analyze_diverged_share,
+    "out_of_memory": memory_limits.analyze_largest_batch,
     "memory_per_image": memory_limits.analyze_memory_per_image,
     "stops_growing": memory_limits.analyze_stops_growing,
     "support": support.analyze_support,
@@ -133,7 +133,7 @@ class Answer:
 def _finding_document(finding: Finding) -> dict[str, Any]:
     document = asdict(finding)
     for value, row in zip(finding.values, document["values"], strict=True):
-        row["label"] = value.interval.label if value.interval else None
+        row["label"] = value.interval.evidence_label if value.interval else None
     return document
 
 
@@ -166,11 +166,11 @@ def answer_study(
                 [
                     cell
                     for cell in measured_cells
-                    if not (searches_batches and memory_limits.is_out_of_memory(cell))
+                    if not (searches_batches and memory_limits.is_always_out_of_memory(cell))
                 ],
                 analysis_names={analysis.name for analysis in study.analysis},
             ),
-            *_missing_data_sets(study, size, study_records),
+            *_unused_optional_data_sets(study, size, study_records),
         ),
         machines=tuple(dict.fromkeys(machine_class(record.machine) for record in ok_records)),
         span=(days[0], days[-1]) if days else ("", ""),
@@ -200,7 +200,7 @@ def _is_oversubscribed(record: Record) -> bool:
 def _is_disturbed(record: Record) -> bool:
     if record.request and record.request.probe:
         return False
-    return bool(conditions.record_disturbances(record))
+    return bool(conditions.list_record_disturbances(record))
 
 
 def check_analyses(study: Experiment) -> None:
@@ -211,7 +211,7 @@ def check_analyses(study: Experiment) -> None:
         for name in matrix.framework
         if name in adapter.list_names()
         for strategy in adapter.load(name).strategies
-        for option in adapter.load(name).strategy(strategy).options
+        for option in adapter.load(name).strategy_or_default(strategy).options
     }
     settings = {*cells.SETTINGS, *options}
     for analysis in study.analysis:
@@ -257,7 +257,7 @@ def _cells_without_result(
     ]
 
 
-def _missing_data_sets(
+def _unused_optional_data_sets(
     study: Experiment, size: Size, records: Sequence[Record]
 ) -> list[tuple[str, str]]:
     """Return the optional data sets that the study did not train on, each with the reason."""
@@ -276,7 +276,7 @@ def published_figures(study: Experiment) -> tuple[tuple[Citation, Figure], ...]:
     study_figures = [(quotation.citation, quotation.figure) for quotation in study.published]
     built_in_figures = [
         (record.citation, record.figure)
-        for record in published.figures_of_study(study.name)
+        for record in published.records_of_study(study.name)
         if record.citation and record.figure
     ]
     return (*study_figures, *built_in_figures)

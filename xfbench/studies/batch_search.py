@@ -43,11 +43,11 @@ class CellSearch:
         sizes = {"batch_size_per_rank": per_rank, "global_batch_size": per_rank * self.cell.ranks}
         return self.cell.model_copy(update=sizes)
 
-    def with_memory_limit(self, limit: int | None) -> CellSearch:
+    def with_default_memory_limit(self, default_limit: int | None) -> CellSearch:
         """Return the search with this memory limit per rank, unless the cell has one already."""
-        if self.cell.memory_limit or limit is None:
+        if self.cell.memory_limit or default_limit is None:
             return self
-        cell = self.cell.model_copy(update={"memory_limit": limit})
+        cell = self.cell.model_copy(update={"memory_limit": default_limit})
         return CellSearch(cell, self.rules, self.protocol)
 
     def max_launches(self) -> int | None:
@@ -95,7 +95,7 @@ def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
     if largest_ok is None:  # the first batch was out of memory
         return None
     if smallest_failed is None:
-        return None if _ends_early(search, largest_ok, trials) else 2 * largest_ok
+        return None if _is_ended_by_rules(search, largest_ok, trials) else 2 * largest_ok
     middle = (largest_ok + smallest_failed) // 2 // search.batch_multiple * search.batch_multiple
     return (
         None
@@ -104,17 +104,19 @@ def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
     )
 
 
-def _ends_early(search: CellSearch, last_batch: int, trials: Mapping[int, Trial]) -> bool:
+def _is_ended_by_rules(
+    search: CellSearch, largest_ok_batch: int, trials: Mapping[int, Trial]
+) -> bool:
     """Return whether the rules end the search before a launch is out of memory."""
     rules, limit = search.rules, search.cell.memory_limit
-    if rules.most is not None and 2 * last_batch > rules.most:
+    if rules.most is not None and 2 * largest_ok_batch > rules.most:
         return True
-    if rules.seconds is not None and trials[last_batch].seconds > rules.seconds:
+    if rules.seconds is not None and trials[largest_ok_batch].seconds > rules.seconds:
         return True
     speeds = [trials[batch].images_per_second for batch in sorted(trials)]
     if rules.flat is None or len(speeds) <= rules.flat:
         return False
-    if limit is not None and trials[last_batch].peak_bytes > _FAR_FROM_LIMIT * limit:
+    if limit is not None and trials[largest_ok_batch].peak_bytes > _FAR_FROM_LIMIT * limit:
         return False
     best_before = max(speeds[: -rules.flat])
     return all(speed <= best_before * (1 + rules.grows) for speed in speeds[-rules.flat :])
@@ -149,8 +151,8 @@ def _search_key(cell: Cell) -> Cell:
     return cell.model_copy(update=varying)
 
 
-def add_memory_limits(
-    searches: Sequence[CellSearch], records: Sequence[Record]
+def limit_to_available_memory(
+    searches: Sequence[CellSearch], earlier_records: Sequence[Record]
 ) -> list[CellSearch]:
     """Return the searches. Each search that trains on CPUs has a memory limit per rank.
 
@@ -163,13 +165,13 @@ def add_memory_limits(
 
     A search on a device needs no limit: the device's memory is the limit.
     """
-    available_bytes = memory.available_bytes()
+    available_bytes = memory.available_launch_bytes()
     limited_searches = []
     for search in searches:
         per_rank_bytes = available_bytes // (search.cell.ranks // search.cell.nodes)
         earlier_limits = [
             limit
-            for record in select_trial_records([search], records)
+            for record in select_trial_records([search], earlier_records)
             if record.request and (limit := record.request.memory_limit) and limit <= per_rank_bytes
         ]
         limit = (
@@ -179,16 +181,16 @@ def add_memory_limits(
             if earlier_limits
             else per_rank_bytes
         )
-        limited_searches.append(search.with_memory_limit(limit))
+        limited_searches.append(search.with_default_memory_limit(limit))
     return limited_searches
 
 
-def run_searches(
+def run_batch_searches(
     searches: Sequence[CellSearch],
     template: Plan,
     run_plan: RunPlan,
     earlier_records: Sequence[Record] = (),
-    report: Callable[[str], None] = print,
+    report_progress: Callable[[str], None] = print,
 ) -> list[Record]:
     """Run each search, then the remaining launches of doubled batches. Return the new records.
 
@@ -208,7 +210,7 @@ def run_searches(
         if not requests:
             break
         for cell, _ in pairs:
-            report(f"trying {cell.label()} · batch {cell.global_batch_size}")
+            report_progress(f"trying {cell.label()} · batch {cell.global_batch_size}")
         part = {"requests": requests, "protocols": tuple(pairs)}
         new = run_plan(template.model_copy(update=part), ())
         if not {record.request for record in new} >= set(requests):  # a trial has no record

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xfbench.analysis import comparison, leaderboard
-from xfbench.analysis.grouping import group_by_cell
+from xfbench.analysis.grouping import group_by_heading_and_cell
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.execution import probing
 from xfbench.model import adapter
@@ -63,15 +63,17 @@ class MeasuredCell:
         if name == "strategy":
             return request.strategy_text
         if name == "probe":
-            return probing.describe_probe(request)
+            return probing.format_probe_name(request)
         if name in ("format", "medium"):
             return getattr(request.data_set, name, None)
         if name in _DEFAULTS:
             return getattr(request, name) or _DEFAULTS[name]
         if name in Request.model_fields:
             return getattr(request, name)
-        options = adapter.load(request.framework).strategy(request.strategy)
-        return options.resolve_options(dict(request.strategy_options), request.device).get(name)
+        options = adapter.load(request.framework).strategy_or_default(request.strategy)
+        return options.options_with_defaults(dict(request.strategy_options), request.device).get(
+            name
+        )
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
         """Return whether the cell has all of these settings."""
@@ -96,7 +98,7 @@ def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:
     """Return the cells of the records, sorted by their settings."""
     measured_cells = [
         MeasuredCell(tuple(cell_records))
-        for cells in group_by_cell(records, probes=True).values()
+        for cells in group_by_heading_and_cell(records, include_probes=True).values()
         for cell_records in cells.values()
     ]
     return sorted(
@@ -151,7 +153,7 @@ def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[Mea
     fixed = [name for name in SETTINGS if name not in free]
     groups: dict[tuple[Any, ...], list[MeasuredCell]] = defaultdict(list)
     for cell in cells:
-        groups[tuple(_fixed_value(cell, name, over) for name in fixed)].append(cell)
+        groups[tuple(_setting_text_without_option(cell, name, over) for name in fixed)].append(cell)
     comparisons = []
     for group in groups.values():
         group.sort(key=lambda cell: _sort_key(cell.setting(over)))
@@ -169,10 +171,12 @@ def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[Mea
     return comparisons
 
 
-def _fixed_value(cell: MeasuredCell, name: str, over: str) -> str:
+def _setting_text_without_option(cell: MeasuredCell, name: str, omitted_option: str) -> str:
     """Return a setting as text. The text of a strategy leaves out the option `over`."""
-    if name == "strategy" and over not in SETTINGS:
-        other_options = [pair for pair in cell.request.strategy_options if pair[0] != over]
+    if name == "strategy" and omitted_option not in SETTINGS:
+        other_options = [
+            pair for pair in cell.request.strategy_options if pair[0] != omitted_option
+        ]
         return f"{cell.request.strategy} {format_options(other_options)}"
     return str(cell.setting(name))
 
@@ -221,7 +225,9 @@ def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certific
     return comparison.incomparable_reason(a.ok_records(), b.ok_records(), certificates)
 
 
-def unverified_reasons(group: Sequence[MeasuredCell], certificates: Certificates) -> dict[int, str]:
+def unverified_reasons_by_id(
+    group: Sequence[MeasuredCell], certificates: Certificates
+) -> dict[int, str]:
     """Return the reason why a cell must not be compared in the group, by `id` of the cell.
 
     Comparable cells are left out. If all cells use the same translation of the network, no cell

@@ -14,11 +14,13 @@ from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
-from xfbench.studies.finding import Finding, Value, judge_claims
-from xfbench.studies.wording import format_figure, join_words, pluralize
+from xfbench.studies.finding import Finding, Value, judge_claims_with_bounds
+from xfbench.studies.wording import format_value_with_bounds, join_words, pluralize
 
 
-def analyze_diverged(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
+def analyze_diverged_share(
+    analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
+) -> Finding:
     """Return the share of each cell's launches that diverged.
 
     The note of a cell names the update at which its first such launch diverged.
@@ -42,7 +44,7 @@ def analyze_diverged(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certi
             at="",
             x=None,
             interval=share,
-            fields=analyses.claim_fields(cell),
+            fields=analyses.settings_and_options(cell),
             reason=reason,
             note=note,
         )
@@ -62,7 +64,9 @@ def analyze_diverged(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certi
         over="",
         unit="%",
         values=tuple(values),
-        judged=judge_claims(analysis.claim, values, lambda interval: format_figure(interval, "%")),
+        judged=judge_claims_with_bounds(
+            analysis.claim, values, lambda interval: format_value_with_bounds(interval, "%")
+        ),
         plot="none",
         beside=analysis.beside,
     )

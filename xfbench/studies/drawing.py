@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from xfbench.model.external_record import About, Citation, Figure
-from xfbench.rendering.external_figures import describe_subject, format_figure
+from xfbench.rendering.external_figures import describe_setup_without_network, format_figure
 from xfbench.rendering.report import figures
 from xfbench.rendering.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point
 from xfbench.studies.finding import Finding, Value
-from xfbench.studies.wording import format_interval, format_number
+from xfbench.studies.wording import format_interval_bounds, format_number_without_unit
 
 CitedFigure = tuple[Citation, Figure]
 _ABOUT_FIELDS = {
@@ -47,12 +47,12 @@ def _is_shown_with(cited_figure: CitedFigure, finding: Finding) -> bool:
 def figure_subject(figure: Figure) -> str:
     """Return the subject of a published figure in words, the workload first."""
     subject = figure.about or About()
-    return " · ".join(filter(None, (subject.workload, describe_subject(subject))))
+    return " · ".join(filter(None, (subject.workload, describe_setup_without_network(subject))))
 
 
-def _in_finding_unit(value: float, finding: Finding) -> float:
+def _published_value_in_finding_unit(published_value: float, finding: Finding) -> float:
     """Return a published value in the finding's unit: percentages become fractions."""
-    return value / 100 if finding.unit == "%" else value
+    return published_value / 100 if finding.unit == "%" else published_value
 
 
 def _draw_bars(
@@ -75,7 +75,7 @@ def _draw_bars(
         for printed, end in ((figure.value, ""), (figure.low, ", least"), (figure.high, ", most")):
             if printed is not None:
                 name = f"published ({citation.key}{end}): {figure_subject(figure)}"
-                bars.append(Bar(name, _in_finding_unit(printed, finding)))
+                bars.append(Bar(name, _published_value_in_finding_unit(printed, finding)))
     return _build_figure(finding, measured, cited, bars=tuple(bars[:MOST_BARS]))
 
 
@@ -108,7 +108,7 @@ def _draw_lines(
 def _draw_mark(cited_figure: CitedFigure, x: float, finding: Finding) -> Mark:
     citation, figure = cited_figure
     y, low, high = (
-        None if end is None else _in_finding_unit(end, finding)
+        None if end is None else _published_value_in_finding_unit(end, finding)
         for end in (figure.value, figure.low, figure.high)
     )
     name = f"published ({citation.key}): {figure_subject(figure)}"
@@ -164,8 +164,8 @@ def _build_figure(
     data = [
         (
             " · ".join(filter(None, (measured_value.name, measured_value.at))),
-            format_number(measured_value.interval.value, finding.unit),
-            format_interval(measured_value.interval, finding.unit),
+            format_number_without_unit(measured_value.interval.value, finding.unit),
+            format_interval_bounds(measured_value.interval, finding.unit),
         )
         for measured_value in measured
         if measured_value.interval

@@ -81,7 +81,7 @@ class Finding:
         return bool(self.table) or any(value.interval for value in self.values)
 
 
-def judge_claims(
+def judge_claims_with_bounds(
     claims: Sequence[Claim], values: Sequence[Value], to_text: Callable[[Interval], str]
 ) -> tuple[JudgedClaim, ...]:
     """Return the verdict on each claim that is judged by bounds (`low`, `high`), not by `best`."""
@@ -133,7 +133,7 @@ def tally_text(agreements: Sequence[Agreement]) -> str:
 
 
 def _agreement(interval: Interval, claim: Claim) -> Agreement:
-    if interval.low is None or interval.high is None or interval.label == "smoke":
+    if interval.low is None or interval.high is None or interval.evidence_label == "smoke":
         return "unknown"
     low, high = claim.bounds
     if low <= interval.low and interval.high <= high:

@@ -11,11 +11,11 @@ from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
 from xfbench.store import index
-from xfbench.store.results_folder import Store, WarningHandler, open_store
+from xfbench.store.results_folder import Store, WarningHandler, open_existing_store
 
 
-def load_results(
-    sources: Sequence[Path], complain: WarningHandler
+def load_records_and_certificates(
+    folders_and_archives: Sequence[Path], complain: WarningHandler
 ) -> tuple[list[Record], dict[str, Certificate | str]]:
     """Return all records, without duplicates, and the certificates of the sources.
 
@@ -23,14 +23,14 @@ def load_results(
     """
     records: dict[str, Record] = {}
     certificates: dict[str, Certificate | str] = {}
-    for source in sources:
+    for source in folders_and_archives:
         if source.is_file():
             with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
                 store = Store(Path(folder))
                 archive.import_archive(source, store, complain)
                 _add_store(store, records, certificates, complain)
         else:
-            _add_store(open_store(source), records, certificates, complain)
+            _add_store(open_existing_store(source), records, certificates, complain)
     return list(records.values()), certificates
 
 
@@ -44,4 +44,4 @@ def _add_store(
         records.update({record.id: record for _, record in record_index.select()})
         for line in record_index.damaged:
             complain(line)
-    certificates.update(certificate.read_folder(store.folder))
+    certificates.update(certificate.read_certificates(store.folder))

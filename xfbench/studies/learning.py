@@ -9,22 +9,26 @@ from typing import Any
 
 from xfbench import statistics
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.analysis.learning import best_loss, common_loss, times_to_loss
+from xfbench.analysis.learning import (
+    best_common_test_loss,
+    best_test_loss,
+    seconds_to_test_loss_by_launch,
+)
 from xfbench.model.record import Record
 from xfbench.planning.study_form import Analysis
 from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
-from xfbench.studies.finding import Curve, Finding, Value, judge_claims
+from xfbench.studies.finding import Curve, Finding, Value, judge_claims_with_bounds
 from xfbench.studies.quantities import QUANTITIES, launch_values
-from xfbench.studies.wording import format_figure, join_words, pluralize
+from xfbench.studies.wording import format_value_with_bounds, join_words, pluralize
 
 _CURVE_POINTS = 12  # points of the curve over the loss
 PARALLEL, LEARNING = "parallel", "learning"
 
 
-def analyze_learning_speedup(
+def analyze_speedups_over_one_rank(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
     """Return both speed-ups of each number of ranks over one rank.
@@ -47,12 +51,19 @@ def analyze_learning_speedup(
         )
         if diverged_count:
             notes.append(f"{label}: {pluralize(diverged_count, 'run')} diverged (non-finite loss)")
-        level = common_loss(
-            [r for cell in runs for r in learning_records[id(cell)] if best_loss(r) is not None]
+        level = best_common_test_loss(
+            [
+                r
+                for cell in runs
+                for r in learning_records[id(cell)]
+                if best_test_loss(r) is not None
+            ]
         )
         if not runs or runs[0].request.ranks != 1 or level is None or len(runs) < 2:
             values += [
-                _build_value(cell, label, "", None, "needs runs with one rank and with several")
+                _build_speedup_value(
+                    cell, label, "", None, "needs runs with one rank and with several"
+                )
                 for cell in group
             ]
             continue
@@ -62,22 +73,25 @@ def analyze_learning_speedup(
             reason = of_cells.incomparable_reason(cell, baseline, certificates)
             speeds = [launch_values(throughput, each.records) for each in (cell, baseline)]
             parallel = statistics.compare(*speeds).ratio if all(speeds) else None
-            times = [times_to_loss(learning_records[id(each)], level) for each in (baseline, cell)]
+            times = [
+                seconds_to_test_loss_by_launch(learning_records[id(each)], level)
+                for each in (baseline, cell)
+            ]
             learning = statistics.compare(*times).ratio if all(times) else None
             if not learning and not reason:
                 reason = "no run of this cell, or no run with one rank, has a finite loss"
             if reason:
                 parallel = learning = None  # one speed-up without the other would be misleading
-            values.append(_build_value(cell, label, PARALLEL, parallel, reason))
-            values.append(_build_value(cell, label, LEARNING, learning, reason))
+            values.append(_build_speedup_value(cell, label, PARALLEL, parallel, reason))
+            values.append(_build_speedup_value(cell, label, LEARNING, learning, reason))
             if parallel and learning:
                 ranks = of_cells.format_setting("ranks", cell.request.ranks)
                 phrases.append(
                     f"{label} on {ranks} trains "
-                    f"{format_figure(parallel, 'times')} the images per second "
-                    f"and learns {format_figure(learning, 'times')} as fast"
+                    f"{format_value_with_bounds(parallel, 'times')} the images per second "
+                    f"and learns {format_value_with_bounds(learning, 'times')} as fast"
                 )
-            curve = _learning_curve(
+            curve = _learning_speedup_by_loss(
                 learning_records[id(baseline)], learning_records[id(cell)], level
             )
             if not reason and curve:
@@ -91,8 +105,8 @@ def analyze_learning_speedup(
         over="ranks",
         unit="times",
         values=tuple(values),
-        judged=judge_claims(
-            analysis.claim, values, lambda interval: format_figure(interval, "times")
+        judged=judge_claims_with_bounds(
+            analysis.claim, values, lambda interval: format_value_with_bounds(interval, "times")
         ),
         plot="lines",
         beside=analysis.beside,
@@ -103,11 +117,11 @@ def analyze_learning_speedup(
 
 
 def _count_diverged(records: Sequence[Record]) -> int:
-    return sum(best_loss(record) is None for record in records)
+    return sum(best_test_loss(record) is None for record in records)
 
 
-def _learning_curve(
-    base_records: Sequence[Record], records: Sequence[Record], level: float
+def _learning_speedup_by_loss(
+    base_records: Sequence[Record], records: Sequence[Record], lowest_loss: float
 ) -> tuple[tuple[float, float, float | None, float | None], ...]:
     """Return points of the learning speed-up L over the loss.
 
@@ -115,31 +129,38 @@ def _learning_curve(
     """
     epoch_losses = [r.learning[0].test_loss for r in (*base_records, *records) if r.learning]
     first_losses = [loss for loss in epoch_losses if loss is not None]
-    if not first_losses or min(first_losses) <= level or level <= 0:
+    if not first_losses or min(first_losses) <= lowest_loss or lowest_loss <= 0:
         return ()
-    step = math.log(min(first_losses) / level) / (_CURVE_POINTS - 1)
+    step = math.log(min(first_losses) / lowest_loss) / (_CURVE_POINTS - 1)
     points = []
     for number in range(_CURVE_POINTS):
-        loss = level * math.exp(step * number)
-        base_times, cell_times = times_to_loss(base_records, loss), times_to_loss(records, loss)
+        loss = lowest_loss * math.exp(step * number)
+        base_times, cell_times = (
+            seconds_to_test_loss_by_launch(base_records, loss),
+            seconds_to_test_loss_by_launch(records, loss),
+        )
         if base_times and cell_times:
             times: Interval = statistics.compare(base_times, cell_times).ratio
             points.append((loss, times.value, times.low, times.high))
     return tuple(points)
 
 
-def _build_value(
-    cell: MeasuredCell, label: str, kind: str, interval: Interval | None, reason: str | None
+def _build_speedup_value(
+    cell: MeasuredCell, label: str, speedup_kind: str, interval: Interval | None, reason: str | None
 ) -> Value:
-    fields: dict[str, Any] = {**analyses.claim_fields(cell), "speedup": kind}
+    fields: dict[str, Any] = {**analyses.settings_and_options(cell), "speedup": speedup_kind}
     value = Value(
-        name=f"{label} · {kind}" if kind else label,
+        name=f"{label} · {speedup_kind}" if speedup_kind else label,
         at=of_cells.format_setting("ranks", cell.request.ranks),
         x=float(cell.request.ranks),
         interval=interval,
         fields=fields,
         reason=reason,
-        note="S, images per second" if kind == PARALLEL else "L, time to ℓ*" if kind else "",
+        note="S, images per second"
+        if speedup_kind == PARALLEL
+        else "L, time to ℓ*"
+        if speedup_kind
+        else "",
     )
     if interval is None and reason is None:
         return replace(value, reason="no launch counts")

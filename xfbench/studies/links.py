@@ -13,9 +13,9 @@ from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
-from xfbench.studies.finding import Finding, Value, judge_claims
+from xfbench.studies.finding import Finding, Value, judge_claims_with_bounds
 from xfbench.studies.quantities import Quantity, launch_values
-from xfbench.studies.wording import format_figure
+from xfbench.studies.wording import format_value_with_bounds
 
 _DEVICE_LINKS = ("nvlink", "pcie")
 # Names of directions. Networks count only sent bytes: another node has sent what a node receives.
@@ -32,15 +32,15 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
         links = {
             (link.node, link.kind, link.name): link
             for r in counted_records
-            for link in _record_links(r)
+            for link in _links_of_record(r)
         }
         for key, link in sorted(links.items()):
             for counter in _DIRECTIONS if link.kind in _DEVICE_LINKS else ("sent_bytes",):
-                values.append(_build_value(cell, name, key, link, counter))
+                values.append(_build_traffic_value(cell, name, key, link, counter))
         if not links:
             last = cell.records[-1]
             reason = last.reason if last.status != "ok" else "no link was counted"
-            values.append(Value(name, "", None, None, analyses.claim_fields(cell), reason))
+            values.append(Value(name, "", None, None, analyses.settings_and_options(cell), reason))
         for record in counted_records:
             assert record.communication
             for kind, cause in record.communication.uncounted.items():
@@ -51,7 +51,7 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
         largest = max(measured, key=lambda pair: pair[1].value)
         sentence = (
             f"The busiest link is {largest[0].at} ({largest[0].name}): "
-            f"{format_figure(largest[1], 'GB')} per epoch, "
+            f"{format_value_with_bounds(largest[1], 'GB')} per epoch, "
             f"{largest[0].note}."
         )
     return Finding(
@@ -60,14 +60,16 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
         over="link",
         unit="GB",
         values=tuple(values),
-        judged=judge_claims(analysis.claim, values, lambda interval: format_figure(interval, "GB")),
+        judged=judge_claims_with_bounds(
+            analysis.claim, values, lambda interval: format_value_with_bounds(interval, "GB")
+        ),
         plot=analysis.plot,
         beside=analysis.beside,
         notes=tuple(notes),
     )
 
 
-def _record_links(record: Record) -> Sequence[Link]:
+def _links_of_record(record: Record) -> Sequence[Link]:
     """Return the links of a record.
 
     An old record has no links. It has only the bytes that the interfaces of all nodes sent.
@@ -87,7 +89,7 @@ def _record_links(record: Record) -> Sequence[Link]:
     ]
 
 
-def _build_value(
+def _build_traffic_value(
     cell: MeasuredCell, name: str, key: tuple[int, str, str], link: Link, counter: str
 ) -> Value:
     def gigabytes_per_epoch(record: Record) -> float | None:
@@ -101,14 +103,14 @@ def _build_value(
     direction = f" {_DIRECTIONS[counter]}" if kind in _DEVICE_LINKS else ""
     node_text = f", node {node}" if cell.request.nodes > 1 else ""
     reason = None if interval else "no traffic, or the length of an epoch is unknown"
-    fields = {**analyses.claim_fields(cell), "link": kind}
-    note = _note(cell, key, link, counter, interval)
+    fields = {**analyses.settings_and_options(cell), "link": kind}
+    note = _describe_link_traffic(cell, key, link, counter, interval)
     return Value(
         name, f"{kind} {link_name}{direction}{node_text}", None, interval, fields, reason, note
     )
 
 
-def _note(
+def _describe_link_traffic(
     cell: MeasuredCell,
     key: tuple[int, str, str],
     link: Link,
@@ -139,7 +141,7 @@ def _note(
 
 
 def _bytes_per_step(record: Record, key: tuple[int, str, str], counter: str) -> float | None:
-    for link in _record_links(record):
+    for link in _links_of_record(record):
         if (link.node, link.kind, link.name) == key:
             value: float = getattr(link, counter)
             return value

@@ -33,7 +33,9 @@ def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
     return folders
 
 
-def place_data(study: Experiment, matrix: Matrix, folders: Mapping[str, Path]) -> Matrix:
+def write_prepared_data(
+    study: Experiment, matrix: Matrix, folders_by_medium: Mapping[str, Path]
+) -> Matrix:
     """Write the study's prepared data. Return the matrix with folders in place of data set names.
 
     Raises UsageError if a medium is unknown or a folder cannot be written.
@@ -50,14 +52,18 @@ def place_data(study: Experiment, matrix: Matrix, folders: Mapping[str, Path]) -
         if name not in names:
             data.append(data_name)
             continue
-        if medium not in ("", _ALL_MEDIA, *folders):
-            raise errors.unknown_name_error("medium", medium, folders)
-        chosen = folders.values() if medium == _ALL_MEDIA else [folders[medium or CACHE]]
+        if medium not in ("", _ALL_MEDIA, *folders_by_medium):
+            raise errors.unknown_name_error("medium", medium, folders_by_medium)
+        chosen = (
+            folders_by_medium.values()
+            if medium == _ALL_MEDIA
+            else [folders_by_medium[medium or CACHE]]
+        )
         data += [str(_make_data_set(folder / name, *names[name])) for folder in chosen]
     return matrix.model_copy(update={"data": data})
 
 
-def resolve_present_data(
+def resolve_optional_data_sets(
     study: Experiment, matrix: Matrix
 ) -> tuple[Matrix | None, tuple[str, ...]]:
     """Return the matrix with the folders of optional data sets, and the names of missing ones.
@@ -93,14 +99,18 @@ def _make_data_set(folder: Path, images: str, format_name: FormatName) -> Path:
             if images == "digits":
                 preprocessing = Preprocessing(channels=1)
                 writing.make_data_set(
-                    sources.digits(), folder, format_name, preprocessing, lock_timeout_s=_TIMEOUT_S
+                    sources.open_digits(),
+                    folder,
+                    format_name,
+                    preprocessing,
+                    lock_timeout_s=_TIMEOUT_S,
                 )
             else:
                 # Formats other than raw keep the files; raw stores decoded pixels of one size.
                 size = (photographs.SIDE,) * 2 if format_name == "raw" else None
                 preprocessing = Preprocessing(channels=3, size=size)
                 writing.make_data_set(
-                    photographs.source(),
+                    photographs.open_photographs(),
                     folder,
                     format_name,
                     preprocessing,

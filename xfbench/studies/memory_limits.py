@@ -34,7 +34,7 @@ from xfbench.studies.finding import (
     tally_text,
 )
 from xfbench.studies.quantities import QUANTITIES, launch_values
-from xfbench.studies.wording import format_figure, format_number, join_words
+from xfbench.studies.wording import format_number_without_unit, format_value_with_bounds, join_words
 
 # Analyses that use every batch that was tried. Other analyses use only doubled batches.
 ALL_BATCH_ANALYSES = ("out_of_memory", "memory_per_image", "values")
@@ -42,7 +42,7 @@ RELEVANT_GAIN = 0.02  # relative gain in throughput that matters
 PER_IMAGE, FIXED_PART = "each image", "whatever the batch"
 
 
-def is_out_of_memory(cell: MeasuredCell) -> bool:
+def is_always_out_of_memory(cell: MeasuredCell) -> bool:
     """Return whether every launch of the cell was out of memory."""
     return all(map(memory.is_out_of_memory, cell.records))
 
@@ -60,7 +60,7 @@ class _BatchLimit:
     reason: str
 
 
-def analyze_out_of_memory(
+def analyze_largest_batch(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
     """Return the largest batch that runs, and why the next larger batch that was tried fails."""
@@ -83,7 +83,10 @@ def analyze_out_of_memory(
             )
         else:
             interval = Interval(
-                float(_batch_size(batch_limit.largest_ok)), None, None, _launch_count(batch_limit)
+                float(_batch_size(batch_limit.largest_ok)),
+                None,
+                None,
+                _min_launch_count(batch_limit),
             )
             note = (
                 f"batch {_batch_size(batch_limit.smallest_failed)}: "
@@ -93,7 +96,7 @@ def analyze_out_of_memory(
                 f"{name}: batch {_batch_size(batch_limit.largest_ok)} fits, "
                 f"{_batch_size(batch_limit.smallest_failed)} does not{limit_text}"
             )
-        fields = analyses.claim_fields(batch_limit.largest_ok or batch_limit.cells[0])
+        fields = analyses.settings_and_options(batch_limit.largest_ok or batch_limit.cells[0])
         values.append(Value(name, "", None, interval, fields, reason, note))
     return Finding(
         title=analysis.title or "Memory limit",
@@ -134,7 +137,7 @@ def _batch_size(cell: MeasuredCell) -> int:
     return cell.request.fixed_batch_size
 
 
-def _launch_count(batch_limit: _BatchLimit) -> int:
+def _min_launch_count(batch_limit: _BatchLimit) -> int:
     """Return the number of launches behind both batches: the smaller of the two numbers."""
     assert batch_limit.largest_ok and batch_limit.smallest_failed
     return min(
@@ -144,7 +147,7 @@ def _launch_count(batch_limit: _BatchLimit) -> int:
 
 
 def _format_megabytes(size_bytes: float) -> str:
-    return f"{format_number(size_bytes / 1e6, 'MB')} MB"
+    return f"{format_number_without_unit(size_bytes / 1e6, 'MB')} MB"
 
 
 def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedClaim:
@@ -241,7 +244,7 @@ def analyze_memory_per_image(
             if peak_values
         ]
         fit = fit_memory_growth(*zip(*points, strict=True)) if points else None
-        fields = analyses.claim_fields(group[0])
+        fields = analyses.settings_and_options(group[0])
         if fit is None:
             reason = "needs three batches"
             values.append(Value(name, PER_IMAGE, None, None, {**fields, "part": PER_IMAGE}, reason))
@@ -249,7 +252,7 @@ def analyze_memory_per_image(
         for part, interval in ((PER_IMAGE, fit.slope), (FIXED_PART, fit.intercept)):
             values.append(Value(name, part, None, interval, {**fields, "part": part}))
         phrases.append(
-            f"{name}: {format_figure(fit.slope, 'bytes')} per image, "
+            f"{name}: {format_value_with_bounds(fit.slope, 'bytes')} per image, "
             f"plus {_format_megabytes(fit.intercept.value)} fixed"
         )
         notes.append(
@@ -277,7 +280,7 @@ def analyze_stops_growing(
         name = of_cells.cell_name(group[0], cells, ("batch_size",))
         throughput = QUANTITIES["images_per_second"]
         measured = [cell for cell in group if len(launch_values(throughput, cell.records)) > 1]
-        fields = analyses.claim_fields(group[0])
+        fields = analyses.settings_and_options(group[0])
         reason = (
             None if len(measured) > 1 else "needs two batches, each with two launches that count"
         )
@@ -288,8 +291,8 @@ def analyze_stops_growing(
             continue
         counts = [len(launch_values(throughput, cell.records)) for cell in measured]
         flat_cells, surely_flat_cells = (
-            next(measured[n:] for n in range(len(measured)) if not is_better(measured[n:]))
-            for is_better in (_has_better_batch, _may_have_better_batch)
+            next(measured[n:] for n in range(len(measured)) if not is_beaten(measured[n:]))
+            for is_beaten in (_is_first_batch_beaten, _can_first_batch_be_beaten)
         )
         first_batch, sure_batch = (
             float(_batch_size(flat_cells[0])),
@@ -304,17 +307,16 @@ def analyze_stops_growing(
             gain = _compare_throughput(best_larger, flat_cells[0])
             note = (
                 f"the best larger batch, {_batch_size(best_larger)}, gives "
-                f"{format_figure(gain.ratio, 'times')} the throughput; smallest visible "
+                f"{format_value_with_bounds(gain.ratio, 'times')} the throughput; smallest visible "
                 f"difference {gain.smallest_visible_difference:.1%}"
             )
             range_text = (
-                f" to {format_figure(Interval(sure_batch, None, None, 0), 'images')}"
+                f" to {format_value_with_bounds(Interval(sure_batch, None, None, 0), 'images')}"
                 if sure_batch > first_batch
                 else ""
             )
-            phrases.append(
-                f"{name} at {format_number(first_batch, 'images')}{range_text or ' images'}"
-            )
+            batch_text = format_number_without_unit(first_batch, "images")
+            phrases.append(f"{name} at {batch_text}{range_text or ' images'}")
         values.append(
             Value(
                 name,
@@ -346,20 +348,20 @@ def _compare_throughput(cell: MeasuredCell, baseline: MeasuredCell) -> statistic
     )
 
 
-def _has_better_batch(cells: Sequence[MeasuredCell]) -> bool:
+def _is_first_batch_beaten(cells_by_batch: Sequence[MeasuredCell]) -> bool:
     """Return whether a larger batch beats the first one by more than the visible difference."""
-    for larger in cells[1:]:
-        comparison = _compare_throughput(larger, cells[0])
+    for larger in cells_by_batch[1:]:
+        comparison = _compare_throughput(larger, cells_by_batch[0])
         visible_difference = comparison.smallest_visible_difference
         if visible_difference is not None and comparison.ratio.value - 1 > visible_difference:
             return True
     return False
 
 
-def _may_have_better_batch(cells: Sequence[MeasuredCell]) -> bool:
+def _can_first_batch_be_beaten(cells_by_batch: Sequence[MeasuredCell]) -> bool:
     """Return whether the launches cannot rule out that a larger batch has a relevant gain."""
-    for larger in cells[1:]:
-        high = _compare_throughput(larger, cells[0]).ratio.high
+    for larger in cells_by_batch[1:]:
+        high = _compare_throughput(larger, cells_by_batch[0]).ratio.high
         if high is None or high > 1 + RELEVANT_GAIN:
             return True
     return False

@@ -36,7 +36,7 @@ def build_sections(
     `complain` and leave it out.
     """
     sections = []
-    for name in experiment.names():
+    for name in experiment.list_names():
         try:
             study = experiment.load(name)
             size = cells.most_measured_size(study, records)

@@ -46,7 +46,7 @@ def launch_values(quantity: Quantity, records: Iterable[Record]) -> Launches:
     return values
 
 
-def _save_seconds(record: Record) -> float | None:
+def _checkpoint_save_seconds(record: Record) -> float | None:
     checkpoints = record.checkpoints
     return (
         stdlib_statistics.median(checkpoints.save_seconds)
@@ -55,7 +55,7 @@ def _save_seconds(record: Record) -> float | None:
     )
 
 
-def _load_seconds(record: Record) -> float | None:
+def _checkpoint_load_seconds(record: Record) -> float | None:
     checkpoints = record.checkpoints
     return (
         stdlib_statistics.median(checkpoints.load_seconds)
@@ -72,7 +72,7 @@ def _peak_memory_mb(record: Record) -> float | None:
     return record.measurement.peak_rss_bytes / 1e6 if record.measurement else None
 
 
-def _epoch_rate(record: Record) -> float | None:
+def _epoch_images_per_second(record: Record) -> float | None:
     """Return images per epoch divided by an epoch's median seconds, including waits for input."""
     request, learning = record.request, record.learning
     if not learning or request is None or request.data_set is None:
@@ -81,7 +81,7 @@ def _epoch_rate(record: Record) -> float | None:
     return images / stdlib_statistics.median(epoch.seconds for epoch in learning)
 
 
-def _exchanged_gigabytes(record: Record) -> float | None:
+def _exchanged_gigabytes_per_epoch(record: Record) -> float | None:
     shares = communication.step_shares([record])
     return shares.bytes_per_epoch / 1e9 if shares and shares.bytes_per_epoch else None
 
@@ -95,13 +95,19 @@ QUANTITIES = {
     "images_per_second": Quantity(
         "throughput", "images/s", statistics.launch_throughput, steady_only=True
     ),
-    "epoch_images_per_second": Quantity("throughput of an epoch", "images/s", _epoch_rate),
-    "save_seconds": Quantity("saving a checkpoint", "s", _save_seconds, lower_is_better=True),
-    "load_seconds": Quantity("loading a checkpoint", "s", _load_seconds, lower_is_better=True),
+    "epoch_images_per_second": Quantity(
+        "throughput of an epoch", "images/s", _epoch_images_per_second
+    ),
+    "save_seconds": Quantity(
+        "saving a checkpoint", "s", _checkpoint_save_seconds, lower_is_better=True
+    ),
+    "load_seconds": Quantity(
+        "loading a checkpoint", "s", _checkpoint_load_seconds, lower_is_better=True
+    ),
     "test_accuracy": Quantity("test accuracy", "of images", _test_accuracy),
     "peak_memory": Quantity("peak memory", "MB", _peak_memory_mb, lower_is_better=True),
     "exchanged_gigabytes": Quantity(
-        "exchange of an epoch", "GB", _exchanged_gigabytes, lower_is_better=True
+        "exchange of an epoch", "GB", _exchanged_gigabytes_per_epoch, lower_is_better=True
     ),
     "computing_share": Quantity("computing", "%", _computing_share),
 }

@@ -12,7 +12,7 @@ from xfbench.rendering.report import svg
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures, figure_subject
 from xfbench.studies.finding import Finding
-from xfbench.studies.wording import format_interval, format_number
+from xfbench.studies.wording import format_interval_bounds, format_number_without_unit
 
 # A standalone picture needs its own style, because no page styles it.
 _STYLE = (
@@ -42,10 +42,10 @@ def table_rows(finding: Finding) -> list[list[str]]:
         interval = figure_value.interval
         columns = ["–", "–", "–"]
         if interval:
-            launches = f"{interval.launches} ({interval.label})"
+            launches = f"{interval.launches} ({interval.evidence_label})"
             columns = [
-                format_number(interval.value, finding.unit),
-                format_interval(interval, finding.unit),
+                format_number_without_unit(interval.value, finding.unit),
+                format_interval_bounds(interval, finding.unit),
                 launches,
             ]
         over = [figure_value.at] if finding.over else []
@@ -110,7 +110,7 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     if answer.limits:
         parts += ["## Limits", "\n".join(f"- {_one_line(limit)}" for limit in answer.limits)]
     parts += ["## To repeat it", f"    {answer.command}"]
-    return _join_parts(parts)
+    return _join_markdown_blocks(parts)
 
 
 def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -136,12 +136,12 @@ def _one_line(text: str) -> str:
     return make_legible(text, MAX_LENGTH)
 
 
-def _join_parts(parts: Sequence[str]) -> str:
+def _join_markdown_blocks(blocks: Sequence[str]) -> str:
     """Join parts with blank lines between them, but without blank lines inside a list."""
     text = ""
     last = ""
-    for part in parts:
-        text += "\n" if part.startswith("- ") and last.startswith("- ") else "\n\n" if text else ""
-        text += part
-        last = part
+    for block in blocks:
+        text += "\n" if block.startswith("- ") and last.startswith("- ") else "\n\n" if text else ""
+        text += block
+        last = block
     return f"{text}\n"

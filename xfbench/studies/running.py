@@ -71,7 +71,7 @@ class Estimate:
         return f"about {duration} for {self.known} launches{more}"
 
 
-def prepare(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
+def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
     """Return the plan of the study at this size and write its prepared data.
 
     Raises UsageError if the study lacks the size or the framework, or has no data.
@@ -88,13 +88,13 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
     }
     chosen, missing_names = [], {}
     for study_matrix in matrices:
-        matrix, missing = media.resolve_present_data(study, study_matrix)
+        matrix, missing = media.resolve_optional_data_sets(study, study_matrix)
         missing_names.update(dict.fromkeys(missing))
         if matrix is None:
             continue
         names = [n for n in matrix.framework if not choices.frameworks or n in choices.frameworks]
         if names:
-            placed_matrix = media.place_data(study, matrix, folders)
+            placed_matrix = media.write_prepared_data(study, matrix, folders)
             changes: dict[str, object] = {"framework": names}
             if choices.memory_limit and isinstance(matrix.batch_size, BatchSearch):
                 changes["memory_limit"] = choices.memory_limit
@@ -108,12 +108,12 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
     if not chosen:
         raise errors.UsageError(f"{study.name} does not use {', '.join(choices.frameworks)}")
     fixed = [matrix for matrix in chosen if not isinstance(matrix.batch_size, BatchSearch)]
-    cells = experiment.cells(fixed, choices.pythons)
+    cells = experiment.expand_matrices(fixed, choices.pythons)
     searches = [
         CellSearch(cell, matrix.batch_size, protocol)
         for matrix in chosen
         if isinstance(matrix.batch_size, BatchSearch)
-        for cell, protocol in experiment.cells([matrix], choices.pythons)
+        for cell, protocol in experiment.expand_matrices([matrix], choices.pythons)
     ]
     all_cells = [*(cell for cell, _ in cells), *(search.cell for search in searches)]
     reasons = [
@@ -129,7 +129,7 @@ def prepare(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
         verify=choices.verify,
         strict=choices.strict,
         time_limit=choices.time_limit,
-        data_folders=experiment.data_set_folders(chosen),
+        data_folders=experiment.data_folders_by_lookup_key(chosen),
     )
     return StudyPlan(
         plan,
@@ -150,7 +150,7 @@ def oversubscription_reason(cell: Cell) -> str | None:
     if cell.launcher == "local":
         available, subject = len(os.sched_getaffinity(0)), "there are"
     else:
-        available, subject = sites.load(cell.site).rank_cores(None, 0), "a node has"
+        available, subject = sites.load_site(cell.site).cores_for_ranks(None, 0), "a node has"
     needed = ranks_per_node * cell.threads
     if not available or needed <= available:
         return None
@@ -193,7 +193,7 @@ def _work_key(request: Request) -> tuple[object, ...]:
     return request.framework, request.workload, request.device, request.precision, *amount
 
 
-def is_expected(study: Experiment, record: Record) -> bool:
+def is_ok_or_expected_failure(study: Experiment, record: Record) -> bool:
     """Return whether a launch succeeded, or failed in a way that the study expects."""
     if record.status in ("ok", "unsupported", "unavailable"):
         return True

@@ -22,8 +22,8 @@ Answers = Mapping[tuple[str, Column], Support]
 
 def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
     """Return a table of features by framework: yes, no, or not here."""
-    answers = collect_answers(cells)
-    columns = _columns(answers)
+    answers = collect_support_answers(cells)
+    columns = _sorted_columns(answers)
     lines = [
         (
             title,
@@ -37,7 +37,7 @@ def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certif
     ]
     return Finding(
         title=analysis.title or "Supported features",
-        sentence=_sentence(answers),
+        sentence=_summarize_support(answers),
         over="",
         unit="",
         values=(),
@@ -51,8 +51,8 @@ def analyze_support_evidence(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
     """Return a table with the evidence of each answer."""
-    answers = collect_answers(cells)
-    columns = _columns(answers)
+    answers = collect_support_answers(cells)
+    columns = _sorted_columns(answers)
     lines = [
         (title, head, answer.supported, answer.evidence)
         for name, title in FEATURES.items()
@@ -75,7 +75,7 @@ def analyze_support_evidence(
     )
 
 
-def collect_answers(cells: Sequence[MeasuredCell]) -> Answers:
+def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
     """Return the latest answer for each feature and column.
 
     Tested answers ("yes", "no") take precedence over others. A column is a framework on a kind of
@@ -94,10 +94,10 @@ def collect_answers(cells: Sequence[MeasuredCell]) -> Answers:
                 or earlier.supported not in _TRIED_ANSWERS
             ):
                 answers[answer.feature, column] = answer
-    return _assign_to_machines(answers)
+    return _assign_answers_to_machines(answers)
 
 
-def _assign_to_machines(answers: Mapping[tuple[str, Column], Support]) -> Answers:
+def _assign_answers_to_machines(answers: Mapping[tuple[str, Column], Support]) -> Answers:
     """Give answers without a machine to all machines of their framework."""
     no_machine = machine_class(None)
     assigned = dict(answers)
@@ -112,7 +112,7 @@ def _assign_to_machines(answers: Mapping[tuple[str, Column], Support]) -> Answer
     return assigned
 
 
-def _columns(answers: Answers) -> list[Column]:
+def _sorted_columns(answers: Answers) -> list[Column]:
     return sorted({column for _, column in answers})
 
 
@@ -121,10 +121,10 @@ def _column_titles(columns: Sequence[Column]) -> list[str]:
     return [f"{name} · {machine}" if several else name for name, machine in columns]
 
 
-def _sentence(answers: Answers) -> str:
+def _summarize_support(answers: Answers) -> str:
     if not answers:
         return "No feature was tested."
-    columns = _columns(answers)
+    columns = _sorted_columns(answers)
     phrases = []
     for shown_column, head in zip(columns, _column_titles(columns), strict=True):
         column_answers = [
@@ -133,7 +133,8 @@ def _sentence(answers: Answers) -> str:
         tried = sum(answer in _TRIED_ANSWERS for answer in column_answers)
         phrases.append(f"{head} supports {column_answers.count('yes')} of {tried}")
     untried = [
-        FEATURES.get(name, name) for name in _untried(answers, {name for name, _ in answers})
+        FEATURES.get(name, name)
+        for name in _untested_features(answers, {name for name, _ in answers})
     ]
     sentence = f"Of the features that can be tested here, {join_words(phrases)}."
     if untried:
@@ -141,10 +142,10 @@ def _sentence(answers: Answers) -> str:
     return sentence
 
 
-def _untried(answers: Answers, names: set[str]) -> list[str]:
+def _untested_features(answers: Answers, feature_names: set[str]) -> list[str]:
     """Return the features that were not tested in any framework, in the order of the table."""
     tried = {name for (name, _), answer in answers.items() if answer.supported in _TRIED_ANSWERS}
-    return [name for name in FEATURES if name in names - tried]
+    return [name for name in FEATURES if name in feature_names - tried]
 
 
 def _judge_claim(claim: Claim, answers: Answers) -> JudgedClaim:
@@ -157,7 +158,7 @@ def _judge_claim(claim: Claim, answers: Answers) -> JudgedClaim:
         for (name, column), answer in answers.items()
         if _is_about(claim, name, column[0])
     }
-    missing = _untried(answers, {name for name, _ in matching})
+    missing = _untested_features(answers, {name for name, _ in matching})
     kinds = [answer.supported for answer in matching.values() if answer.supported in _TRIED_ANSWERS]
     if missing or not kinds:
         subject = "; ".join(FEATURES[name] for name in missing) or "no matching feature"

@@ -8,7 +8,7 @@ from xfbench.rendering import tables
 from xfbench.statistics import Interval
 
 
-def format_number(value: float, unit: str) -> str:
+def format_number_without_unit(value: float, unit: str) -> str:
     """Return a number without its unit; shares become percentages."""
     if unit == "%":
         return f"{value:.1%}"
@@ -19,18 +19,19 @@ def format_number(value: float, unit: str) -> str:
     return tables.format_number(value, 3) if value > 0 else f"{value:.3g}"
 
 
-def format_interval(interval: Interval, unit: str) -> str:
+def format_interval_bounds(interval: Interval, unit: str) -> str:
     """Return the bounds of the interval, or "–" if it has none."""
     if interval.low is None or interval.high is None:
         return "–"
-    return f"{format_number(interval.low, unit)} – {format_number(interval.high, unit)}"
+    low, high = (format_number_without_unit(end, unit) for end in (interval.low, interval.high))
+    return f"{low} – {high}"
 
 
-def format_figure(interval: Interval, unit: str) -> str:
+def format_value_with_bounds(interval: Interval, unit: str) -> str:
     """Return a figure with its unit, and its interval if it has one."""
-    text = format_number(interval.value, unit)
+    text = format_number_without_unit(interval.value, unit)
     if interval.low is not None and interval.high is not None:
-        text += f" ({format_interval(interval, unit)})"
+        text += f" ({format_interval_bounds(interval, unit)})"
     return text if unit == "%" else f"{text} {unit}"
 
 

@@ -73,7 +73,7 @@ class _Fit(Generic[T]):
         )
 
 
-def relative_speeds(
+def speeds_relative_to_fastest(
     speeds: Mapping[T, Launches], factors: Mapping[T, Factors] | None = None
 ) -> dict[T, float]:
     """Return each setting's estimated speed relative to the fastest, fastest first.

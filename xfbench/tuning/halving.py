@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 from xfbench import statistics
 from xfbench.statistics import Launches
-from xfbench.tuning.effects import Factors, estimate_noise, relative_speeds, select_half
+from xfbench.tuning.effects import Factors, estimate_noise, select_half, speeds_relative_to_fastest
 
 T = TypeVar("T", bound=Hashable)
 
@@ -81,7 +81,7 @@ class Dropped(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Halved(Generic[T]):
+class HalvingOutcome(Generic[T]):
     """The outcome of a search: the `finalists`, fastest first.
 
     `rungs` are the rungs that started, each with the number of settings it launched.
@@ -99,7 +99,7 @@ class Halved(Generic[T]):
         return sum(rung.launches for rung, _ in self.rungs)
 
 
-def plan_rungs(settings: int, first: int | None = None) -> list[Rung]:
+def plan_rungs(setting_count: int, first_rung_count: int | None = None) -> list[Rung]:
     """Return the rungs that reduce the number of `settings` to FINALISTS.
 
     Return no rung if there are at most FINALISTS settings. Up to MAX_EXTRA_RUNGS rungs may follow
@@ -107,16 +107,18 @@ def plan_rungs(settings: int, first: int | None = None) -> list[Rung]:
     of settings launched in the first rung (None: all).
     """
     planned: list[Rung] = []
-    is_partial = first is not None and first < settings  # they predict the other settings
-    while settings > FINALISTS:
+    is_partial = (
+        first_rung_count is not None and first_rung_count < setting_count
+    )  # they predict the other settings
+    while setting_count > FINALISTS:
         number = len(planned) + 1
         share = _STEP_SHARES[min(number, len(_STEP_SHARES)) - 1]
         first_block = 1 + sum(rung.launches for rung in planned)
-        launched_settings = first if first and not planned else settings
+        launched_settings = first_rung_count if first_rung_count and not planned else setting_count
         launches = max(1, number - 1) if is_partial else number
         reduction = _REDUCTION + 1 if is_partial and not planned else _REDUCTION
         planned.append(Rung(number, launched_settings, launches, share, first_block))
-        settings = max(FINALISTS, math.ceil(settings / reduction))
+        setting_count = max(FINALISTS, math.ceil(setting_count / reduction))
     return planned
 
 
@@ -129,11 +131,11 @@ def first_rung_settings(settings: Sequence[T], factors: Callable[[T], Factors]) 
     )
 
 
-def halve(
+def search_by_successive_halving(
     settings: Sequence[T],
     factors: Callable[[T], Factors],
     measure: Callable[[Rung, Sequence[T]], Round[T]],
-) -> Halved[T]:
+) -> HalvingOutcome[T]:
     """Search among the settings. `measure` runs a rung's launches of the given settings."""
     remaining, to_launch = [*settings], first_rung_settings(settings, factors)
     setting_factors = {setting: factors(setting) for setting in settings}
@@ -149,9 +151,9 @@ def halve(
         ended_by_budget = rung_round.ended_by_budget
         for setting in to_launch:
             speeds[setting].update(rung_round.speeds.get(setting, {}))
-        relative = relative_speeds(speeds, setting_factors)
+        relative = speeds_relative_to_fastest(speeds, setting_factors)
         for setting in remaining:
-            if reason := _drop_reason(setting, rung_round, to_launch, speeds, relative):
+            if reason := _no_speed_reason(setting, rung_round, to_launch, speeds, relative):
                 dropped.append(Dropped(setting, rung.number, reason))
         dropped_settings = {drop.setting for drop in dropped}
         ranked = {
@@ -169,7 +171,7 @@ def halve(
                 Dropped(setting, rung.number, reason, ranked[setting] / ranked[remaining[0]])
             )
         to_launch = remaining
-    return Halved(tuple(remaining), tuple(dropped), tuple(done_rungs), ended_by_budget)
+    return HalvingOutcome(tuple(remaining), tuple(dropped), tuple(done_rungs), ended_by_budget)
 
 
 def _plan_extra_rung(
@@ -198,7 +200,7 @@ def _plan_extra_rung(
     return [Rung(rung.number + 1, near_count, 1, _STEP_SHARES[-1], rung.first + rung.launches)]
 
 
-def _drop_reason(
+def _no_speed_reason(
     setting: T,
     rung_round: Round[T],
     launched_settings: Sequence[T],
@@ -241,9 +243,9 @@ def settings_to_repeat(winner: T, compared: Sequence[T], speeds: Mapping[T, Laun
     return [winner, *unsettled] if unsettled or not speeds[winner] else []
 
 
-def has_spent_share(
+def has_spent_share_of_exhaustive(
     spent_s: float,
-    all_once_s: float,
+    all_settings_once_s: float,
     speeds: Iterable[Launches],
     min_launches: int,
     max_launches: int,
@@ -263,7 +265,7 @@ def has_spent_share(
     launches_per_setting = statistics.required_launches(
         NEGLIGIBLE, deviation, min_launches, max_launches
     )
-    return spent_s >= MAX_TIME_SHARE * launches_per_setting * all_once_s
+    return spent_s >= MAX_TIME_SHARE * launches_per_setting * all_settings_once_s
 
 
 def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
@@ -279,7 +281,7 @@ def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
     if not rivals:
         return winner
     if not winner_launches:
-        return next(iter(relative_speeds(rivals)))
+        return next(iter(speeds_relative_to_fastest(rivals)))
     comparisons = [statistics.compare(launches, winner_launches) for launches in rivals.values()]
     are_certain = statistics.are_distinguishable([comparison.p for comparison in comparisons])
     faster = [
@@ -287,4 +289,6 @@ def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
         for rival, comparison, is_certain in zip(rivals, comparisons, are_certain, strict=True)
         if is_certain and comparison.ratio.value > 1
     ]
-    return next(iter(relative_speeds({rival: rivals[rival] for rival in faster})), winner)
+    return next(
+        iter(speeds_relative_to_fastest({rival: rivals[rival] for rival in faster})), winner
+    )

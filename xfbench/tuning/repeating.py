@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from xfbench.host import core_latency
 from xfbench.model.record import Record
-from xfbench.worker.core_latency import is_far_apart, nearest_seconds
+from xfbench.worker.core_latency import has_far_core_latency, near_cores_latency_seconds
 
 T = TypeVar("T", bound=Hashable)
 L = TypeVar("L")
@@ -53,18 +53,18 @@ class CoreMonitor:
         self.launches = self.repeats = 0
 
     @property
-    def nearest_s(self) -> float | None:
+    def near_core_latency_s(self) -> float | None:
         """The core-to-core latency of near cores, in seconds; None if unknown."""
-        return nearest_seconds(self.latencies_s)
+        return near_cores_latency_seconds(self.latencies_s)
 
     def add_record(self, record: Record) -> None:
         """Add the record of a launch."""
         self.launches += 1
-        self.latencies_s += core_latency.record_latencies(record)
+        self.latencies_s += core_latency.latencies_of_record(record)
 
-    def should_repeat(self, record: Record) -> bool:
+    def decide_and_count_repeat(self, record: Record) -> bool:
         """Return whether to repeat a launch; if so, count the repeat."""
-        if not has_distant_cores(record, self.nearest_s) or self.repeats >= max(
+        if not has_distant_cores(record, self.near_core_latency_s) or self.repeats >= max(
             MAX_REPEATS, self.launches // 2
         ):
             return False
@@ -72,7 +72,7 @@ class CoreMonitor:
         return True
 
 
-def has_distant_cores(record: Record, nearest_s: float | None) -> bool:
+def has_distant_cores(record: Record, near_core_latency_s: float | None) -> bool:
     """Return whether the cores of a launch with several threads or ranks were far apart.
 
     Return False for a launch without a measurement, because it would also fail with near cores.
@@ -81,4 +81,6 @@ def has_distant_cores(record: Record, nearest_s: float | None) -> bool:
     if request is None or record.measurement is None:
         return False
     is_parallel = request.threads * request.ranks > 1
-    return is_parallel and is_far_apart(core_latency.record_latencies(record), nearest_s)
+    return is_parallel and has_far_core_latency(
+        core_latency.latencies_of_record(record), near_core_latency_s
+    )

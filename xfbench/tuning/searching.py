@@ -31,17 +31,22 @@ from xfbench.store.tuning_results import Figure, Loser, RungDone, Tuning
 from xfbench.tuning import repeating
 from xfbench.tuning.halving import (
     MAX_EXTRA_RUNGS,
-    Halved,
+    HalvingOutcome,
     Round,
     Rung,
     choose_winner,
     first_rung_settings,
-    halve,
-    has_spent_share,
+    has_spent_share_of_exhaustive,
     plan_rungs,
+    search_by_successive_halving,
     settings_to_repeat,
 )
-from xfbench.tuning.space import Space, build_setting, describe_setting, split_factors
+from xfbench.tuning.space import (
+    Space,
+    build_setting,
+    describe_setting,
+    split_work_allocator_affinity,
+)
 from xfbench.workloads import workloads
 
 Say = Callable[[str], None]
@@ -68,7 +73,9 @@ class SearchOptions:
     time_limit: float = DEFAULT_TIME_LIMIT
 
 
-def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> Tuning:
+def find_and_confirm_best_setting(
+    space: Space, choices: SearchOptions, store: Store, say: Say
+) -> Tuning:
     """Find the best setting and confirm it; store the record of each launch.
 
     Raises UnavailableError if the framework is unavailable. Raises XfbenchError if no setting can
@@ -85,21 +92,23 @@ def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> 
     session.prepare_environments([framework], choices.pythons, say, space.default.site, allocators)
     if framework in session.unavailable:
         raise errors.UnavailableError(session.unavailable[framework])
-    space = space.without(
+    space = space.without_cells(
         [
             (cell, session.unallocated[cell.allocator])
             for cell in space.cells
             if cell.allocator in session.unallocated
         ]
     )
-    unverified = _unverified_cells(space, session, choices, say)
-    space = space.without(
+    unverified = _verify_and_collect_unverified(space, session, choices, say)
+    space = space.without_cells(
         [(cell, reason) for cell, reason in unverified.items() if cell in space.cells]
     )
     if not space.cells:
         raise errors.XfbenchError(f"no setting can be tried: {space.left_out[-1][1]}")
     launcher = _SearchLauncher(space, choices, session, say)
-    halved = halve(space.cells, split_factors, launcher.run_rung)
+    halved = search_by_successive_halving(
+        space.cells, split_work_allocator_affinity, launcher.run_rung
+    )
     if not halved.finalists:
         raise errors.XfbenchError(f"no launch counts: {halved.dropped[-1].reason}")
     search_s = launcher.seconds
@@ -111,13 +120,15 @@ def run_search(space: Space, choices: SearchOptions, store: Store, say: Say) -> 
     default_obstacle = launch.launch_obstacle(space.default.request(1))
     default_reason = default_obstacle[1] if default_obstacle else unverified.get(space.default)
     rivals = dict.fromkeys([*runners_up[:1], *([] if default_reason else [space.default])])
-    confirmed = launcher.confirm(winner, [rival for rival in rivals if rival != winner], halved)
+    confirmed = launcher.launch_finalists_until_settled(
+        winner, [rival for rival in rivals if rival != winner], halved
+    )
     best = choose_winner(winner, confirmed)
     runner_up = winner if best != winner else next(iter(runners_up), None)
     best_launches = confirmed.get(best)
     environment = session.environments[framework]
     return Tuning.make(
-        machine=machine.describe(),
+        machine=machine.describe_machine(),
         framework_version=environment.version,
         environment_digest=environment.digest,
         adapter_digest=adapter.load(framework).digest,
@@ -176,7 +187,9 @@ def max_launches(space: Space, choices: SearchOptions) -> int:
 
 def planned_rungs(space: Space) -> list[Rung]:
     """Return the planned rungs of a search."""
-    return plan_rungs(len(space.cells), len(first_rung_settings(space.cells, split_factors)))
+    return plan_rungs(
+        len(space.cells), len(first_rung_settings(space.cells, split_work_allocator_affinity))
+    )
 
 
 def steps_per_launch(cell: Cell, rung: Rung) -> int:
@@ -185,7 +198,7 @@ def steps_per_launch(cell: Cell, rung: Rung) -> int:
     return max(1, round(cell.steps * rung.share / cell.window)) * cell.window
 
 
-def _unverified_cells(
+def _verify_and_collect_unverified(
     space: Space, session: LaunchContext, choices: SearchOptions, say: Say
 ) -> dict[Cell, str]:
     """Verify the cells. Return cells that must not win, each with why it has no certificate.
@@ -198,7 +211,7 @@ def _unverified_cells(
     ]
     if not choices.verify:
         for request in {certified_fields(request): request for request in requests}.values():
-            certify.attach_cached(request, session)
+            certify.attach_cached_certificate(request, session)
         return {}
     certify.certify_requests(requests, session, say, say)
     return {
@@ -210,7 +223,9 @@ def _unverified_cells(
 
 
 def _speed_figure(speeds: Launches | None) -> Figure | None:
-    return Figure.of(statistics.geometric_interval([*speeds.values()])) if speeds else None
+    return (
+        Figure.from_interval(statistics.geometric_interval([*speeds.values()])) if speeds else None
+    )
 
 
 def _ratio_figure(
@@ -218,7 +233,7 @@ def _ratio_figure(
 ) -> Figure | None:
     if baseline is None or baseline == cell or not speeds.get(cell) or not speeds.get(baseline):
         return None
-    return Figure.of(statistics.compare(speeds[cell], speeds[baseline]).ratio)
+    return Figure.from_interval(statistics.compare(speeds[cell], speeds[baseline]).ratio)
 
 
 class _SearchLauncher:
@@ -229,7 +244,7 @@ class _SearchLauncher:
     ) -> None:
         self.space, self.choices, self.session, self.say = space, choices, session, say
         self.records: list[Record] = []
-        self.cores = repeating.CoreMonitor(core_latency.read_latencies())
+        self.cores = repeating.CoreMonitor(core_latency.read_saved_latencies())
         self.last_records: dict[Cell, Record] = {}  # by setting, whatever the length of the launch
         self.seconds = 0.0
         self.new_seconds = 0.0  # without the time of earlier launches that are reused
@@ -240,7 +255,7 @@ class _SearchLauncher:
         short_cells = {
             cell: cell.model_copy(update={"steps": steps_per_launch(cell, rung)}) for cell in cells
         }
-        finished = self._find_finished(
+        reusable_records = self._find_reusable_records(
             [short_cells[cell].request(b) for cell in cells for b in rung.blocks]
         )
         records: dict[Cell, list[Record]] = {cell: [] for cell in cells}
@@ -255,27 +270,30 @@ class _SearchLauncher:
 
             def launch(cell: Cell, block: int = block) -> Record | None:
                 request = short_cells[cell].request(block)
-                if request not in finished and not self._fits_budget(
-                    self._predict_seconds(cell, short_cells[cell]) + self._confirmation_seconds()
+                if request not in reusable_records and not self._fits_budget(
+                    self._predict_launch_seconds(cell, short_cells[cell])
+                    + self._predict_confirmation_seconds()
                 ):
                     self.ended_by_budget = True
                 return (
-                    None if self.ended_by_budget else self._launch(cell, request, finished, title)
+                    None
+                    if self.ended_by_budget
+                    else self._launch_or_reuse(cell, request, reusable_records, title)
                 )
 
             running_cells = [
                 cell for cell in cells if all(r.status in ("ok", "invalid") for r in records[cell])
             ]
             for cell, record in repeating.launch_block(
-                self._shuffle(running_cells, block), launch, self.cores.should_repeat
+                self._shuffle(running_cells, block), launch, self.cores.decide_and_count_repeat
             ).items():
                 records[cell].append(record)
             if self.ended_by_budget:
                 break
         return _build_round(records, ended_by_budget=self.ended_by_budget)
 
-    def confirm(
-        self, winner: Cell, rivals: Sequence[Cell], halved: Halved[Cell]
+    def launch_finalists_until_settled(
+        self, winner: Cell, rivals: Sequence[Cell], halved: HalvingOutcome[Cell]
     ) -> dict[Cell, Launches]:
         """Launch the settings with the usual length, in blocks, until the choice is settled.
 
@@ -283,16 +301,18 @@ class _SearchLauncher:
         """
         cells = pending = [winner, *rivals]
         blocks = range(halved.blocks + 1, halved.blocks + 1 + self.choices.max_launches)
-        finished = self._find_finished([cell.request(block) for cell in cells for block in blocks])
+        reusable_records = self._find_reusable_records(
+            [cell.request(block) for cell in cells for block in blocks]
+        )
         records: dict[Cell, list[Record]] = {cell: [] for cell in cells}
         for count, block in enumerate(blocks):
             if count >= self.choices.min_launches:
                 speeds = {
-                    cell: statistics.launch_speeds(cell_records)
+                    cell: statistics.counted_speeds_by_block(cell_records)
                     for cell, cell_records in records.items()
                 }
                 pending = settings_to_repeat(winner, pending, speeds)
-                if pending and self._has_spent_share(speeds):
+                if pending and self._has_spent_share_of_exhaustive(speeds):
                     self.say(
                         f"{' and '.join(map(describe_setting, pending))} are still not "
                         "distinguishable after a quarter of the time of an exhaustive search: "
@@ -301,38 +321,39 @@ class _SearchLauncher:
                     break
             if not pending:
                 break
-            unfinished = [cell for cell in pending if cell.request(block) not in finished]
+            unfinished = [cell for cell in pending if cell.request(block) not in reusable_records]
             if unfinished and not self._fits_budget(
-                sum(self._predict_seconds(cell, cell) for cell in unfinished)
+                sum(self._predict_launch_seconds(cell, cell) for cell in unfinished)
             ):
                 self.ended_by_budget = True
                 break
 
             def launch(cell: Cell, block: int = block) -> Record | None:
                 request = cell.request(block)
-                if request not in finished and not self._fits_budget(
-                    self._predict_seconds(cell, cell)
+                if request not in reusable_records and not self._fits_budget(
+                    self._predict_launch_seconds(cell, cell)
                 ):
                     return None
-                return self._launch(cell, request, finished, "confirming")
+                return self._launch_or_reuse(cell, request, reusable_records, "confirming")
 
             for cell, record in repeating.launch_block(
-                self._shuffle(pending, block), launch, self.cores.should_repeat
+                self._shuffle(pending, block), launch, self.cores.decide_and_count_repeat
             ).items():
                 records[cell].append(record)
         return {
-            cell: statistics.launch_speeds(cell_records) for cell, cell_records in records.items()
+            cell: statistics.counted_speeds_by_block(cell_records)
+            for cell, cell_records in records.items()
         }
 
-    def _launch(
-        self, cell: Cell, request: Request, finished: dict[Request, Record], stage: str
+    def _launch_or_reuse(
+        self, cell: Cell, request: Request, reusable_records: dict[Request, Record], stage: str
     ) -> Record:
         """Return the new or earlier record of a launch. `cell` is the setting of usual length."""
-        record = finished.pop(request, None)
+        record = reusable_records.pop(request, None)
         if record is None:
             [record] = run_requests([request], self.session)
             self.new_seconds += _launch_seconds(record)
-            core_latency.save_latencies(record)
+            core_latency.save_latencies_of_record(record)
             self.say(
                 f"{stage} · block {request.launch} · {describe_setting(cell)} · "
                 f"{_describe_outcome(record)}"
@@ -348,17 +369,17 @@ class _SearchLauncher:
         budget = self.choices.budget_seconds
         return budget is None or self.new_seconds + seconds <= budget
 
-    def _predict_seconds(self, cell: Cell, launched_cell: Cell) -> float:
+    def _predict_launch_seconds(self, past_cell: Cell, cell_to_launch: Cell) -> float:
         """Predict the seconds of a launch of `launched_cell` from the last launch of `cell`.
 
         If `cell` has no launch yet, return the mean seconds of all launches so far.
         """
-        record = self.last_records.get(cell)
+        record = self.last_records.get(past_cell)
         if record is not None:
-            return _predict_from_record(launched_cell, record)
+            return _predict_seconds_from_record(cell_to_launch, record)
         return stdlib_statistics.fmean(map(_launch_seconds, self.records)) if self.records else 0.0
 
-    def _confirmation_seconds(self) -> float:
+    def _predict_confirmation_seconds(self) -> float:
         """Predict the minimum duration of the confirmation, in seconds."""
         fastest = sorted(
             self.last_records,
@@ -366,35 +387,39 @@ class _SearchLauncher:
         )
         compared = dict.fromkeys([*fastest[:2], self.space.default])
         block_s = sum(
-            _predict_from_record(cell, self.last_records[cell])
+            _predict_seconds_from_record(cell, self.last_records[cell])
             for cell in compared
             if cell in self.last_records
         )
         return self.choices.min_launches * block_s
 
-    def _has_spent_share(self, speeds: Mapping[Cell, Launches]) -> bool:
+    def _has_spent_share_of_exhaustive(self, speeds: Mapping[Cell, Launches]) -> bool:
         """Return whether the search has taken MAX_TIME_SHARE of an exhaustive search's time."""
         launch_seconds = [
-            self._predict_seconds(cell, cell)
+            self._predict_launch_seconds(cell, cell)
             for cell in self.space.cells
             if cell in self.last_records
         ]
-        all_once_s = len(self.space.cells) * stdlib_statistics.fmean(launch_seconds or [0.0])
+        all_settings_once_s = len(self.space.cells) * stdlib_statistics.fmean(
+            launch_seconds or [0.0]
+        )
         launch_limits = self.choices.min_launches, self.choices.max_launches
-        return has_spent_share(self.seconds, all_once_s, speeds.values(), *launch_limits)
+        return has_spent_share_of_exhaustive(
+            self.seconds, all_settings_once_s, speeds.values(), *launch_limits
+        )
 
-    def _find_finished(self, requests: Sequence[Request]) -> dict[Request, Record]:
+    def _find_reusable_records(self, requests: Sequence[Request]) -> dict[Request, Record]:
         """Return earlier records of these requests from this kind of machine and environment.
 
         Return no records if `resume` is false.
         """
         if not self.choices.resume:
             return {}
-        machine_kind = machine_class(machine.describe())
+        machine_kind = machine_class(machine.describe_machine())
         environment = self.session.environments[self.space.default.framework]
         return {
             record.request: record
-            for record in lookup.finished_records(requests, self.session.store)
+            for record in lookup.find_records_with_outcome(requests, self.session.store)
             if record.request
             and record.software
             and record.software.environment_digest == environment.digest
@@ -411,7 +436,10 @@ class _SearchLauncher:
 def _build_round(
     records_by_cell: Mapping[Cell, Sequence[Record]], *, ended_by_budget: bool = False
 ) -> Round[Cell]:
-    speeds = {cell: statistics.launch_speeds(records) for cell, records in records_by_cell.items()}
+    speeds = {
+        cell: statistics.counted_speeds_by_block(records)
+        for cell, records in records_by_cell.items()
+    }
     reasons = {
         cell: _describe_outcome(records[-1])
         for cell, records in records_by_cell.items()
@@ -425,7 +453,7 @@ def _launch_seconds(record: Record) -> float:
     return (record.conditions and record.conditions.seconds) or 0.0
 
 
-def _predict_from_record(cell: Cell, record: Record) -> float:
+def _predict_seconds_from_record(cell: Cell, record: Record) -> float:
     """Predict the seconds of a launch of `cell` from a launch with another number of steps."""
     assert record.request and record.measurement
     extra_steps = (cell.steps or 0) - (record.request.steps or 0)

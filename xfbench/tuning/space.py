@@ -70,7 +70,7 @@ class Space:
     left_out: tuple[tuple[Cell, str], ...]
     data_folders: Mapping[str, Path] = field(default_factory=dict)
 
-    def without(self, left_out: Sequence[tuple[Cell, str]]) -> Space:
+    def without_cells(self, left_out: Sequence[tuple[Cell, str]]) -> Space:
         """Return the space without these cells."""
         excluded = {cell for cell, _ in left_out}
         cells = tuple(cell for cell in self.cells if cell not in excluded)
@@ -92,9 +92,11 @@ def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
             if name in ("batch_size", "batch-size"):
                 raise errors.UsageError("--over batch_size: use --batch-size instead")
             raise errors.unknown_name_error("setting to try", name, OVER_NAMES)
-    [(default, _)] = experiment.cells([_build_matrix(request, request.batch_sizes[:1])], pythons)
+    [(default, _)] = experiment.expand_matrices(
+        [_build_matrix(request, request.batch_sizes[:1])], pythons
+    )
     matrices = _build_matrices(request)
-    cells = dict.fromkeys(cell for cell, _ in experiment.cells(matrices, pythons))
+    cells = dict.fromkeys(cell for cell, _ in experiment.expand_matrices(matrices, pythons))
     reasons = {
         cell: _launch_obstacle(cell) or running.oversubscription_reason(cell) for cell in cells
     }
@@ -102,7 +104,7 @@ def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
         tuple(cell for cell, reason in reasons.items() if reason is None),
         default,
         tuple((cell, reason) for cell, reason in reasons.items() if reason is not None),
-        experiment.data_set_folders(matrices),
+        experiment.data_folders_by_lookup_key(matrices),
     )
 
 
@@ -112,7 +114,7 @@ def _launch_obstacle(cell: Cell) -> str | None:
     return obstacle and obstacle[1]
 
 
-def split_factors(cell: Cell) -> Factors:
+def split_work_allocator_affinity(cell: Cell) -> Factors:
     """Return the factors of the cell (see `effects.py`): its work, allocator and affinity."""
     default_placement = {"affinity": "none", "allocator": None}
     return cell.model_copy(update=default_placement), cell.allocator, cell.affinity
@@ -166,7 +168,7 @@ def _build_matrices(request: SpaceRequest) -> list[Matrix]:
 
 
 def _build_matrix(request: SpaceRequest, batch_sizes: Sequence[int], **settings: Any) -> Matrix:
-    return experiment.matrix(
+    return experiment.build_matrix(
         framework=[request.framework],
         workload=[request.workload],
         device=[request.device],

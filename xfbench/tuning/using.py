@@ -21,7 +21,7 @@ from xfbench.model import adapter, facts
 from xfbench.model.machines import machine_class
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning.plan_builder import Adjustment
-from xfbench.store.tuning_results import Tuning, read_folder
+from xfbench.store.tuning_results import Tuning, read_sorted_searches
 from xfbench.studies import running
 from xfbench.tuning.space import describe_setting
 from xfbench.workloads import workloads
@@ -41,16 +41,16 @@ def build_adjustment(results: Path) -> Adjustment:
     """
 
     def adjust(
-        cells: list[tuple[Cell, Protocol]], chosen_names: set[str], pythons: Mapping[str, Path]
+        cells: list[tuple[Cell, Protocol]], user_set_names: set[str], pythons: Mapping[str, Path]
     ) -> list[tuple[Cell, Protocol]]:
-        return apply_tuning(cells, chosen_names, results, pythons, say)
+        return apply_tuning(cells, user_set_names, results, pythons, say)
 
     return adjust
 
 
 def apply_tuning(
     cells: Sequence[tuple[Cell, Protocol]],
-    chosen_names: Collection[str],
+    user_set_names: Collection[str],
     results: Path,
     pythons: Mapping[str, Path],
     say: Say,
@@ -64,7 +64,7 @@ def apply_tuning(
         raise errors.UsageError(
             "--tuned applies to this machine, but submitted jobs run on others: leave out --tuned"
         )
-    searches = read_folder(results, say)
+    searches = read_sorted_searches(results, say)
     versions: dict[str, str | None] = {}
     tuned_cells: dict[Cell, Protocol] = {}
     for cell, protocol in cells:
@@ -72,10 +72,10 @@ def apply_tuning(
             versions[cell.framework] = _framework_version(cell, pythons)
         version = versions[cell.framework]
         matches = [
-            search for search in searches if is_applicable(search, cell, version, chosen_names)
+            search for search in searches if is_applicable(search, cell, version, user_set_names)
         ]
         if matches:
-            tuned_cell = build_tuned_cell(matches[-1], cell, chosen_names)
+            tuned_cell = build_tuned_cell(matches[-1], cell, user_set_names)
             say(
                 f"tuned: {_describe_cell(cell)}: {describe_setting(tuned_cell)}"
                 f"{_describe_gain(matches[-1])}"
@@ -88,7 +88,7 @@ def apply_tuning(
 
 
 def is_applicable(
-    search: Tuning, cell: Cell, version: str | None, chosen_names: Collection[str]
+    search: Tuning, cell: Cell, version: str | None, user_set_names: Collection[str]
 ) -> bool:
     """Return whether the search applies to the cell on this machine with framework `version`."""
     best = search.best
@@ -97,7 +97,7 @@ def is_applicable(
         return False
     if any(getattr(best, name) != getattr(cell, name) for name in matched_fields):
         return False
-    if machine_class(search.machine) != machine_class(machine.describe()):
+    if machine_class(search.machine) != machine_class(machine.describe_machine()):
         return False
     if search.workload_digest != facts.workload_facts(workloads()[cell.workload]).digest:
         return False
@@ -108,17 +108,17 @@ def is_applicable(
     if best.ranks == cell.ranks:
         return best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)
     # Ranks that share the batch do the same training, but they read a data set differently.
-    has_free_ranks = not any(name in chosen_names for name in _RANK_FIELDS)
+    has_free_ranks = not any(name in user_set_names for name in _RANK_FIELDS)
     return has_free_ranks and cell.ranks == 1 and cell.data_set is None
 
 
-def build_tuned_cell(search: Tuning, cell: Cell, chosen_names: Collection[str]) -> Cell:
+def build_tuned_cell(search: Tuning, cell: Cell, user_set_names: Collection[str]) -> Cell:
     """Return the cell with the search's best setting, except for settings in `chosen_names`."""
     best = search.best
     update: dict[str, Any] = {
-        name: getattr(best, name) for name in _PLACEMENT_FIELDS if name not in chosen_names
+        name: getattr(best, name) for name in _PLACEMENT_FIELDS if name not in user_set_names
     }
-    if best.ranks > 1 and not any(name in chosen_names for name in _STRATEGY_FIELDS):
+    if best.ranks > 1 and not any(name in user_set_names for name in _STRATEGY_FIELDS):
         update |= {name: getattr(best, name) for name in _STRATEGY_FIELDS}
     if best.ranks != cell.ranks:
         names = ("ranks", "nodes", "scaling", "batch_size_per_rank")
@@ -130,7 +130,7 @@ def _framework_version(cell: Cell, pythons: Mapping[str, Path]) -> str | None:
     """Return the framework's version; None if it has no environment."""
     try:
         framework_adapter = adapter.load(cell.framework)
-        framework_environment = environment.find(
+        framework_environment = environment.find_environment(
             framework_adapter, pythons.get(cell.framework), cell.site
         )
     except UnavailableError:

@@ -27,17 +27,19 @@ def main(job_path: Path, reply_path: Path) -> int:
     that fails returns 1, because other ranks may wait for it.
     """
     rank, size = distributed.rank_and_size()
-    return watch.run_watched(rank, lambda: _write_reply(job_path, reply_path, rank, size))
+    return watch.run_watched(
+        rank, lambda: _run_job_and_write_reply(job_path, reply_path, rank, size)
+    )
 
 
-def _write_reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
+def _run_job_and_write_reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
     content = job_path.read_bytes()
     reply_path = distributed.path_for_rank(reply_path, rank)
     reply = {
         "schema": "xfbench.reply/1",
         "job": "sha256:" + hashlib.sha256(content).hexdigest(),
         **_run_job(json.loads(content)),
-        "machine": host.facts(),
+        "machine": host.machine_facts(),
         "used": {socket.gethostname(): observe.cpu_seconds() + observe.descendants_cpu_seconds()},
     }
     partial = reply_path.with_suffix(".partial")
@@ -50,30 +52,30 @@ def _write_reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
 
 
 def _run_job(job: dict[str, Any]) -> dict[str, Any]:
-    own_cpus = _pin(job)
+    pinned_cpus = _pin_to_requested_cores(job)
     limit = job["request"].get("memory_limit") if job["action"] == "train" else None
     memory.set_memory_limit(limit)
     try:
         import numpy  # noqa: F401
     except ImportError:
-        return _refusal("unavailable", f"{sys.executable} has no NumPy", "")
+        return _build_failure_reply("unavailable", f"{sys.executable} has no NumPy", "")
     from xfbench.worker.protocol import Unavailable, Unsupported
 
     try:
-        return {"status": "ok", "reason": None, **_dispatch(job, own_cpus)}
+        return {"status": "ok", "reason": None, **_run_action(job, pinned_cpus)}
     except (Unsupported, Unavailable) as error:
-        return _refusal(type(error).__name__.lower(), str(error), "")
+        return _build_failure_reply(type(error).__name__.lower(), str(error), "")
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         reason = memory.out_of_memory_reason(error, limit) or f"{type(error).__name__}: {first}"
-        return _refusal("failed", reason, traceback.format_exc())
+        return _build_failure_reply("failed", reason, traceback.format_exc())
 
 
-def _refusal(status: str, reason: str, trace: str) -> dict[str, Any]:
-    return {"status": status, "reason": reason[:500], "traceback": trace}
+def _build_failure_reply(status: str, reason: str, traceback_text: str) -> dict[str, Any]:
+    return {"status": status, "reason": reason[:500], "traceback": traceback_text}
 
 
-def _pin(job: dict[str, Any]) -> list[int] | None:
+def _pin_to_requested_cores(job: dict[str, Any]) -> list[int] | None:
     """Pin this rank to its CPUs, before NumPy starts threads on other CPUs."""
     request = job.get("request", {})
     if request.get("affinity") != "cores":
@@ -83,7 +85,7 @@ def _pin(job: dict[str, Any]) -> list[int] | None:
     return affinity.pin_rank(distributed.rank_and_size()[0], per_node, request["threads"], reserved)
 
 
-def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]:
+def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str, Any]:
     from xfbench.worker import check, core_latency, loop, probes, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
@@ -99,9 +101,9 @@ def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]
         }
     request = job["request"]
     if request.get("probe") == "native":
-        return probes.probe_native_ranks(_native_ranks(request["framework"]))
+        return probes.probe_native_rank_count(_import_rank_counter(request["framework"]))
     remote = job.get("remote", False)
-    distributed.fill_in_addresses(remote)
+    distributed.fill_in_address_in_environment(remote)
     group = distributed.build_group(request, remote, job.get("strategy_options"))
     options = Options(
         kernel=request["kernel"],
@@ -121,17 +123,19 @@ def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]
     folder = job.get("data_folder")
     if job["action"] == "trace":
         output = Path(job["output"])
-        return trace.trace(workload, request, options, adapter.build, output, job.get("keep"))
+        return trace.train_and_write_trace(
+            workload, request, options, adapter.build, output, job.get("keep")
+        )
     if job["action"] == "check":
         inputs = Path(job["inputs"]) if job["inputs"] else None
         output = distributed.path_for_rank(Path(job["output"]), group.rank)
         return check.run_cases(job["cases"], options, adapter.build, group, inputs, output)
     if job["action"] == "canary":
-        return check.expected_canary(workload, request, options, adapter.build, folder)
+        return check.compute_expected_canary(workload, request, options, adapter.build, folder)
     if job["action"] == "train":
         saved_in = Path(job.get("checkpoint_folder", "checkpoint"))
         attempt = probes.ProbeRun(adapter.build, request["probe"]) if request.get("probe") else None
-        reply = loop.train(
+        reply = loop.train_and_measure(
             workload,
             request,
             options,
@@ -139,29 +143,29 @@ def _dispatch(job: dict[str, Any], own_cpus: list[int] | None) -> dict[str, Any]
             group,
             folder,
             saved_in,
-            _reader_opener(request) if request.get("input") == "native" else None,
+            _import_open_reader(request) if request.get("input") == "native" else None,
             cores,
         )
         if cores:
-            cores.end()
-        reply["observed"]["laid_out"] = own_cpus
-        return {**reply, **(attempt.report(own_cpus) if attempt else {})}
+            cores.end_process()
+        reply["observed"]["laid_out"] = pinned_cpus
+        return {**reply, **(attempt.report(pinned_cpus) if attempt else {})}
     raise ValueError(f"unknown action {job['action']!r}")
 
 
-def _native_ranks(framework: str) -> Any:
+def _import_rank_counter(framework: str) -> Any:
     """Return the adapter's function that counts ranks. Raises Unsupported if there is none."""
     from xfbench.worker.protocol import Unsupported
 
     try:
-        return importlib.import_module(f"xfbench.adapters.{framework}.native").ranks
+        return importlib.import_module(f"xfbench.adapters.{framework}.native").detect_rank_count
     except ModuleNotFoundError as error:
         if not str(error.name).endswith(".native"):
             raise
         raise Unsupported(f"adapter {framework} has no native.py") from error
 
 
-def _reader_opener(request: dict[str, Any]) -> Any:
+def _import_open_reader(request: dict[str, Any]) -> Any:
     """Return the adapter's `open_reader`."""
     return importlib.import_module(f"xfbench.adapters.{request['framework']}.reader").open_reader
 

@@ -14,14 +14,14 @@ _CPUS = Path("/sys/devices/system/cpu")
 Core = Sequence[int]  # the logical CPUs of one core
 
 
-def list_cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
+def list_cores(allowed_cpus: set[int], folder: Path = _CPUS) -> list[Core]:
     """Return the cores that have an `allowed` CPU, grouped by NUMA node."""
     cpus_by_core: dict[tuple[int, int, int], list[int]] = {}
-    for cpu in sorted(allowed):
+    for cpu in sorted(allowed_cpus):
         here = folder / f"cpu{cpu}"
         numa = next((int(path.name[4:]) for path in sorted(here.glob("node[0-9]*"))), 0)
         package, core = (
-            _number(here / "topology" / name, default)
+            _read_int_or_default(here / "topology" / name, default)
             for name, default in (("physical_package_id", 0), ("core_id", cpu))
         )
         cpus_by_core.setdefault((numa, package, core), []).append(cpu)
@@ -29,7 +29,7 @@ def list_cores(allowed: set[int], folder: Path = _CPUS) -> list[Core]:
 
 
 def assign_cpus(
-    available: Sequence[Core], ranks: int, threads: int, reserved: int = 0
+    available_cores: Sequence[Core], ranks: int, threads: int, reserved_cores: int = 0
 ) -> list[list[int]] | None:
     """Return the CPUs of each rank on a node. None if the node has too few CPUs.
 
@@ -37,7 +37,7 @@ def assign_cpus(
     `threads` neighbouring cores, or hardware threads if there are too few cores. The first
     `reserved` cores are left to the system.
     """
-    free = list(available[reserved:])
+    free = list(available_cores[reserved_cores:])
     if ranks * threads <= len(free):
         slots = [[core[0]] for core in free]
     else:
@@ -48,20 +48,22 @@ def assign_cpus(
     return [sorted(cpu for slot in slots[at : at + threads] for cpu in slot) for at in starts]
 
 
-def pin_rank(rank: int, per_node: int, threads: int, reserved: int) -> list[int] | None:
+def pin_rank(rank: int, ranks_per_node: int, threads: int, reserved_cores: int) -> list[int] | None:
     """Pin this process, and all processes it starts, to the rank's CPUs. Return these CPUs.
 
     Returns None and changes nothing if the node has too few CPUs for its ranks.
     """
-    laid_out = assign_cpus(list_cores(os.sched_getaffinity(0)), per_node, threads, reserved)
+    laid_out = assign_cpus(
+        list_cores(os.sched_getaffinity(0)), ranks_per_node, threads, reserved_cores
+    )
     if laid_out is None:
         return None
-    rank_cpus = laid_out[rank % per_node]
+    rank_cpus = laid_out[rank % ranks_per_node]
     os.sched_setaffinity(0, rank_cpus)
     return rank_cpus
 
 
-def _number(file: Path, default: int) -> int:
+def _read_int_or_default(file: Path, default: int) -> int:
     try:
         return int(file.read_text())
     except (OSError, ValueError):

@@ -19,7 +19,7 @@ _UNLIMITED = 2**60  # version 1 reports "no limit" as a number just below 2**63
 def cpu_limit() -> float | None:
     """Return the number of CPUs that the process may use. None if there is no limit."""
     limits = []
-    for folder in _limiting_folders("cpu"):
+    for folder in _group_folders_up_to_root("cpu"):
         quota, _, period = (read_system_file(folder / "cpu.max") or "max").partition(" ")
         if quota == "max":
             quota = read_system_file(folder / "cpu.cfs_quota_us") or "-1"
@@ -29,23 +29,23 @@ def cpu_limit() -> float | None:
     return min(limits) if limits else None
 
 
-def memory_limit() -> int | None:
+def memory_limit_bytes() -> int | None:
     """Return the memory limit in bytes. None if there is no limit.
 
     All processes in the group share the limit.
     """
-    return min((limit for limit, _ in _memory_limits()), default=None)
+    return min((limit for limit, _ in _memory_limits_and_use_bytes()), default=None)
 
 
-def free_memory() -> int | None:
+def free_memory_below_limit_bytes() -> int | None:
     """Return the unused bytes below the memory limit. None if there is no limit."""
-    return min((limit - used for limit, used in _memory_limits()), default=None)
+    return min((limit - used for limit, used in _memory_limits_and_use_bytes()), default=None)
 
 
 def throttled_seconds() -> float:
     """Return the seconds for which CPU limits throttled the process. 0 if there is no limit."""
     seconds = [0.0]
-    for folder in _limiting_folders("cpu"):
+    for folder in _group_folders_up_to_root("cpu"):
         lines = (read_system_file(folder / "cpu.stat") or "").splitlines()
         values = dict(line.split(None, 1) for line in lines if " " in line)
         seconds.append(int(values.get("throttled_usec", 0)) / 1e6)
@@ -53,10 +53,10 @@ def throttled_seconds() -> float:
     return max(seconds)
 
 
-def _memory_limits() -> List[Tuple[int, int]]:
+def _memory_limits_and_use_bytes() -> List[Tuple[int, int]]:
     """Return (limit, used memory) in bytes for every level that has a limit."""
     limits_and_use = []
-    for folder in _limiting_folders("memory"):
+    for folder in _group_folders_up_to_root("memory"):
         for limit, used in (
             ("memory.max", "memory.current"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -67,7 +67,7 @@ def _memory_limits() -> List[Tuple[int, int]]:
     return limits_and_use
 
 
-def _limiting_folders(controller: str) -> Iterator[Path]:
+def _group_folders_up_to_root(controller: str) -> Iterator[Path]:
     """Yield the folders of groups that may limit this process, from its own group to the root."""
     for line in (read_system_file(_PROCESS_GROUPS) or "0::/").splitlines():
         _, controllers, path = line.split(":", 2)

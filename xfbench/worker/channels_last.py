@@ -22,11 +22,11 @@ class Layout:
     axes: Shape
     stored: Shape
 
-    def store(self, array: np.ndarray) -> np.ndarray:
+    def to_framework_layout(self, array: np.ndarray) -> np.ndarray:
         """Return the framework's array for the canonical array."""
         return array.reshape(self.view).transpose(self.axes).reshape(self.stored)
 
-    def restore(self, array: np.ndarray) -> np.ndarray:
+    def to_canonical_layout(self, array: np.ndarray) -> np.ndarray:
         """Return the canonical array in newly allocated memory."""
         transposed = array.reshape([self.view[axis] for axis in self.axes])
         return np.ascontiguousarray(
@@ -37,18 +37,20 @@ class Layout:
 def parameter_layouts(network: Network) -> dict[str, Layout]:
     """Return the layout of every parameter by name."""
     return {
-        f"{layer.name}/{kind}": _layout(layer, inputs, kind, parameter.shape)
+        f"{layer.name}/{kind}": _layout_of_parameter(layer, inputs, kind, parameter.shape)
         for layer in network.layers
         for inputs in [network.input_shapes(layer)]
         for kind, parameter in layer.parameters(inputs).items()
     }
 
 
-def _layout(layer: Layer, inputs: list[Shape], kind: str, shape: Shape) -> Layout:
-    if kind == "weight" and isinstance(layer, Convolution):
+def _layout_of_parameter(
+    layer: Layer, input_shapes: list[Shape], parameter_kind: str, shape: Shape
+) -> Layout:
+    if parameter_kind == "weight" and isinstance(layer, Convolution):
         out, depth, height, width = shape
         return Layout(shape, shape, (2, 3, 1, 0), (height, width, depth, out))
-    if kind == "weight":
-        axes = (2, 3, 1, 0) if len(inputs[0]) == 3 else (1, 0)
-        return Layout(shape, (shape[0], *inputs[0]), axes, (shape[1], shape[0]))
+    if parameter_kind == "weight":
+        axes = (2, 3, 1, 0) if len(input_shapes[0]) == 3 else (1, 0)
+        return Layout(shape, (shape[0], *input_shapes[0]), axes, (shape[1], shape[0]))
     return Layout(shape, shape, (0,), shape)

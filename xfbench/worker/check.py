@@ -29,8 +29,8 @@ def run_cases(
     options: Options,
     build: Callable[..., Trainer],
     group: Group,
-    inputs: Path | None,
-    output: Path,
+    inputs_npz: Path | None,
+    output_npz: Path,
 ) -> dict[str, Any]:
     """Run `cases` and write the results to `output` (.npz, keys "<case>:<quantity>").
 
@@ -59,16 +59,16 @@ def run_cases(
     arrays: Arrays = {}
     unsupported: dict[str, str] = {}
     observed: dict[str, Any] = {}
-    stored = np.load(str(inputs), allow_pickle=False) if inputs else {}
+    stored = np.load(str(inputs_npz), allow_pickle=False) if inputs_npz else {}
     for case in cases:
         run = _Case(case, replace(options, **case["options"]), build, group, stored)
         try:
-            arrays.update({f"{case['name']}:{key}": value for key, value in run.results().items()})
+            arrays.update({f"{case['name']}:{key}": value for key, value in run.measure().items()})
             if not observed and run.options.precision == options.precision:
                 observed = run.trainer.runtime_info()
         except Unsupported as error:
             unsupported[case["name"]] = str(error)
-    with output.open("wb") as file:
+    with output_npz.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
     return {"unsupported": unsupported, "observed": observed}
 
@@ -99,29 +99,31 @@ class _Case:
             images = perturb(images, random, most)
         self.arrays = images, labels
 
-    def results(self) -> Arrays:
-        arrays = self._before()
+    def measure(self) -> Arrays:
+        arrays = self._measure_at_initial_weights()
         if self.case["largest_move"]:
             gradients = {
                 key.partition("/")[2]: value
                 for key, value in arrays.items()
                 if key.startswith("gradient/")
             }
-            rate = _limited_rate(self.workload, self.initial, gradients, self.case["largest_move"])
+            rate = _limited_learning_rate(
+                self.workload, self.initial, gradients, self.case["largest_move"]
+            )
             solver = replace(self.workload.solver, base_lr=rate)
             self.workload = replace(self.workload, solver=solver)
         arrays["rate"] = np.asarray(self.workload.solver.base_lr)
         if self.case["steps"]:
-            arrays.update(self._trained())
+            arrays.update(self._train_and_measure())
         return arrays
 
-    def _before(self) -> Arrays:
+    def _measure_at_initial_weights(self) -> Arrays:
         """Return the quantities that are measured at the initial weights."""
         arrays: Arrays = {}
-        self._start()
+        self._build_trainer_and_load_batch()
         # One of several ranks sees only its part of the batch, so it cannot judge the whole batch.
-        if self.group.size == 1 and self.case["outputs"] and hasattr(self.trainer, "outputs"):
-            values = self.trainer.outputs(self.batch)
+        if self.group.size == 1 and self.case["outputs"] and hasattr(self.trainer, "layer_outputs"):
+            values = self.trainer.layer_outputs(self.batch)
             arrays.update({f"output/{name}": sketch(value) for name, value in values.items()})
             for name in self.case["activations"]:
                 arrays[f"activation/{name}"] = np.asarray(values[name], np.float32)
@@ -133,27 +135,27 @@ class _Case:
             for name, gradient in self.trainer.gradients(self.batch).items():
                 arrays[f"full{time}/{name}"] = gradient
         self.trainer.assign(self.initial)
-        arrays["test_loss"] = np.asarray([self.trainer.loss(self.full_batch)])
-        arrays["test_scores"] = sketch(self.trainer.scores(self.full_batch))
+        arrays["test_loss"] = np.asarray([self.trainer.test_loss(self.full_batch)])
+        arrays["test_scores"] = sketch(self.trainer.test_scores(self.full_batch))
         return arrays
 
-    def _trained(self) -> Arrays:
+    def _train_and_measure(self) -> Arrays:
         arrays: Arrays = {}
         if self.case["largest_move"]:  # the learning rate was limited
-            self._start()
+            self._build_trainer_and_load_batch()
         losses = []
         for step in range(1, max(self.case["steps"]) + 1):
             self.trainer.step(self.batch)
-            losses.append(self.trainer.synchronize())
+            losses.append(self.trainer.wait_for_loss())
             if step in self.case["steps"]:
                 for name, value in self.trainer.parameters().items():
                     change = np.subtract(value, self.initial[name], dtype=np.float64)
                     arrays[f"step{step}/{name}"] = sketch(change)
         arrays["losses"] = np.asarray(losses)
-        arrays["trained_test_loss"] = np.asarray([self.trainer.loss(self.full_batch)])
+        arrays["trained_test_loss"] = np.asarray([self.trainer.test_loss(self.full_batch)])
         return arrays
 
-    def _start(self) -> None:
+    def _build_trainer_and_load_batch(self) -> None:
         self.trainer: Any = self.build(
             self.workload.network, self.workload.solver, self.options, self.group
         )
@@ -165,7 +167,7 @@ class _Case:
             self.full_batch = self.trainer.load(images, labels)
 
 
-def expected_canary(
+def compute_expected_canary(
     workload: Workload,
     request: dict[str, Any],
     options: Options,
@@ -179,33 +181,35 @@ def expected_canary(
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = open_data_set(request["data"], workload, batch_size, seed, folder)
-    images, labels = data.first(batch_size, seed)
+    images, labels = data.first_batch(batch_size, seed)
 
-    def mean(precision: str, piece: int, largest: float = float("inf")) -> float:
+    def mean_loss(precision: str, images_at_once: int, max_loss: float = float("inf")) -> float:
         chosen = replace(options, precision=precision)
         trainer = build(workload.network, workload.solver, chosen, Group())
         trainer.assign(initial_parameters(workload.network, seed))
         total = 0.0
-        for start in range(0, batch_size, piece):
-            part = slice(start, start + piece)
-            loss = float(trainer.loss(trainer.load(images[part], labels[part])))
-            total += min(loss, largest) * len(labels[part])
+        for start in range(0, batch_size, images_at_once):
+            part = slice(start, start + images_at_once)
+            loss = float(trainer.test_loss(trainer.load(images[part], labels[part])))
+            total += min(loss, max_loss) * len(labels[part])
         return float(total / batch_size)
 
-    loss = mean("float64", _IMAGES_AT_ONCE)
+    loss = mean_loss("float64", _IMAGES_AT_ONCE)
     floored = loss
     if loss > _SUSPICIOUS_LOSS:
-        floored = mean("float64", 1, -float(np.log(np.finfo(np.float32).tiny)))
+        floored = mean_loss("float64", 1, -float(np.log(np.finfo(np.float32).tiny)))
     return {
         "canary": {
             "loss": loss,
-            "rounded": mean(options.precision, _IMAGES_AT_ONCE),
+            "rounded": mean_loss(options.precision, _IMAGES_AT_ONCE),
             "floored": floored,
         }
     }
 
 
-def _limited_rate(workload: Workload, initial: Arrays, gradients: Arrays, largest: float) -> float:
+def _limited_learning_rate(
+    workload: Workload, initial: Arrays, gradients: Arrays, largest_move: float
+) -> float:
     """Return the base rate, reduced if needed to keep the first update small.
 
     The first update moves no tensor by more than `largest`, relative to the tensor's norm. Biases
@@ -221,16 +225,16 @@ def _limited_rate(workload: Workload, initial: Arrays, gradients: Arrays, larges
         slope += pull**2 / parameter.lr_mult if parameter.lr_mult else 0.0
         pull += size * workload.solver.weight_decay * parameter.decay_mult * parameter.lr_mult
         if pull and size and not name.endswith(("/bias", "/beta")):
-            rate = min(rate, largest * size / pull)
-    rate = min(rate, 5 * largest / slope) if slope else rate
+            rate = min(rate, largest_move * size / pull)
+    rate = min(rate, 5 * largest_move / slope) if slope else rate
     return float(f"{rate:.1e}")
 
 
-def perturb(array: np.ndarray, random: np.random.RandomState, most: int) -> np.ndarray:
+def perturb(array: np.ndarray, random: np.random.RandomState, max_ulps: int) -> np.ndarray:
     """Return `array` in float32, each value changed at random by at most `most` units.
 
     A unit is a unit in the last place.
     """
-    moves = random.randint(-most, most + 1, array.shape).astype(np.float32)
+    moves = random.randint(-max_ulps, max_ulps + 1, array.shape).astype(np.float32)
     nudged: np.ndarray = array * (np.float32(1) + moves * np.float32(2.0**-23))
     return nudged

@@ -32,40 +32,43 @@ class DiskFull(Exception):
 
 
 @contextlib.contextmanager
-def temporary_folder(folder: Path, needed: int) -> Iterator[Path]:
+def temporary_checkpoint_folder(new_folder: Path, needed_bytes: int) -> Iterator[Path]:
     """Create an empty `folder` for `needed` bytes or more, and remove it afterwards.
 
     If there is too little room, raises DiskFull before any work, because Caffe ends the process
     when a write fails. Also raises DiskFull if the work in the folder fails and little room is
     left.
     """
-    shutil.rmtree(str(folder), ignore_errors=True)  # left by a launch that was killed
-    room = shutil.disk_usage(str(folder.parent)).free
-    if room < needed + _MARGIN:
-        raise DiskFull(_disk_full_message(folder, needed, room))
-    folder.mkdir(mode=0o700)
+    shutil.rmtree(str(new_folder), ignore_errors=True)  # left by a launch that was killed
+    room = shutil.disk_usage(str(new_folder.parent)).free
+    if room < needed_bytes + _MARGIN:
+        raise DiskFull(_disk_full_message(new_folder, needed_bytes, room))
+    new_folder.mkdir(mode=0o700)
     try:
-        yield folder
+        yield new_folder
     except Exception as error:
-        written_bytes, free_bytes = total_bytes(folder), shutil.disk_usage(str(folder)).free
-        short = free_bytes < max(needed - written_bytes, _MARGIN)
+        written_bytes, free_bytes = (
+            folder_bytes(new_folder),
+            shutil.disk_usage(str(new_folder)).free,
+        )
+        short = free_bytes < max(needed_bytes - written_bytes, _MARGIN)
         says_disk_full = getattr(
             error, "errno", None
         ) in _DISK_FULL_ERRORS or "No space left" in str(error)
         if short or says_disk_full:
             raise DiskFull(
-                _disk_full_message(folder, max(needed, written_bytes + 1), room)
+                _disk_full_message(new_folder, max(needed_bytes, written_bytes + 1), room)
             ) from error
         raise
     finally:
-        shutil.rmtree(str(folder), ignore_errors=True)
+        shutil.rmtree(str(new_folder), ignore_errors=True)
 
 
-def _disk_full_message(folder: Path, needed: int, room: int) -> str:
+def _disk_full_message(folder: Path, needed_bytes: int, free_bytes: int) -> str:
     location = folder.parent if folder.is_absolute() else "the run's folder"
     return (
-        f"a checkpoint takes at least {needed / _MEGABYTE:.1f} MB, and {location} has room "
-        f"for {room / _MEGABYTE:.1f} MB: name another folder with --checkpoint-dir"
+        f"a checkpoint takes at least {needed_bytes / _MEGABYTE:.1f} MB, and {location} has room "
+        f"for {free_bytes / _MEGABYTE:.1f} MB: name another folder with --checkpoint-dir"
     )
 
 
@@ -82,7 +85,7 @@ def min_checkpoint_bytes(workload: Workload, parameters: dict[str, np.ndarray]) 
     )
 
 
-def flush(folder: Path) -> None:
+def fsync_files_in_folder(folder: Path) -> None:
     """Flush all files in `folder`, and their directory entries, to the medium."""
     for path in [
         *_list_files(folder),
@@ -93,7 +96,7 @@ def flush(folder: Path) -> None:
             os.fsync(number)
 
 
-def evict_from_cache(folder: Path) -> None:
+def evict_files_from_page_cache(folder: Path) -> None:
     """Drop flushed files from the page cache, so that they are read from the medium again.
 
     A file system in memory keeps the files in memory. The host of a virtual disk may keep them
@@ -102,7 +105,7 @@ def evict_from_cache(folder: Path) -> None:
     pages.evict(_list_files(folder))
 
 
-def total_bytes(folder: Path) -> int:
+def folder_bytes(folder: Path) -> int:
     """Return the size of all files in bytes."""
     return sum(path.stat().st_size for path in _list_files(folder))
 
@@ -126,7 +129,7 @@ def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
     return digests
 
 
-def zero_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def zeros_like_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return zeros in place of all parameters. They take memory only when read."""
     return {name: np.zeros(array.shape, array.dtype) for name, array in parameters.items()}
 

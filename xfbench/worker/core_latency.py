@@ -34,9 +34,9 @@ class CoreLatencyProbe:
                 stderr=subprocess.DEVNULL,
                 universal_newlines=True,
             )
-            observe.exclude_process(self._process.pid)
+            observe.exclude_process_from_counts(self._process.pid)
 
-    def seconds(self) -> float | None:
+    def measure_seconds(self) -> float | None:
         """Return the shortest round trip in seconds. The measurement takes a few milliseconds.
 
         Returns None if there is only one CPU, or if the cores are too busy.
@@ -51,22 +51,22 @@ class CoreLatencyProbe:
         except (OSError, ValueError):
             return None
 
-    def end(self) -> None:
+    def end_process(self) -> None:
         """End the process. The system then counts its time and memory as those of a child."""
         if self._process:
             self._process.communicate()
 
 
-def nearest_seconds(latencies: Sequence[float]) -> float | None:
+def near_cores_latency_seconds(latencies: Sequence[float]) -> float | None:
     """Return the latency of near cores in seconds, ignoring rare smaller values."""
     return sorted(latencies)[int(_RARE_SHARE * len(latencies))] if latencies else None
 
 
-def is_far_apart(latencies: Sequence[float], least: float | None = None) -> bool:
+def has_far_core_latency(latencies: Sequence[float], nearest_latency: float | None = None) -> bool:
     """Return whether cores were farther apart at any of these times than when nearest.
 
     `least` is the latency in seconds when the cores are nearest, if known. The latencies are
     compared with `least` or with the smallest of `latencies`, whichever is smaller.
     """
-    all_latencies = [*latencies, *([least] if least else [])]
+    all_latencies = [*latencies, *([nearest_latency] if nearest_latency else [])]
     return bool(latencies) and max(latencies) > FAR_RATIO * min(all_latencies)

@@ -36,7 +36,7 @@ def crc32c(content: bytes) -> int:
     head = len(content) % 4
     words = np.frombuffer(content, "<u4", offset=head).astype(np.uint32)
     words[0] ^= np.uint32(_update_bytewise(state, content[:head]))
-    return _fold_words(words) ^ 0xFFFFFFFF
+    return _crc_state_after_words(words) ^ 0xFFFFFFFF
 
 
 def masked_crc32c(content: bytes) -> int:
@@ -51,42 +51,44 @@ def _update_bytewise(state: int, content: bytes) -> int:
     return state
 
 
-def _fold_words(words: np.ndarray) -> int:
+def _crc_state_after_words(words: np.ndarray) -> int:
     """Return the state after uint32 words, starting from state 0."""
     level = 0
     while len(words) > 1:
         if len(words) % 2:
             words = np.concatenate((np.zeros(1, np.uint32), words))
-        words = _append_zeros(level, _halves(words)[0::2]) ^ words[1::2]
+        words = (
+            _states_after_zero_words(level, _split_into_16_bit_halves(words)[0::2]) ^ words[1::2]
+        )
         level += 1
-    return int(_append_zeros(0, _halves(words))[0])
+    return int(_states_after_zero_words(0, _split_into_16_bit_halves(words))[0])
 
 
-def _halves(words: np.ndarray) -> np.ndarray:
+def _split_into_16_bit_halves(words: np.ndarray) -> np.ndarray:
     """Return `words` as an array (n, 2) with each word's lower and upper 16 bits."""
     return words.astype("<u4", copy=False).view("<u2").reshape(-1, 2)
 
 
-def _append_zeros(level: int, states: np.ndarray) -> np.ndarray:
+def _states_after_zero_words(level: int, state_halves: np.ndarray) -> np.ndarray:
     """Return the states that follow `states` after 4·2**level zero bytes.
 
     `states` has two 16-bit halves for each state, as `_halves` returns them.
     """
-    lower, upper = _zeros_table(level)
-    states_after: np.ndarray = np.take(lower, states[:, 0], mode="clip")
-    states_after ^= np.take(upper, states[:, 1], mode="clip")
+    lower, upper = _zero_words_table(level)
+    states_after: np.ndarray = np.take(lower, state_halves[:, 0], mode="clip")
+    states_after ^= np.take(upper, state_halves[:, 1], mode="clip")
     return states_after
 
 
 @functools.lru_cache(maxsize=None)
-def _zeros_table(level: int) -> np.ndarray:
+def _zero_words_table(level: int) -> np.ndarray:
     """Return the table for `_append_zeros`: the result for each value of each half of a state.
 
     The shape is (2, 65536).
     """
     if level:
-        once = _zeros_table(level - 1).reshape(-1)
-        return _append_zeros(level - 1, _halves(once)).reshape(2, -1)
+        once = _zero_words_table(level - 1).reshape(-1)
+        return _states_after_zero_words(level - 1, _split_into_16_bit_halves(once)).reshape(2, -1)
     table, states = np.array(_TABLE, np.uint32), np.arange(2**16, dtype=np.uint32)
     halves = np.concatenate((states, states << np.uint32(16)))
     for _ in range(4):

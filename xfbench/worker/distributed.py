@@ -56,7 +56,7 @@ def host_address(remote: bool) -> str:
             return _address_of_interface(chosen)
         except OSError as error:
             raise RuntimeError(f"network interface {chosen}: {error.strerror}") from error
-    candidates = [_address_of_name(socket.gethostname())]
+    candidates = [_resolve_host_name_or_loopback(socket.gethostname())]
     for _, name in socket.if_nameindex():
         with contextlib.suppress(OSError):  # the interface has no address
             candidates.append(_address_of_interface(name))
@@ -65,7 +65,7 @@ def host_address(remote: bool) -> str:
     )
 
 
-def _address_of_name(name: str) -> str:
+def _resolve_host_name_or_loopback(name: str) -> str:
     try:
         return socket.gethostbyname(name)
     except OSError:
@@ -79,7 +79,7 @@ def _address_of_interface(name: str) -> str:
         return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, interface_request)[20:24])
 
 
-def rank_addresses(group: Group) -> list[str]:
+def exchange_rank_addresses(group: Group) -> list[str]:
     """Return an address "host:port" for each rank to listen on, in rank order.
 
     Raises RuntimeError if a rank does not register within two minutes.
@@ -90,7 +90,9 @@ def rank_addresses(group: Group) -> list[str]:
     )
 
 
-def exchange_addresses(meeting: str, name: str, names: list[str], host: str) -> list[str]:
+def exchange_addresses(
+    rendezvous_path: str, process_name: str, all_process_names: list[str], host_of_process: str
+) -> list[str]:
     """Return an address for each of `names`, in order. `name` is the name of this process.
 
     Each process chooses an address on its `host` and writes this address to a file next to the
@@ -98,22 +100,24 @@ def exchange_addresses(meeting: str, name: str, names: list[str], host: str) -> 
     missing after two minutes.
     """
     with socket.socket() as probe:
-        probe.bind((host, 0))
-        own_address = f"{host}:{probe.getsockname()[1]}"
-    paths = [Path(f"{meeting}.{rank_name}") for rank_name in names]
-    partial = Path(f"{meeting}.{name}.partial")
+        probe.bind((host_of_process, 0))
+        own_address = f"{host_of_process}:{probe.getsockname()[1]}"
+    paths = [Path(f"{rendezvous_path}.{rank_name}") for rank_name in all_process_names]
+    partial = Path(f"{rendezvous_path}.{process_name}.partial")
     partial.write_text(own_address)
-    partial.replace(f"{meeting}.{name}")
+    partial.replace(f"{rendezvous_path}.{process_name}")
     for _ in range(_MAX_POLLS):
         if all(path.exists() for path in paths):
             return [path.read_text() for path in paths]
         time.sleep(_PAUSE_SECONDS)
-    missing = [rank_name for rank_name, path in zip(names, paths) if not path.exists()]
+    missing = [rank_name for rank_name, path in zip(all_process_names, paths) if not path.exists()]
     raise RuntimeError(f"ranks {', '.join(missing)} did not register within two minutes")
 
 
 def build_group(
-    request: dict[str, Any], remote: bool = False, options: dict[str, Any] | None = None
+    request: dict[str, Any],
+    multi_node: bool = False,
+    strategy_options: dict[str, Any] | None = None,
 ) -> Group:
     """Return the group that `request` describes, with the options of its strategy.
 
@@ -125,10 +129,10 @@ def build_group(
     if size != request["ranks"]:
         raise RuntimeError(f"{request['ranks']} ranks were requested, but {size} were started")
     meeting = str(Path("meeting").absolute())
-    return Group(rank, size, request["strategy"], meeting, remote, options or {})
+    return Group(rank, size, request["strategy"], meeting, multi_node, strategy_options or {})
 
 
-def fill_in_addresses(remote: bool) -> None:
+def fill_in_address_in_environment(remote: bool) -> None:
     """Replace "{address}" in environment variables with this host's address."""
     for name, value in os.environ.items():
         if "{address}" in value:

@@ -8,27 +8,29 @@ from xfbench.worker.input import Split
 from xfbench.worker.protocol import Trainer
 
 
-def evaluate(trainer: Trainer, test: Split | None, batch_size: int) -> dict[str, float | None]:
+def evaluate_on_test_set(
+    trainer: Trainer, test_split: Split | None, batch_size: int
+) -> dict[str, float | None]:
     """Return loss and accuracy of the last head over a test set, in test mode.
 
     The last batch is filled up with the first images, because some frameworks have a fixed batch
     size. These images are not counted again.
     """
-    if test is None:
+    if test_split is None:
         return {"test_loss": None, "test_accuracy": None}
     log_likelihood, correct = 0.0, 0
-    for start in range(0, len(test), batch_size):
-        images, labels = test.batch(np.arange(start, start + batch_size) % len(test))
-        counted = min(batch_size, len(test) - start)
-        scores = trainer.scores(trainer.load(images, labels))[:counted]
+    for start in range(0, len(test_split), batch_size):
+        images, labels = test_split.batch(np.arange(start, start + batch_size) % len(test_split))
+        counted = min(batch_size, len(test_split) - start)
+        scores = trainer.test_scores(trainer.load(images, labels))[:counted]
         truth = labels[:counted]
         shifted = scores.astype(np.float64) - scores.max(axis=1, keepdims=True)
         log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         log_likelihood += float(log_softmax[np.arange(counted), truth].sum())
         correct += int((scores.argmax(axis=1) == truth).sum())
     return {
-        "test_loss": finite_or_none(-log_likelihood / len(test)),
-        "test_accuracy": correct / len(test),
+        "test_loss": finite_or_none(-log_likelihood / len(test_split)),
+        "test_accuracy": correct / len(test_split),
     }
 
 

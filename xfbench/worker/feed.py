@@ -21,7 +21,7 @@ from xfbench.workloads import Workload
 
 _MAX_COMPARED = 500  # images that a launch reads again through a framework's own reader
 
-Epoch = Callable[[int], Iterator[Any]]
+BatchesOfEpoch = Callable[[int], Iterator[Any]]
 
 
 class Feed:
@@ -30,7 +30,7 @@ class Feed:
     `threads` holds the kernel's ids of the threads that were started to prepare input.
     """
 
-    def __init__(self, epoch: Epoch) -> None:
+    def __init__(self, epoch: BatchesOfEpoch) -> None:
         self.epoch, self.number = epoch, 0
         self.current: Iterator[Any] = iter(())
         self.threads: Set[int] = set()
@@ -49,7 +49,7 @@ class Feed:
         finally:
             self.threads |= set(observe.thread_ticks()) - before
 
-    def end(self) -> None:
+    def end_epoch(self) -> None:
         """End the current epoch and close its files."""
         getattr(self.current, "close", lambda: None)()
 
@@ -60,12 +60,16 @@ def build_feed(
     """Return a feed from `reader`, the framework's own. If it is None, `input.py` reads."""
     seed = request["seed"]
     if reader:
-        return Feed(reader_epochs(reader, seed))
+        return Feed(batches_of_epoch_from_reader(reader, seed))
     threads = request.get("input_threads") or 0
-    return Feed(prepared_epochs(data, trainer, group, request["global_batch_size"], seed, threads))
+    return Feed(
+        batches_of_epoch_from_data_set(
+            data, trainer, group, request["global_batch_size"], seed, threads
+        )
+    )
 
 
-def training_files(
+def describe_training_files(
     folder: Path, data: DataSet, workload: Workload, request: Dict[str, Any]
 ) -> TrainingFiles:
     """Return the description of the data set that a framework's own reader receives."""
@@ -79,9 +83,9 @@ def training_files(
     )
 
 
-def prepared_epochs(
+def batches_of_epoch_from_data_set(
     data: DataSet, trainer: Trainer, group: Group, batch_size: int, seed: int, threads: int
-) -> Epoch:
+) -> BatchesOfEpoch:
     """Return epochs with this rank's shard of each batch.
 
     If `threads` > 0, that many threads prepare the batches.
@@ -94,25 +98,25 @@ def prepared_epochs(
         loaded = trainer.load(*batch)
         return lambda _: repeat(loaded)
 
-    def prepared(chosen: np.ndarray, draws: np.ndarray | None) -> Any:
-        arrays = data.train.batch(chosen, draws, channels_last=channels_last)
+    def prepare_batch(image_indices: np.ndarray, draws: np.ndarray | None) -> Any:
+        arrays = data.train.batch(image_indices, draws, channels_last=channels_last)
         return trainer.load(*arrays) if is_thread_safe else arrays
 
-    def epoch(number: int) -> Iterator[Any]:
-        order = data.order(batch_size, seed + number, part)
-        for batch in _prefetch(prepared, order, threads):
+    def iterate_batches(epoch_number: int) -> Iterator[Any]:
+        order = data.order(batch_size, seed + epoch_number, part)
+        for batch in _prefetch_batches_in_order(prepare_batch, order, threads):
             yield batch if is_thread_safe else trainer.load(*batch)
 
-    return epoch
+    return iterate_batches
 
 
-def reader_epochs(reader: Reader, seed: int) -> Epoch:
+def batches_of_epoch_from_reader(reader: Reader, seed: int) -> BatchesOfEpoch:
     """Return epochs that the framework's own reader reads."""
     return lambda number: reader.epoch(seed + number)
 
 
-def _prefetch(
-    prepared: Callable[[np.ndarray, np.ndarray | None], Any],
+def _prefetch_batches_in_order(
+    prepare_batch: Callable[[np.ndarray, np.ndarray | None], Any],
     order: Iterator[Tuple[np.ndarray, np.ndarray | None]],
     threads: int,
 ) -> Iterator[Any]:
@@ -121,17 +125,17 @@ def _prefetch(
     If `threads` is 0, each batch is prepared when it is requested.
     """
     if not threads:
-        yield from (prepared(chosen, draws) for chosen, draws in order)
+        yield from (prepare_batch(chosen, draws) for chosen, draws in order)
         return
     pool = ThreadPoolExecutor(threads)
     waiting: Deque[Future[Any]] = deque()
     try:
         for chosen, draws in islice(order, threads + 1):
-            waiting.append(pool.submit(prepared, chosen, draws))
+            waiting.append(pool.submit(prepare_batch, chosen, draws))
         while waiting:
             ready = waiting.popleft().result()
             for chosen, draws in islice(order, 1):
-                waiting.append(pool.submit(prepared, chosen, draws))
+                waiting.append(pool.submit(prepare_batch, chosen, draws))
             yield ready
     finally:
         for future in waiting:
@@ -139,7 +143,7 @@ def _prefetch(
         pool.shutdown()
 
 
-def compare_reader(reader: Reader, split: Split) -> Dict[str, Any]:
+def compare_reader_images(reader: Reader, split: Split) -> Dict[str, Any]:
     """Compare images of the framework's own reader with those of `input.py`.
 
     It compares center crops of up to 500 images. `labels_equal` is false if any label differs.

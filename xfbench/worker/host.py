@@ -18,34 +18,34 @@ from xfbench.worker.system_files import read_system_file
 _CPU = Path("/sys/devices/system/cpu")
 
 
-def facts() -> dict[str, Any]:
+def machine_facts() -> dict[str, Any]:
     """Return the facts of a record's `machine`, plus the processor's vendor and flags."""
-    processor = cpuinfo()
+    processor = first_processor_fields()
     return {
         "hostname_hash": hashlib.sha256(platform.node().encode()).hexdigest()[:16],
         "cpu_model": processor.get("model name") or platform.processor() or platform.machine(),
-        "cores": usable_cores(),
+        "cores": count_usable_cores(),
         "logical_cpus": os.cpu_count() or 1,
         "memory_bytes": _memory_bytes(),
-        "accelerators": accelerators(),
+        "accelerators": nvidia_device_models(),
         "kernel_release": platform.release(),
         "governor": read_system_file(_CPU / "cpu0/cpufreq/scaling_governor"),
         "cgroup_cpus": cgroup.cpu_limit(),
-        "cgroup_memory_bytes": cgroup.memory_limit(),
+        "cgroup_memory_bytes": cgroup.memory_limit_bytes(),
         "architecture": platform.machine(),
         "vendor": processor.get("vendor_id", "generic"),
         "flags": processor.get("flags", "").split(),
     }
 
 
-def cpuinfo(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]:
+def first_processor_fields(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]:
     """Return the fields of the first processor."""
     first = (read_system_file(file) or "").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     """Return the physical cores this process may use, by affinity and cgroup quota."""
     cores = set()
     for cpu in os.sched_getaffinity(0):
@@ -55,7 +55,7 @@ def usable_cores() -> int:
     return max(1, min(len(cores), int(quota) if quota and quota >= 1 else len(cores)))
 
 
-def accelerators(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
+def nvidia_device_models(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
     """Return the models of devices with NVIDIA's driver. Empty if there is no driver."""
     files = sorted(folder.glob("*/information"))
     lines = [line for file in files for line in (read_system_file(file) or "").splitlines()]

@@ -124,7 +124,7 @@ class DataSet:
     is_single_batch: bool = False
     files: Sequence[Path] = ()
 
-    def first(self, batch_size: int, seed: int) -> Arrays:
+    def first_batch(self, batch_size: int, seed: int) -> Arrays:
         """Return the first training batch."""
         return next(self.epoch(batch_size, seed))
 
@@ -155,7 +155,7 @@ class DataSet:
 
 
 def mismatch_reason(
-    name: str, workload: Workload, manifest: Dict[str, Any] | None = None
+    data_set_name: str, workload: Workload, manifest: Dict[str, Any] | None = None
 ) -> str | None:
     """Return why the network cannot read the named data set. None if it can.
 
@@ -164,7 +164,7 @@ def mismatch_reason(
     """
     network = workload.network
     channels, height, width = network.input_shape
-    if name == "digits" and not manifest and (channels != 1 or network.classes < 10):
+    if data_set_name == "digits" and not manifest and (channels != 1 or network.classes < 10):
         return (
             f"the digits are one-channel images of 10 classes, but {workload.name} reads "
             f"{channels} channels and has {network.classes} classes"
@@ -172,24 +172,30 @@ def mismatch_reason(
     if not manifest:
         return None
     if manifest["classes"] > network.classes:
-        return f"{name} has {manifest['classes']} classes, but {workload.name} {network.classes}"
+        return (
+            f"{data_set_name} has {manifest['classes']} classes, "
+            f"but {workload.name} {network.classes}"
+        )
     if manifest["channels"] != channels:
-        return f"{name} has {manifest['channels']} channels, but {workload.name} reads {channels}"
+        return (
+            f"{data_set_name} has {manifest['channels']} channels, "
+            f"but {workload.name} reads {channels}"
+        )
     if manifest["shape"] and (manifest["shape"][1] < height or manifest["shape"][2] < width):
         here = f"{manifest['shape'][1]}×{manifest['shape'][2]}"
         return (
             f"images of {here} are smaller than the {height}×{width} that {workload.name} reads: "
-            f"prepare {name} with --size"
+            f"prepare {data_set_name} with --size"
         )
     return None
 
 
-def images_per_epoch(name: str, workload: Workload) -> int | None:
+def known_images_per_epoch(data_set_name: str, workload: Workload) -> int | None:
     """Return the number of images in an epoch of the named data set. None if unknown.
 
     Synthetic input stands for the data set that the network was published with.
     """
-    return {"synthetic": workload.epoch_images, "digits": DIGITS["train"]}.get(name)
+    return {"synthetic": workload.epoch_images, "digits": DIGITS["train"]}.get(data_set_name)
 
 
 def open_data_set(

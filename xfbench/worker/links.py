@@ -36,24 +36,24 @@ class _Field(ctypes.Structure):
     ]
 
 
-class Meter:
+class LinkMeter:
     """Count bytes since `start`, except those between `pause` and `resume`."""
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.start()
+        self.restart()
 
-    def start(self) -> None:
+    def restart(self) -> None:
         """Restart counting from 0."""
-        self.before, self.uncounted = read_counters(self.device)
+        self.before, self.uncounted = read_counters_and_missing_reasons(self.device)
 
     def pause(self) -> None:
         """Stop counting."""
-        self.paused = read_counters(self.device)[0]
+        self.paused = read_counters_and_missing_reasons(self.device)[0]
 
     def resume(self) -> None:
         """Continue counting."""
-        for name, (sent, received) in read_counters(self.device)[0].items():
+        for name, (sent, received) in read_counters_and_missing_reasons(self.device)[0].items():
             start, paused = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
             self.before[name] = start[0] + sent - paused[0], start[1] + received - paused[1]
 
@@ -64,7 +64,7 @@ class Meter:
         link is reported as uncounted.
         """
         link_rows: List[Dict[str, Any]] = []
-        for (kind, name), after in read_counters(self.device)[0].items():
+        for (kind, name), after in read_counters_and_missing_reasons(self.device)[0].items():
             if not any(after):
                 continue
             begun = self.before.get((kind, name), (0, 0))
@@ -78,23 +78,23 @@ class Meter:
                     "name": name,
                     "sent_bytes": sent / max(1, steps),
                     "received_bytes": received / max(1, steps),
-                    "bits_per_second": _link_speed(kind, name),
+                    "bits_per_second": _link_bits_per_second(kind, name),
                 }
             )
         return {"links": link_rows, "uncounted": dict(self.uncounted)}
 
 
-def read_counters(device: str) -> Tuple[Reading, Dict[str, str]]:
+def read_counters_and_missing_reasons(device: str) -> Tuple[Reading, Dict[str, str]]:
     """Return all counters of this node, and the reason for each kind of link without one."""
-    counters = _read_networks()
-    added, without = _read_infiniband()
+    counters = _read_network_counters()
+    added, without = _infiniband_counters_and_reasons()
     counters.update(added)
-    added, more = _read_nvidia(device)
+    added, more = _nvidia_counters_and_reasons(device)
     counters.update(added)
     return counters, {**without, **more}
 
 
-def _read_networks() -> Reading:
+def _read_network_counters() -> Reading:
     """Read the counters of every interface (proc(5)).
 
     The loopback interface counts the traffic within the node.
@@ -107,7 +107,7 @@ def _read_networks() -> Reading:
     }
 
 
-def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
+def _infiniband_counters_and_reasons(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
     """Read the counters of every port, because InfiniBand verbs bypass an interface's counters."""
     port_counters: Reading = {}
     for port in sorted(folder.glob("*/ports/*")):
@@ -123,22 +123,24 @@ def _read_infiniband(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str
     return port_counters, {} if port_counters else {"infiniband": "there is no InfiniBand port"}
 
 
-def _read_nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dict[str, str]]:
+def _nvidia_counters_and_reasons(
+    device: str, library: str = nvml.LIBRARY
+) -> Tuple[Reading, Dict[str, str]]:
     """Read the counters of the node's NVIDIA devices, if ranks use these devices.
 
     Sent bytes leave the device.
     """
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
-    library_handle = nvml.library(library)
-    devices = nvml.handles(library_handle) if library_handle else []
+    library_handle = nvml.load_library(library)
+    devices = nvml.device_handles(library_handle) if library_handle else []
     if not devices:
         return {}, dict.fromkeys(_FIELDS, f"{library} is missing or finds no device")
     counters: Reading = {}
     without: Dict[str, str] = {}
     for number, handle in enumerate(devices):
         for kind, (out, into, unit) in _FIELDS.items():
-            counted = _read_fields(library_handle, handle, kind, (out, into))
+            counted = _read_sent_and_received(library_handle, handle, kind, (out, into))
             if counted is None:
                 without[kind] = f"device {number} has no such counter"
             else:
@@ -146,7 +148,7 @@ def _read_nvidia(device: str, library: str = nvml.LIBRARY) -> Tuple[Reading, Dic
     return counters, without
 
 
-def _read_fields(
+def _read_sent_and_received(
     nvml_library: Any, handle: Any, kind: str, field_ids: Tuple[int, int]
 ) -> Tuple[int, int] | None:
     scope = _ALL_LINKS if kind == "nvlink" else 0
@@ -160,7 +162,7 @@ def _read_fields(
     return values[0].value, values[1].value
 
 
-def _link_speed(
+def _link_bits_per_second(
     kind: str, name: str, folder: Path = _NET, ports: Path = _INFINIBAND
 ) -> float | None:
     """Return the link's speed per direction in bits per second. None if it is not reported."""

@@ -19,10 +19,10 @@ import numpy as np
 
 from xfbench.worker import checkpoint, energy, feed, links, nvml, observe, page_cache, profile
 from xfbench.worker.core_latency import CoreLatencyProbe
-from xfbench.worker.evaluate import evaluate, finite_or_none
+from xfbench.worker.evaluate import evaluate_on_test_set, finite_or_none
 from xfbench.worker.input import DataSet, open_data_set
 from xfbench.worker.protocol import Group, Options, Reader, Trainer, TrainingFiles
-from xfbench.worker.steady import steady_from
+from xfbench.worker.steady import count_values_before_steady
 from xfbench.workloads import Workload
 from xfbench.workloads.initial import initial_parameters
 
@@ -35,16 +35,16 @@ _LATENCY_INTERVAL_SECONDS = 1.0  # minimal time between two latency measurements
 _MIN_CPU_SECONDS = 0.2  # below this, CPU time counted in ticks is too inaccurate
 
 
-def train(
+def train_and_measure(
     workload: Workload,
     request: dict[str, Any],
     options: Options,
     build: Build,
     group: Group,
-    folder: str | None = None,
-    saved_in: Path = Path("checkpoint"),
+    data_folder: str | None = None,
+    checkpoint_folder: Path = Path("checkpoint"),
     open_reader: OpenReader | None = None,
-    cores: CoreLatencyProbe | None = None,
+    core_latency_probe: CoreLatencyProbe | None = None,
 ) -> dict[str, Any]:
     """Run one launch: build, train and measure. Return measurement, learning and observations.
 
@@ -60,28 +60,34 @@ def train(
     """
     startup_seconds = _seconds_since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
-    data = open_data_set(request["data"], workload, request["global_batch_size"], seed, folder)
-    of_rank = data if folder else open_data_set(request["data"], workload, batch_size, seed)
-    first = of_rank.first(batch_size, seed)
-    gpu = nvml.read_idle_device(group.rank) if options.device == "cuda" else None
+    data = open_data_set(request["data"], workload, request["global_batch_size"], seed, data_folder)
+    of_rank = data if data_folder else open_data_set(request["data"], workload, batch_size, seed)
+    first = of_rank.first_batch(batch_size, seed)
+    gpu = nvml.read_device_before_launch(group.rank) if options.device == "cuda" else None
 
     start = perf_counter()
     trainer = build(workload.network, workload.solver, options, group)
     trainer.assign(initial_parameters(workload.network, seed))
     build_seconds = perf_counter() - start
     batch = trainer.load(*first)
-    canary = trainer.loss(batch)
+    canary = trainer.test_loss(batch)
 
     reader = None
-    if open_reader and folder:
-        reader = open_reader(feed.training_files(Path(folder), data, workload, request), options)
+    if open_reader and data_folder:
+        reader = open_reader(
+            feed.describe_training_files(Path(data_folder), data, workload, request), options
+        )
     source = feed.build_feed(data, reader, trainer, group, request)
-    series = _WindowSeries(trainer, source, batch, links.Meter(options.device), cores)
-    saved = _CheckpointSchedule(series, workload, group, saved_in, request.get("checkpoints", 0))
+    series = _WindowSeries(
+        trainer, source, batch, links.LinkMeter(options.device), core_latency_probe
+    )
+    saved = _CheckpointSchedule(
+        series, workload, group, checkpoint_folder, request.get("checkpoints", 0)
+    )
     readings = page_cache.Readings(
         data.files,
         request.get("page_cache") or "as-is",
-        _epoch_share(data, request),
+        _rank_share_of_data_set(data, request),
         group,
         run_untimed=series.run_untimed,
         meet=lambda: checkpoint.wait_for_all_ranks(trainer, series.batch),
@@ -89,20 +95,22 @@ def train(
     counters = energy.read_counters(options.device, group.rank)
     began = perf_counter()
     if request["epochs"]:
-        warm, learning = _train_epochs(series, request, data, group, saved, readings)
+        warm, learning = _train_and_evaluate_epochs(series, request, data, group, saved, readings)
     else:
-        warm, learning = _train_steps(series, request, group, saved), []
+        warm, learning = _train_steps_and_count_warmup(series, request, group, saved), []
     wall_seconds = perf_counter() - began
-    usage, phases = series.usage(warm)  # before other work, including the trainer's probes
+    usage, phases = series.usage_and_phases(
+        warm
+    )  # before other work, including the trainer's probes
     series.measure_latency()
     used, gpu = (
         energy.read_counters(options.device, group.rank),
-        gpu and nvml.changes_since(gpu, group.rank),
+        gpu and nvml.state_and_changes_since(gpu, group.rank),
     )
-    timed, traffic = series.counts[warm:], series.link_traffic()
+    timed, traffic = series.counts[warm:], series.link_traffic_per_step()
     losses, seconds = list(series.losses), list(series.seconds)
-    communication = _measure_communication(series, traffic, group, len(timed))
-    series.feed.end()
+    communication = _measure_steps_without_sync(series, traffic, group, len(timed))
+    series.feed.end_epoch()
     reply: dict[str, Any] = {
         "measurement": {
             "startup_seconds": startup_seconds,
@@ -113,7 +121,7 @@ def train(
             "window": request["window"],
             "wall_seconds": wall_seconds,
             "images": sum(timed) * batch_size,
-            "peak_rss_bytes": observe.peak_rss_bytes(),
+            "peak_rss_bytes": observe.peak_rss_bytes_with_descendants(),
             "losses": [finite_or_none(loss) for loss in losses],
             "energy_joules": energy.joules_used(counters, used),
             "phases": phases,
@@ -121,7 +129,7 @@ def train(
         "checkpoints": saved.report(),
         "storage": {
             "epochs": readings.report,
-            "reader": reader and feed.compare_reader(reader, data.train),
+            "reader": reader and feed.compare_reader_images(reader, data.train),
         },
         "communication": communication,
         "learning": learning or None,
@@ -130,8 +138,8 @@ def train(
             **trainer.runtime_info(),
             **usage,
             "affinity": observe.affinity(),
-            "libraries": observe.math_libraries(),
-            "allocator": observe.allocator(),
+            "libraries": observe.mapped_math_library_names(),
+            "allocator": observe.allocator_short_path(),
             "handover_seconds": series.core_latencies,
             "gpus": [gpu] if gpu else [],
         },
@@ -151,7 +159,7 @@ class _WindowSeries:
         trainer: Trainer,
         source: feed.Feed,
         batch: Any,
-        meter: links.Meter,
+        meter: links.LinkMeter,
         cores: CoreLatencyProbe | None,
     ) -> None:
         self.trainer, self.feed, self.batch, self.meter = trainer, source, batch, meter
@@ -160,25 +168,25 @@ class _WindowSeries:
         self.input_seconds: list[float] = []
         self.counts: list[int] = []
         self.losses: list[float] = []
-        self.watch()
+        self.restart_observation()
 
-    def watch(self) -> None:
+    def restart_observation(self) -> None:
         """Start to count threads, and measure core-to-core latency."""
         self.core_latencies: list[float] = []
         self.measure_latency()
         self.ticks = observe.thread_ticks()
-        self.meter.start()
+        self.meter.restart()
         self.steps = sum(self.counts)
         self.since, self.cpu_seconds = perf_counter(), observe.cpu_seconds()
         self.descendants_seconds = observe.descendants_cpu_seconds()
 
     def measure_latency(self) -> None:
         """Measure core-to-core latency. Do not call this while anything is timed."""
-        if self.cores and (latency := self.cores.seconds()):
+        if self.cores and (latency := self.cores.measure_seconds()):
             self.core_latencies.append(latency)
         self.measured_at = perf_counter()
 
-    def usage(self, warm: int) -> tuple[dict[str, Any], dict[str, float]]:
+    def usage_and_phases(self, first_timed_window: int) -> tuple[dict[str, Any], dict[str, float]]:
         """Return threads and CPUs used since `watch`, and input and CPU seconds.
 
         `input_seconds` is the time spent waiting for input, from window number `warm` on.
@@ -191,18 +199,18 @@ class _WindowSeries:
         trainer_ticks = {
             thread: n for thread, n in ticks.items() if thread not in self.feed.threads
         }
-        phases = {"input_seconds": sum(self.input_seconds[warm:])}
+        phases = {"input_seconds": sum(self.input_seconds[first_timed_window:])}
         if self.feed.threads and passed > _MIN_CPU_SECONDS:
             trained = observe.cpu_seconds_between(self.ticks, trainer_ticks)
             phases["cpu_seconds"] = used + descendants
             phases["input_cpu_seconds"] = max(0.0, used - trained) + descendants
         usage = {
-            "threads": observe.working_threads(self.ticks, trainer_ticks),
+            "threads": observe.count_working_threads(self.ticks, trainer_ticks),
             "cpus": used / passed if passed > _MIN_CPU_SECONDS else None,
         }
         return usage, phases
 
-    def link_traffic(self) -> dict[str, Any]:
+    def link_traffic_per_step(self) -> dict[str, Any]:
         """Return this node's link traffic per step since `watch` (`links.Meter.report`)."""
         return self.meter.report(sum(self.counts) - self.steps)
 
@@ -217,11 +225,11 @@ class _WindowSeries:
             self.since + passed,
             self.cpu_seconds + observe.cpu_seconds() - used,
         )
-        _exclude_ticks(self.ticks, ticks, observe.thread_ticks())
+        _add_ticks_to_start_values(self.ticks, ticks, observe.thread_ticks())
         self.meter.resume()
         return passed
 
-    def window(self, steps: int) -> None:
+    def run_window(self, steps: int) -> None:
         """Do `steps` steps and wait for the device."""
         waited = 0.0
         start = perf_counter()
@@ -230,7 +238,7 @@ class _WindowSeries:
             self.batch = self.feed.batch()
             waited += perf_counter() - asked_at
             self.trainer.step(self.batch)
-        self.losses.append(self.trainer.synchronize())
+        self.losses.append(self.trainer.wait_for_loss())
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
@@ -238,13 +246,15 @@ class _WindowSeries:
             self.run_untimed(self.measure_latency)
 
 
-def _exclude_ticks(counted: dict[Any, int], before: dict[Any, int], after: dict[Any, int]) -> None:
+def _add_ticks_to_start_values(
+    start_values: dict[Any, int], before: dict[Any, int], after: dict[Any, int]
+) -> None:
     """Add the ticks between the readings `before` and `after` to `counted`, the starting values.
 
     These ticks are then not counted.
     """
     for name, value in after.items():
-        counted[name] = counted.get(name, 0) + value - before.get(name, 0)
+        start_values[name] = start_values.get(name, 0) + value - before.get(name, 0)
 
 
 class _CheckpointSchedule:
@@ -270,7 +280,7 @@ class _CheckpointSchedule:
         """
         due = place * self.count // places > (place - 1) * self.count // places
         if due and place <= places:
-            self.wall_seconds += self.series.run_untimed(self._take_checkpoint)
+            self.wall_seconds += self.series.run_untimed(self._checkpoint_on_first_rank)
 
     def report(self) -> dict[str, Any] | None:
         """Return the reply's checkpoints. None if there were none or another rank took them."""
@@ -286,42 +296,42 @@ class _CheckpointSchedule:
             "differing": sorted(self.differing),
         }
 
-    def _take_checkpoint(self) -> None:
+    def _checkpoint_on_first_rank(self) -> None:
         if self.group.rank == 0:
-            self._save_and_load()
+            self._save_load_and_compare()
         if self.group.size > 1:
             checkpoint.wait_for_all_ranks(self.series.trainer, self.series.batch)
 
-    def _save_and_load(self) -> None:
+    def _save_load_and_compare(self) -> None:
         trainer = self.series.trainer
         parameters = trainer.parameters()
         before, zeros = (
             checkpoint.parameter_digests(parameters),
-            checkpoint.zero_parameters(parameters),
+            checkpoint.zeros_like_parameters(parameters),
         )
         needed = max(checkpoint.min_checkpoint_bytes(self.workload, parameters), self.bytes)
         del parameters
-        with checkpoint.temporary_folder(self.folder, needed) as folder:
+        with checkpoint.temporary_checkpoint_folder(self.folder, needed) as folder:
             begun = perf_counter()
             trainer.save(folder)
-            checkpoint.flush(folder)
+            checkpoint.fsync_files_in_folder(folder)
             self.save_seconds.append(perf_counter() - begun)
             self.bytes, self.file_system = (
-                checkpoint.total_bytes(folder),
+                checkpoint.folder_bytes(folder),
                 checkpoint.file_system_type(folder),
             )
-            checkpoint.evict_from_cache(folder)
+            checkpoint.evict_files_from_page_cache(folder)
             trainer.assign(zeros)  # so that later values are certain to come from the checkpoint
             begun = perf_counter()
             trainer.restore(folder)
-            trainer.synchronize()
+            trainer.wait_for_loss()
             self.load_seconds.append(perf_counter() - begun)
         after = checkpoint.parameter_digests(trainer.parameters())
         self.differing |= {name for name, bits in before.items() if after.get(name) != bits}
 
 
-def _measure_communication(
-    series: _WindowSeries, traffic: dict[str, Any], group: Group, timed: int
+def _measure_steps_without_sync(
+    series: _WindowSeries, link_traffic: dict[str, Any], group: Group, timed_windows: int
 ) -> dict[str, Any] | None:
     """Measure this rank's steps without synchronization. Return them with the exchanged bytes.
 
@@ -332,18 +342,18 @@ def _measure_communication(
         return None
     gradients = series.trainer.gradients(series.batch)
     series.trainer.disable_sync()
-    series.window(1)
+    series.run_window(1)
     first = len(series.seconds)
-    for _ in range(min(timed, _MAX_COMPUTE_STEPS)):
-        series.window(1)
+    for _ in range(min(timed_windows, _MAX_COMPUTE_STEPS)):
+        series.run_window(1)
     return {
         "compute_seconds": series.seconds[first:],
         "payload_bytes": sum(gradient.nbytes for gradient in gradients.values()),
-        **traffic,
+        **link_traffic,
     }
 
 
-def _train_steps(
+def _train_steps_and_count_warmup(
     series: _WindowSeries, request: dict[str, Any], group: Group, checkpoints: _CheckpointSchedule
 ) -> int:
     """Train `steps` timed steps. Return the number of warm-up windows, the first step included.
@@ -353,21 +363,23 @@ def _train_steps(
     """
     window = request["window"]
     timed = request["steps"] // window
-    series.window(1)
+    series.run_window(1)
     for _ in range(math.ceil(request["warmup"] / window)):
-        series.window(window)
+        series.run_window(window)
     warm = len(series.seconds)
     first, most = warm, warm + (_MAX_WARMUP_FACTOR if group.size == 1 else 1) * timed
-    series.watch()
+    series.restart_observation()
     while len(series.seconds) < warm + timed:
-        series.window(window)
+        series.run_window(window)
         checkpoints.take_if_due(len(series.seconds) - first, timed)
         if len(series.seconds) == warm + timed <= most:
-            warm += min(steady_from(series.seconds[warm:]), most - len(series.seconds))
+            warm += min(
+                count_values_before_steady(series.seconds[warm:]), most - len(series.seconds)
+            )
     return warm
 
 
-def _train_epochs(
+def _train_and_evaluate_epochs(
     series: _WindowSeries,
     request: dict[str, Any],
     data: DataSet,
@@ -386,31 +398,31 @@ def _train_epochs(
     warm = 0
     for epoch in range(1, request["epochs"] + 1):
         first, remaining = len(series.seconds), steps
-        readings.begin()
+        readings.begin_epoch()
         while remaining:
-            series.window(min(remaining, window) if series.seconds else 1)
+            series.run_window(min(remaining, window) if series.seconds else 1)
             remaining -= series.counts[-1]
             if not warm and sum(series.counts) > request["warmup"]:
                 warm = len(series.seconds)
-                series.watch()
-        series.feed.end()
-        readings.end()
+                series.restart_observation()
+        series.feed.end_epoch()
+        readings.end_epoch()
         seconds = zip(series.seconds[first:], series.counts[first:])
         learning.append(
             {
                 "epoch": epoch,
                 "seconds": sum(each * count for each, count in seconds),
                 "train_loss": finite_or_none(float(np.mean(series.losses[first:]))),
-                **evaluate(series.trainer, data.test, batch_size),
+                **evaluate_on_test_set(series.trainer, data.test, batch_size),
             }
         )
         checkpoints.take_if_due(epoch, request["epochs"])
     warm = warm or len(series.seconds)
-    later = steady_from(series.seconds[warm:]) if group.size == 1 else 0
+    later = count_values_before_steady(series.seconds[warm:]) if group.size == 1 else 0
     return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
 
 
-def _epoch_share(data: DataSet, request: dict[str, Any]) -> float:
+def _rank_share_of_data_set(data: DataSet, request: dict[str, Any]) -> float:
     """Return the share of a data set that a rank trains on in an epoch of whole batches."""
     steps = len(data.train) // request["global_batch_size"]
     return float(steps * request["batch_size_per_rank"] / len(data.train))
@@ -421,4 +433,4 @@ def _seconds_since_start() -> float:
 
     This is the time to load the interpreter and the framework.
     """
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.start_seconds()
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.start_seconds_since_boot()

@@ -27,10 +27,10 @@ _MESSAGE_UNDER_A_LIMIT = re.compile(
 )
 
 
-def set_memory_limit(limit: int | None) -> None:
+def set_memory_limit(limit_bytes: int | None) -> None:
     """Limit the memory of this process, and of each process it starts, to `limit` bytes."""
-    if limit:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    if limit_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
 
 
 def out_of_memory_line(text: str, limit: int | None) -> str | None:

@@ -16,15 +16,15 @@ _PRODUCTS = (xl.Convolution, xl.InnerProduct)
 _SHORT = (*_PRODUCTS, xl.ReLU, xl.Dropout, xl.Concat, xl.Eltwise)
 
 
-def cast_inputs(
+def cast_inputs_and_parameters(
     layer: xl.Layer,
     inputs: List[Any],
-    parts: Dict[str, Any],
-    short: Callable[[Any], Any],
-    long: Callable[[Any], Any],
+    parameters: Dict[str, Any],
+    to_16_bits: Callable[[Any], Any],
+    to_float32: Callable[[Any], Any],
 ) -> Tuple[List[Any], Dict[str, Any]]:
     """Return the layer's inputs and parameters, cast to 16 bits by `short` or float32 by `long`."""
-    cast = short if isinstance(layer, _SHORT) else long
+    cast = to_16_bits if isinstance(layer, _SHORT) else to_float32
     if isinstance(layer, _PRODUCTS):
-        parts = {kind: cast(part) for kind, part in parts.items()}
-    return [cast(x) for x in inputs], parts
+        parameters = {kind: cast(part) for kind, part in parameters.items()}
+    return [cast(x) for x in inputs], parameters

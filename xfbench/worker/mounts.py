@@ -76,7 +76,7 @@ class Mount:
         chosen = any(option.startswith("compress") for option in self.options)
         return chosen or self.file_system in _COMPRESSING
 
-    def value(self, name: str) -> str | None:
+    def option_value(self, name: str) -> str | None:
         """Return the value of an option. None if it is not set."""
         pairs = (option.partition("=") for option in self.options)
         return next((value for key, _, value in pairs if key == name), None)
@@ -112,15 +112,15 @@ def mount_of(path: Path) -> Mount | None:
     return _deepest_mount(everything, path.resolve())
 
 
-def facts(folder: Path) -> Dict[str, Any]:
+def storage_facts(folder: Path) -> Dict[str, Any]:
     """Return the facts of a record's `medium` about `folder`.
 
     Raises OSError if the folder does not exist or is not readable.
     """
-    return _collect_facts(folder, _MAX_LAYERS)
+    return _storage_facts_to_depth(folder, _MAX_LAYERS)
 
 
-def devices(path: Path) -> List[str]:
+def block_device_ids(path: Path) -> List[str]:
     """Return "major:minor" of the block devices whose counters include reads from `path`.
 
     Empty for file systems in memory or on other hosts. Raises OSError if `path` does not exist.
@@ -128,29 +128,33 @@ def devices(path: Path) -> List[str]:
     mount = mount_of(path)
     if mount is None:
         return []
-    device_ids = _block_devices(mount)
+    device_ids = _block_device_ids_of_mount(mount)
     if device_ids or mount.file_system != "overlay":
         return device_ids
-    below = (device for layer in _overlay_folders(mount, path) for device in devices(layer))
+    below = (
+        device
+        for layer in _overlay_layer_folders(mount, path)
+        for device in block_device_ids(layer)
+    )
     return list(dict.fromkeys(below))
 
 
-def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
+def _storage_facts_to_depth(folder: Path, max_layers: int) -> Dict[str, Any]:
     mount, space = mount_of(folder), os.statvfs(folder)
-    device_ids = _block_devices(mount) if mount else []
+    device_ids = _block_device_ids_of_mount(mount) if mount else []
     below: Dict[Any, Dict[str, Any]] = {}
-    if mount and deepest:
-        for layer in _underlying_folders(mount, device_ids, folder):
+    if mount and max_layers:
+        for layer in _folders_that_store_mount(mount, device_ids, folder):
             layer_mount = mount_of(layer)
             # Do not compare the facts, because the free space changes at any time.
             same = (layer_mount.device, *layer_mount.public_options()) if layer_mount else None
             if same not in below:
-                below[same] = _collect_facts(layer, deepest - 1)
-    disks = sorted({disk for device in device_ids for disk in _disks(device)})
+                below[same] = _storage_facts_to_depth(layer, max_layers - 1)
+    disks = sorted({disk for device in device_ids for disk in _lowest_device_ids(device)})
     turning = {_is_rotational(disk) for disk in disks}
     return {
         "file_system": mount.file_system if mount else "unknown",
-        "device": _device_kind(mount, device_ids),
+        "device": _storage_kind(mount, device_ids),
         "disks": sorted(_device_type(disk) for disk in disks),
         "rotational": turning.pop() if len(turning) == 1 else None,
         "options": mount.public_options() if mount else [],
@@ -161,17 +165,17 @@ def _collect_facts(folder: Path, deepest: int) -> Dict[str, Any]:
     }
 
 
-def _underlying_folders(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
+def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
     """Return folders on the file systems that store this mount, as far as they are visible."""
     if mount.file_system == "overlay":
-        return _overlay_folders(mount, folder)
+        return _overlay_layer_folders(mount, folder)
     backing = [
-        read_system_file(_disk_folder(device) / "loop/backing_file") for device in device_ids
+        read_system_file(_sys_folder_of_disk(device) / "loop/backing_file") for device in device_ids
     ]
     return [Path(file).parent for file in backing if file and Path(file).is_file()]
 
 
-def _overlay_folders(mount: Mount, path: Path) -> List[Path]:
+def _overlay_layer_folders(mount: Mount, path: Path) -> List[Path]:
     """Return the folders of `path` in an overlay's layers, the writable layer first.
 
     Layer names belong to the namespace that mounted the overlay. A layer is returned only if it is
@@ -180,9 +184,9 @@ def _overlay_folders(mount: Mount, path: Path) -> List[Path]:
     relative_path = os.path.relpath(path.resolve(), mount.point)
     if mount.root != "/":
         relative_path = f"{mount.root.strip('/')}/{relative_path}"
-    lower = [value for value in (mount.value("lowerdir"),) if value]
+    lower = [value for value in (mount.option_value("lowerdir"),) if value]
     lower += [option.partition("=")[2] for option in mount.options if option[:9] == "lowerdir+"]
-    named = [mount.value("upperdir") or ""]
+    named = [mount.option_value("upperdir") or ""]
     named += [path.replace("\\", "") for text in lower for path in re.split(r"(?<!\\):+", text)]
     places = [Path(path, relative_path) for path in named if path.startswith("/")]
     there = [place for place in places if place.exists()]
@@ -191,7 +195,7 @@ def _overlay_folders(mount: Mount, path: Path) -> List[Path]:
     return there
 
 
-def _device_kind(mount: Mount | None, device_ids: List[str]) -> str:
+def _storage_kind(mount: Mount | None, device_ids: List[str]) -> str:
     if mount is None:
         return "unknown"
     if mount.file_system in MEMORY:
@@ -205,7 +209,7 @@ def _device_kind(mount: Mount | None, device_ids: List[str]) -> str:
     return "+".join(sorted({_device_type(device) for device in device_ids})) or "unknown"
 
 
-def _block_devices(mount: Mount) -> List[str]:
+def _block_device_ids_of_mount(mount: Mount) -> List[str]:
     """Return the block devices of a file system.
 
     A file system on several devices has no device number of its own.
@@ -227,31 +231,33 @@ def _block_devices(mount: Mount) -> List[str]:
     return [named]
 
 
-def _disks(device: str) -> List[str]:
+def _lowest_device_ids(device_id: str) -> List[str]:
     """Return the lowest devices below `device`. If there are none, return `device` itself."""
-    below = sorted((_disk_folder(device) / "slaves").glob("*/dev"))
-    bottom_devices = [disk for part in below for disk in _disks(read_system_file(part) or "")]
-    return bottom_devices or [device]
+    below = sorted((_sys_folder_of_disk(device_id) / "slaves").glob("*/dev"))
+    bottom_devices = [
+        disk for part in below for disk in _lowest_device_ids(read_system_file(part) or "")
+    ]
+    return bottom_devices or [device_id]
 
 
-def _disk_folder(device: str) -> Path:
+def _sys_folder_of_disk(device_id: str) -> Path:
     """Return the /sys folder of a device, or of its disk if the device is a partition."""
-    folder = (_SYS / device).resolve()
+    folder = (_SYS / device_id).resolve()
     return folder.parent if (folder / "partition").exists() else folder
 
 
-def _is_rotational(device: str) -> bool | None:
+def _is_rotational(device_id: str) -> bool | None:
     """Return whether the disk rotates. None if the kernel only reports a default."""
-    if _device_type(device) not in ("nvme", "ata", "scsi", "mmc"):
+    if _device_type(device_id) not in ("nvme", "ata", "scsi", "mmc"):
         return None
     return {"0": False, "1": True}.get(
-        read_system_file(_disk_folder(device) / "queue/rotational") or ""
+        read_system_file(_sys_folder_of_disk(device_id) / "queue/rotational") or ""
     )
 
 
-def _device_type(device: str) -> str:
+def _device_type(device_id: str) -> str:
     """Return the type of a block device: "nvme", "virtio", "ata", "scsi", "loop", "dm-crypt", …"""
-    folder = _disk_folder(device)
+    folder = _sys_folder_of_disk(device_id)
     if folder.name.startswith("dm-"):
         dm_target = (read_system_file(folder / "dm/uuid") or "").partition("-")[0].lower()
         return f"dm-{dm_target}" if dm_target in ("lvm", "crypt", "mpath", "raid") else "dm"

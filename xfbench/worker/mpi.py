@@ -38,7 +38,7 @@ class AllReduce:
             )
         self.buffer = np.empty(0)
 
-    def join(self, arrays: Sequence[np.ndarray]) -> None:
+    def average_in_place(self, arrays: Sequence[np.ndarray]) -> None:
         """Replace each array by its mean over the ranks.
 
         All arrays have the same floating-point type and are contiguous. Each array has the same

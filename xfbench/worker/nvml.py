@@ -74,16 +74,16 @@ _PROCESSES = {"_v3": _Process, "_v2": _Process, "": _ProcessV1}
 
 
 @lru_cache(maxsize=None)
-def library(name: str = LIBRARY) -> Any:
+def load_library(library_name: str = LIBRARY) -> Any:
     """Return NVML, initialized. None if the library or a driver is missing."""
     try:
-        nvml = ctypes.CDLL(name)
+        nvml = ctypes.CDLL(library_name)
     except OSError:
         return None
     return None if nvml.nvmlInit_v2() else nvml
 
 
-def handles(nvml: Any) -> List[Any]:
+def device_handles(nvml: Any) -> List[Any]:
     """Return all devices of the node in PCI bus order."""
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
@@ -91,7 +91,7 @@ def handles(nvml: Any) -> List[Any]:
     return [_handle_by_index(nvml, number) for number in range(count.value)]
 
 
-def rank_device(nvml: Any, rank: int) -> Any:
+def rank_device_handle(nvml: Any, rank: int) -> Any:
     """Return the device of a rank, among those in CUDA_VISIBLE_DEVICES. None if there is none.
 
     Adapters number visible devices by PCI order (CUDA_DEVICE_ORDER) and assign them to the ranks
@@ -99,7 +99,7 @@ def rank_device(nvml: Any, rank: int) -> Any:
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
-        visible = handles(nvml)
+        visible = device_handles(nvml)
     else:
         names = [name.strip() for name in chosen.split(",") if name.strip()]
         visible = [
@@ -109,45 +109,45 @@ def rank_device(nvml: Any, rank: int) -> Any:
     return visible[rank % len(visible)] if visible else None
 
 
-def energy_joules(rank: int, name: str = LIBRARY) -> float | None:
+def energy_joules(rank: int, library_name: str = LIBRARY) -> float | None:
     """Return the joules that the rank's device used since its driver was loaded."""
-    nvml = library(name)
-    handle = nvml and rank_device(nvml, rank)
+    nvml = load_library(library_name)
+    handle = nvml and rank_device_handle(nvml, rank)
     if not handle:
         return None
     used = _query(nvml.nvmlDeviceGetTotalEnergyConsumption, handle, ctypes.c_ulonglong())
     return None if used is None else float(used.value / 1e3)
 
 
-def read_idle_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+def read_device_before_launch(rank: int, library_name: str = LIBRARY) -> Dict[str, Any] | None:
     """Return the state of the rank's device (`read_device`) before the launch uses the device.
 
     Without persistence mode the driver starts on the first query. An idle device then reports
     itself as busy for a moment. Therefore several samples are taken, and the lowest utilization is
     returned.
     """
-    reading = read_device(rank, name)
+    reading = read_device_state(rank, library_name)
     for _ in range(_SAMPLES - 1):
         if not reading or not reading["busy"]:
             break
         time.sleep(_SAMPLE_SECONDS)
-        least_busy, reading = reading["busy"], read_device(rank, name)
+        least_busy, reading = reading["busy"], read_device_state(rank, library_name)
         if reading and reading["busy"] is not None:
             reading["busy"] = min(reading["busy"], least_busy)
     return reading
 
 
-def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+def read_device_state(rank: int, library_name: str = LIBRARY) -> Dict[str, Any] | None:
     """Return the state of the rank's device in SI units. None if there is no device or no NVML."""
-    nvml = library(name)
-    handle = nvml and rank_device(nvml, rank)
+    nvml = load_library(library_name)
+    handle = nvml and rank_device_handle(nvml, rank)
     if not handle:
         return None
 
     def query(function: str, answer: Any, *which: int) -> Any:
         return _query(getattr(nvml, function, None), handle, answer, *which)
 
-    def number(function: str, unit: float, *which: int) -> float | None:
+    def query_number(function: str, unit: float, *which: int) -> float | None:
         """Return the value, or None if it is 0: a virtual GPU reports 0 for unknown values."""
         answer = query(function, ctypes.c_uint(), *which)
         return answer.value * unit if answer and answer.value else None
@@ -163,25 +163,27 @@ def read_device(rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
     return {
         "name": _query_text(nvml.nvmlDeviceGetName, handle),
         "driver": _query_text(nvml.nvmlSystemGetDriverVersion),
-        "clock_hz": number("nvmlDeviceGetClockInfo", 1e6, _SM_CLOCK),
-        "most_clock_hz": number("nvmlDeviceGetMaxClockInfo", 1e6, _SM_CLOCK),
-        "temperature_celsius": number("nvmlDeviceGetTemperature", 1.0, _GPU_SENSOR),
-        "power_limit_watts": number("nvmlDeviceGetEnforcedPowerLimit", 1e-3),
+        "clock_hz": query_number("nvmlDeviceGetClockInfo", 1e6, _SM_CLOCK),
+        "most_clock_hz": query_number("nvmlDeviceGetMaxClockInfo", 1e6, _SM_CLOCK),
+        "temperature_celsius": query_number("nvmlDeviceGetTemperature", 1.0, _GPU_SENSOR),
+        "power_limit_watts": query_number("nvmlDeviceGetEnforcedPowerLimit", 1e-3),
         "memory_bytes": memory and memory.used,
         "memory_of_bytes": memory and memory.total,
         "busy": utilization and utilization.gpu / 100,
         "slowed_by": [cause for bit, cause in _REASONS.items() if reasons and reasons.value & bit],
         "held": {cause: violation.held / 1e9 for cause, violation in held.items() if violation},
-        "others": _other_processes(nvml, handle),
+        "others": _foreign_process_names(nvml, handle),
     }
 
 
-def changes_since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dict[str, Any] | None:
+def state_and_changes_since(
+    before: Dict[str, Any], rank: int, library_name: str = LIBRARY
+) -> Dict[str, Any] | None:
     """Return the record's fields of the device: its state now and the changes since `before`.
 
     Returns None if the device no longer answers.
     """
-    after = read_device(rank, name)
+    after = read_device_state(rank, library_name)
     if after is None:
         return None
     record_fields = {
@@ -199,7 +201,7 @@ def changes_since(before: Dict[str, Any], rank: int, name: str = LIBRARY) -> Dic
     }
 
 
-def _other_processes(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
+def _foreign_process_names(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
     """Return names of processes that compute on the device and do not belong to this launch.
 
     All ranks of a launch work in the launch's folder, and no other process does. If this process

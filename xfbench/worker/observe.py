@@ -35,22 +35,22 @@ def thread_ticks() -> dict[int, int]:
     """Return the CPU time of each thread so far, by thread id, in clock ticks (proc(5))."""
     ticks = {}
     for task in Path("/proc/self/task").iterdir():
-        fields = _read_stat(task)
+        fields = _read_stat_fields_after_name(task)
         if fields:
             ticks[int(task.name)] = int(fields[11]) + int(fields[12])
     return ticks
 
 
-def count_threads_named(start: str) -> int:
+def count_threads_named(name_prefix: str) -> int:
     """Count this process's threads whose name starts with `start`.
 
     The system keeps only the first 15 characters of a name.
     """
     names = (read_system_file(task / "comm") or "" for task in Path("/proc/self/task").iterdir())
-    return sum(name.startswith(start[:15]) for name in names)
+    return sum(name.startswith(name_prefix[:15]) for name in names)
 
 
-def working_threads(before: dict[int, int], after: dict[int, int]) -> int:
+def count_working_threads(before: dict[int, int], after: dict[int, int]) -> int:
     """Count the threads that worked between two readings.
 
     A thread worked if it used at least a tenth of the busiest thread's CPU time.
@@ -74,14 +74,14 @@ def cpu_seconds() -> float:
 def descendants_cpu_seconds() -> float:
     """Return the CPU time so far of all descendants of this process, including ended ones."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    stats = [_read_stat(Path("/proc", str(pid))) for pid in descendants()]
+    stats = [_read_stat_fields_after_name(Path("/proc", str(pid))) for pid in descendant_pids()]
     ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats if fields)
     return ended.ru_utime + ended.ru_stime + ticks / _TICKS_PER_SECOND
 
 
-def start_seconds() -> float:
+def start_seconds_since_boot() -> float:
     """Return when this process was started, in seconds since boot."""
-    return int(_read_stat(Path("/proc/self"))[19]) / _TICKS_PER_SECOND
+    return int(_read_stat_fields_after_name(Path("/proc/self"))[19]) / _TICKS_PER_SECOND
 
 
 def affinity() -> list[int]:
@@ -93,22 +93,26 @@ def affinity() -> list[int]:
     return sorted(allowed)
 
 
-def mapped_libraries(*parts: str) -> list[str]:
+def mapped_library_short_paths(*name_parts: str) -> list[str]:
     """Return mapped shared libraries with one of `parts` in their name, as "folder/name".
 
     The folder distinguishes builds of a library. The rest of the path stays private.
     """
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {Path("/" + line.partition("/")[2]) for line in lines if ".so" in line}
-    return sorted(_short_path(path) for path in paths if any(p in path.name for p in parts))
+    return sorted(
+        _folder_and_file_name(path) for path in paths if any(p in path.name for p in name_parts)
+    )
 
 
-def math_libraries() -> list[str]:
+def mapped_math_library_names() -> list[str]:
     """Return the file names of mapped libraries that affect speed (BLAS, oneDNN, OpenMP, CUDA)."""
-    return sorted({name.rpartition("/")[2] for name in mapped_libraries(*_MATH_LIBRARIES)})
+    return sorted(
+        {name.rpartition("/")[2] for name in mapped_library_short_paths(*_MATH_LIBRARIES)}
+    )
 
 
-def allocator() -> str:
+def allocator_short_path() -> str:
     """Return the file that provides the memory allocator, as "folder/name".
 
     This looks up a function that every allocator has and that interpreters do not call. If an
@@ -117,7 +121,7 @@ def allocator() -> str:
     return symbol_provider("malloc_usable_size", "libc.so.6")
 
 
-def thread_pools(*parts: str) -> dict[str, int]:
+def thread_pool_sizes(*path_parts: str) -> dict[str, int]:
     """Return the pool sizes of mapped BLAS and OpenMP libraries, by library.
 
     Only libraries with one of `parts` in their path count. The adapter knows which libraries
@@ -126,7 +130,7 @@ def thread_pools(*parts: str) -> dict[str, int]:
     return {
         info["internal_api"] + " " + Path(info["filepath"]).name: info["num_threads"]
         for info in threadpoolctl.threadpool_info()
-        if any(part in info["filepath"] for part in parts)
+        if any(part in info["filepath"] for part in path_parts)
     }
 
 
@@ -144,7 +148,7 @@ def symbol_provider(symbol: str, library: str) -> str:
             address = ctypes.cast(getattr(handle, symbol), ctypes.c_void_p)
             info = _SymbolInfo()
             if handles[0].dladdr(address, ctypes.byref(info)):
-                return _short_path(Path(os.fsdecode(info.file)).resolve())
+                return _folder_and_file_name(Path(os.fsdecode(info.file)).resolve())
     return ""
 
 
@@ -168,7 +172,7 @@ def captured_stdout() -> Iterator[list[str]]:
             lines += file.read().decode(errors="replace").splitlines()
 
 
-def peak_rss_bytes() -> int:
+def peak_rss_bytes_with_descendants() -> int:
     """Return the peak memory of this process and of the processes it started, in bytes.
 
     The result is the sum of the peaks of all processes. This is at least their common peak. Of the
@@ -177,7 +181,9 @@ def peak_rss_bytes() -> int:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return (
-        own_peak + ended + sum(_peak_rss_bytes_of(Path("/proc", str(pid))) for pid in descendants())
+        own_peak
+        + ended
+        + sum(_peak_rss_bytes_of(Path("/proc", str(pid))) for pid in descendant_pids())
     )
 
 
@@ -208,11 +214,11 @@ class _SymbolInfo(ctypes.Structure):
     ]
 
 
-def _short_path(path: Path) -> str:
+def _folder_and_file_name(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def _read_stat(process: Path) -> list[str]:
+def _read_stat_fields_after_name(process: Path) -> list[str]:
     """Return the fields that follow the command's name in the process's `stat` file (proc(5)).
 
     Empty if the process has ended.
@@ -223,17 +229,17 @@ def _read_stat(process: Path) -> list[str]:
         return []
 
 
-def exclude_process(process: int) -> None:
+def exclude_process_from_counts(pid: int) -> None:
     """Exclude a child process and its descendants from all counts from now on."""
-    _excluded_processes.add(process)
+    _excluded_processes.add(pid)
 
 
-def descendants() -> set[int]:
+def descendant_pids() -> set[int]:
     """Return the running processes that this one started, and their descendants."""
     parents = {
         int(entry.name): int(fields[1])
         for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and (fields := _read_stat(entry))
+        if entry.name.isdigit() and (fields := _read_stat_fields_after_name(entry))
     }
     processes: set[int] = set()
     generation = {os.getpid()}

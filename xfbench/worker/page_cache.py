@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
 from xfbench.worker import mounts, pages
-from xfbench.worker.pages import Counters, Residency
+from xfbench.worker.pages import ReadCounters, Residency
 from xfbench.worker.protocol import Group
 
 MODES = ("cold", "warm", "as-is")
@@ -40,7 +40,7 @@ class EpochStart:
     share: float
     resident: Residency
     uncounted: str
-    counters: Counters
+    counters: ReadCounters
 
 
 class Readings:
@@ -65,32 +65,34 @@ class Readings:
         self.run_untimed, self.meet = run_untimed, meet
         self.report: List[Dict[str, Any]] = []
 
-    def begin(self) -> None:
+    def begin_epoch(self) -> None:
         if self.files:
-            self.run_untimed(self._prepare)
+            self.run_untimed(self._prepare_on_all_ranks)
 
-    def end(self) -> None:
+    def end_epoch(self) -> None:
         if self.files:
-            self.report.append(account(self.before, alone=self.group.size == 1))
+            self.report.append(
+                measure_epoch_reading(self.before, is_only_rank=self.group.size == 1)
+            )
 
-    def _prepare(self) -> None:
+    def _prepare_on_all_ranks(self) -> None:
         """Prepare the cache on the first rank, then on the others, then evict once more on all."""
         rank = self.group.rank
         if self.group.size == 1 or self.mode == "as-is":
-            self.before = prepare(self.files, self.mode, self.share)
+            self.before = prepare_cache(self.files, self.mode, self.share)
             return
         if rank == 0:
-            self.before = prepare(self.files, self.mode, self.share)
+            self.before = prepare_cache(self.files, self.mode, self.share)
         self.meet()
         if rank > 0:
-            self.before = prepare(self.files, self.mode, self.share, tried=True)
+            self.before = prepare_cache(self.files, self.mode, self.share, skip_trial_read=True)
         self.meet()
-        self.before = evict_again(self.before)
+        self.before = evict_again_if_cold(self.before)
         self.meet()
 
 
-def prepare(
-    files: Sequence[Path], mode: str, share: float = 1.0, *, tried: bool = False
+def prepare_cache(
+    files: Sequence[Path], mode: str, share: float = 1.0, *, skip_trial_read: bool = False
 ) -> EpochStart:
     """Bring the page cache to `mode`: "cold", "warm", or "as-is", which changes nothing.
 
@@ -106,14 +108,14 @@ def prepare(
     if mode not in MODES:
         raise ValueError(f"the page cache can be {', '.join(MODES)}, not {mode!r}")
     files = list(files)
-    uncounted = "" if mode == "as-is" or tried else _uncounted_reason(files)
+    uncounted = "" if mode == "as-is" or skip_trial_read else _trial_read_failure(files)
     act = {"cold": pages.evict, "warm": pages.read_into_memory, "as-is": pages.residency}[mode]
     residency = act(files)
-    counters = pages.read_counters(files)
+    counters = pages.bytes_read_so_far(files)
     return EpochStart(mode, files, pages.stored_bytes(files), share, residency, uncounted, counters)
 
 
-def evict_again(before: EpochStart) -> EpochStart:
+def evict_again_if_cold(before: EpochStart) -> EpochStart:
     """Evict the files again after all ranks have called `prepare`.
 
     Each rank must do this, because mapped pages can only be dropped by the rank that maps them.
@@ -121,10 +123,10 @@ def evict_again(before: EpochStart) -> EpochStart:
     if before.mode != "cold":
         return before
     residency = pages.evict(before.files)
-    return replace(before, resident=residency, counters=pages.read_counters(before.files))
+    return replace(before, resident=residency, counters=pages.bytes_read_so_far(before.files))
 
 
-def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
+def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True) -> Dict[str, Any]:
     """Return what one epoch of one rank has read since `prepare`, as a record's `reading`.
 
     - `device_bytes`: the bytes that this process and its children read from storage. None if they
@@ -137,46 +139,54 @@ def account(before: EpochStart, *, alone: bool = True) -> Dict[str, Any]:
     cannot be checked. If there are several ranks (`alone` is False), a rank may find in memory what
     another rank has read. Then `merge_readings` judges the sum of all ranks instead.
     """
-    read = pages.read_counters(before.files).since(before.counters)
-    device_bytes, reason = _checked_device_bytes(before, read.process)
+    read = pages.bytes_read_so_far(epoch_start.files).since(epoch_start.counters)
+    device_bytes, reason = _device_bytes_or_reason(epoch_start, read.process)
     reading = {
-        "page_cache": before.mode,
-        "bytes": before.bytes,
-        "share": before.share,
-        "resident_before": before.resident.resident_bytes,
-        "resident_of": before.resident.bytes,
+        "page_cache": epoch_start.mode,
+        "bytes": epoch_start.bytes,
+        "share": epoch_start.share,
+        "resident_before": epoch_start.resident.resident_bytes,
+        "resident_of": epoch_start.resident.bytes,
         "device_bytes": device_bytes,
         "device_bytes_of_all": read.device,
         "reason": reason,
     }
-    left_bytes = before.resident.resident_bytes or 0
-    if before.mode == "cold" and left_bytes > TOLERANCE * before.resident.bytes:
+    left_bytes = epoch_start.resident.resident_bytes or 0
+    if epoch_start.mode == "cold" and left_bytes > TOLERANCE * epoch_start.resident.bytes:
         why = f"{left_bytes} bytes could not be evicted: another process has mapped or written them"
         return {**reading, "reason": why, "held": False}
-    if not alone:
+    if not is_only_rank:
         return {**reading, "held": None}
-    verdict = is_cache_state_held(before.mode, before.bytes, device_bytes, before.share)
-    if verdict is False and 0 < (device_bytes or 0) < before.bytes and _is_compressed(before.files):
+    verdict = is_cache_state_held(
+        epoch_start.mode, epoch_start.bytes, device_bytes, epoch_start.share
+    )
+    if (
+        verdict is False
+        and 0 < (device_bytes or 0) < epoch_start.bytes
+        and _is_compressed(epoch_start.files)
+    ):
         return {**reading, "reason": "the file system compresses its files", "held": None}
-    if verdict is None and device_bytes is not None and before.mode != "as-is":
+    if verdict is None and device_bytes is not None and epoch_start.mode != "as-is":
         return {
             **reading,
-            "reason": _surplus_message(before.mode, before.bytes, device_bytes),
+            "reason": _surplus_message(epoch_start.mode, epoch_start.bytes, device_bytes),
             "held": None,
         }
     return {**reading, "held": verdict}
 
 
-def merge_readings(parts: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def judge_readings_of_all_ranks(rank_readings: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """Return the readings of several ranks on a node, with one verdict on their sum."""
-    counted = [part["device_bytes"] for part in parts]
-    if None in counted or any(part["reason"] for part in parts):
-        return list(parts)
-    mode, size, total = parts[0]["page_cache"], parts[0]["bytes"], sum(counted)
-    verdict = is_cache_state_held(mode, size, total, min(1.0, sum(part["share"] for part in parts)))
+    counted = [part["device_bytes"] for part in rank_readings]
+    if None in counted or any(part["reason"] for part in rank_readings):
+        return list(rank_readings)
+    mode, size, total = rank_readings[0]["page_cache"], rank_readings[0]["bytes"], sum(counted)
+    verdict = is_cache_state_held(
+        mode, size, total, min(1.0, sum(part["share"] for part in rank_readings))
+    )
     unclear = verdict is None and mode != "as-is"
     reason = _surplus_message(mode, size, total) if unclear else None
-    return [{**part, "held": verdict, "reason": reason} for part in parts]
+    return [{**part, "held": verdict, "reason": reason} for part in rank_readings]
 
 
 def _surplus_message(mode: str, size: int, device_bytes: int) -> str:
@@ -213,7 +223,9 @@ def _is_compressed(files: Sequence[Path]) -> bool:
     )
 
 
-def _checked_device_bytes(before: EpochStart, counted: int | None) -> tuple[int | None, str | None]:
+def _device_bytes_or_reason(
+    before: EpochStart, counted: int | None
+) -> tuple[int | None, str | None]:
     """Return (bytes from storage, None). If the count is meaningless, return (None, reason)."""
     if before.uncounted:
         return None, before.uncounted
@@ -225,7 +237,7 @@ def _checked_device_bytes(before: EpochStart, counted: int | None) -> tuple[int 
     return counted, None
 
 
-def _uncounted_reason(files: Sequence[Path]) -> str:
+def _trial_read_failure(files: Sequence[Path]) -> str:
     """Return why the process's counter does not see reads of these files. "" if it sees them.
 
     As a trial, this function evicts the largest file and reads the beginning of that file.
@@ -238,10 +250,10 @@ def _uncounted_reason(files: Sequence[Path]) -> str:
         return (
             f"{residency.resident_bytes} of {residency.bytes} bytes of a file could not be evicted"
         )
-    before = pages.read_counters([largest])
+    before = pages.bytes_read_so_far([largest])
     with largest.open("rb", buffering=0) as file:
         count = len(file.read(_TRIAL_BYTES))
-    counted = pages.read_counters([largest]).since(before).process
+    counted = pages.bytes_read_so_far([largest]).since(before).process
     if counted is None:
         return "the system does not count what a process reads from storage"
     stored = min(count, pages.stored_bytes([largest]))

@@ -43,7 +43,7 @@ class Residency:
 
 
 @dataclass(frozen=True)
-class Counters:
+class ReadCounters:
     """Bytes read from storage so far. None if the system does not count them.
 
     `process`: bytes that this process and the processes it started have read.
@@ -53,9 +53,9 @@ class Counters:
     process: int | None
     device: int | None
 
-    def since(self, earlier: Counters) -> Counters:
+    def since(self, earlier: ReadCounters) -> ReadCounters:
         """Return what was read since the reading `earlier`."""
-        return Counters(
+        return ReadCounters(
             _difference(earlier.process, self.process), _difference(earlier.device, self.device)
         )
 
@@ -143,27 +143,29 @@ def residency(files: Iterable[Path]) -> Residency:
     return Residency(None if reason else inside, total, reason)
 
 
-def read_counters(files: Iterable[Path] = ()) -> Counters:
+def bytes_read_so_far(files: Iterable[Path] = ()) -> ReadCounters:
     """Return the bytes read from storage so far, by this process and from the files' devices."""
     folders = {path.parent for path in files}
-    below = sorted({device for folder in folders for device in mounts.devices(folder)})
-    return Counters(_processes_read_bytes(), _devices_read_bytes(below))
+    below = sorted({device for folder in folders for device in mounts.block_device_ids(folder)})
+    return ReadCounters(_count_bytes_read_with_descendants(), _count_bytes_read_from_devices(below))
 
 
-def _processes_read_bytes() -> int | None:
+def _count_bytes_read_with_descendants() -> int | None:
     """Return read_bytes (proc(5)) of this process, its ended children and its descendants."""
-    own_bytes = _process_read_bytes(os.getpid())
+    own_bytes = _count_bytes_read_by_process(os.getpid())
     if own_bytes is None:
         return None
-    return own_bytes + sum(_process_read_bytes(process) or 0 for process in observe.descendants())
+    return own_bytes + sum(
+        _count_bytes_read_by_process(process) or 0 for process in observe.descendant_pids()
+    )
 
 
-def _process_read_bytes(process: int) -> int | None:
-    lines = (read_system_file(Path("/proc", str(process), "io")) or "").splitlines()
+def _count_bytes_read_by_process(pid: int) -> int | None:
+    lines = (read_system_file(Path("/proc", str(pid), "io")) or "").splitlines()
     return next((int(ln.split()[1]) for ln in lines if ln.startswith("read_bytes:")), None)
 
 
-def _devices_read_bytes(devices: List[str]) -> int | None:
+def _count_bytes_read_from_devices(devices: List[str]) -> int | None:
     counted = [
         (read_system_file(Path("/sys/dev/block", device, "stat")) or "").split()
         for device in devices

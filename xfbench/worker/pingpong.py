@@ -17,19 +17,19 @@ _REPEATS, _ROUNDS = 20, 500  # the minimum of the repeats is used, because noise
 _LIMIT = 1.0  # seconds; hundreds of times the duration of a measurement
 
 
-def main() -> None:
+def measure_for_each_input_line() -> None:
     """Answer each line of input until it ends."""
     cpus = sorted(os.sched_getaffinity(0))
     for _ in sys.stdin if len(cpus) > 1 else ():
-        print(core_latency_seconds(cpus[0], cpus[-1]), flush=True)
+        print(measure_round_trip_seconds(cpus[0], cpus[-1]), flush=True)
 
 
-def core_latency_seconds(first: int, last: int) -> float:
+def measure_round_trip_seconds(first_cpu: int, last_cpu: int) -> float:
     """Return the latency between two CPUs: the smallest of several means over many round trips."""
     word = mmap.mmap(-1, mmap.PAGESIZE)
     child = os.fork()
     signal.setitimer(signal.ITIMER_REAL, _LIMIT)  # ends a process whose partner is gone
-    os.sched_setaffinity(0, {first if child else last})
+    os.sched_setaffinity(0, {first_cpu if child else last_cpu})
     if not child:
         for _ in range(_REPEATS * _ROUNDS):
             while not word[0]:
@@ -50,4 +50,4 @@ def core_latency_seconds(first: int, last: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    measure_for_each_input_line()

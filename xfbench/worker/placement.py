@@ -15,13 +15,13 @@ _SYSTEM_CALL = {"x86_64": 238, "aarch64": 237, "ppc64le": 261}
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def mapped_bytes(name: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | None:
+def mapped_bytes(memory_kind: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | None:
     """Return the mapped bytes of the kind called `name` in proc(5). None if not reported."""
     try:
         lines = file.read_text().splitlines()
     except OSError:
         return None
-    matching_lines = [line.split() for line in lines if line.startswith(name + ":")]
+    matching_lines = [line.split() for line in lines if line.startswith(memory_kind + ":")]
     return sum(int(fields[1]) * 1024 for fields in matching_lines) if matching_lines else None
 
 
@@ -46,7 +46,7 @@ def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
     return node_numbers
 
 
-def prefer_node(node: int) -> str | None:
+def prefer_memory_of_node(node: int) -> str | None:
     """Prefer the memory of `node` in this thread and the threads it starts.
 
     Return the error message, or None if there is no error.
@@ -63,7 +63,7 @@ def prefer_node(node: int) -> str | None:
     return None
 
 
-def pages_by_node(file: Path = Path("/proc/self/numa_maps")) -> dict[int, int]:
+def anonymous_pages_by_node(file: Path = Path("/proc/self/numa_maps")) -> dict[int, int]:
     """Return this process's own pages on each NUMA node. Empty if not reported."""
     try:
         lines = file.read_text().splitlines()

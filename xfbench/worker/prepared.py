@@ -34,7 +34,7 @@ class Prepared:
 def open_prepared(folder: Path) -> Prepared:
     """Return the data set in `folder`. Raises Damaged if it does not match its manifest."""
     manifest = read_manifest(folder)
-    listed = {split: read_list(folder, split, manifest) for split in manifest["splits"]}
+    listed = {split: read_sample_list(folder, split, manifest) for split in manifest["splits"]}
     splits = {
         split: open_split(folder, manifest["format"], split, sample_list)
         for split, sample_list in listed.items()
@@ -48,9 +48,11 @@ def open_prepared(folder: Path) -> Prepared:
     return Prepared(manifest, listed, splits)
 
 
-def open_split(folder: Path, form: str, split: str, listed: SampleList | None) -> Sequence[Sample]:
+def open_split(
+    folder: Path, format_name: str, split: str, listed: SampleList | None
+) -> Sequence[Sample]:
     """Return the samples of a split in the given format (see `xfbench.worker.formats`)."""
-    module = importlib.import_module(f"xfbench.worker.formats.{form}")
+    module = importlib.import_module(f"xfbench.worker.formats.{format_name}")
     split_samples: Sequence[Sample] = module.samples(folder, split, listed)
     return split_samples
 
@@ -85,7 +87,7 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
     return manifest_values
 
 
-def read_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
+def read_sample_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
     """Return the list of a split's samples. Raises Damaged if the manifest does not match."""
     path = resolve_file(folder, f"{split}.samples")
     try:

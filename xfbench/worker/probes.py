@@ -48,7 +48,7 @@ class ProbeRun:
         """Measure memory, build the adapter's trainer, and return it as a WatchedTrainer."""
         if self.kind == "process":
             self.target, self.refused = _prefer_distant_node()
-            self.pages = placement.pages_by_node()
+            self.pages = placement.anonymous_pages_by_node()
         self.transparent = placement.mapped_bytes("AnonHugePages")
         self.explicit = placement.mapped_bytes("Private_Hugetlb")
         trainer = self._build(network, solver, options, group)
@@ -68,8 +68,8 @@ class ProbeRun:
                 "cpus": observe.affinity(),
                 "parameters": parameters,
                 "updates": updates,
-                "mpi": observe.mapped_libraries("libmpi"),
-                "fast": observe.mapped_libraries(*_FAST_NETWORK_LIBRARIES),
+                "mpi": observe.mapped_library_short_paths("libmpi"),
+                "fast": observe.mapped_library_short_paths(*_FAST_NETWORK_LIBRARIES),
                 "devices": _infiniband_devices(),
             },
         }
@@ -81,32 +81,32 @@ class ProbeRun:
             return []
         grown = {
             node: count - self.pages.get(node, 0)
-            for node, count in placement.pages_by_node().items()
+            for node, count in placement.anonymous_pages_by_node().items()
         }
         return [
             _affinity_answer(assigned_cpus, observe.affinity()),
             _transparent_pages_answer(self.transparent, placement.mapped_bytes("AnonHugePages")),
-            *_placement_answers(self.target, self.refused, grown),
-            self.trainer.outcome(),
+            *_numa_and_bandwidth_answers(self.target, self.refused, grown),
+            self.trainer.signal_answer(),
         ]
 
 
-def probe_native_ranks(ranks: Callable[[], int]) -> Dict[str, Any]:
+def probe_native_rank_count(count_ranks: Callable[[], int]) -> Dict[str, Any]:
     """Return how many ranks the framework finds within a time limit, and what it said.
 
     The result is {"place": {"found": number or None, "said": the error or timeout, else ""}}.
     """
     place: Dict[str, Any] = {"found": None, "said": f"no answer in {_TIMEOUT_SECONDS} s"}
 
-    def ask() -> None:
+    def count_and_store() -> None:
         try:
-            place.update(found=ranks(), said="")
+            place.update(found=count_ranks(), said="")
         except Exception as error:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             place["said"] = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
 
     signal.alarm(2 * _TIMEOUT_SECONDS)  # for a call that lets no other thread run
-    asking = threading.Thread(target=ask, daemon=True)
+    asking = threading.Thread(target=count_and_store, daemon=True)
     asking.start()
     asking.join(_TIMEOUT_SECONDS)
     signal.alarm(0)
@@ -146,20 +146,20 @@ class WatchedTrainer:
         if not self._signalled or self.steps != _SIGNALLED_STEP:
             self._trainer.step(batch)
             return
-        before = signal.signal(signal.SIGTERM, self._catch)
+        before = signal.signal(signal.SIGTERM, self._note_signal)
         timer = threading.Timer(_SIGNAL_AFTER, os.kill, (os.getpid(), signal.SIGTERM))
         timer.start()
         self._trainer.step(batch)
         timer.join()
-        self._trainer.synchronize()
+        self._trainer.wait_for_loss()
         signal.signal(signal.SIGTERM, before)
         if self._caught:
-            self._saved = self._save()
+            self._saved = self._save_restore_and_compare()
 
-    def synchronize(self) -> float:
-        return float(self._trainer.synchronize())
+    def wait_for_loss(self) -> float:
+        return float(self._trainer.wait_for_loss())
 
-    def outcome(self) -> Answer:
+    def signal_answer(self) -> Answer:
         """Return whether a signal could interrupt training, and training could then continue."""
         caught = f"SIGTERM arrived in step {_SIGNALLED_STEP}"
         if self._saved is None:
@@ -172,24 +172,24 @@ class WatchedTrainer:
             "signal", supported, f"{caught}: {words}{went if supported == 'yes' else ''}"
         )
 
-    def _catch(self, *_: Any) -> None:
+    def _note_signal(self, *_: Any) -> None:
         self._caught = True
 
-    def _save(self) -> Tuple[str, str]:
+    def _save_restore_and_compare(self) -> Tuple[str, str]:
         parameters = self._trainer.parameters()
         before, zeros = (
             checkpoint.parameter_digests(parameters),
-            checkpoint.zero_parameters(parameters),
+            checkpoint.zeros_like_parameters(parameters),
         )
         needed = 2 * sum(array.nbytes for array in parameters.values())
         try:
-            with checkpoint.temporary_folder(Path("signalled"), needed) as folder:
+            with checkpoint.temporary_checkpoint_folder(Path("signalled"), needed) as folder:
                 self._trainer.save(folder)
-                checkpoint.flush(folder)
-                size = checkpoint.total_bytes(folder)
+                checkpoint.fsync_files_in_folder(folder)
+                size = checkpoint.folder_bytes(folder)
                 self._trainer.assign(zeros)
                 self._trainer.restore(folder)
-                self._trainer.synchronize()
+                self._trainer.wait_for_loss()
         except Exception as error:
             first = (str(error).strip().splitlines() or [""])[0]
             self._trainer.assign(parameters)
@@ -205,7 +205,7 @@ def _prefer_distant_node() -> Tuple[int, str | None]:
     """Prefer the memory of a NUMA node without processors. If there is none, use the last node."""
     there = placement.numa_nodes("has_memory") or {0}
     target = max(there - placement.numa_nodes("has_cpu") or there)
-    return target, placement.prefer_node(target)
+    return target, placement.prefer_memory_of_node(target)
 
 
 def _infiniband_devices() -> List[str]:
@@ -245,24 +245,26 @@ def _huge_pages_answer(before: int | None, after: int | None) -> Answer:
     return build_answer("huge_pages", "yes" if after > before else "no", words)
 
 
-def _placement_answers(target: int, refused: str | None, grown: Dict[int, int]) -> List[Answer]:
+def _numa_and_bandwidth_answers(
+    target: int, refusal: str | None, new_pages_by_node: Dict[int, int]
+) -> List[Answer]:
     """Return the answers for "numa" and "high_bandwidth".
 
     They say whether the memory that training allocated is on the preferred NUMA node.
     """
     there = placement.numa_nodes("has_memory")
     alone = there - placement.numa_nodes("has_cpu")
-    everywhere = max(1, sum(max(0, count) for count in grown.values()))
-    share = max(0, grown.get(target, 0)) / everywhere
+    everywhere = max(1, sum(max(0, count) for count in new_pages_by_node.values()))
+    share = max(0, new_pages_by_node.get(target, 0)) / everywhere
     words = (
         f"{share:.0%} of {everywhere * placement.PAGE_BYTES / _MEGABYTE:.0f} MB allocated after "
         f"set_mempolicy (preferred: node {target}) are there"
     )
     supported = "yes" if share > 0.9 else "no"
-    if refused or not grown:
-        supported, words = "not here", refused or "the system does not report where memory is"
+    if refusal or not new_pages_by_node:
+        supported, words = "not here", refusal or "the system does not report where memory is"
     numa = build_answer("numa", supported, words)
-    if len(there) < 2 and not refused:
+    if len(there) < 2 and not refusal:
         numa = build_answer("numa", "not here", f"there is only one NUMA node; {words}")
     high = build_answer("high_bandwidth", supported, words)
     if not alone:

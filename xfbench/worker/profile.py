@@ -23,18 +23,18 @@ def profile_steps(
     """
     durations: List[float] = []
 
-    def steps() -> float:
+    def run_steps() -> float:
         begun = clock()
         for _ in range(STEPS):
             trainer.step(batch)
-        trainer.synchronize()
+        trainer.wait_for_loss()
         durations.append(clock() - begun)
         return durations[-1]
 
     if not hasattr(trainer, "profile"):
         return "none: the adapter has no profiler", {}
     try:
-        layer_profile = trainer.profile(batch, steps, clock)
+        layer_profile = trainer.profile(batch, run_steps, clock)
     except Unsupported as error:
         return f"none: {error}", {}
     seconds = {

@@ -17,7 +17,7 @@ class Malformed(ValueError):
     """The bytes are not a valid message; the error says at which byte and why."""
 
 
-def fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
+def iterate_fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
     """Yield every field in the span as (number, wire type, first, second).
 
     For a varint, `first` is the unsigned value and `second` is 0. For other fields, they are the
@@ -25,16 +25,16 @@ def fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
     """
     place, end = span
     while place < end:
-        tag, place = varint(message, place, end)
+        tag, place = parse_varint(message, place, end)
         number, wire = tag >> 3, tag & 7
         if not number:
             raise Malformed(f"field 0 before byte {place}")
         if wire == VARINT:
-            value, place = varint(message, place, end)
+            value, place = parse_varint(message, place, end)
             yield number, wire, value, 0
             continue
         if wire == BYTES:
-            length, place = varint(message, place, end)
+            length, place = parse_varint(message, place, end)
         elif wire in _FIXED:
             length = _FIXED[wire]
         else:
@@ -45,7 +45,7 @@ def fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
         place += length
 
 
-def varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
+def parse_varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
     """Return an unsigned number of up to 64 bits, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
@@ -59,15 +59,15 @@ def varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
     raise Malformed(f"a number of more than ten bytes before byte {place}")
 
 
-def varints(message: bytes, span: Span) -> List[int]:
+def parse_packed_varints(message: bytes, span: Span) -> List[int]:
     """Return the numbers of a packed field."""
     (place, end), values = span, []
     while place < end:
-        value, place = varint(message, place, end)
+        value, place = parse_varint(message, place, end)
         values.append(value)
     return values
 
 
-def signed(value: int) -> int:
+def to_signed(value: int) -> int:
     """Return an unsigned 64-bit number as int32 or int64."""
     return value - 2**64 if value >= 2**63 else value

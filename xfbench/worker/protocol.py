@@ -143,19 +143,19 @@ class Trainer(Protocol):
     def step(self, batch: Any) -> None:
         """Do one training step, possibly returning before the device is done."""
 
-    def synchronize(self) -> float:
+    def wait_for_loss(self) -> float:
         """Wait for the device. Return the last step's total loss before its update."""
 
-    def loss(self, batch: Any) -> float:
+    def test_loss(self, batch: Any) -> float:
         """Return the total loss in test mode.
 
         It uses running averages, no dropout, and every head with its weight.
         """
 
-    def scores(self, batch: Any) -> np.ndarray:
+    def test_scores(self, batch: Any) -> np.ndarray:
         """Return test-mode class scores, (N, classes): the input of the network's last loss."""
 
-    def outputs(self, batch: Any) -> dict[str, np.ndarray]:
+    def layer_outputs(self, batch: Any) -> dict[str, np.ndarray]:
         """Return training-mode outputs of layers by name, (N, C, H, W) or (N, C).
 
         "data" is included.
@@ -195,11 +195,11 @@ class Trainer(Protocol):
         """
 
     def profile(
-        self, batch: Any, steps: Callable[[], float], clock: Callable[[], float]
+        self, batch: Any, run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
-        """Call `steps` once under the framework's profiler. Return times by layer.
+        """Call `run_steps` once under the framework's profiler. Return times by layer.
 
-        `steps` trains on `batch` and returns the seconds of all its steps, the device included. A
+        `run_steps` trains on `batch` and returns the seconds of its steps, the device included. A
         framework without a profiler times each layer with `clock`. An adapter with neither may
         leave out this method. Raises Unsupported if a kernel does not report times by layer.
         """

@@ -105,7 +105,7 @@ def draw_files(files: Sequence[Path], size: int = SIZE) -> List[Path]:
     return chosen
 
 
-def measure(
+def measure_read_speed(
     files: Sequence[Path],
     size: int = SIZE,
     rounds: int = ROUNDS,
@@ -126,7 +126,7 @@ def measure(
             reads = _plan_reads(sizes, pattern, size, number)
             residency = pages.evict(files)
             reason = residency.reason
-            so_far.append(_run_round(files, reads, pattern, seconds, residency.resident_bytes))
+            so_far.append(_time_reads(files, reads, pattern, seconds, residency.resident_bytes))
     return [
         {
             "pattern": pattern.name,
@@ -143,9 +143,9 @@ def measure(
 _Reads = List[Tuple[int, int, int]]
 
 
-def _plan_reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int) -> _Reads:
+def _plan_reads(file_sizes: Sequence[int], pattern: Pattern, size: int, seed: int) -> _Reads:
     """Return the reads in order: blocks of files with these sizes, at most `size` bytes."""
-    block, sizes = pattern.block_bytes, np.asarray(of_files, np.int64)
+    block, sizes = pattern.block_bytes, np.asarray(file_sizes, np.int64)
     until = np.cumsum(-(-sizes // block))  # cumulative number of blocks
     count = int(min(until[-1], max(1, size // block), _MAX_READS))
     if pattern.random:
@@ -160,7 +160,7 @@ def _plan_reads(of_files: Sequence[int], pattern: Pattern, size: int, seed: int)
     return list(zip(of.tolist(), starts.tolist(), lengths.tolist()))
 
 
-def _run_round(
+def _time_reads(
     files: Sequence[Path],
     reads: _Reads,
     pattern: Pattern,
@@ -170,7 +170,7 @@ def _run_round(
     """Read one round; opening a file counts if it differs from the previous one."""
     buffer = memoryview(bytearray(pattern.block_bytes))
     advice = os.POSIX_FADV_RANDOM if pattern.random else os.POSIX_FADV_NORMAL
-    counters = pages.read_counters(files)
+    counters = pages.bytes_read_so_far(files)
     total = operations = 0
     start = perf_counter()
     for index, file_reads in itertools.groupby(reads, key=lambda read: read[0]):
@@ -187,5 +187,5 @@ def _run_round(
         if perf_counter() - start >= seconds:
             break
     passed = perf_counter() - start
-    counted = pages.read_counters(files).since(counters)
+    counted = pages.bytes_read_so_far(files).since(counters)
     return Round(passed, total, operations, resident_bytes, counted.process)

@@ -16,7 +16,7 @@ _PIXELS = 8  # per side of an image
 _FRACTION_BITS = {"float32": 23, "tf32": 10, "bfloat16": 7}
 
 
-def operand_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
+def measure_operand_fraction_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
     """Return how many fraction bits of its operands `product` keeps.
 
     `product` multiplies two float32 matrices (SIZE, SIZE). Every sum has one term that is not 0, so
@@ -31,12 +31,12 @@ def operand_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int
     return min(max(of_one, default=0) for of_one in exact_bits)
 
 
-def measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> str:
+def lowest_measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> str:
     """Return the lowest precision of several such products."""
-    return precision_of_bits(min(operand_bits(product) for product in products))
+    return precision_of_bits(min(measure_operand_fraction_bits(product) for product in products))
 
 
-def matrix_as_images(matrix: np.ndarray) -> np.ndarray:
+def matrix_rows_as_images(matrix: np.ndarray) -> np.ndarray:
     """Return one image for each row of `matrix`, channels last; each of its pixels is that row.
 
     A 1x1 convolution of these images computes a matrix product.

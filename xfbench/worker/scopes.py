@@ -33,7 +33,7 @@ def update_scope(number: int) -> str:
     return f"xfbench.update.{number}"
 
 
-def layer_indices(network: Network) -> Dict[str, int]:
+def layer_index_by_parameter(network: Network) -> Dict[str, int]:
     """Return the index of each parameter's layer, by the parameter's name."""
     index_by_layer = {
         network_layer.name: number for number, network_layer in enumerate(network.layers)
@@ -41,7 +41,7 @@ def layer_indices(network: Network) -> Dict[str, int]:
     return {name: index_by_layer[name.rpartition("/")[0]] for name in network.parameters}
 
 
-def layer_index(scope: str) -> int | None:
+def layer_index_of_scope(scope: str) -> int | None:
     """Return the index of the layer whose scope occurs in `scope`. None if there is none."""
     match = _LAYER.search(scope)
     return int(match[1]) if match else None
@@ -57,7 +57,7 @@ class ScopeSeconds:
         self.update = self.unattributed = 0.0
 
     def add(self, scope: str, seconds: float) -> None:
-        number = layer_index(scope)
+        number = layer_index_of_scope(scope)
         if number is not None:
             gradient = any(word in scope for word in _GRADIENT)
             (self.backward if gradient else self.forward)[self.layers[number]] += seconds
@@ -72,7 +72,7 @@ class ScopeSeconds:
         )
 
 
-def instruction_scopes(text: str) -> Dict[str, str]:
+def scope_by_instruction(program_text: str) -> Dict[str, str]:
     """Return the scope of each instruction in the text of a program compiled by XLA.
 
     A fused instruction has the scope of the last operation in it. An instruction created by XLA has
@@ -83,9 +83,9 @@ def instruction_scopes(text: str) -> Dict[str, str]:
     inside: Dict[str, str] = {}  # by computation: the scope of its last instruction with a scope
     unknown: List[Tuple[str, str]] = []
     reads: Dict[str, List[str]] = {}
-    for computation, name, line in _iterate_instructions(text):
+    for computation, name, line in _instructions_with_computation(program_text):
         named = _NAMED.search(line)
-        if named and _is_network_scope(named[1]):
+        if named and _is_layer_or_update_scope(named[1]):
             scopes[name] = inside[computation] = named[1]
         else:
             unknown.append((name, line))
@@ -96,24 +96,24 @@ def instruction_scopes(text: str) -> Dict[str, str]:
             scopes[name] = inside[called[1]]
     for name in reversed(list(reads)):
         for operand in reads[name] if name in scopes else ():
-            scopes.setdefault(operand, _scope_of_operand(scopes[name]))
+            scopes.setdefault(operand, _scope_of_operand_producer(scopes[name]))
     return scopes
 
 
-def _scope_of_operand(scope: str) -> str:
+def _scope_of_operand_producer(reader_scope: str) -> str:
     """Return the scope of an instruction that produces an operand for this scope."""
-    match = _UPDATE.search(scope)
-    return f"{_GRADIENT[1]}{layer_scope(int(match[1]))})" if match else scope
+    match = _UPDATE.search(reader_scope)
+    return f"{_GRADIENT[1]}{layer_scope(int(match[1]))})" if match else reader_scope
 
 
-def _is_network_scope(scope: str) -> bool:
+def _is_layer_or_update_scope(scope: str) -> bool:
     return bool(_LAYER.search(scope) or _UPDATE.search(scope))
 
 
-def _iterate_instructions(text: str) -> Iterator[Tuple[str, str, str]]:
+def _instructions_with_computation(program_text: str) -> Iterator[Tuple[str, str, str]]:
     """Yield the computation, name and text of each instruction, in order."""
     computation = ""
-    for line in text.splitlines():
+    for line in program_text.splitlines():
         match = _INSTRUCTION.match(line)
         if match:
             yield computation, match[2], line

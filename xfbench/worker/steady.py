@@ -17,7 +17,7 @@ _MIN_VALUES = 10  # with fewer values no change can be detected
 _BLOCKS = 20  # medians of this many blocks, because neighbouring steps are correlated
 
 
-def steady_from(seconds: Sequence[float]) -> int:
+def count_values_before_steady(seconds: Sequence[float]) -> int:
     """Return how many of the first values belong to an earlier level.
 
     Returns 0 if the values are steady, or too few to decide. Changes are found one by one with

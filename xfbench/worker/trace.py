@@ -17,13 +17,13 @@ from xfbench.workloads import Workload
 from xfbench.workloads.initial import initial_parameters
 
 
-def trace(
+def train_and_write_trace(
     workload: Workload,
     request: dict[str, Any],
     options: Options,
     build: Callable[..., Trainer],
-    output: Path,
-    keep: list[str] | None = None,
+    output_npz: Path,
+    array_groups: list[str] | None = None,
 ) -> dict[str, Any]:
     """Trace `request["steps"]` updates into `output`; return the runtime facts.
 
@@ -33,7 +33,7 @@ def trace(
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = open_data_set(request["data"], workload, batch_size, seed)
-    images, labels = data.first(batch_size, seed)
+    images, labels = data.first_batch(batch_size, seed)
     trainer = build(workload.network, workload.solver, options, Group())
     initial = initial_parameters(workload.network, seed)
     trainer.assign(initial)
@@ -45,11 +45,11 @@ def trace(
     losses = []
     for _ in range(request["steps"]):
         trainer.step(batch)
-        losses.append(trainer.synchronize())
+        losses.append(trainer.wait_for_loss())
     arrays["loss"] = np.asarray(losses, np.float64)
     arrays.update({f"final/{name}": value for name, value in trainer.parameters().items()})
-    if keep is not None:
-        arrays = {name: a for name, a in arrays.items() if name.split("/")[0] in keep}
-    with output.open("wb") as file:
+    if array_groups is not None:
+        arrays = {name: a for name, a in arrays.items() if name.split("/")[0] in array_groups}
+    with output_npz.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
     return {"observed": trainer.runtime_info()}

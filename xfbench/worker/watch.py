@@ -44,11 +44,11 @@ def run_watched(rank: int, work: Callable[[], int]) -> int:
     if child == 0:
         woken.close()
         driver.close()
-        _become_rank(rank, parent)
+        _set_up_rank_process(rank, parent)
         return work()
     with suppress(OSError):  # the child may have done so already, or have ended
         os.setpgid(child, child)
-    status = _wait_for_child(child, driver, woken)
+    status = _supervise_child(child, driver, woken)
     with suppress(OSError):
         driver.sendall(f"ended {status}\n".encode())
     driver.close()
@@ -66,7 +66,7 @@ class _SignalPipe:
         self.before = [signal.signal(number, lambda *_: None) for number in self.numbers]
         signal.set_wakeup_fd(self.written)
 
-    def signals(self) -> set[int]:
+    def read_signals(self) -> set[int]:
         with suppress(BlockingIOError):
             return set(os.read(self.descriptor, 4096))
         return set()
@@ -79,7 +79,7 @@ class _SignalPipe:
         os.close(self.written)
 
 
-def _become_rank(rank: int, parent: int) -> None:
+def _set_up_rank_process(rank: int, parent: int) -> None:
     """Set up the child: its process group, its output files, and its end with the parent."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -94,16 +94,16 @@ def _become_rank(rank: int, parent: int) -> None:
     sys.stdout.flush()
 
 
-def _wait_for_child(child: int, driver: socket.socket, woken: _SignalPipe) -> int:
+def _supervise_child(child: int, driver: socket.socket, signal_pipe: _SignalPipe) -> int:
     """Wait for the child or a reason to end it. Return its exit status, or minus the signal."""
     while True:
-        ready = select.select([driver.fileno(), woken.descriptor], [], [], SILENCE_SECONDS)[0]
+        ready = select.select([driver.fileno(), signal_pipe.descriptor], [], [], SILENCE_SECONDS)[0]
         alive = bool(ready)
-        if woken.descriptor in ready:
-            alive = not woken.signals() - {signal.SIGCHLD}
+        if signal_pipe.descriptor in ready:
+            alive = not signal_pipe.read_signals() - {signal.SIGCHLD}
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
-                return _exit_status(status)
+                return _exit_status_or_minus_signal(status)
         if driver.fileno() in ready:
             try:
                 alive = alive and bool(driver.recv(4096))
@@ -113,8 +113,8 @@ def _wait_for_child(child: int, driver: socket.socket, woken: _SignalPipe) -> in
         if not alive:
             with suppress(OSError):
                 os.killpg(child, signal.SIGKILL)
-            return _exit_status(os.waitpid(child, 0)[1])
+            return _exit_status_or_minus_signal(os.waitpid(child, 0)[1])
 
 
-def _exit_status(status: int) -> int:
-    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+def _exit_status_or_minus_signal(wait_status: int) -> int:
+    return -os.WTERMSIG(wait_status) if os.WIFSIGNALED(wait_status) else os.WEXITSTATUS(wait_status)

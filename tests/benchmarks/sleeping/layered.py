@@ -9,7 +9,7 @@ from math import prod
 import torch
 from torch import distributed, nn
 
-from xfbench.worker.distributed import rank_addresses
+from xfbench.worker.distributed import exchange_rank_addresses
 
 
 class _Sleep(torch.autograd.Function):
@@ -59,7 +59,7 @@ class Layered:
 
     def __init__(self, network, group):
         torch.set_num_threads(1)
-        init_url = f"tcp://{rank_addresses(group)[0]}"
+        init_url = f"tcp://{exchange_rank_addresses(group)[0]}"
         distributed.init_process_group(
             "gloo", init_method=init_url, rank=group.rank, world_size=group.size
         )

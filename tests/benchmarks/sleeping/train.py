@@ -56,12 +56,12 @@ class Trainer(FakeTrainer):
         mean_s = FIXED_S + PER_IMAGE_S * batch
         self.asleep.step(mean_s * float(np.exp(self.random.normal(0, SPREAD))))
         if self.joined:
-            self.joined.join(self.asleep.gradients())
+            self.joined.average_in_place(self.asleep.gradients())
 
-    def loss(self, batch):
+    def test_loss(self, batch):
         return LOSSES[self.name][batch]
 
-    def scores(self, batch):
+    def test_scores(self, batch):
         return np.zeros((batch, 10), np.float32)
 
     def gradients(self, batch):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.sample_records import certify_records, vary_record
-from xfbench.analysis.leaderboard import tables
+from xfbench.analysis.leaderboard import build_tables
 from xfbench.model.external_record import About, Citation, Figure
 from xfbench.model.facts import workload_facts
 from xfbench.model.record import Record
@@ -57,8 +57,10 @@ def make_scaled_records(measured):
 
 
 def build_figures(records, certificates, elsewhere=published.records()):  # noqa: B008
-    [table] = tables(records, certificates)
-    return {figure.title: figure for figure in efficiency.build_figures(table, elsewhere)}
+    [table] = build_tables(records, certificates)
+    return {
+        figure.title: figure for figure in efficiency.build_efficiency_figures(table, elsewhere)
+    }
 
 
 @pytest.mark.parametrize(
@@ -135,12 +137,14 @@ def test_figure_that_does_not_fit_the_axes_is_not_drawn(make_scaled_records, ext
 
 
 def test_list_has_published_figures_of_the_report_networks(measured):
-    section = external_data.build_external([*published.records(), build_imported()], ["lenet"])
+    section = external_data.group_external_figures(
+        [*published.records(), build_imported()], ["lenet"]
+    )
     assert [group.name for group in section.groups] == ["lenet", ""]
     assert {row.workload for row in section.groups[0].rows} == {"lenet"}
     assert {key for key, _ in section.sources} == {"Z17", "H19", "Y19", "theirs"}
     many = [build_imported(value=float(n)) for n in range(external_data.MAX_ROWS + 5)]
-    [group] = external_data.build_external(many, ["lenet"]).groups
+    [group] = external_data.group_external_figures(many, ["lenet"]).groups
     assert len(group.rows) == external_data.MAX_ROWS and group.omitted_rows == 5
 
 
@@ -187,7 +191,7 @@ def test_published_record_changes_no_launch_or_figure(board, measured):
     cited = Citation(key="X20", title="Somebody", where="page 3")
     external_record = vary_record(fast_record, source="published", citation=cited, seconds=1e-4)
     report_before, report_after = (
-        content.report(chosen_records, certificates)
+        content.build_report(chosen_records, certificates)
         for chosen_records in (records, [*records, external_record])
     )
     assert (report_after.records, report_after.span, report_after.machines) == (
@@ -207,12 +211,12 @@ def test_published_record_changes_no_launch_or_figure(board, measured):
 
 def test_external_record_changes_no_machine_or_date(board):
     records, certificates = board
-    report_before = content.report(records, certificates)
+    report_before = content.build_report(records, certificates)
     other_machine = records[0].machine.model_copy(update={"cpu_model": "another processor"})
     external_record = vary_record(
         records[0], source="imported", machine=other_machine, created="1999-01-01T00:00:00.000Z"
     )
-    report_after = content.report([*records, external_record], certificates)
+    report_after = content.build_report([*records, external_record], certificates)
     assert (report_after.span, report_after.machines) == (
         report_before.span,
         report_before.machines,

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sample_records import certify_records, vary_record
-from xfbench.analysis.leaderboard import tables
+from xfbench.analysis.leaderboard import build_tables
 from xfbench.model.record import Epoch
 from xfbench.rendering.report import learned
 
@@ -48,8 +48,8 @@ def make_launches(measured):
 
 
 def build_figures(records, certificates):
-    [table] = tables(records, certificates)
-    return learned.build_figures(table, {record.id: record for record in records})
+    [table] = build_tables(records, certificates)
+    return learned.build_learning_speed_up_figures(table, {record.id: record for record in records})
 
 
 def test_learning_speedup_is_drawn_beside_throughput_speedup(make_launches):

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.sample_records import vary_record
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.rendering.report import content, page
 
 pytestmark = pytest.mark.deep
@@ -364,7 +364,7 @@ def test_two_thousand_cells_are_under_five_megabytes_and_sort(open_report, measu
             measured[0],
             request={"threads": threads, "framework": name},
             seconds=0.001 * (1 + threads % 97),
-            machine=describe(),
+            machine=describe_machine(),
         )
         for name in ("caffe", "mxnet", "tensorflow", "torch")
         for threads in range(1, 501)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.rendering.report.test_page import HOSTILE
 from tests.sample_records import certify_records, vary_record
-from xfbench.analysis.leaderboard import tables
+from xfbench.analysis.leaderboard import build_tables
 from xfbench.rendering.report import slowdowns
 
 
@@ -80,6 +80,6 @@ def test_slowdown_data_has_a_table_per_machine(board):
     ]
     certified_records, machine_certificates = certify_records(machine_records)
     assert (
-        len(slowdowns.build_tables(tables(certified_records, machine_certificates)))
+        len(slowdowns.build_tables(build_tables(certified_records, machine_certificates)))
         == slowdowns.MAX_TABLES + 2
     )

@@ -8,7 +8,7 @@ import pytest
 
 from tests.rendering.report.test_page import HOSTILE, poison_record
 from tests.sample_records import vary_record
-from xfbench.host.machine import describe
+from xfbench.host.machine import describe_machine
 from xfbench.planning import experiment
 from xfbench.rendering.report import page as report
 from xfbench.rendering.report.studies import MAX_ROWS
@@ -250,7 +250,7 @@ def test_study_of_2000_cells_keeps_its_page_small(open_report, write_study, meas
             measured[0],
             request={"threads": thread_count, "framework": name, "kernel": kernel},
             seconds=0.001 * (1 + thread_count % 97),
-            machine=describe(),
+            machine=describe_machine(),
         )
         for name, kernel in zip(names, ("openblas", "onednn", "onednn", "onednn"), strict=True)
         for thread_count in threads

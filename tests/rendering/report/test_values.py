@@ -9,7 +9,7 @@ import pytest
 
 from tests import command_runner
 from tests.sample_records import certify_records, vary_record
-from xfbench.analysis.leaderboard import tables
+from xfbench.analysis.leaderboard import build_tables
 from xfbench.model.record import Epoch
 from xfbench.model.request import Cell
 from xfbench.rendering.report import content, figures, repeat, svg
@@ -18,8 +18,10 @@ from xfbench.rendering.report.sentences import build_summary
 
 def build_figure(records, certificates, title):
     """Return the figure with this title."""
-    [table] = tables(records, certificates)
-    table_figures = figures.figures(table, {record.id: record for record in records})
+    [table] = build_tables(records, certificates)
+    table_figures = figures.build_speed_and_learning_figures(
+        table, {record.id: record for record in records}
+    )
     [figure] = [figure for figure in table_figures if figure.title == title]
     return figure
 
@@ -111,21 +113,23 @@ def test_learning_figure_counts_seconds_from_process_start(measured):
 
 
 def test_step_figure_has_a_line_per_launch_with_limited_points(measured):
-    figure = figures.steps(measured[:2])
+    figure = figures.build_step_time_figure(measured[:2])
     assert [len(line.points) for line in figure.lines] == [4, 4]
     first = 1e3 * measured[0].measurement.step_seconds[0]
     assert figure.data[0][1].startswith(f"{first:.4g} ")
     long_record = vary_record(measured[0], seconds=0.01)
     measurement = long_record.measurement.model_copy(update={"step_seconds": (0.01,) * 5000})
-    figure = figures.steps([vary_record(long_record, measurement=measurement)])
+    figure = figures.build_step_time_figure([vary_record(long_record, measurement=measurement)])
     assert len(figure.lines[0].points) == figures.MOST_STEPS
     assert figure.data[0][1].endswith("4940 more in the record")
 
 
 def test_figures_need_cells_to_compare(measured):
     records = measured[:2]
-    [table] = tables(records, {})
-    table_figures = figures.figures(table, {record.id: record for record in records})
+    [table] = build_tables(records, {})
+    table_figures = figures.build_speed_and_learning_figures(
+        table, {record.id: record for record in records}
+    )
     assert {figure.title for figure in table_figures} <= {"Share of the limit"}
 
 
@@ -141,13 +145,13 @@ def test_figure_with_extreme_values_is_drawn_without_nan(measured):
 
 def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     records, certificates = board
-    [table] = tables(records, certificates)
+    [table] = build_tables(records, certificates)
     summary = build_summary(table, ())
     assert summary.ranked and summary.verdict == "is fastest"
     assert summary.certainty[0] == "Rank 1 is certain: all 4 others are slower."
     caffe_records = [record for record in records if record.request.framework == "caffe"]
     openblas_records = [record for record in caffe_records if record.request.kernel == "openblas"]
-    [table] = tables(openblas_records, certificates)
+    [table] = build_tables(openblas_records, certificates)
     summary = build_summary(table, ())
     assert summary.verdict == "leads, but others may be as fast"
     assert summary.certainty[0].startswith("Rank 1–2 of 2: not distinguishable from 1 other.")
@@ -155,7 +159,7 @@ def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     assert summary.certainty[0].endswith(
         f"These may also be first: {3 - summary.best.threads} threads."
     ), summary
-    [table] = tables(openblas_records[:1], certificates)
+    [table] = build_tables(openblas_records[:1], certificates)
     assert "the only ranked row" in build_summary(table, ()).certainty[0]
     assert "no interval" in build_summary(table, ()).certainty[1]
 
@@ -176,18 +180,18 @@ def test_network_section_starts_with_the_most_frameworks(board):
         record for record in larger_batch_records if record.request.threads == 1
     ]
     certified_records, new_certificates = certify_records([*caffe_records, *larger_batch_records])
-    [network] = content.report(certified_records, new_certificates).networks
+    [network] = content.build_report(certified_records, new_certificates).networks
     assert [len(board_of_batch.ranked) for board_of_batch in network.boards] == [2, 3]
     assert network.boards[0].summary.best.framework == "torch"
 
 
 def test_unverified_row_is_no_winner(measured):
-    [table] = tables(measured[:2], {})
+    [table] = build_tables(measured[:2], {})
     summary = build_summary(table, ())
     assert not summary.ranked and summary.verdict == "is fastest but not ranked"
     assert "no equality certificate" in summary.certainty[0]
     unavailable_fields = {"status": "unavailable", "reason": "no wheel", "measurement": None}
-    [table] = tables([vary_record(measured[0], **unavailable_fields)], {})
+    [table] = build_tables([vary_record(measured[0], **unavailable_fields)], {})
     summary = build_summary(table, ())
     assert summary.best is None and "unavailable: no wheel" in summary.verdict
 
@@ -258,7 +262,7 @@ def test_launches_of_many_rows_are_summarized(measured):
         for threads in range(1, content.MANY_ROWS + 2)
         for launch in (1, 2)
     ]
-    report = content.report(records, {})
+    report = content.build_report(records, {})
     [board] = report.boards
     first, last = board.unranked[0], board.unranked[-1]
     assert len(first.launches) == 2 and first.steps and not first.summed
@@ -268,11 +272,11 @@ def test_launches_of_many_rows_are_summarized(measured):
 
 
 def test_rows_link_to_the_certificates_on_the_page(board):
-    report = content.report(*board)
+    report = content.build_report(*board)
     anchors = {proof.anchor for proof in report.proofs}
     ranked = [entry for table_content in report.boards for entry in table_content.ranked]
     assert len(ranked) == 5 and {entry.proof for entry in ranked} == anchors
     assert all(proof.verdict == "equal" for proof in report.proofs)
     records, _ = certify_records(board[0][:1])
-    [proof] = content.report(records, {}).proofs
+    [proof] = content.build_report(records, {}).proofs
     assert proof.verdict == "not in the results folder"

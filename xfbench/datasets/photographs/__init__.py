@@ -26,7 +26,7 @@ CLASSES = tuple(f"{name}-{half}" for name in NAMES for half in ("left", "right")
 TRAIN, TEST, SIDE = 400, 100, 256
 
 
-def source() -> Source:
+def open_photographs() -> Source:
     """Return 400 training and 100 test photographs of 256×256 pixels."""
     note = "cut out of photographs that come with scikit-image (public domain, CC0)"
     splits: dict[Split, Sequence[Sample]]
@@ -43,21 +43,21 @@ class _Cuts(Sequence[Sample]):
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         number = self.first + index
-        return Sample(f"{number:04d}.jpg", number % len(CLASSES), _cut(number))
+        return Sample(f"{number:04d}.jpg", number % len(CLASSES), _encode_crop(number))
 
 
 @functools.cache
-def _opened(name: str) -> Image.Image:
+def _open_photograph(name: str) -> Image.Image:
     with Image.open(
         paths.package_folder("xfbench.datasets.photographs") / f"{name}.jpg"
     ) as picture:
         return picture.convert("RGB")
 
 
-def _cut(number: int) -> bytes:
+def _encode_crop(number: int) -> bytes:
     """Return the JPEG file of a square crop whose center is in its class's half."""
     random, label = np.random.RandomState(number), number % len(CLASSES)
-    photograph, half = _opened(NAMES[label // 2]), label % 2
+    photograph, half = _open_photograph(NAMES[label // 2]), label % 2
     side = min(photograph.size) * random.uniform(0.4, 1)
     middle = (half + random.uniform(0, 1)) / 2 * photograph.width
     left = min(max(middle - side / 2, 0), photograph.width - side)

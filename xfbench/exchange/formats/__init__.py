@@ -86,7 +86,7 @@ def parse_number(value: Any) -> float | None:
     return converted if math.isfinite(converted) else None
 
 
-def parse_count(value: Any) -> int | None:
+def parse_positive_integer(value: Any) -> int | None:
     """Return a JSON value as an integer of one or more, or None."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return value if is_integer and 1 <= value < 2**53 else None
@@ -124,7 +124,7 @@ def parse_time(value: Any) -> str | None:
     return formatted.replace("+00:00", "Z")
 
 
-def known_names(values: Mapping[str, Any]) -> dict[str, str]:
+def supported_workload_and_framework(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of `workload` and `framework` that xfbench supports."""
     from xfbench.model import adapter
     from xfbench.workloads import workloads

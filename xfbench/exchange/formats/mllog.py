@@ -18,11 +18,11 @@ from xfbench.exchange.formats import (
     File,
     Missed,
     as_object,
-    known_names,
-    parse_count,
     parse_number,
+    parse_positive_integer,
     parse_text,
     parse_time,
+    supported_workload_and_framework,
 )
 
 TOOL = "MLPerf Training"
@@ -50,7 +50,7 @@ class _Event:
     def created(self) -> str:
         return str(parse_time(self.milliseconds / 1000))
 
-    def since(self, earlier: _Event) -> float:
+    def seconds_since(self, earlier: _Event) -> float:
         """Return the seconds between two events."""
         return (self.milliseconds - earlier.milliseconds) / 1000
 
@@ -163,7 +163,7 @@ def _figures_of_run(run: _Run) -> Iterator[Entry | Missed]:
             created=run.stopped.created,
             quantity="time to train",
             unit="s",
-            value=run.stopped.since(run.started),
+            value=run.stopped.seconds_since(run.started),
             about=about,
             failed=None if status == "success" else f"the run's status is {status}, not success",
         )
@@ -172,7 +172,7 @@ def _figures_of_run(run: _Run) -> Iterator[Entry | Missed]:
     for evaluation in run.evaluations:
         yield Entry(
             title=title,
-            where=f"line {evaluation.line}, eval_accuracy{_epoch_and_step(evaluation)}",
+            where=f"line {evaluation.line}, eval_accuracy{_format_epoch_and_step(evaluation)}",
             created=evaluation.created,
             quantity="eval accuracy",
             unit="",
@@ -181,18 +181,18 @@ def _figures_of_run(run: _Run) -> Iterator[Entry | Missed]:
         )
     for name, events in sorted(run.speeds.items()):
         values = [as_object(event.value).get(name, event.value) for event in events]
-        yield _median_figure(
+        yield _build_median_entry(
             events, name, f"{name} (median)", _SPEED_UNITS[name], values, title, about
         )
     if run.epochs:
-        durations_s = [stop.since(start) for start, stop in run.epochs]
+        durations_s = [stop.seconds_since(start) for start, stop in run.epochs]
         events = [stop for _, stop in run.epochs]
-        yield _median_figure(
+        yield _build_median_entry(
             events, "epoch_stop", "time per epoch (median)", "s", durations_s, title, about
         )
 
 
-def _median_figure(
+def _build_median_entry(
     events: list[_Event],
     key: str,
     quantity: str,
@@ -217,7 +217,7 @@ def _median_figure(
     )
 
 
-def _epoch_and_step(event: _Event) -> str:
+def _format_epoch_and_step(event: _Event) -> str:
     positions = {name: parse_number(event.metadata.get(name)) for name in ("epoch_num", "step_num")}
     return "".join(f", {name} {value:g}" for name, value in positions.items() if value is not None)
 
@@ -237,7 +237,12 @@ def _describe_run(run: _Run) -> dict[str, Any]:
     frameworks = [run.values_by_key.get(name) for name in ("framework", "submission_framework")]
     framework = next(filter(None, map(parse_text, frameworks)), None)
     return {
-        **known_names({"workload": names["benchmark"], "framework": framework}),
+        **supported_workload_and_framework(
+            {"workload": names["benchmark"], "framework": framework}
+        ),
         "machine": parse_text(names["platform"]),
-        **{name: parse_count(run.values_by_key.get(key)) for key, name in _COUNT_FIELDS.items()},
+        **{
+            name: parse_positive_integer(run.values_by_key.get(key))
+            for key, name in _COUNT_FIELDS.items()
+        },
     }

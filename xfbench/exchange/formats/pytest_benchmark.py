@@ -16,13 +16,13 @@ from xfbench.exchange.formats import (
     Missed,
     as_list,
     as_object,
-    known_names,
-    parse_count,
     parse_number,
+    parse_positive_integer,
     parse_text,
     parse_time,
+    supported_workload_and_framework,
 )
-from xfbench.exchange.replay import Replay
+from xfbench.exchange.replay import ReplayTimer
 
 TOOL = "pytest-benchmark"
 _ID = re.compile("sha256:[0-9a-f]{64}")
@@ -61,7 +61,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         elif len(rounds_s) < len(values):
             yield Missed(location, "the stats have data that are not numbers")
         else:
-            launch, about = _describe_benchmark(benchmark)
+            launch, about = _launch_reference_and_fields(benchmark)
             yield Entry(
                 title=title,
                 where=f"{location}, stats.median{launch}",
@@ -87,19 +87,19 @@ def _benchmark_name(benchmark: dict[str, Any]) -> str:
     return f"{file.rpartition('/')[2]}{separator}{rest}"
 
 
-def _describe_benchmark(benchmark: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _launch_reference_and_fields(benchmark: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the benchmark's xfbench launch, or "", and the fields that describe the benchmark."""
     extra_info = as_object(benchmark.get("extra_info"))
     launch = parse_text(extra_info.get("record"))
     timer = as_object(benchmark.get("options")).get("timer")
-    if launch is None or not _ID.fullmatch(launch) or timer != Replay().__name__:
-        return "", known_names(as_object(benchmark.get("params")))
+    if launch is None or not _ID.fullmatch(launch) or timer != ReplayTimer().__name__:
+        return "", supported_workload_and_framework(as_object(benchmark.get("params")))
     names = ("workload", "framework", "kernel", "device", "precision")
     return f", of the launch in record {launch}", {
         **{name: parse_text(extra_info.get(name)) for name in names},
         "framework_version": parse_text(extra_info.get("version")),
-        "threads": parse_count(extra_info.get("threads")),
-        "global_batch_size": parse_count(extra_info.get("batch_size")),
+        "threads": parse_positive_integer(extra_info.get("threads")),
+        "global_batch_size": parse_positive_integer(extra_info.get("batch_size")),
     }
 
 
@@ -111,5 +111,5 @@ def _describe_machine(info: dict[str, Any]) -> str | None:
         or parse_text(cpu.get("brand"))
         or parse_text(info.get("processor"))
     )
-    cpus = parse_count(cpu.get("count"))
+    cpus = parse_positive_integer(cpu.get("count"))
     return brand and f"{brand}, {cpus} CPUs" if cpus else brand

@@ -15,11 +15,11 @@ from xfbench.exchange.formats import (
     Missed,
     as_list,
     as_object,
-    known_names,
-    parse_count,
     parse_number,
+    parse_positive_integer,
     parse_text,
     parse_time,
+    supported_workload_and_framework,
 )
 
 TOOL = "ReFrame"
@@ -41,7 +41,7 @@ def private_names(file: File) -> Iterable[str]:
     """Yield the user, the host of the session, and the nodes of jobs."""
     session = as_object(file.document["session_info"])
     yield from (str(session.get(name) or "") for name in ("hostname", "user"))
-    for _, case in _test_cases(file.document):
+    for _, case in _test_cases_with_places(file.document):
         nodes = [case.get("job_nodelist"), *as_list(case.get("nodelist"))]
         yield from (name for node in nodes if (name := parse_text(node)))
 
@@ -54,7 +54,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
     ended = parse_time(session.get("time_end_unix")) or parse_time(session.get("time_end"))
     if ended is None:
         raise ValueError("its session has no valid time ('time_end')")
-    for place, case in _test_cases(file.document):
+    for place, case in _test_cases_with_places(file.document):
         name = (
             parse_text(case.get("display_name"))
             or parse_text(case.get("name"))
@@ -62,7 +62,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         )
         location = f"{place} {name}"
         created = parse_time(case.get("job_completion_time_unix")) or ended
-        figures = list(_figures(case))
+        figures = list(_read_performance_variables(case))
         if not figures:
             phase = parse_text(case.get("fail_phase"))
             reason = f"the test failed (phase {phase})" if phase else "no performance variable"
@@ -88,13 +88,13 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         yield Missed(f"restored_cases[{index}]", reason, fault=False)
 
 
-def _test_cases(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _test_cases_with_places(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for run, run_document in enumerate(as_list(document["runs"])):
         for index, case in enumerate(as_list(as_object(run_document).get("testcases"))):
             yield f"runs[{run}].testcases[{index}]", as_object(case)
 
 
-def _figures(case: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
+def _read_performance_variables(case: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
     """Yield each variable's name, value and unit."""
     for key, listing in as_object(case.get("perfvalues")).items():
         value, *limits = as_list(listing) or [None]  # reference, lower and upper limit, unit
@@ -112,12 +112,12 @@ def _describe_case(case: dict[str, Any]) -> dict[str, Any]:
     parameter_values = {key.rpartition(".")[2]: value for key, value in parameters.items()}
     settings = {**case, **variables, **parameter_values}
     ranks, ranks_per_node = (
-        parse_count(settings.get("num_tasks")),
-        parse_count(settings.get("num_tasks_per_node")),
+        parse_positive_integer(settings.get("num_tasks")),
+        parse_positive_integer(settings.get("num_tasks_per_node")),
     )
     places = [parse_text(case.get("system")), parse_text(case.get("partition"))]
     return {
-        **known_names(settings),
+        **supported_workload_and_framework(settings),
         "ranks": ranks,
         "nodes": -(-ranks // ranks_per_node) if ranks and ranks_per_node else None,
         "machine": ":".join(place for place in places if place) or None,

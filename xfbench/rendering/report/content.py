@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from itertools import count, groupby
 
 from xfbench.analysis.leaderboard import Certificates, Row, Table
-from xfbench.analysis.leaderboard import tables as leaderboards
+from xfbench.analysis.leaderboard import build_tables as leaderboards
 from xfbench.base.version import __version__
 from xfbench.host import conditions
 from xfbench.model.certificate import Certificate
 from xfbench.model.machines import machine_class
-from xfbench.model.provenance import trusted_record, unmeasured_source
+from xfbench.model.provenance import drop_untrusted_fields, unmeasured_source
 from xfbench.model.record import Machine, Record
 from xfbench.rendering import tables
 from xfbench.rendering.report import efficiency, external_data, figures, learned, profiles, repeat
 from xfbench.rendering.report.external_data import ExternalFigures
 from xfbench.rendering.report.figures import Figure
-from xfbench.rendering.report.sentences import Summary, build_summary, join_digits
+from xfbench.rendering.report.sentences import Summary, build_summary, use_no_break_spaces
 from xfbench.statistics import is_steady, launch_throughput
 
 # If the report has more than MANY_ROWS rows, only the FASTEST rows of each board show every launch.
@@ -35,7 +35,7 @@ _FIGURES = ("images/s", "efficiency", "rank")
 
 
 @dataclass(frozen=True)
-class Shown:
+class RowField:
     """One field of a row: its column, its text, and the number that sorts it, or None."""
 
     column: str
@@ -70,7 +70,7 @@ class Entry:
     anchor: str
     name: str
     row: Row
-    fields: tuple[Shown, ...]
+    fields: tuple[RowField, ...]
     command: tuple[str, ...]
     named_python: bool
     launches: tuple[Launch, ...]
@@ -99,7 +99,7 @@ class Board:
 
 
 @dataclass(frozen=True)
-class Proof:
+class CertificateText:
     """A certificate as texts, or the error in it. `anchor` is its place in the page."""
 
     anchor: str
@@ -125,7 +125,7 @@ class Report:
 
     networks: tuple[Network, ...]
     others: ExternalFigures
-    proofs: tuple[Proof, ...]
+    proofs: tuple[CertificateText, ...]
     machines: tuple[tuple[tuple[str, str], ...], ...]
     frameworks: tuple[str, ...]
     rows: int
@@ -138,46 +138,55 @@ class Report:
         return [board for network in self.networks for board in network.boards]
 
 
-def report(
+def build_report(
     records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
 ) -> Report:
     """Return the report on these records. Records with external figures are listed separately.
 
     `literature` has published figures, about these networks or about no single network.
     """
-    records_by_id = {record.id: trusted_record(record) for record in records if record.request}
+    records_by_id = {
+        record.id: drop_untrusted_fields(record) for record in records if record.request
+    }
     measured = [record for record in records_by_id.values() if record.source == "measured"]
     elsewhere = [*literature, *(record for record in records if record.source != "measured")]
     board_tables = leaderboards(records_by_id.values(), certificates)
-    machines = _machines(measured)
+    machines = _machine_of_each_class(measured)
     rows = sum(len(table.rows) + len(table.unranked) for table in board_tables)
     anchors = {
-        identity: f"certificate-{n}" for n, identity in enumerate(_named(records_by_id.values()), 1)
+        identity: f"certificate-{n}"
+        for n, identity in enumerate(_certificate_ids(records_by_id.values()), 1)
     }
     numbers = count(1)
     boards = [
-        _board(
+        _build_board(
             f"board-{n}",
             table,
             records_by_id,
             anchors,
             numbers,
-            many=rows > MANY_ROWS,
-            alone=len(machines) < 2,
-            elsewhere=elsewhere,
+            has_many_rows=rows > MANY_ROWS,
+            is_only_machine=len(machines) < 2,
+            external_records=elsewhere,
         )
         for n, table in enumerate(board_tables, 1)
     ]
     days = sorted(record.created[:10] for record in measured) or [""]
-    networks = [*(table.workload for table in board_tables), *external_data.named_networks(records)]
+    networks = [
+        *(table.workload for table in board_tables),
+        *external_data.networks_of_external_figures(records),
+    ]
     return Report(
         networks=tuple(
-            _network(name, list(group), records_by_id)
+            _build_network(name, list(group), records_by_id)
             for name, group in groupby(boards, key=lambda board: board.table.workload)
         ),
-        others=external_data.build_external(elsewhere, networks),
-        proofs=tuple(_proof(identity, place, certificates) for identity, place in anchors.items()),
-        machines=tuple(_machine(machine) for machine in machines),
+        others=external_data.group_external_figures(elsewhere, networks),
+        proofs=tuple(
+            _describe_certificate(identity, place, certificates)
+            for identity, place in anchors.items()
+        ),
+        machines=tuple(_machine_facts(machine) for machine in machines),
         frameworks=tuple(
             sorted({entry.row.framework for b in boards for entry in (*b.ranked, *b.unranked)})
         ),
@@ -187,18 +196,23 @@ def report(
     )
 
 
-def _named(records: Iterable[Record]) -> list[str]:
+def _certificate_ids(records: Iterable[Record]) -> list[str]:
     return list(dict.fromkeys(record.certificate for record in records if record.certificate))
 
 
-def _network(name: str, boards: list[Board], records: Mapping[str, Record]) -> Network:
+def _build_network(name: str, boards: list[Board], records_by_id: Mapping[str, Record]) -> Network:
     frameworks = {board.anchor: {entry.row.framework for entry in board.ranked} for board in boards}
     boards.sort(key=lambda b: (-len(frameworks[b.anchor]), -len(b.ranked), -len(b.unranked)))
     ids = [
         record_id for b in boards for e in (*b.ranked, *b.unranked) for record_id in e.row.records
     ]
     workload = next(
-        (records[record_id].workload for record_id in ids if records[record_id].workload), None
+        (
+            records_by_id[record_id].workload
+            for record_id in ids
+            if records_by_id[record_id].workload
+        ),
+        None,
     )
     facts = ""
     if workload:
@@ -211,80 +225,88 @@ def _network(name: str, boards: list[Board], records: Mapping[str, Record]) -> N
     return Network(name, facts, tuple(boards))
 
 
-def _board(
+def _build_board(
     anchor: str,
     table: Table,
-    records: Mapping[str, Record],
-    named: Mapping[str, str],
-    numbers: Iterable[int],
+    records_by_id: Mapping[str, Record],
+    certificate_anchors: Mapping[str, str],
+    row_numbers: Iterable[int],
     *,
-    many: bool,
-    alone: bool,
-    elsewhere: Sequence[Record],
+    has_many_rows: bool,
+    is_only_machine: bool,
+    external_records: Sequence[Record],
 ) -> Board:
     columns = tables.visible_columns(table)
     same = table.title.removeprefix(f"{table.workload} · ")
     rows = (*table.rows, *table.unranked)
-    detailed_rows = {id(row) for row in (rows[:FASTEST] if many else rows)}
+    detailed_rows = {id(row) for row in (rows[:FASTEST] if has_many_rows else rows)}
     entries = [
-        _entry(
+        _build_entry(
             row,
             columns,
-            [records[record_id] for record_id in row.records],
-            named,
+            [records_by_id[record_id] for record_id in row.records],
+            certificate_anchors,
             number,
             id(row) in detailed_rows,
         )
-        for row, number in zip(rows, numbers, strict=False)
+        for row, number in zip(rows, row_numbers, strict=False)
     ]
     ranked = tuple(entry for entry in entries if entry.row.reason is None)
     best = ranked[0] if ranked else entries[0]
     speeds = [row.images_per_second for row in rows if row.images_per_second]
     top = max((interval.value for interval in speeds), default=1.0)
     upper_bounds = [interval.high for interval in speeds if interval.high]
-    drawn = figures.figures(table, records) + efficiency.build_figures(table, elsewhere)
+    drawn = figures.build_speed_and_learning_figures(
+        table, records_by_id
+    ) + efficiency.build_efficiency_figures(table, external_records)
     return Board(
         anchor=anchor,
         table=table,
-        conditions=same.removesuffix(f" · {table.machine}") if alone else same,
+        conditions=same.removesuffix(f" · {table.machine}") if is_only_machine else same,
         columns=tuple(name for name, _ in columns),
         ranked=ranked,
         unranked=tuple(entry for entry in entries if entry.row.reason is not None),
-        figures=(*drawn, *profiles.build_figures(table), *learned.build_figures(table, records)),
+        figures=(
+            *drawn,
+            *profiles.build_layer_time_figures(table),
+            *learned.build_learning_speed_up_figures(table, records_by_id),
+        ),
         most=min(max([top, *upper_bounds]), 2 * top),
         summary=build_summary(table, best.command),
     )
 
 
-def _entry(
+def _build_entry(
     row: Row,
     columns: Sequence[tables.Column],
     records: Sequence[Record],
-    named: Mapping[str, str],
-    number: int,
+    certificate_anchors: Mapping[str, str],
+    row_number: int,
     is_detailed: bool,
 ) -> Entry:
     measured = [record for record in records if record.status == "ok"]
     return Entry(
-        anchor=f"row-{number}",
-        name=figures.name(row),
+        anchor=f"row-{row_number}",
+        name=figures.row_name(row),
         row=row,
-        fields=tuple(_shown(name, of(row), row) for name, of in columns),
+        fields=tuple(_build_row_field(name, of(row), row) for name, of in columns),
         command=repeat.repeat_command_parts(records),
-        named_python=repeat.has_named_python(records),
-        launches=tuple(map(_launch, records)) if is_detailed else (),
-        summed=() if is_detailed else _summed(records),
-        facts=tuple(_facts(row, records[-1])),
-        proof=named.get(row.certificate) if row.certificate else None,
-        steps=figures.steps(measured) if is_detailed else None,
+        named_python=repeat.has_user_chosen_python(records),
+        launches=tuple(map(_describe_launch, records)) if is_detailed else (),
+        summed=() if is_detailed else _summarize_launches(records),
+        facts=tuple(_row_facts(row, records[-1])),
+        proof=certificate_anchors.get(row.certificate) if row.certificate else None,
+        steps=figures.build_step_time_figure(measured) if is_detailed else None,
     )
 
 
-def _shown(column: str, text: str, row: Row) -> Shown:
-    return Shown(column, join_digits(text) if column in _FIGURES else text, _number(column, row))
+def _build_row_field(column: str, text: str, row: Row) -> RowField:
+    return RowField(
+        column, use_no_break_spaces(text) if column in _FIGURES else text, _sort_number(column, row)
+    )
 
 
-def _number(column: str, row: Row) -> float | None:
+def _sort_number(column: str, row: Row) -> float | None:
     """Return the number by which a column is sorted, or None for text."""
     speed = row.images_per_second
     numbers: dict[str, float | None] = {
@@ -301,10 +323,10 @@ def _number(column: str, row: Row) -> float | None:
     return numbers.get(column)
 
 
-def _launch(record: Record) -> Launch:
+def _describe_launch(record: Record) -> Launch:
     request = record.request
     assert request is not None
-    noise = conditions.record_disturbances(record)
+    noise = conditions.list_record_disturbances(record)
     more = [f"and {len(noise) - _MOST_WORDS} more"] if len(noise) > _MOST_WORDS else []
     reason = f"{record.status}: {record.reason or 'no reason recorded'}"
     if elsewhere := unmeasured_source(record):
@@ -312,23 +334,23 @@ def _launch(record: Record) -> Launch:
     elif record.status == "ok":
         reason = "" if is_steady(record) else "never became steady: not counted"
     return Launch(
-        record=_short(record.id),
+        record=_shorten_id(record.id),
         number=request.launch,
         seed=request.seed,
         created=record.created[:19].replace("T", " "),
-        images_per_second=_speed(record),
+        images_per_second=_launch_throughput_text(record),
         conditions="; ".join([*noise[:_MOST_WORDS], *more])
         or (_QUIET if record.conditions else _NOT_KNOWN),
         reason=reason,
     )
 
 
-def _summed(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
+def _summarize_launches(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
     """Return a summary of the launches.
 
     It names their records, the number of noisy launches, and the number that do not count.
     """
-    launches = [_launch(record) for record in records]
+    launches = [_describe_launch(record) for record in records]
     named = " ".join(launch.record for launch in launches[:_MOST_RECORDS])
     omitted = len(launches) - _MOST_RECORDS
     noisy = [launch for launch in launches if launch.conditions not in (_QUIET, _NOT_KNOWN)]
@@ -342,14 +364,14 @@ def _summed(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _speed(record: Record) -> str:
+def _launch_throughput_text(record: Record) -> str:
     speed = launch_throughput(record) if record.measurement else 0.0
     return tables.format_number(speed, 4) if speed else "–"
 
 
-def _facts(row: Row, record: Record) -> Iterable[tuple[str, str]]:
+def _row_facts(row: Row, last_record: Record) -> Iterable[tuple[str, str]]:
     """Yield more facts about a row, most of them from its last launch."""
-    observed, software = record.observed, record.software
+    observed, software = last_record.observed, last_record.software
     if observed:
         cpus = f", {observed.cpus:.1f} CPUs busy" if observed.cpus is not None else ""
         yield "threads", f"{row.threads} requested, {observed.threads} worked{cpus}"
@@ -380,20 +402,27 @@ def _facts(row: Row, record: Record) -> Iterable[tuple[str, str]]:
         changed = ", with local changes" if software.git_dirty else ""
         yield "measured by", f"xfbench {software.xfbench_version}{commit}{changed}"
     if row.cell:
-        yield "cell", _short(row.cell)
+        yield "cell", _shorten_id(row.cell)
     if row.source != "measured":
         yield "source", row.source
 
 
-def _short(identity: str) -> str:
+def _shorten_id(identity: str) -> str:
     return identity.removeprefix("sha256:")[:SHORT]
 
 
-def _proof(identity: str, anchor: str, certificates: Certificates) -> Proof:
-    certificate = certificates.get(identity)
+def _describe_certificate(
+    certificate_id: str, anchor: str, certificates: Certificates
+) -> CertificateText:
+    certificate = certificates.get(certificate_id)
     if not isinstance(certificate, Certificate):
-        return Proof(
-            anchor, _short(identity), "–", certificate or "not in the results folder", "", ""
+        return CertificateText(
+            anchor,
+            _shorten_id(certificate_id),
+            "–",
+            certificate or "not in the results folder",
+            "",
+            "",
         )
     about = certificate.subject
     rank_parts = [f"{about.ranks} ranks", about.strategy] if about.ranks > 1 else []
@@ -402,9 +431,9 @@ def _proof(identity: str, anchor: str, certificates: Certificates) -> Proof:
         (check.excess for check in certificate.checks if check.excess is not None), default=None
     )
     margin = "" if worst is None else f", largest error {worst:.2g} of its tolerance"
-    return Proof(
+    return CertificateText(
         anchor=anchor,
-        id=_short(identity),
+        id=_shorten_id(certificate_id),
         subject=" · ".join([*parts, *rank_parts, about.microarchitecture]),
         verdict=certificate.verdict
         if not certificate.finding
@@ -415,12 +444,12 @@ def _proof(identity: str, anchor: str, certificates: Certificates) -> Proof:
     )
 
 
-def _machines(records: Iterable[Record]) -> list[Machine]:
+def _machine_of_each_class(records: Iterable[Record]) -> list[Machine]:
     """Return one host of each kind among the records."""
     return list({machine_class(r.machine): r.machine for r in records if r.machine}.values())
 
 
-def _machine(machine: Machine) -> tuple[tuple[str, str], ...]:
+def _machine_facts(machine: Machine) -> tuple[tuple[str, str], ...]:
     return (
         ("machine", machine_class(machine)),
         ("logical CPUs", str(machine.logical_cpus)),

@@ -18,23 +18,25 @@ from xfbench.rendering.report.figures import (
     Line,
     Mark,
     Point,
-    name,
-    over_ranks,
+    group_rows_into_scaling_curves,
+    row_name,
 )
 
 
-def build_figures(table: Table, elsewhere: Iterable[Record]) -> list[Figure]:
+def build_efficiency_figures(table: Table, external_records: Iterable[Record]) -> list[Figure]:
     """Return a table's efficiency figure, and a speed-up figure if one is published."""
-    lines = _build_lines([row for row in (*table.rows, *table.unranked) if row.efficiency])
+    lines = _build_efficiency_lines(
+        [row for row in (*table.rows, *table.unranked) if row.efficiency]
+    )
     if not table.scaling or not lines:
         return []
     published = [
         record
-        for record in external_figures.external_figures(elsewhere)
+        for record in external_figures.distinct_external_figures(external_records)
         if _is_drawable(record, table.workload)
     ]
     scaling_figures = [
-        _build_efficiency(
+        _build_efficiency_figure(
             table.scaling,
             lines,
             [
@@ -44,33 +46,40 @@ def build_figures(table: Table, elsewhere: Iterable[Record]) -> list[Figure]:
             ],
         )
     ]
-    marks = [_build_mark(record) for record in published if _quantity_name(record) == "speed-up"]
+    marks = [
+        _build_mark(record) for record in published if _unqualified_quantity(record) == "speed-up"
+    ]
     from_one_rank = [line for line in lines if line.points[0].x == 1]
     return (
-        [*scaling_figures, _build_speed_up(from_one_rank, marks)]
+        [*scaling_figures, _build_speed_up_figure(from_one_rank, marks)]
         if marks and from_one_rank
         else scaling_figures
     )
 
 
-def _build_lines(rows: Sequence[Row]) -> list[Line]:
+def _build_efficiency_lines(rows: Sequence[Row]) -> list[Line]:
     """Return lines of efficiency over ranks for rows that differ only in ranks, best first."""
     lines = [
-        Line(name(group[-1], without=("ranks",)), tuple(map(_build_point, group)))
-        for group in over_ranks(rows)
+        Line(
+            row_name(group[-1], omitted_parts=("ranks",)),
+            tuple(map(_build_efficiency_point, group)),
+        )
+        for group in group_rows_into_scaling_curves(rows)
     ]
     return sorted(lines, key=lambda line: -line.points[-1].y)
 
 
-def _build_point(row: Row) -> Point:
+def _build_efficiency_point(row: Row) -> Point:
     interval = row.efficiency
     assert interval is not None
     return Point(row.ranks, interval.value, interval.low, interval.high)
 
 
-def _build_efficiency(law: str, lines: Sequence[Line], marks: Sequence[Mark]) -> Figure:
-    marks = [_scale_mark(mark, 0.01) for mark in marks]
-    x_limits = _x_range(lines, marks)
+def _build_efficiency_figure(
+    law: str, lines: Sequence[Line], percent_marks: Sequence[Mark]
+) -> Figure:
+    percent_marks = [_scale_mark(mark, 0.01) for mark in percent_marks]
+    x_limits = _x_range(lines, percent_marks)
     ideal = Line("ideal", tuple(Point(x, 1.0) for x in x_limits), ideal=True)
     return _build_figure(
         f"Efficiency of {law} scaling",
@@ -78,15 +87,15 @@ def _build_efficiency(law: str, lines: Sequence[Line], marks: Sequence[Mark]) ->
         "efficiency",
         [*lines[:MOST_LINES], ideal],
         lines,
-        marks,
+        percent_marks,
         _format_percent,
     )
 
 
-def _build_speed_up(lines: Sequence[Line], marks: Sequence[Mark]) -> Figure:
+def _build_speed_up_figure(efficiency_lines: Sequence[Line], marks: Sequence[Mark]) -> Figure:
     speed_ups = [
         Line(line.name, tuple(_scale_point(point, point.x) for point in line.points))
-        for line in lines
+        for line in efficiency_lines
     ]
     x_limits = _x_range(speed_ups, marks)
     ideal = Line("ideal", tuple(Point(x, x) for x in x_limits), ideal=True)
@@ -104,37 +113,41 @@ def _build_speed_up(lines: Sequence[Line], marks: Sequence[Mark]) -> Figure:
 def _build_figure(
     title: str,
     summary: str,
-    y: str,
-    drawn: Sequence[Line],
-    lines: Sequence[Line],
+    y_label: str,
+    drawn_lines: Sequence[Line],
+    measured_lines: Sequence[Line],
     marks: Sequence[Mark],
     format_value: Callable[[float], str],
 ) -> Figure:
     sentences = [
         f"{line.name}: " + ", ".join(f"{format_value(p.y)} at {p.x:g}" for p in line.points)
-        for line in lines[:MOST_NAMED]
+        for line in measured_lines[:MOST_NAMED]
     ]
     sentences += [f"Not measured here: {mark.name} at {mark.x:g}" for mark in marks[:MOST_NAMED]]
     line_rows = [
         (line.name, f"{point.x:g}", format_value(point.y), _format_range(point, format_value))
-        for line in lines
+        for line in measured_lines
         for point in line.points
     ]
     mark_rows = [(mark.name, f"{mark.x:g}", mark.printed, "–") for mark in marks]
-    x_values = {point.x for line in drawn for point in line.points} | {mark.x for mark in marks}
-    is_truncated = len(lines) > MOST_LINES
+    x_values = {point.x for line in drawn_lines for point in line.points} | {
+        mark.x for mark in marks
+    }
+    is_truncated = len(measured_lines) > MOST_LINES
     return Figure(
         title=title,
         description=f"{summary}. {'; '.join(sentences)}.",
         x="ranks",
-        y=y,
-        headers=("configuration", "ranks", y, "95 % interval"),
+        y=y_label,
+        headers=("configuration", "ranks", y_label, "95 % interval"),
         data=(*line_rows, *mark_rows),
-        lines=tuple(drawn),
+        lines=tuple(drawn_lines),
         marks=tuple(marks),
         at=tuple(sorted(x_values)),
-        percent=y == "efficiency",
-        note=f"Shows {MOST_LINES} of {len(lines)}; the data table has all." if is_truncated else "",
+        percent=y_label == "efficiency",
+        note=f"Shows {MOST_LINES} of {len(measured_lines)}; the data table has all."
+        if is_truncated
+        else "",
     )
 
 
@@ -150,24 +163,26 @@ def _is_drawable(record: Record, network: str) -> bool:
     numbers = [number for number in (figure.value, figure.low, figure.high) if number is not None]
     has_value_or_range = figure.value is not None or len(numbers) == 2
     units = {"efficiency": "%", "speed-up": "times"}
-    has_right_unit = units.get(_quantity_name(record)) == figure.unit
+    has_right_unit = units.get(_unqualified_quantity(record)) == figure.unit
     is_plausible = all(0 < number < 1e6 for number in numbers) and figure.about.ranks < 1e7
     # An efficiency that is about no single network is still comparable. Such a speed-up is not.
-    workloads = (network, None) if _quantity_name(record) == "efficiency" else (network,)
+    workloads = (network, None) if _unqualified_quantity(record) == "efficiency" else (network,)
     return (
         has_value_or_range
         and has_right_unit
         and is_plausible
-        and external_figures.figure_workload(record) in workloads
+        and external_figures.single_network_of_figure(record) in workloads
     )
 
 
 def _is_efficiency_of(record: Record, law: str) -> bool:
     about = record.figure.about if record.figure else None
-    return _quantity_name(record) == "efficiency" and about is not None and about.scaling == law
+    return (
+        _unqualified_quantity(record) == "efficiency" and about is not None and about.scaling == law
+    )
 
 
-def _quantity_name(record: Record) -> str:
+def _unqualified_quantity(record: Record) -> str:
     """Return the quantity's name without its qualifiers."""
     return record.figure.quantity.partition(",")[0] if record.figure else ""
 
@@ -177,7 +192,9 @@ def _build_mark(record: Record) -> Mark:
     assert figure is not None and figure.about is not None and figure.about.ranks is not None
     text = external_figures.describe_figure(record)
     about = figure.about.model_copy(update={"ranks": None, "scaling": None})
-    subject = f", {words}" if (words := external_figures.describe_subject(about)) else ""
+    subject = (
+        f", {words}" if (words := external_figures.describe_setup_without_network(about)) else ""
+    )
     reference = f", relative to {figure.relative_to}" if figure.relative_to else ""
     return Mark(
         name=f"{text.key}{subject}: {figure.quantity} {text.figure} ({record.source}{reference})",

@@ -34,11 +34,11 @@ class ExternalFigures:
     sources: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
-def build_external(records: Iterable[Record], networks: Iterable[str]) -> ExternalFigures:
+def group_external_figures(records: Iterable[Record], networks: Iterable[str]) -> ExternalFigures:
     """Return the figures about these networks, then those about no single network."""
-    figures = external_figures.external_figures(records)
+    figures = external_figures.distinct_external_figures(records)
     figures_by_network = {
-        name: external_figures.figures_of_network(figures, name or None)
+        name: external_figures.figures_with_exact_network(figures, name or None)
         for name in (*dict.fromkeys(networks), "")
     }
     groups = [
@@ -58,18 +58,18 @@ def build_external(records: Iterable[Record], networks: Iterable[str]) -> Extern
         for record in network_figures[:MAX_ROWS]
     ]
     sources = [
-        (key, terminal_text.wrap_field(title, _MAX_REFERENCE_LENGTH))
-        for key, title in external_figures.bibliography(cited)
+        (key, terminal_text.split_into_field_lines(title, _MAX_REFERENCE_LENGTH))
+        for key, title in external_figures.cited_keys_and_titles(cited)
     ]
     return ExternalFigures(tuple(groups), tuple(sources))
 
 
-def named_networks(records: Sequence[Record]) -> list[str]:
+def networks_of_external_figures(records: Sequence[Record]) -> list[str]:
     """Return the names of the networks that external figures are about."""
     return sorted(
         {
             workload
-            for record in external_figures.external_figures(records)
-            if (workload := external_figures.figure_workload(record))
+            for record in external_figures.distinct_external_figures(records)
+            if (workload := external_figures.single_network_of_figure(record))
         }
     )

@@ -86,25 +86,29 @@ class Figure:
     note: str = ""
 
 
-def figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
+def build_speed_and_learning_figures(
+    table: Table, records_by_id: Mapping[str, Record]
+) -> list[Figure]:
     """Return all figures that the leaderboard has cells for, in the order of the page."""
     rows = [row for row in (*table.rows, *table.unranked) if row.images_per_second]
     drawn = (
-        _threads([row for row in rows if row.ranks == 1]),
-        _kernels(rows),
-        _scaling(rows, table.scaling),
-        _limit(rows, records),
-        _learning(rows, records),
+        _build_thread_sweep_figure([row for row in rows if row.ranks == 1]),
+        _build_kernel_figure(rows),
+        _build_scaling_figure(rows, table.scaling),
+        _build_share_of_limit_figure(rows, records_by_id),
+        _build_test_accuracy_figure(rows, records_by_id),
     )
     return [figure for figure in drawn if figure]
 
 
-def name(row: Row, *, without: Collection[str] = ()) -> str:
+def row_name(row: Row, *, omitted_parts: Collection[str] = ()) -> str:
     """Return a short name of a row: "torch · onednn · 2 threads"."""
-    return " · ".join(text for key, text in parts(row).items() if text and key not in without)
+    return " · ".join(
+        text for key, text in row_name_parts(row).items() if text and key not in omitted_parts
+    )
 
 
-def parts(row: Row) -> dict[str, str]:
+def row_name_parts(row: Row) -> dict[str, str]:
     """Return the parts of a row's name. The part of a default setting is empty."""
     return {
         "framework": row.framework,
@@ -122,11 +126,11 @@ def parts(row: Row) -> dict[str, str]:
     }
 
 
-def _marked(row: Row, text: str) -> str:
+def _note_if_not_ranked(row: Row, text: str) -> str:
     return text if row.reason is None else f"{text} (not ranked)"
 
 
-def _other_settings(row: Row) -> tuple[Any, ...]:
+def _storage_and_run_settings(row: Row) -> tuple[Any, ...]:
     request = row.request
     return (
         *row.storage,
@@ -138,38 +142,38 @@ def _other_settings(row: Row) -> tuple[Any, ...]:
     )
 
 
-def _point(row: Row, x: float) -> Point:
+def _throughput_point(row: Row, x: float) -> Point:
     speed = row.images_per_second
     assert speed is not None
     return Point(x, speed.value, speed.low, speed.high)
 
 
-def _grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
+def _group_rows(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row]]:
     groups: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
     return list(groups.values())
 
 
-def _threads(rows: Sequence[Row]) -> Figure | None:
+def _build_thread_sweep_figure(rows: Sequence[Row]) -> Figure | None:
     """Return the figure of images per second over threads.
 
     It has a line for each combination of the other settings.
     """
 
-    def group_key(row: Row) -> tuple[Any, ...]:
-        return row.framework, row.framework_version, row.kernel, *_other_settings(row)
+    def settings_except_threads(row: Row) -> tuple[Any, ...]:
+        return row.framework, row.framework_version, row.kernel, *_storage_and_run_settings(row)
 
     lines = []
-    for group in _grouped(rows, group_key):
+    for group in _group_rows(rows, settings_except_threads):
         group.sort(key=lambda row: row.threads)
         if len({row.threads for row in group}) > 1:
-            points = tuple(_point(row, row.threads) for row in group)
-            lines.append(Line(name(group[0], without=("threads",)), points))
-    return _lines_figure("Thread sweep", "threads", lines)
+            points = tuple(_throughput_point(row, row.threads) for row in group)
+            lines.append(Line(row_name(group[0], omitted_parts=("threads",)), points))
+    return _build_throughput_line_figure("Thread sweep", "threads", lines)
 
 
-def _lines_figure(title: str, x: str, lines: list[Line]) -> Figure | None:
+def _build_throughput_line_figure(title: str, x_label: str, lines: list[Line]) -> Figure | None:
     """Return the figure of images per second, limited to the fastest lines."""
     measured_lines = [line for line in lines if not line.ideal]
     if not measured_lines:
@@ -181,116 +185,128 @@ def _lines_figure(title: str, x: str, lines: list[Line]) -> Figure | None:
         (line for line in lines if line.name in drawn_names), key=lambda line: order[line.name]
     )
     data = tuple(
-        (line.name, f"{point.x:g}", _number(point.y), _interval_text(point))
+        (line.name, f"{point.x:g}", _format_four_digits(point.y), _interval_text(point))
         for line in measured_lines
         for point in line.points
     )
     sentences = [
-        f"{line.name}: " + ", ".join(f"{_number(p.y)} at {p.x:g}" for p in line.points)
+        f"{line.name}: " + ", ".join(f"{_format_four_digits(p.y)} at {p.x:g}" for p in line.points)
         for line in measured_lines[:MOST_NAMED]
     ]
     return Figure(
         title=title,
-        description=f"Images per second by {x}. {'; '.join(sentences)}.",
-        x=x,
+        description=f"Images per second by {x_label}. {'; '.join(sentences)}.",
+        x=x_label,
         y="images/s",
-        headers=("configuration", x, "images/s", "95 % interval"),
+        headers=("configuration", x_label, "images/s", "95 % interval"),
         data=data,
         lines=tuple(drawn),
         at=tuple(sorted({point.x for line in drawn for point in line.points})),
-        note=_fastest_of(len(measured_lines), MOST_LINES),
+        note=_note_if_truncated(len(measured_lines), MOST_LINES),
     )
 
 
-def _fastest_of(count: int, most: int) -> str:
-    return f"Shows the {most} fastest of {count}; the data table has all." if count > most else ""
+def _note_if_truncated(count: int, max_shown: int) -> str:
+    return (
+        f"Shows the {max_shown} fastest of {count}; the data table has all."
+        if count > max_shown
+        else ""
+    )
 
 
-def _kernels(rows: Sequence[Row]) -> Figure | None:
+def _build_kernel_figure(rows: Sequence[Row]) -> Figure | None:
     """Return a figure of frameworks measured with several kernels and otherwise equal settings."""
 
-    def group_key(row: Row) -> tuple[Any, ...]:
+    def settings_except_kernel(row: Row) -> tuple[Any, ...]:
         rank_settings = row.ranks, row.nodes, row.strategy, str(row.strategy_options)
         return (
             row.framework,
             row.framework_version,
             row.threads,
             *rank_settings,
-            *_other_settings(row),
+            *_storage_and_run_settings(row),
         )
 
-    groups = [g for g in _grouped(rows, group_key) if len({row.kernel for row in g}) > 1]
+    groups = [
+        g for g in _group_rows(rows, settings_except_kernel) if len({row.kernel for row in g}) > 1
+    ]
     chosen = [row for group in groups for row in group]
-    return _bars_figure("Kernels", chosen) if chosen else None
+    return _build_throughput_bar_figure("Kernels", chosen) if chosen else None
 
 
-def _bars_figure(title: str, rows: Sequence[Row]) -> Figure:
+def _build_throughput_bar_figure(title: str, rows: Sequence[Row]) -> Figure:
     bars = []
     for row in rows:
-        point = _point(row, 0)
-        bars.append(Bar(_marked(row, name(row)), point.y, point.low, point.high))
-    sentences = [f"{bar.name}: {_number(bar.value)}" for bar in bars[:MOST_NAMED]]
+        point = _throughput_point(row, 0)
+        bars.append(Bar(_note_if_not_ranked(row, row_name(row)), point.y, point.low, point.high))
+    sentences = [f"{bar.name}: {_format_four_digits(bar.value)}" for bar in bars[:MOST_NAMED]]
     return Figure(
         title=title,
         description=f"Images per second. {'; '.join(sentences)}.",
         y="images/s",
         headers=("configuration", "images/s", "95 % interval"),
-        data=tuple((bar.name, _number(bar.value), _interval_text(bar)) for bar in bars),
+        data=tuple((bar.name, _format_four_digits(bar.value), _interval_text(bar)) for bar in bars),
         bars=tuple(bars[:MOST_BARS]),
-        note=_fastest_of(len(bars), MOST_BARS),
+        note=_note_if_truncated(len(bars), MOST_BARS),
     )
 
 
-def _scaling(rows: Sequence[Row], law: str | None) -> Figure | None:
+def _build_scaling_figure(rows: Sequence[Row], law: str | None) -> Figure | None:
     """Return the figure of images per second over ranks, with the ideal scaling of each line."""
     if law is None:
         return None
 
     lines = []
-    for group in over_ranks(rows):
-        points = tuple(_point(row, row.ranks) for row in group)
-        label = name(group[-1], without=("ranks",))
+    for group in group_rows_into_scaling_curves(rows):
+        points = tuple(_throughput_point(row, row.ranks) for row in group)
+        label = row_name(group[-1], omitted_parts=("ranks",))
         first = points[0]
         x_limits = (first.x, points[-1].x)
         perfect = tuple(Point(x, first.y * x / first.x) for x in x_limits)
         lines += [Line(label, points), Line(label, perfect, ideal=True)]
     title = {"strong": "Strong scaling", "weak": "Weak scaling"}[law]
-    return _lines_figure(title, "ranks", lines)
+    return _build_throughput_line_figure(title, "ranks", lines)
 
 
-def over_ranks(rows: Sequence[Row]) -> list[list[Row]]:
+def group_rows_into_scaling_curves(rows: Sequence[Row]) -> list[list[Row]]:
     """Return groups of rows that differ only in ranks, in order of ranks.
 
     Each group has at least two numbers of ranks. A row of one rank belongs to the groups of all
     strategies.
     """
 
-    def group_key(row: Row) -> tuple[Any, ...]:
+    def settings_except_ranks_and_strategy(row: Row) -> tuple[Any, ...]:
         row_settings = row.framework, row.framework_version, row.kernel, row.threads
-        return *row_settings, *_other_settings(row)
+        return *row_settings, *_storage_and_run_settings(row)
 
     groups = []
-    for group in _grouped(rows, group_key):
+    for group in _group_rows(rows, settings_except_ranks_and_strategy):
         alone = [row for row in group if row.ranks == 1]
         several = [row for row in group if row.ranks > 1]
-        for of_one in _grouped(several, lambda row: (row.strategy, str(row.strategy_options))):
+        for of_one in _group_rows(several, lambda row: (row.strategy, str(row.strategy_options))):
             both = sorted([*alone, *of_one], key=lambda row: row.ranks)
             if len({row.ranks for row in both}) > 1:
                 groups.append(both)
     return groups
 
 
-def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
+def _build_share_of_limit_figure(
+    rows: Sequence[Row], records_by_id: Mapping[str, Record]
+) -> Figure | None:
     """Return the figure of each row's speed as a share of the cores' matrix product, its limit."""
     bars, data = [], []
     for row in rows:
         limit = next(
-            (records[record_id].limit for record_id in row.records if records[record_id].limit),
+            (
+                records_by_id[record_id].limit
+                for record_id in row.records
+                if records_by_id[record_id].limit
+            ),
             None,
         )
         if row.share_of_peak is None or limit is None:
             continue
-        label = _marked(row, name(row))
+        label = _note_if_not_ranked(row, row_name(row))
         bars.append(Bar(label, row.share_of_peak))
         possible = limit.matrix_product * row.ranks
         done = row.share_of_peak * possible
@@ -311,16 +327,18 @@ def _limit(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
         bars=tuple(bars[:MOST_BARS]),
         limit=(1.0, "limit"),
         percent=True,
-        note=_fastest_of(len(bars), MOST_BARS),
+        note=_note_if_truncated(len(bars), MOST_BARS),
     )
 
 
-def _learning(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | None:
+def _build_test_accuracy_figure(
+    rows: Sequence[Row], records_by_id: Mapping[str, Record]
+) -> Figure | None:
     """Return the figure of test accuracy over seconds since process start, without evaluations."""
     lines, data = [], []
     for row in rows:
         points = []
-        row_records = [records[record_id] for record_id in row.records]
+        row_records = [records_by_id[record_id] for record_id in row.records]
         trained = [
             record
             for record in row_records
@@ -328,17 +346,24 @@ def _learning(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | No
         ]
         for number in range(min((len(record.learning or ()) for record in trained), default=0)):
             epochs = [record.learning[number] for record in trained if record.learning]
-            reached = statistics.median(_passed(record, number) for record in trained)
+            reached = statistics.median(
+                _seconds_from_start_to_epoch_end(record, number) for record in trained
+            )
             means = [
-                _mean(getattr(epoch, field) for epoch in epochs)
+                _mean_without_none(getattr(epoch, field) for epoch in epochs)
                 for field in ("test_accuracy", "train_loss", "test_loss")
             ]
             if means[0] is not None:
                 points.append(Point(reached, means[0]))
-            shown = (f"{reached:.3g}", _share(means[0]), _plain(means[1]), _plain(means[2]))
-            data.append((_marked(row, name(row)), str(epochs[0].epoch), *shown))
+            shown = (
+                f"{reached:.3g}",
+                _format_percent_or_dash(means[0]),
+                _format_number_or_dash(means[1]),
+                _format_number_or_dash(means[2]),
+            )
+            data.append((_note_if_not_ranked(row, row_name(row)), str(epochs[0].epoch), *shown))
         if points:
-            lines.append(Line(_marked(row, name(row)), tuple(points)))
+            lines.append(Line(_note_if_not_ranked(row, row_name(row)), tuple(points)))
     if not lines:
         return None
     sentences = [
@@ -356,18 +381,18 @@ def _learning(rows: Sequence[Row], records: Mapping[str, Record]) -> Figure | No
         lines=tuple(lines[:MOST_LINES]),
         percent=True,
         from_zero=False,
-        note=_fastest_of(len(lines), MOST_LINES),
+        note=_note_if_truncated(len(lines), MOST_LINES),
     )
 
 
-def _passed(record: Record, epoch: int) -> float:
+def _seconds_from_start_to_epoch_end(record: Record, epoch_index: int) -> float:
     measured, learning = record.measurement, record.learning
     assert measured is not None and learning is not None
     start = (measured.startup_seconds or 0.0) + measured.build_seconds
-    return start + sum(epoch_facts.seconds for epoch_facts in learning[: epoch + 1])
+    return start + sum(epoch_facts.seconds for epoch_facts in learning[: epoch_index + 1])
 
 
-def steps(records: Sequence[Record]) -> Figure | None:
+def build_step_time_figure(records: Sequence[Record]) -> Figure | None:
     """Return the figure of each launch's timed steps in order, in milliseconds."""
     lines, data = [], []
     for record in records:
@@ -376,7 +401,7 @@ def steps(records: Sequence[Record]) -> Figure | None:
             continue
         label = f"launch {record.request.launch}"
         milliseconds = [1e3 * seconds for seconds in measured.step_seconds]
-        places = _spread(len(milliseconds))
+        places = _evenly_spaced_step_indices(len(milliseconds))
         lines.append(Line(label, tuple(Point(place + 1, milliseconds[place]) for place in places)))
         shown = " ".join(f"{step_ms:.4g}" for step_ms in milliseconds[:MOST_STEPS])
         omitted = len(milliseconds) - MOST_STEPS
@@ -396,30 +421,30 @@ def steps(records: Sequence[Record]) -> Figure | None:
     )
 
 
-def _spread(count: int) -> list[int]:
+def _evenly_spaced_step_indices(count: int) -> list[int]:
     """Return the indices of at most MOST_STEPS steps, evenly spread over all steps."""
     step_count = min(count, MOST_STEPS)
     return [place * count // step_count for place in range(step_count)]
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _mean_without_none(values: Iterable[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return statistics.fmean(numbers) if numbers else None
 
 
-def _number(value: float) -> str:
+def _format_four_digits(value: float) -> str:
     return tables.format_number(value, 4)
 
 
 def _interval_text(point: Point | Bar) -> str:
     if point.low is None or point.high is None:
         return "–"
-    return f"{_number(point.low)} – {_number(point.high)}"
+    return f"{_format_four_digits(point.low)} – {_format_four_digits(point.high)}"
 
 
-def _share(value: float | None) -> str:
+def _format_percent_or_dash(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def _plain(value: float | None) -> str:
+def _format_number_or_dash(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from xfbench import statistics
 from xfbench.analysis.leaderboard import Row, Table
-from xfbench.analysis.learning import best_loss, common_loss, times_to_loss
+from xfbench.analysis.learning import (
+    best_common_test_loss,
+    best_test_loss,
+    seconds_to_test_loss_by_launch,
+)
 from xfbench.model.record import Record
 from xfbench.rendering.report.figures import (
     MOST_LINES,
@@ -14,13 +18,15 @@ from xfbench.rendering.report.figures import (
     Figure,
     Line,
     Point,
-    name,
-    over_ranks,
+    group_rows_into_scaling_curves,
+    row_name,
 )
 from xfbench.statistics import Interval, is_steady
 
 
-def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
+def build_learning_speed_up_figures(
+    table: Table, records_by_id: Mapping[str, Record]
+) -> list[Figure]:
     """Return a list with one figure of both speed-ups over ranks, or an empty list.
 
     The figure shows ranked configurations that trained on one rank and on several ranks. Unranked
@@ -28,25 +34,32 @@ def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
     """
     lines: list[Line] = []
     data: list[tuple[str, ...]] = []
-    for group in over_ranks(table.rows):
-        runs_by_ranks = {row.ranks: _trained_records(row, records) for row in group}
-        target_loss = common_loss([record for runs in runs_by_ranks.values() for record in runs])
+    for group in group_rows_into_scaling_curves(table.rows):
+        runs_by_ranks = {
+            row.ranks: _steady_records_with_test_loss(row, records_by_id) for row in group
+        }
+        target_loss = best_common_test_loss(
+            [record for runs in runs_by_ranks.values() for record in runs]
+        )
         if group[0].ranks != 1 or target_loss is None or not all(runs_by_ranks.values()):
             continue
-        label = name(group[-1], without=("ranks",))
+        label = row_name(group[-1], omitted_parts=("ranks",))
         points_by_kind: dict[str, list[Point]] = {
             "learning": [Point(1, 1)],
             "images": [Point(1, 1)],
         }
         for row in group[1:]:
-            times = [times_to_loss(runs_by_ranks[ranks], target_loss) for ranks in (1, row.ranks)]
+            times = [
+                seconds_to_test_loss_by_launch(runs_by_ranks[ranks], target_loss)
+                for ranks in (1, row.ranks)
+            ]
             learning = statistics.compare(*times).ratio
             images = statistics.compare(row.speeds, group[0].speeds).ratio
             for kind, ratio in (("learning", learning), ("images", images)):
                 points_by_kind[kind].append(Point(row.ranks, ratio.value, ratio.low, ratio.high))
             ratio_texts = (
-                *_interval_texts(learning),
-                *_interval_texts(images),
+                *_value_and_interval_texts(learning),
+                *_value_and_interval_texts(images),
                 f"{target_loss:.3g}",
             )
             data.append((label, str(row.ranks), *ratio_texts))
@@ -80,15 +93,19 @@ def build_figures(table: Table, records: Mapping[str, Record]) -> list[Figure]:
     return [figure]
 
 
-def _trained_records(row: Row, records: Mapping[str, Record]) -> Sequence[Record]:
+def _steady_records_with_test_loss(
+    row: Row, records_by_id: Mapping[str, Record]
+) -> Sequence[Record]:
     """Return the row's launches that count and have a finite test loss."""
-    row_records = [records[record_id] for record_id in row.records]
+    row_records = [records_by_id[record_id] for record_id in row.records]
     return [
-        r for r in row_records if r.status == "ok" and is_steady(r) and best_loss(r) is not None
+        r
+        for r in row_records
+        if r.status == "ok" and is_steady(r) and best_test_loss(r) is not None
     ]
 
 
-def _interval_texts(interval: Interval) -> tuple[str, str]:
+def _value_and_interval_texts(interval: Interval) -> tuple[str, str]:
     if interval.low is None or interval.high is None:
         return f"{interval.value:.3g}", "–"
     return f"{interval.value:.3g}", f"{interval.low:.3g} – {interval.high:.3g}"

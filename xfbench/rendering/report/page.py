@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import paths
-from xfbench.base.terminal_text import make_legible, wrap_field
+from xfbench.base.terminal_text import make_legible, split_into_field_lines
 from xfbench.model.record import Record
 from xfbench.rendering import external_figures
 from xfbench.rendering.report import content, slowdowns, svg
@@ -31,7 +31,7 @@ def render_report(
     studies: Sequence[Study] = (),
 ) -> str:
     """Return the page about these records, with figures from `literature`."""
-    report = content.report(records, certificates, literature)
+    report = content.build_report(records, certificates, literature)
     return render_template(
         "page.html",
         report=report,
@@ -44,7 +44,7 @@ def render_report(
     )
 
 
-def render_template(template: str, **values: Any) -> str:
+def render_template(template_name: str, **values: Any) -> str:
     """Return a rendered template, with the style sheet, the script and the policy."""
     folder = paths.package_folder("xfbench.rendering.report")
     style, script = (
@@ -59,13 +59,13 @@ def render_template(template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return environment.get_template(template).render(
+    return environment.get_template(template_name).render(
         policy=_build_policy(style, script),
         style=style,
         script=script,
         draw=svg.draw_figure,
         legend=svg.build_legend,
-        pieces=wrap_field,
+        pieces=split_into_field_lines,
         interval_bar=svg.draw_interval_bar,
         **values,
     )

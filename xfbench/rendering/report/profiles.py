@@ -9,10 +9,10 @@ from xfbench.analysis.profiles import LayerTime, Profile
 from xfbench.rendering.profile_tables import (
     find_layer,
     format_milliseconds,
-    heaviest_layers,
+    heaviest_layers_in_network_order,
     profiled_rows,
 )
-from xfbench.rendering.report.figures import MOST_BARS, MOST_NAMED, Bar, Figure, name
+from xfbench.rendering.report.figures import MOST_BARS, MOST_NAMED, Bar, Figure, row_name
 
 _HEADERS = (
     *("configuration", "layer", "kind", "forward ms", "backward ms"),
@@ -20,21 +20,21 @@ _HEADERS = (
 )
 
 
-def build_figures(table: Table) -> list[Figure]:
+def build_layer_time_figures(table: Table) -> list[Figure]:
     """Return a figure of the layers that take the most time, for all profiled rows."""
     profiled = profiled_rows(table)
     if not profiled:
         return []
     profiles = [profile for _, profile in profiled]
-    names = heaviest_layers(profiles, max(1, MOST_BARS // len(profiled)))
+    names = heaviest_layers_in_network_order(profiles, max(1, MOST_BARS // len(profiled)))
     bars = [
-        Bar(f"{layer} · {name(row)}", 1e3 * layer_time.seconds)
+        Bar(f"{layer} · {row_name(row)}", 1e3 * layer_time.seconds)
         for layer in names
         for row, profile in profiled
         if (layer_time := find_layer(profile, layer))
     ]
     slowest_layers = [
-        (name(row), max(profile.layers, key=lambda layer: layer.seconds))
+        (row_name(row), max(profile.layers, key=lambda layer: layer.seconds))
         for row, profile in profiled
     ]
     sentences = [
@@ -53,30 +53,34 @@ def build_figures(table: Table) -> list[Figure]:
             ),
             y="ms of a step",
             headers=_HEADERS,
-            data=tuple(line for row, profile in profiled for line in _data_rows(row, profile)),
+            data=tuple(
+                line
+                for row, profile in profiled
+                for line in _layer_and_step_part_rows(row, profile)
+            ),
             bars=tuple(bars[:MOST_BARS]),
             note=f"{note}the data table." if len(names) < count else "",
         )
     ]
 
 
-def _data_rows(row: Row, profile: Profile) -> Iterator[tuple[str, ...]]:
+def _layer_and_step_part_rows(row: Row, profile: Profile) -> Iterator[tuple[str, ...]]:
     for layer in profile.layers:
         yield _layer_row(row, profile, layer)
     other_parts: Sequence[tuple[str, float]] = (
         ("update", profile.update_seconds),
         ("other operations", profile.other_seconds),
-        ("between operations", profile.unseen_seconds),
+        ("between operations", profile.between_operations_seconds),
     )
     for part, seconds in other_parts:
         share = f"{seconds / profile.step_seconds:.1%}"
         milliseconds = format_milliseconds(seconds)
-        yield name(row), part, "–", milliseconds, "–", share, "–", "–", profile.profiler
+        yield row_name(row), part, "–", milliseconds, "–", share, "–", "–", profile.profiler
 
 
 def _layer_row(row: Row, profile: Profile, layer: LayerTime) -> tuple[str, ...]:
     return (
-        name(row),
+        row_name(row),
         layer.layer,
         layer.kind,
         format_milliseconds(layer.forward_seconds),

@@ -28,7 +28,7 @@ def repeat_command_parts(records: Sequence[Record]) -> tuple[str, ...]:
     seeds = sorted({record.request.seed for record in records if record.request})
     options = _setting_options(last_record.request)
     options["--seed"] = ",".join(map(str, seeds)) if seeds != [0] else None
-    options |= _launch_options(records)
+    options |= _launches_or_precision_option(records)
     texts = {name: str(value) for name, value in options.items() if value is not None}
     if not all(map(_NEEDS_NO_QUOTES.fullmatch, texts.values())):
         return ()
@@ -76,7 +76,7 @@ def _setting_options(request: Request) -> dict[str, object]:
     }
 
 
-def _launch_options(records: Sequence[Record]) -> dict[str, object]:
+def _launches_or_precision_option(records: Sequence[Record]) -> dict[str, object]:
     """Return the protocol's launches, or the number of records without a protocol."""
     protocol = records[-1].protocol
     if protocol is None:
@@ -86,6 +86,6 @@ def _launch_options(records: Sequence[Record]) -> dict[str, object]:
     return {"--until-precision": f"{100 * protocol.precision:g}%"}
 
 
-def has_named_python(records: Sequence[Record]) -> bool:
+def has_user_chosen_python(records: Sequence[Record]) -> bool:
     """Return whether the user chose the interpreter, so that the command needs --python."""
     return any(record.request and record.request.environment == "python" for record in records)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.rendering import tables
-from xfbench.rendering.report.figures import name, parts
+from xfbench.rendering.report.figures import row_name, row_name_parts
 from xfbench.statistics import CLAIM_LAUNCHES
 
 _MAX_NAMED = 3
@@ -30,7 +30,7 @@ class Summary:
     command: tuple[str, ...]
 
 
-def build_summary(table: Table, command: Sequence[str]) -> Summary:
+def build_summary(table: Table, repeat_command: Sequence[str]) -> Summary:
     """Return the summary of a board. `command` is the command that repeats its first row."""
     best = next((row for row in (*table.rows, *table.unranked) if row.images_per_second), None)
     if best is None:
@@ -47,9 +47,9 @@ def build_summary(table: Table, command: Sequence[str]) -> Summary:
         ranked=ranked,
         configuration=_describe_configuration(best),
         verdict=verdict,
-        speed=join_digits(tables.format_speed(best.images_per_second)),
+        speed=use_no_break_spaces(tables.format_with_interval(best.images_per_second)),
         certainty=tuple(certainty),
-        command=tuple(command),
+        command=tuple(repeat_command),
     )
 
 
@@ -86,10 +86,11 @@ def _rank_sentence(best: Row, table: Table) -> str:
     possible_firsts = [
         row for row in table.rows if row is not best and row.rank and row.rank[0] == 1
     ]
-    row_parts = [parts(row) for row in table.rows]
+    row_parts = [row_name_parts(row) for row in table.rows]
     common_keys = {key for key in row_parts[0] if len({texts[key] for texts in row_parts}) == 1}
     names = ", ".join(
-        name(row, without=common_keys) or name(row) for row in possible_firsts[:_MAX_NAMED]
+        row_name(row, omitted_parts=common_keys) or row_name(row)
+        for row in possible_firsts[:_MAX_NAMED]
     )
     more = (
         f" and {len(possible_firsts) - _MAX_NAMED} more"
@@ -110,21 +111,23 @@ def _interval_sentence(row: Row) -> str:
     count = f"{speed.launches} launch{'es' if speed.launches > 1 else ''}"
     if speed.low is None or speed.high is None:
         return f"There is no interval from {count}: run more with --launches."
-    low, high = (join_digits(tables.format_number(bound, 3)) for bound in (speed.low, speed.high))
+    low, high = (
+        use_no_break_spaces(tables.format_number(bound, 3)) for bound in (speed.low, speed.high)
+    )
     label = {
         "claim": "enough for a claim",
         "indicative": f"indicative; a claim needs {CLAIM_LAUNCHES}",
         "smoke": "only a smoke test",
-    }[speed.label]
+    }[speed.evidence_label]
     exclusions = [f"{row.unstable} never became steady"] if row.unstable else []
     exclusions += [f"{row.outliers} far off"] if row.outliers else []
     launches = "; ".join([f"{count} ({label})", *exclusions])
     return f"The 95 % interval is {low} to {high} images/s, over {launches}."
 
 
-def join_digits(figure: str) -> str:
+def use_no_break_spaces(text: str) -> str:
     """Return the figure with no-break spaces, so that no line ends within it."""
-    return figure.replace(" ", "\u00a0")
+    return text.replace(" ", "\u00a0")
 
 
 def _plural_suffix(count: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xfbench.analysis.leaderboard import Table
-from xfbench.analysis.slowdown import slowdowns
+from xfbench.analysis.slowdown import build_slowdown_tables
 from xfbench.rendering import slowdown_tables as tables
 
 MAX_TABLES = 20  # shown tables
@@ -34,20 +34,20 @@ class SlowdownTable:
 def build_tables(boards: Iterable[Table]) -> list[SlowdownTable]:
     """Return the tables that compare at least two rows."""
     shown_tables = []
-    for table in slowdowns(boards, with_ranks=False):
+    for table in build_slowdown_tables(boards, with_row_ranks=False):
         if len([line for line in table.lines if any(entry.slowdown for entry in line.entries)]) < 2:
             continue
         lines = []
         for line in table.lines:
             texts = tables.row_texts(table, line)[1:]
             settings = [
-                tables.describe_setting(entry.row, line) if entry.slowdown else ""
+                tables.describe_settings_outside_group(entry.row, line) if entry.slowdown else ""
                 for entry in line.entries
             ]
             settings += [""] * (len(texts) - len(settings))  # the mean has none
             fields = [Field(text, setting) for text, setting in zip(texts, settings, strict=True)]
             lines.append((line.name, tuple(fields)))
-        notes = list(tables.notes(table))
+        notes = list(tables.notes_under_table(table))
         omitted = len(notes) - _MAX_NOTES
         notes[_MAX_NOTES:] = [f"and {omitted} more"] if omitted > 0 else []
         headers = tuple(tables.headers(table))

@@ -38,7 +38,7 @@ STYLE_COUNT = 8
 Scale = Callable[[float], float]
 
 
-def draw_figure(figure: Figure, name: str) -> Markup:
+def draw_figure(figure: Figure, id_prefix: str) -> Markup:
     """Return the figure as an `svg` element whose ids start with `name`."""
     height = (
         HEIGHT if figure.lines else len(figure.bars) * BAR_PITCH + MARGIN_TOP + MARGIN_BOTTOM - 8
@@ -48,19 +48,21 @@ def draw_figure(figure: Figure, name: str) -> Markup:
         {
             "viewBox": f"0 0 {WIDTH} {height}",
             "role": "img",
-            "aria-labelledby": f"{name}-t {name}-d",
+            "aria-labelledby": f"{id_prefix}-t {id_prefix}-d",
         },
     )
-    ET.SubElement(root, "title", {"id": f"{name}-t"}).text = make_legible(figure.title)
-    ET.SubElement(root, "desc", {"id": f"{name}-d"}).text = make_legible(figure.description, 2000)
+    ET.SubElement(root, "title", {"id": f"{id_prefix}-t"}).text = make_legible(figure.title)
+    ET.SubElement(root, "desc", {"id": f"{id_prefix}-d"}).text = make_legible(
+        figure.description, 2000
+    )
     if figure.lines:
-        _draw_lines(root, figure)
+        _draw_axes_lines_and_marks(root, figure)
     else:
-        _draw_bars(root, figure, height)
+        _draw_axis_and_bars(root, figure, height)
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
-def draw_swatch(index: int) -> Markup:
+def draw_line_swatch(index: int) -> Markup:
     """Return a line's colour, dashes and marker, for a legend."""
     root = ET.Element(
         "svg",
@@ -81,7 +83,7 @@ def draw_mark_swatch(index: int) -> Markup:
 def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
     """Return a swatch and a name for each line that is not ideal, and for each mark."""
     measured_lines = [line for line in figure.lines if not line.ideal]
-    entries = [(draw_swatch(index), line.name) for index, line in enumerate(measured_lines)]
+    entries = [(draw_line_swatch(index), line.name) for index, line in enumerate(measured_lines)]
     return entries + [
         (draw_mark_swatch(index), mark.name) for index, mark in enumerate(figure.marks)
     ]
@@ -102,7 +104,7 @@ def round_ticks(low: float, high: float, max_steps: int = 5) -> list[float]:
     return [step * n for n in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _draw_lines(root: ET.Element, figure: Figure) -> None:
+def _draw_axes_lines_and_marks(root: ET.Element, figure: Figure) -> None:
     points = [point for line in figure.lines for point in line.points]
     points += [_mark_to_point(mark) for mark in figure.marks]
     top = max(point.high or point.y for point in points)
@@ -177,8 +179,8 @@ def _draw_line(
         _add_path(group, marker, "mark", transform=position)
 
 
-def _clamp_y(height: float) -> float:
-    return min(max(height, MARGIN_TOP - 6.0), float(HEIGHT - MARGIN_BOTTOM))
+def _clamp_y(y_position: float) -> float:
+    return min(max(y_position, MARGIN_TOP - 6.0), float(HEIGHT - MARGIN_BOTTOM))
 
 
 def _build_x_scale(first: float, last: float, is_logarithmic: bool) -> Scale:
@@ -193,7 +195,7 @@ def _build_x_scale(first: float, last: float, is_logarithmic: bool) -> Scale:
     return _build_scale(first, last, MARGIN_LEFT + 12, WIDTH - MARGIN_RIGHT - 12)
 
 
-def _draw_bars(root: ET.Element, figure: Figure, height: float) -> None:
+def _draw_axis_and_bars(root: ET.Element, figure: Figure, height: float) -> None:
     best = max(bar.value for bar in figure.bars)
     top = max([best, *(min(bar.high or 0.0, 2 * best) for bar in figure.bars)]) or 1.0
     top = max(top, figure.limit[0] * 1.02) if figure.limit else top

@@ -99,7 +99,7 @@ def records() -> tuple[Record, ...]:
     )
 
 
-def figures_of_study(name: str) -> tuple[Record, ...]:
+def records_of_study(name: str) -> tuple[Record, ...]:
     """Return the records of the figures for one study, or () if no source has any."""
     return tuple(
         record

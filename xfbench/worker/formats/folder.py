@@ -18,13 +18,15 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]:
     """Return the samples of a split: as listed, otherwise all images by class and name."""
     if listed is None:
-        classes = list_classes(folder / split)
-        keys = [f"{name}/{file}" for name in classes for file in list_images(folder / split / name)]
+        classes = list_class_names(folder / split)
+        keys = [
+            f"{name}/{file}" for name in classes for file in list_image_names(folder / split / name)
+        ]
         return _Files(folder, split, keys, classes)
     return _Files(folder, split, listed.keys, listed.classes)
 
 
-def list_classes(folder: Path) -> List[str]:
+def list_class_names(folder: Path) -> List[str]:
     """Return the names of the class folders. Raises Damaged if there are none."""
     if not folder.is_dir():
         raise Damaged(f"{folder} is not a folder")
@@ -34,7 +36,7 @@ def list_classes(folder: Path) -> List[str]:
     return names
 
 
-def list_images(folder: Path) -> List[str]:
+def list_image_names(folder: Path) -> List[str]:
     """Return the names of a class's images. Raises Damaged if there are none."""
     there = folder.iterdir() if folder.is_dir() else []
     names = sorted(path.name for path in there if path.suffix.lower() in SUFFIXES)

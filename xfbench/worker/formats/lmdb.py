@@ -17,7 +17,7 @@ from typing import Iterator, Sequence, Tuple
 import numpy as np
 
 from xfbench.worker.formats import Damaged, SampleList, resolve_file
-from xfbench.worker.protobuf import BYTES, VARINT, Malformed, fields, signed
+from xfbench.worker.protobuf import BYTES, VARINT, Malformed, iterate_fields, to_signed
 from xfbench.worker.samples import Sample
 from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image, check_label
 
@@ -47,12 +47,12 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
     return datums
 
 
-def records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
+def locate_records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
     """Yield every record as (first byte of its node, key, first byte of its value, value length).
 
     Raises Damaged if a page differs from what its parent says, or is outside of the file.
     """
-    meta = _newest_meta(file)
+    meta = _read_newest_meta(file)
     if meta.flags & _DUPLICATES:
         raise Damaged(f"{file.path} has several values per key, unlike Caffe's databases")
     record_count, pages_left = 0, meta.last
@@ -63,7 +63,7 @@ def records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
         if pages_left < 0 or depth < 1:
             raise file.damaged(page_name, "the tree does not end")
         page = _read_page(file, meta, number, _LEAF if depth == 1 else _BRANCH)
-        nodes = list(_iterate_nodes(page, file, page_name))
+        nodes = list(_node_places_and_headers(page, file, page_name))
         if depth > 1:
             children = [low | high << 16 | flags << 32 for _, low, high, flags, _ in nodes]
             waiting += [(child, depth - 1) for child in reversed(children)]
@@ -75,7 +75,9 @@ def records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
             if flags & _SUB or flags & _DUPLICATES:
                 raise file.damaged(page_name, "a record has several values")
             if flags & _BIG:
-                start = _overflow_start(file, meta, page[key_end : key_end + 8], size, page_name)
+                start = _overflow_value_offset(
+                    file, meta, page[key_end : key_end + 8], size, page_name
+                )
             elif key_end + size > len(page):
                 raise file.damaged(page_name, "a record extends beyond its page")
             yield number * meta.page_size + place, key, start, size
@@ -99,12 +101,12 @@ class _Meta:
     transaction: int
 
 
-def _newest_meta(file: DataFile) -> _Meta:
+def _read_newest_meta(file: DataFile) -> _Meta:
     """Return the newest valid meta page of the two."""
     if file.size < _META_LENGTH:
         raise Damaged(f"{file.path} has {file.size} bytes: too short for an LMDB database")
     first = _read_meta(file, 0)
-    size = first.page_size if first else _find_second_meta(file)
+    size = first.page_size if first else _second_meta_offset(file)
     second = _read_meta(file, size)
     valid = [meta for meta in (first, second) if meta and meta.page_size == size]
     if not valid:
@@ -119,7 +121,7 @@ def _newest_meta(file: DataFile) -> _Meta:
     return newest
 
 
-def _find_second_meta(file: DataFile) -> int:
+def _second_meta_offset(file: DataFile) -> int:
     """Return the offset of the second meta page in a file whose first is invalid."""
     for size in _PAGE_SIZES:
         meta = _read_meta(file, size)
@@ -153,11 +155,11 @@ class _Datums(Sequence[Sample]):
         self.nodes, self.keys = array("Q"), array("H")
         self.places, self.sizes = array("Q"), array("Q")
         last = b""
-        for node, key, place, size in records(file):
+        for node, key, place, size in locate_records(file):
             record_name = f"record {len(self.nodes)}"
             if key <= last:
                 raise file.damaged(record_name, f"its key {key!r} does not come after {last!r}")
-            if defect := names.check(_key_name(key), len(self.nodes)):
+            if defect := names.check(_decode_key_without_number(key), len(self.nodes)):
                 raise file.damaged(record_name, defect)
             self.nodes.append(node)
             self.keys.append(len(key))
@@ -174,7 +176,7 @@ class _Datums(Sequence[Sample]):
         key = self.file.read(self.nodes[index] + _NODE.size, self.keys[index], record_name)
         datum = self.file.read(self.places[index], self.sizes[index], record_name)
         try:
-            sample = parse_datum(datum, _key_name(key))
+            sample = parse_datum(datum, _decode_key_without_number(key))
         except Malformed as error:
             raise self.file.damaged(record_name, str(error)) from error
         if defect := check_label(sample.label):
@@ -193,7 +195,7 @@ def _read_page(file: DataFile, meta: _Meta, number: int, kind: int) -> bytes:
     return page
 
 
-def _iterate_nodes(
+def _node_places_and_headers(
     page: bytes, file: DataFile, place_name: str
 ) -> Iterator[Tuple[int, int, int, int, int]]:
     """Yield the nodes of a page: the first byte, then the four parts of the header."""
@@ -209,16 +211,20 @@ def _iterate_nodes(
         yield (place, *head)
 
 
-def _overflow_start(file: DataFile, meta: _Meta, content: bytes, size: int, place_name: str) -> int:
+def _overflow_value_offset(
+    file: DataFile, meta: _Meta, page_number_bytes: bytes, value_bytes: int, place_name: str
+) -> int:
     """Return the offset of a value that has its own pages, which are all in the file."""
-    number = int.from_bytes(content, "little")
-    pages = -(-(_PAGE.size + size) // meta.page_size)
-    if len(content) < 8 or number < 2 or number + pages - 1 > meta.last:
-        raise file.damaged(place_name, f"{size} bytes at page {number} extend beyond the file")
+    number = int.from_bytes(page_number_bytes, "little")
+    pages = -(-(_PAGE.size + value_bytes) // meta.page_size)
+    if len(page_number_bytes) < 8 or number < 2 or number + pages - 1 > meta.last:
+        raise file.damaged(
+            place_name, f"{value_bytes} bytes at page {number} extend beyond the file"
+        )
     return number * meta.page_size + _PAGE.size
 
 
-def _key_name(key: bytes) -> str:
+def _decode_key_without_number(key: bytes) -> str:
     text = key.decode(errors="backslashreplace")
     numbered = _NUMBERED.fullmatch(text)
     return numbered[1] if numbered else text
@@ -228,9 +234,9 @@ def parse_datum(datum: bytes, key: str) -> Sample:
     """Return the sample in a serialized Datum. Raises Malformed."""
     numbers = dict.fromkeys((_CHANNELS, _HEIGHT, _WIDTH, _LABEL, _ENCODED), 0)
     start = end = 0
-    for number, wire, value, stop in fields(datum, (0, len(datum))):
+    for number, wire, value, stop in iterate_fields(datum, (0, len(datum))):
         if number in numbers and wire == VARINT:
-            numbers[number] = signed(value)
+            numbers[number] = to_signed(value)
         elif (number, wire) == (_DATA, BYTES):
             start, end = value, stop
         elif (number, wire) == (KEY_FIELD, BYTES):

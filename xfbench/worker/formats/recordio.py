@@ -33,7 +33,7 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
     return samples_found
 
 
-def records(file: DataFile) -> Iterator[Tuple[int, int]]:
+def record_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
     """Yield the start and end of each complete record in bytes, with all of its parts.
 
     Raises Damaged at the first incomplete record.
@@ -43,7 +43,9 @@ def records(file: DataFile) -> Iterator[Tuple[int, int]]:
         start, part, record_name = place, FIRST, f"record {number}"
         while part in (FIRST, MIDDLE):
             inner = place > start
-            part, length = _parse_part_head(file.read(place, 8, record_name), file, record_name)
+            part, length = _parse_part_kind_and_length(
+                file.read(place, 8, record_name), file, record_name
+            )
             if inner != (part in (MIDDLE, LAST)):
                 raise file.damaged(record_name, "its parts are not in order")
             place += 8 + (length + 3) // 4 * 4
@@ -56,7 +58,7 @@ def records(file: DataFile) -> Iterator[Tuple[int, int]]:
         number += 1
 
 
-def _parse_part_head(head: bytes, file: DataFile, record_name: str) -> Tuple[int, int]:
+def _parse_part_kind_and_length(head: bytes, file: DataFile, record_name: str) -> Tuple[int, int]:
     """Return the kind of a record's part, and its length in bytes."""
     if head[:4] != MAGIC:
         raise file.damaged(record_name, f"it begins with {head[:4].hex(' ')}, not the magic number")
@@ -70,8 +72,8 @@ class _Records(Sequence[Sample]):
     def __init__(self, file: DataFile, index: Path, listed: SampleList | None) -> None:
         self.file, self.listed = file, listed
         self.numbers, self.starts, self.ends = array("Q"), array("Q"), array("Q")
-        end_by_start = dict(records(file))
-        for number, start in _read_index(index).items():
+        end_by_start = dict(record_spans(file))
+        for number, start in _read_offsets_by_number(index).items():
             end = end_by_start.pop(start, None)
             if end is None:
                 raise Damaged(f"{index}: record {number} does not begin at byte {start}")
@@ -87,7 +89,7 @@ class _Records(Sequence[Sample]):
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         index = range(len(self))[index]
         number, record_name = self.numbers[index], f"record {self.numbers[index]}"
-        data = self._joined(self.starts[index], self.ends[index], record_name)
+        data = self._read_and_join_parts(self.starts[index], self.ends[index], record_name)
         if len(data) < _IR_HEADER.size:
             raise self.file.damaged(record_name, "it is shorter than its header")
         flag, label, _, _ = _IR_HEADER.unpack_from(data)
@@ -106,27 +108,31 @@ class _Records(Sequence[Sample]):
         key = self.listed.keys[index] if self.listed else f"{number:08d}"
         return Sample(key, int(label), image)
 
-    def _joined(self, start: int, end: int, record_name: str) -> bytes:
+    def _read_and_join_parts(self, start: int, end: int, record_name: str) -> bytes:
         content, place, parts = self.file.read(start, end - start, record_name), 0, []
         while place < len(content):
-            _, length = _parse_part_head(content[place : place + 8], self.file, record_name)
+            _, length = _parse_part_kind_and_length(
+                content[place : place + 8], self.file, record_name
+            )
             parts.append(content[place + 8 : place + 8 + length])
             place += 8 + (length + 3) // 4 * 4
         return MAGIC.join(parts)
 
 
-def _read_index(path: Path) -> Dict[int, int]:
+def _read_offsets_by_number(index_path: Path) -> Dict[int, int]:
     """Return the records' offsets by number, in the order of the file."""
     starts: Dict[int, int] = {}
-    lines = path.read_bytes().split(b"\n")
+    lines = index_path.read_bytes().split(b"\n")
     for line, text in enumerate(lines, 1):
         if not text and line == len(lines):
             continue
         number, tab, start = text.partition(b"\t")
         right = tab and number.isdigit() and start.strip().isdigit() and len(number) < 19
         if not right:
-            raise Damaged(f"{path}, line {line}: {text[:40]!r} is not a number, a tab and a byte")
+            raise Damaged(
+                f"{index_path}, line {line}: {text[:40]!r} is not a number, a tab and a byte"
+            )
         if int(number) in starts:
-            raise Damaged(f"{path}, line {line}: record {int(number)} occurs twice")
+            raise Damaged(f"{index_path}, line {line}: record {int(number)} occurs twice")
         starts[int(number)] = int(start)
     return starts

@@ -17,7 +17,15 @@ from typing import Dict, Iterator, List, Sequence, Tuple
 
 from xfbench.worker.crc32c import masked_crc32c
 from xfbench.worker.formats import Damaged, SampleList, resolve_file
-from xfbench.worker.protobuf import BYTES, VARINT, Malformed, Span, fields, signed, varints
+from xfbench.worker.protobuf import (
+    BYTES,
+    VARINT,
+    Malformed,
+    Span,
+    iterate_fields,
+    parse_packed_varints,
+    to_signed,
+)
 from xfbench.worker.samples import Sample
 from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image, check_label
 
@@ -28,13 +36,13 @@ _BYTES_LIST, _INT64_LIST = 1, 3
 
 def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
     """Return the samples of a split, shard by shard."""
-    files = [DataFile(resolve_file(folder, name)) for name in _shard_names(folder, split)]
+    files = [DataFile(resolve_file(folder, name)) for name in _file_names_of_split(folder, split)]
     records_found = _Records(files, listed)
     check_count(folder, len(records_found), listed)
     return records_found
 
 
-def records(file: DataFile) -> Iterator[Tuple[int, int]]:
+def record_data_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
     """Yield the start and end of each complete record's data, in bytes.
 
     Raises Damaged at the first incomplete record, or if a length has a wrong checksum.
@@ -53,7 +61,7 @@ def records(file: DataFile) -> Iterator[Tuple[int, int]]:
         place, number = end + FOOTER, number + 1
 
 
-def _shard_names(folder: Path, split: str) -> List[str]:
+def _file_names_of_split(folder: Path, split: str) -> List[str]:
     """Return the files of a split, in order. Raises Damaged if a shard is missing."""
     single_name = f"{split}.tfrecord"
     matches = [(re.fullmatch(re.escape(split) + _SHARD, path.name)) for path in folder.glob("*")]
@@ -75,7 +83,7 @@ class _Records(Sequence[Sample]):
         self.firsts: List[int] = []
         for file in files:
             self.firsts.append(len(self.places))
-            for start, end in records(file):
+            for start, end in record_data_spans(file):
                 self.places.append(start)
                 self.lengths.append(end - start)
         self.right = bytearray(len(self.places))  # records whose data checksum was verified
@@ -107,16 +115,16 @@ class _Records(Sequence[Sample]):
 
 def _parse_example(data: bytes, index: int) -> Sample:
     features = _feature_spans(data)
-    start, end = _single_value(data, features, "image/encoded", _BYTES_LIST)
-    label, _ = _single_value(data, features, "image/class/label", _INT64_LIST)
+    start, end = _single_span_or_number(data, features, "image/encoded", _BYTES_LIST)
+    label, _ = _single_span_or_number(data, features, "image/class/label", _INT64_LIST)
     image, key = data[start:end], f"{index:08d}"
     if defect := check_image(image):
         raise Malformed(defect)
     for name in ("image/filename", "image/key"):
         if name in features:
-            first, last = _single_value(data, features, name, _BYTES_LIST)
+            first, last = _single_span_or_number(data, features, name, _BYTES_LIST)
             key = _decode_text(data[first:last]) or key
-    return Sample(key, signed(label), image)
+    return Sample(key, to_signed(label), image)
 
 
 def _feature_spans(data: bytes) -> Dict[str, Span]:
@@ -125,7 +133,7 @@ def _feature_spans(data: bytes) -> Dict[str, Span]:
     for features in _nested_messages(data, (0, len(data)), 1):
         for entry in _nested_messages(data, features, 1):
             name, value = b"", (0, 0)
-            for number, wire, start, end in fields(data, entry):
+            for number, wire, start, end in iterate_fields(data, entry):
                 if (number, wire) == (1, BYTES):
                     name = data[start:end]
                 elif (number, wire) == (2, BYTES):
@@ -135,18 +143,20 @@ def _feature_spans(data: bytes) -> Dict[str, Span]:
 
 
 def _nested_messages(data: bytes, span: Span, field_number: int) -> Iterator[Span]:
-    for number, wire, start, end in fields(data, span):
+    for number, wire, start, end in iterate_fields(data, span):
         if (number, wire) == (field_number, BYTES):
             yield start, end
 
 
-def _single_value(data: bytes, spans: Dict[str, Span], name: str, kind: int) -> Tuple[int, int]:
+def _single_span_or_number(
+    data: bytes, spans: Dict[str, Span], name: str, kind: int
+) -> Tuple[int, int]:
     """Return the only value of a feature: the span of its bytes, or (number, 0)."""
     values: List[Tuple[int, int]] = []
     for items in _nested_messages(data, spans.get(name, (0, 0)), kind):
-        for number, wire, start, end in fields(data, items):
+        for number, wire, start, end in iterate_fields(data, items):
             if number == 1 and kind == _INT64_LIST and wire == BYTES:
-                values += [(value, 0) for value in varints(data, (start, end))]
+                values += [(value, 0) for value in parse_packed_varints(data, (start, end))]
             elif number == 1 and wire == (VARINT if kind == _INT64_LIST else BYTES):
                 values.append((start, end))
     if len(values) != 1:
