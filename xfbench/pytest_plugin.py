@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--xfbench-steps",
         metavar="N",
-        type=_parse_positive_integer,
+        type=_positive,
         help=f"Timed steps per launch. Default: {_STEPS}.",
     )
     group.addoption(
@@ -178,7 +178,7 @@ def _cell_parameters(cell: Cell) -> tuple[object, ...]:
     return tuple(getattr(cell, name) for name in _PARAMETERS)
 
 
-def _parse_positive_integer(value: str) -> int:
+def _positive(value: str) -> int:
     if not value.isdecimal() or int(value) < 1:
         raise argparse.ArgumentTypeError(f"{value!r} is not a positive integer")
     return int(value)
