@@ -8,6 +8,7 @@ import time
 import psutil
 import pytest
 
+from tests import debian
 from tests.cluster import namespaces, slurm
 from tests.conftest import NODES
 
@@ -21,7 +22,7 @@ def node_module(request):
     """The module that makes nodes: `namespaces` if possible, else `processes`."""
     module, description = slurm.choose_node_module()
     if module is None:
-        pytest.skip(f"no Slurm cluster: {description}")
+        debian.skip_test(f"no Slurm cluster: {description}")
     request.config.stash[NODES] = description
     return module
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import debian
 from tests.cluster import slurm
 from tests.fake_framework import TWO_RANKS
 from xfbench import statistics
@@ -26,7 +27,7 @@ NATIVE_MODULE = "def detect_rank_count():\n    import os, time\n    {}\n"
 def programs():
     """Skip unless the programs of Open MPI and Lmod are installed, as on the test cluster."""
     if reason := slurm.missing_reason():
-        pytest.skip(f"neither mpirun nor Lmod: {reason}")
+        debian.skip_test(f"neither mpirun nor Lmod: {reason}")
     assert Path(sites.Modules().init).exists()
 
 

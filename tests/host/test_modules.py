@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from tests import debian
 from tests.cluster import slurm
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
@@ -16,7 +17,7 @@ INIT = "/usr/share/lmod/lmod/init/bash"
 @pytest.fixture(scope="module")
 def lmod():
     if reason := slurm.missing_reason():
-        pytest.skip(f"no Lmod: {reason}")
+        debian.skip_test(f"no Lmod: {reason}")
     return INIT
 
 

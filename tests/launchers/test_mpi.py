@@ -12,6 +12,7 @@ from functools import partial
 
 import pytest
 
+from tests import debian
 from tests.cluster import slurm
 from tests.cluster.conftest import list_ranks, list_workers
 from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, death_code
@@ -34,7 +35,7 @@ def launch(launch):
 @pytest.fixture(scope="session")
 def openmpi():
     if reason := slurm.missing_reason():
-        pytest.skip(f"no Open MPI: {reason}")
+        debian.skip_test(f"no Open MPI: {reason}")
     return "mpirun"
 
 

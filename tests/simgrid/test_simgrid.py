@@ -30,7 +30,7 @@ ALGORITHMS = {"ring": "lr", "halving": "rab"}
 def simulate(tmp_path_factory):
     """A function: simulated seconds of an all-reduce of so many bytes."""
     if reason := debian.install_missing(["smpicc", "gcc"], PACKAGES):
-        pytest.skip(f"no SimGrid: {reason}")
+        debian.skip_test(f"no SimGrid: {reason}")
     folder = tmp_path_factory.mktemp("simgrid")
     source = Path(__file__).with_name("allreduce.c")
     compile_command = ["smpicc", "-O2", str(source), "-o", "allreduce"]

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests import debian
 from tests.cluster import slurm
 
 FRAMEWORKS = ("caffe", "jax", "mxnet", "tensorflow", "torch")
@@ -83,7 +84,7 @@ def test_a_verified_network_has_a_rank(rows, framework, workload):
 def test_two_ranks_train_under_mpi(xfbench):
     """Open MPI's mpirun starts them, and DistributedDataParallel joins them."""
     if reason := slurm.missing_reason():
-        pytest.skip(f"no Open MPI: {reason}")
+        debian.skip_test(f"no Open MPI: {reason}")
     words = ["--framework", "torch", "--workload", "lenet", "--ranks", "2", "--scaling", "weak"]
     sizes = ["--threads", "1", "--batch-size", "8", "--steps", "3", "--launches", "1"]
     document = xfbench("run", "--launcher", "mpi", "--no-verify", *words, *sizes)

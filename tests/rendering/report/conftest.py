@@ -72,7 +72,7 @@ def board(measured):
 def chromium():
     """Debian's Chromium, controlled by Playwright."""
     if reason := debian.install_missing(["chromium"], ["chromium", "fonts-dejavu-core"]):
-        pytest.skip(reason)
+        debian.skip_test(reason)
     sync_api = pytest.importorskip("playwright.sync_api")
     # Chromium has no sandbox for root. The pages are our own and load nothing.
     sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
