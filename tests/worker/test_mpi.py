@@ -17,7 +17,7 @@ class SingleRank:
     def __init__(self):
         self.message_bytes = []
 
-    def Allreduce(self, _in_place, message):  # noqa: N802 (mpi4py's name)
+    def Allreduce(self, _in_place, message):
         self.message_bytes.append(message.nbytes)
 
 
