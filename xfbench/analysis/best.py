@@ -128,9 +128,9 @@ def _build_table(head: Table, groups: dict[Any, list[Row]], with_row_ranks: bool
 
 
 def _reliability_sort_key(row: Row) -> tuple[bool, bool]:
-    """Return a sort key: ranked rows first, and among these, rows with three or more launches first.
+    """Return a sort key: ranked rows first, and among these, rows with enough launches first.
 
-    The fastest of many rows with few launches may be the fastest by chance.
+    Three launches are enough. Of many rows with fewer launches, one may be fastest by chance.
     """
     speed = row.images_per_second
     return row.reason is not None, speed is None or speed.evidence_label == "smoke"
