@@ -71,8 +71,11 @@ def keep_best_row_per_group(
     A field in `group_fields` is removed from the heading, and tables that differ only in that field
     are merged. Rows that xfbench did not measure are left out.
 
-    Ranked rows are preferred to unranked rows. Among these, rows with at least three launches are
-    preferred, and then the fastest row.
+    The best row of a group is found in three steps:
+
+    1. If any row is ranked, unranked rows are left out.
+    2. If any remaining row has three or more launches that count, rows with fewer are left out.
+    3. The fastest remaining row is the best.
     """
     if not group_fields:
         return list(tables)

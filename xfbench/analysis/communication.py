@@ -1,7 +1,7 @@
-"""Communication of ranks: the bytes that they exchange, and its share of a step.
+"""Communication of ranks: the bytes exchanged, and the share of a step that the exchange takes.
 
-A step takes as long as the slowest rank computes, plus the exposed part of the exchange. To measure
-its computing time, each rank does some steps alone, without exchange.
+A step takes as long as the slowest rank computes, plus the exposed part of the exchange. Computing
+time is measured in extra steps, which each rank does alone and without exchange.
 """
 
 from __future__ import annotations

@@ -229,10 +229,14 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
 
 
 def compare_with_itself(side: Side) -> tuple[list[CellComparison], int, int]:
-    """Compare each cell with itself (A/A): of each pair of launches, one is A and the other is B.
+    """Compare each cell with itself (A/A). Any difference that is found is false.
 
-    Returns (comparisons, number of test verdicts, number of false test verdicts). A test verdict is
-    for five pairs of launches of a cell. It is false if it says that A and B differ.
+    The launches of a cell form pairs. One launch of each pair belongs to A, the other to B. Returns
+    a tuple:
+
+    1. One comparison for each cell that has a pair.
+    2. The number of test verdicts. There is one for every five pairs of a cell.
+    3. The number of test verdicts that find a difference.
     """
     comparisons, verdicts = [], []
     for cell in _load_cells(side):

@@ -11,16 +11,17 @@ from xfbench.model.record import Record
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of one cell: the median over its ok launches, except where another figure is named.
+    """The costs of one cell, from its ok launches.
+
+    A figure is the median over the launches. It is None unless it is known for every launch.
 
     - `startup_seconds`: from the start of the process until the framework is loaded.
     - `build_seconds`: duration of building the network.
     - `solution_seconds`: start-up, building and the steps of all epochs, without evaluations.
     - `accuracy_seconds`: the same, but only up to the first epoch whose test accuracy is at least
       `target`. It is None unless every launch reached `target`.
-    - `peak_rss_bytes`: the maximum over the launches; None if there is no launch.
-
-    The other figures are None unless they are known for every launch.
+    - `peak_rss_bytes`: peak memory. This is the maximum over the launches, not the median.
+    - `joules_per_image`: energy of the training devices.
     """
 
     startup_seconds: float | None

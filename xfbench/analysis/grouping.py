@@ -11,7 +11,7 @@ from xfbench.model.provenance import drop_untrusted_fields
 from xfbench.model.record import Record
 from xfbench.model.request import Request
 
-# Fields that are equal in all records of a row. Records split by these fields keep rows whole.
+# Fields that are equal in all records of a row. If records are split by them, no row is split.
 PARTITION_FIELDS = (
     *("request.workload", "request.device", "request.precision", "machine.cpu_model"),
     *("request.framework", "request.kernel", "request.threads", "request.ranks"),

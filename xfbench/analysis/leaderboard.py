@@ -59,7 +59,8 @@ class Row:
 
     - `records`: record ids of all launches, oldest first.
     - `request`: request of the last ok launch. If no launch is ok, that of the last launch.
-    - `threads_observed`: number of threads that worked in that launch.
+    - `cell`: id of the cell; None if the launch of `request` has none.
+    - `threads_observed`: number of threads that worked in the launch of `request`.
     - `seeds`: number of different seeds.
     - `speeds`: images per second of each launch that counts, by block (see `statistics.Launches`).
     - `images_per_second`: geometric mean of `speeds`; None if no launch counts.
@@ -75,15 +76,17 @@ class Row:
     - `data_format`, `medium`: storage of a prepared data set; None for other data.
     - `page_cache`: requested state of the page cache before each epoch (see `request.Cell`).
     - `input`: reader of a prepared data set: "ours" or "native".
-    - `pixels_off`: largest difference of a pixel between the readers, in levels of 0 to 255.
+    - `pixels_off`: largest pixel difference between the framework's reader and xfbench's reader, in
+      levels of 0 to 255; None if xfbench's reader was used.
     - `input_share`: share of the timed steps spent waiting for input.
     - `input_cpu_share`: share of the CPU time that input threads and processes used.
 
-    Other rows:
+    Relation to other rows:
 
     - `differs`: text that distinguishes the row from rows that otherwise look the same.
     - `group`: if the row is the best of a group, the values of the group's fields (see `best.py`).
-    - `configurations`, `configurations_ranked`: number of rows in that group, all and ranked.
+    - `configurations`: number of rows in the group.
+    - `configurations_ranked`: number of ranked rows in the group.
     """
 
     rank: tuple[int, int] | None
@@ -217,7 +220,7 @@ def build_tables_from_partitions(
     certificates: Certificates,
     target_accuracy: float = TARGET_ACCURACY,
 ) -> list[Table]:
-    """Return the leaderboards of records that come in parts, so that not all are in memory.
+    """Return the leaderboards of records that are read part by part, to save memory.
 
     - All records of a row must be in the same part. So split records by fields that are equal in a
       row, such as `grouping.PARTITION_FIELDS`.

@@ -215,17 +215,17 @@ class _Perturbation:
         self.rng, self.noise, self.freedom = rng, noise, freedom
 
     def launch_noise_factor(self, launch_count: int) -> float:
-        """Return a factor for the mean time of `launch_count` launches."""
+        """Return a random factor for the mean time of `launch_count` launches; 1 without `rng`."""
         if self.rng is None:
             return 1.0
         return float(np.exp(self.rng.standard_t(self.freedom) * self.noise / launch_count**0.5))
 
     def model_error_factor(self, standard_deviation: float) -> float:
-        """Return a factor for a time from the model, with this relative standard deviation."""
+        """Return a random factor with this relative standard deviation; 1 without `rng`."""
         return 1.0 if self.rng is None else float(np.exp(self.rng.normal(0, standard_deviation)))
 
     def draw_prior_latency(self) -> float:
-        """Return a draw from the latency's prior in seconds, which may be negative."""
+        """Return a random latency from its prior, in seconds and perhaps negative; 0 without `rng`."""
         return 0.0 if self.rng is None else float(self.rng.normal(0, _LATENCY_DEVIATION_S))
 
     def resample(self, values: np.ndarray) -> np.ndarray:

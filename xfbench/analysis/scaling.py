@@ -39,7 +39,7 @@ def compute_scaling_efficiency(
     """Return the efficiency on `ranks` ranks relative to `baseline_ranks` ranks.
 
     - `speeds`, `baseline_speeds`: images per second of the launches on these ranks.
-    - Under both laws, it is (speed / `ranks`) / (baseline speed / `baseline_ranks`).
+    - Under both laws, the efficiency is (speed / `ranks`) / (baseline speed / `baseline_ranks`).
 
     Raises ValueError if the numbers of ranks differ and one of them has no launch.
     """

@@ -1,4 +1,4 @@
-"""Series of launches that differ only in their number of ranks. `predict` extrapolates them."""
+"""Series of launches that differ only in ranks and nodes. `predict` extrapolates them."""
 
 from __future__ import annotations
 

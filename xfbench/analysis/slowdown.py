@@ -48,7 +48,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Network:
-    """A column of the table: a network with its data and batch size. Its `name` is the heading."""
+    """A column of the table: a network with its solver, data and batch size.
+
+    `name`: heading of the column. No other column has the same.
+    """
 
     name: str
     workload: str

@@ -26,7 +26,7 @@ def of_json(value: Any) -> str:
 
 
 def canonical_form_if(value: Any, expected_digest: str) -> bytes | None:
-    """Return the canonical form of a JSON value, or None if its digest is not `expected_digest`.
+    """Return the canonical form of a JSON value if `expected_digest` is its digest, else None.
 
     This is usually faster than `of_json`, because `likely_canonical_form` is tried first.
     """
@@ -38,7 +38,7 @@ def canonical_form_if(value: Any, expected_digest: str) -> bytes | None:
 
 
 def likely_canonical_form(value: Any) -> bytes | None:
-    """Return text that is nearly always the canonical form of a JSON value, but written faster.
+    """Return, quickly, text that is nearly always the canonical form of a JSON value.
 
     - Returns None if `orjson` cannot write the value or a string contains a quotation mark.
     - Strings are not changed, so different values never give the same text.

@@ -23,7 +23,7 @@ class UsageError(XfbenchError):
 
 
 class UnavailableError(XfbenchError):
-    """An error because something that the run needs is unavailable on this machine.
+    """The error that something is unavailable on this machine, such as a framework.
 
     The message says why, and what to do instead.
     """

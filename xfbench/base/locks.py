@@ -26,7 +26,9 @@ def exclusive(
 
     - `activity`: what every holder of this lock does, for example "submits this job".
     - `report`: receives a message with `activity` if another process holds the lock.
-    - `timeout_s`: the longest time to wait for the lock. Then UnavailableError is raised.
+    - `timeout_s`: the longest time to wait for the lock, in seconds.
+
+    Raises UnavailableError if another process still holds the lock after `timeout_s`.
     """
     lock = FileLock(path)
     try:

@@ -2,7 +2,7 @@
 
 - A command is a list of arguments, never a line for a shell.
 - When `run` returns, no process that its commands started is left.
-- Every process has a mark in its environment. The mark finds a process that left its process group.
+- Every process has a mark in its environment. So a process is found even if it left its group.
 - If xfbench itself is killed, the keeper (`keeper.py`) kills the marked processes.
 """
 
@@ -36,7 +36,7 @@ _thread_state = threading.local()
 
 
 class CommandError(XfbenchError):
-    """An error because a command failed or could not be started.
+    """The error of a command that failed, timed out or could not be started.
 
     `status`: exit status, negative for a signal; None if the command was not started or timed out.
     """
@@ -110,14 +110,15 @@ def run(
 ) -> Outcome:
     """Run `commands` and `helpers` at the same time until all commands have ended.
 
-    - `helpers`: commands that serve the others, and are ended when these have ended.
+    - `helpers`: processes that serve `commands`. They are ended when all `commands` have ended.
     - `stdout`, `stderr`: one output file for each command, then one for each helper.
-    - `time_limit`: the longest time to wait, in seconds.
+    - `time_limit`: seconds after which all commands and helpers are ended.
     - `alarm`: a socket. If it becomes readable, all commands and helpers are ended.
 
-    If one fails, all others are ended, and the outcome describes the first failure. Writing more
-    than `MAX_OUTPUT_BYTES` to a file is a failure. An interrupt ends all and is raised again. In a
-    thread of `command_threads`, an error in the block ends them too.
+    If a command or helper fails, all others are ended. The outcome describes the first failure. A
+    command that writes more than `MAX_OUTPUT_BYTES` to a file has failed. An interrupt ends all
+    commands and is raised again. If `run` is called in a thread of `command_threads`, an error in
+    the block of `command_threads` also ends all commands.
 
     Raises CommandError if a command or helper cannot be started.
     """
@@ -197,8 +198,8 @@ atexit.register(_keeper_process.close)
 def command_threads(count: int) -> Iterator[ThreadPoolExecutor]:
     """Yield a pool of `count` threads whose tasks may call `run`.
 
-    If the block raises an error or is interrupted, the commands of all threads are ended. Only the
-    main thread receives an interrupt. Otherwise it would wait until the commands end by themselves.
+    If the block raises an error or is interrupted, the commands of all threads are ended. Without
+    this, only the main thread would notice an interrupt, and it would wait for the other threads.
     """
     alarm, trigger = socket.socketpair()
     pool = ThreadPoolExecutor(count, initializer=_set_thread_alarm, initargs=(alarm,))
@@ -243,7 +244,7 @@ def _wait_for_end_or_failure(
     """Wait until the first `command_count` processes of `running` have ended, or any has failed.
 
     The wait also ends at `deadline` (in seconds of `time.monotonic`), if an output file is too
-    large, or if one of `alarms` becomes readable. The outcome says which.
+    large, or if one of `alarms` becomes readable. The outcome says why the wait ended.
     """
     remaining = command_count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:

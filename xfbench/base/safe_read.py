@@ -17,7 +17,7 @@ _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotPlainError(OSError):
-    """An error because a path is not a plain file."""
+    """The error that a path is not a plain file."""
 
 
 def read_bytes(path: Path, max_bytes: int, *, follow_link: bool = False) -> bytes:

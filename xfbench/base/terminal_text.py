@@ -60,7 +60,7 @@ def say(line: str, max_length: int = MAX_LENGTH) -> None:
 
 
 def split_into_field_lines(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
-    """Cut the text after `max_length` characters and wrap it to lines of `FIELD_LENGTH`."""
+    """Return the first `max_length` characters of the text as lines of at most `FIELD_LENGTH`."""
     shortened = text if len(text) <= max_length else f"{text[:max_length]}…"
     return tuple(textwrap.wrap(shortened, FIELD_LENGTH))
 

@@ -3,7 +3,8 @@
 - A lock names the packages with their versions and digests.
 - `apt-get` runs with its own lists, cache, status and sources, and `dpkg` only unpacks. So the
   machine's package state is neither read nor changed.
-- The packages come from the mirrors in the machine's apt settings, but may be of another release.
+- The packages come from the mirrors in the machine's apt settings. Their Debian release may differ
+  from the machine's release.
 
 `python -m xfbench.environments.debian SUITE PACKAGE...` prints a lock.
 """
@@ -126,7 +127,7 @@ def list_mirrors(apt_folder: Path = Path("/etc/apt")) -> list[str]:
 
     If the variable `XFBENCH_DEBIAN_MIRROR` is set, its address is the only one. Otherwise the
     addresses come from apt's settings in `apt_folder`, in both formats of sources.list(5). Entries
-    for security updates, and entries that another key signs, are skipped.
+    for security updates, and entries with the signing key of another archive, are skipped.
     """
     if chosen := os.environ.get(_MIRROR_VARIABLE):
         return [chosen]

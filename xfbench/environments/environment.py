@@ -1,4 +1,6 @@
-"""Environments: interpreters with a framework. An environment has one of these kinds:
+"""Environments: interpreters that can import a framework.
+
+An environment has one of these kinds:
 
 - "managed": a virtual environment with exactly the packages of the adapter's lock.
 - "debian": a private prefix of unpacked Debian packages.
@@ -44,7 +46,7 @@ Say = Callable[[str], None]
 class Environment:
     """An interpreter with a framework.
 
-    - `kind`: see the module's docstring.
+    - `kind`: "managed", "debian", "own", "python" or "modules".
     - `prefix`: the folder of the environment; it replaces "{prefix}" in the adapter's variables.
     - `version`: version of the framework.
     - `python`: version of Python.
@@ -66,7 +68,9 @@ class Environment:
     def variables(self, adapter: Adapter, kernel: str, threads: int) -> dict[str, str]:
         """Return all environment variables for a worker that uses `kernel` and `threads` threads.
 
-        They are the inherited ones, those of modules, and those that the adapter declares.
+        - Variables of this process that a worker inherits, for example PATH.
+        - Variables in `loaded`.
+        - Variables that the adapter declares, with "{threads}" and "{prefix}" replaced.
         """
         inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
         chosen = {
@@ -228,9 +232,9 @@ def _environment_document(environment: Environment) -> dict[str, Any]:
 
 
 def _read_environment(environment_file: Path) -> Environment | None:
-    """Read an environment from its `environment.json`.
+    """Return the environment that `environment_file` describes.
 
-    Returns None if the file is missing or invalid, or the interpreter cannot be executed.
+    Returns None if the file is missing or invalid, or if the interpreter cannot be executed.
     """
     try:
         document = json.loads(environment_file.read_text(encoding="utf-8"))
@@ -280,7 +284,7 @@ def _inspect_environment(
     prefix: Path,
     loaded: dict[str, str] | None = None,
 ) -> Environment:
-    """Import the framework in `interpreter`, and return what that interpreter reports.
+    """Return the environment of `interpreter`, which is started to import the framework.
 
     Raises UnavailableError if the import fails.
     """

@@ -1,4 +1,4 @@
-"""The state of each framework on this machine. Finding it installs and downloads nothing."""
+"""The state of each framework on this machine, found without installing or downloading."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _find_framework_state(described: adapter.Adapter) -> Framework:
 def _find_creation_obstacle(described: adapter.Adapter) -> str | None:
     """Return why the framework's environment cannot be created, or None if no reason is known."""
     source = described.environment
-    instead = f"name an interpreter that has it with --python {described.name}=PATH"
+    instead = f"name an interpreter that has the framework with --python {described.name}=PATH"
     if source.kind == "debian":
         missing = [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]
         if missing:
