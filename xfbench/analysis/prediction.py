@@ -225,7 +225,7 @@ class _Perturbation:
         return 1.0 if self.rng is None else float(np.exp(self.rng.normal(0, standard_deviation)))
 
     def draw_prior_latency(self) -> float:
-        """Return a random latency from its prior, in seconds and perhaps negative; 0 without `rng`."""
+        """Return a random latency from its prior, in seconds; 0 without `rng`."""
         return 0.0 if self.rng is None else float(self.rng.normal(0, _LATENCY_DEVIATION_S))
 
     def resample(self, values: np.ndarray) -> np.ndarray:
