@@ -115,7 +115,7 @@ def find_environment(
     - Returns None if the kind is "managed" or "debian" and the environment does not exist.
     - An interpreter of another kind is started to inspect it.
 
-    Raises UnavailableError if the inspection fails.
+    Raises UnavailableError if the inspection fails, or if a lock is needed and missing.
     """
     if determine_kind(adapter, python, site) in ("own", "python", "modules"):
         return ensure_environment(adapter, python, site=site)
@@ -194,7 +194,10 @@ def describe_existing_environments() -> list[dict[str, Any]]:
 
 
 def describe_creation(adapter: Adapter) -> str:
-    """Return one line that says what `ensure_environment` would create, and where."""
+    """Return one line that says what `ensure_environment` would create, and where.
+
+    Raises UnavailableError if the adapter has no lock.
+    """
     if adapter.environment.kind == "own":
         return f"runs in {sys.executable}; nothing to create"
     folder = _environment_folder(adapter)
