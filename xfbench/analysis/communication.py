@@ -95,7 +95,7 @@ def epoch_steps(request: Request | None) -> int | None:
 def _sum_interface_bytes(communication: Communication, nodes: int) -> float:
     """Return the bytes per step that the interfaces counted.
 
-    On one node only the loopback interface counts. On several nodes all others count.
+    If there is one node, that is the loopback interface. Otherwise it is all other interfaces.
     """
     if nodes == 1:
         return communication.interface_bytes.get("lo", 0.0)

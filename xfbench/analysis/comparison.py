@@ -76,7 +76,7 @@ class Side:
 
         - `filter_or_folder`: a filter such as "framework=torch,threads=2", or the path of a results
           folder. None selects all records.
-        - `default_folder`: results folder of a side that names none.
+        - `default_folder`: the results folder if `filter_or_folder` names none.
 
         Raises UsageError if a field is unknown or the folder has no results.
         """

@@ -1,7 +1,7 @@
 """Tables over several networks: how much slower each group is than the fastest in each network.
 
-A line is the best of a framework or of another group (see `best.py`). A column is a network with
-its solver, data and batch size. An entry without a slowdown has a reason.
+A line shows the best rows of one framework or of another group (see `best.py`). A column is a
+network with its solver, data and batch size. An entry without a slowdown has a reason.
 `xfbench/rendering/slowdown_tables.py` renders the tables.
 """
 

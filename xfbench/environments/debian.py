@@ -109,7 +109,7 @@ def read_lock(lock: Path) -> list[Package]:
             continue
         match = re.fullmatch(r"([a-z0-9][a-z0-9+.-]+)=(\S+) sha256:([0-9a-f]{64})", line.strip())
         if match is None:
-            raise UnavailableError(f"{lock}:{number}: not NAME=VERSION sha256:DIGEST")
+            raise UnavailableError(f"{lock}:{number}: write NAME=VERSION sha256:DIGEST")
         packages.append(Package(*match.groups()))
     return packages
 
