@@ -2,7 +2,7 @@
 
 T(n, ℓ) is the training time, in seconds, that n ranks need to reach the test loss ℓ. The learning
 speed-up of n ranks is T(1, ℓ*) / T(n, ℓ*), where ℓ* is the lowest test loss that every run reached.
-This definition is xfbench's own. The parallel speed-up is the ratio of images per second instead.
+This definition is xfbench's own. The parallel speed-up compares images per second instead.
 """
 
 from __future__ import annotations
