@@ -1,4 +1,4 @@
-"""Statistics, leaderboards, comparisons, scaling and prediction, computed from records.
+"""Leaderboards, comparisons, costs, scaling and prediction, computed from records.
 
-The functions take records and return values. `xfbench/rendering` renders them.
+The functions take records and return values. `xfbench/rendering` renders the values.
 """

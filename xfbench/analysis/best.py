@@ -1,9 +1,9 @@
-"""Reduction of a leaderboard's rows to the fastest row of every group.
+"""Reduction of leaderboards to the best row of each group.
 
-A group is, for example, a framework, a number of threads or a kind of machine. The same launches
-select the fastest row and give its throughput. So its throughput is more likely too high than too
-low. The certainty of its rank is not overstated, because the row must be faster than every row of
-another group (see docs/method.md).
+A group has all rows of, for example, one framework, one number of threads or one kind of machine.
+The same launches select the best row and give its throughput. So its throughput is more likely too
+high than too low. Its rank is not overstated: to rank before another group, the best row must be
+faster than every row of that group (see docs/method.md).
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from xfbench.model.strategy import Value, format_options
 from xfbench.statistics import group_ranks
 
 ROW = "row"
-# Different networks or solvers cannot be compared, and a row covers all seeds.
+# Fields that cannot form groups. Different networks or solvers cannot be compared by speed, and a
+# row has the launches of all seeds.
 _ONE_ROW = ("workload", *SOLVER, "seed")
 FIELDS = (
     *(name for name in Cell.model_fields if name not in _ONE_ROW),
     *("machine", "framework_version"),
 )
-# Fields in a table's heading; a field that groups rows leaves the heading.
+# For each field in the heading of a table, the attribute of `Table`.
 _IN_HEADING = {
     "data": "data",
     "data_set": "data",
@@ -41,16 +42,16 @@ _EMPTY: dict[str, Any] = {"batch_size": 0, "scaling": None}
 
 
 def parse_group_fields(text: str) -> tuple[str, ...]:
-    """Return the fields in "framework,threads", or none for "row".
+    """Return the fields in a text such as "framework,threads"; no fields for "row".
 
-    Raises UsageError if a field is unknown.
+    Raises UsageError if a field is unknown or cannot form groups.
     """
     names = dict.fromkeys(name.strip() for name in text.split(","))
     if list(names) == [ROW]:
         return ()
     for name in names:
         if name in _ONE_ROW:
-            reason = "use --columns slowdown to compare networks"
+            reason = "networks and solvers have separate tables; --columns slowdown compares them"
             reason = "a row covers all seeds" if name == "seed" else reason
             raise errors.UsageError(f"--by {name}: {reason}")
         if name not in FIELDS:
@@ -61,12 +62,20 @@ def parse_group_fields(text: str) -> tuple[str, ...]:
 def keep_best_row_per_group(
     tables: Iterable[Table], group_fields: Sequence[str], *, with_row_ranks: bool = True
 ) -> list[Table]:
-    """Return the tables with one row, the best, for each combination of the fields' values.
+    """Return the tables with only the best row of each group.
 
-    The best is the fastest ranked row with enough launches to be indicative, else the fastest
-    ranked row, else the fastest row. A field in `by` leaves the heading, and tables that differ
-    only in it are merged. Without `with_ranks` no row has a rank, which saves comparing all rows
-    with all others. Records that xfbench did not measure are left out.
+    - `group_fields`: the fields that form the groups. Each combination of their values is a group.
+      If empty, the tables are returned unchanged.
+    - `with_row_ranks`: whether rows have a rank. Ranking compares all rows with all others.
+
+    A field in `group_fields` is removed from the heading, and tables that differ only in that field
+    are merged. Rows that xfbench did not measure are left out.
+
+    The best row of a group is found in three steps:
+
+    1. If any row is ranked, unranked rows are left out.
+    2. If any remaining row has three or more launches that count, rows with fewer are left out.
+    3. The fastest remaining row is the best.
     """
     if not group_fields:
         return list(tables)
@@ -122,9 +131,9 @@ def _build_table(head: Table, groups: dict[Any, list[Row]], with_row_ranks: bool
 
 
 def _reliability_sort_key(row: Row) -> tuple[bool, bool]:
-    """Return a sort key that puts unranked rows and rows with few launches last.
+    """Return a sort key: ranked rows first, and among these, rows with enough launches first.
 
-    The fastest of many rows with few launches may be fastest by chance.
+    Three launches are enough. Of many rows with fewer launches, one may be fastest by chance.
     """
     speed = row.images_per_second
     return row.reason is not None, speed is None or speed.evidence_label == "smoke"

@@ -1,4 +1,4 @@
-"""Costs of checkpoints: size, seconds to save and to load, and share of a run."""
+"""Costs of checkpoints: their size, the seconds to save and to load them, and their share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from xfbench.model.record import Checkpoints, Record
 
 @dataclass(frozen=True)
 class CheckpointCosts:
-    """Checkpoint costs of one cell: medians over launches of each launch's median checkpoint.
+    """The checkpoint costs of one cell.
 
-    `save_seconds` ends when all bytes are on the medium; `load_seconds` reads them from there. The
-    bandwidths are in bytes per second. `share` is the part of the launch's training that saving
-    takes: of its `wall_seconds` without the loading and comparing that only a check needs.
-    `file_system` lists all types of file system that the launches used.
+    Seconds and bandwidths are those of the median checkpoint of a launch, as medians over launches.
+
+    - `format`, `bytes`: format and size in bytes of a checkpoint of the last launch.
+    - `file_system`: types of file system that the launches used, separated by commas.
+    - `save_seconds`: duration of saving until all bytes are on the medium.
+    - `load_seconds`: duration of reading the checkpoint back.
+    - `save_bandwidth`, `load_bandwidth`: bytes per second.
+    - `share`: share of the training's duration that saving takes, as the median over launches.
+      Reading back, comparing and deleting are not part of this duration.
     """
 
     format: str
@@ -30,7 +35,7 @@ class CheckpointCosts:
 
 
 def checkpoint_costs(records: Sequence[Record]) -> CheckpointCosts | None:
-    """Return the checkpoint costs of a cell's ok launches, or None if no checkpoint was taken."""
+    """Return the costs from a cell's ok launches, or None if no launch took a checkpoint."""
     launches = [
         (record.checkpoints, record.measurement.wall_seconds)
         for record in records

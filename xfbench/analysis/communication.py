@@ -1,7 +1,7 @@
-"""Communication of ranks: bytes exchanged, and shares of a step from each rank's measurements.
+"""Communication of ranks: the bytes exchanged, and the share of a step that the exchange takes.
 
-A step takes as long as the slowest rank computes, plus the exposed part of the exchange. The
-computing time of each rank is measured by steps in which it takes part in no exchange.
+A step takes as long as the slowest rank computes, plus the exposed part of the exchange. Computing
+time is measured in extra steps, which each rank does alone and without exchange.
 """
 
 from __future__ import annotations
@@ -18,11 +18,21 @@ from xfbench.workloads import workloads
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of a step of several ranks, as medians over a cell's launches.
+    """Shares of a step, and bytes exchanged, of a cell with several ranks.
 
-    The three shares add up to one except for noise. `bytes_per_step` is what the strategy has to
-    send. `counted_bytes` is what network interfaces counted, or None if ranks share memory. The
-    figures per epoch are for `epoch_steps`, and None if the number of images is unknown.
+    The shares are medians over launches, and add up to about 1:
+
+    - `compute`: mean computing time of a rank.
+    - `waiting`: how much longer the slowest rank computes.
+    - `exposed`: the part of the exchange that does not overlap with computing.
+
+    Bytes:
+
+    - `bytes_per_step`: the minimum that the strategy must send in a step, summed over all ranks.
+    - `counted_bytes`: bytes per step that network interfaces counted, as the median over launches.
+      It is None if they counted nothing, for example because ranks use shared memory.
+    - `bytes_per_epoch`, `counted_bytes_per_epoch`: the same for an epoch of `epoch_steps` steps;
+      None if the number of images is unknown.
     """
 
     compute: float
@@ -36,7 +46,7 @@ class Shares:
 
 
 def step_shares(records: Sequence[Record]) -> Shares | None:
-    """Return the step shares of a cell's ok launches, or None if they measured no communication."""
+    """Return the shares of a cell's ok launches, or None if no launch measured communication."""
     launches = [
         (record.communication, statistics.median(record.measurement.step_seconds))
         for record in records
@@ -70,7 +80,10 @@ def step_shares(records: Sequence[Record]) -> Shares | None:
 
 
 def epoch_steps(request: Request | None) -> int | None:
-    """Return the updates in an epoch (images in whole batches), or None if it is unknown."""
+    """Return the number of updates in an epoch, or None if the number of images is unknown.
+
+    Images that do not fill a batch are not counted.
+    """
     workload = workloads().get(request.workload) if request else None
     if request is None or workload is None:
         return None
@@ -80,7 +93,10 @@ def epoch_steps(request: Request | None) -> int | None:
 
 
 def _sum_interface_bytes(communication: Communication, nodes: int) -> float:
-    """Return the bytes exchanged between nodes, or over the loopback interface of one node."""
+    """Return the bytes per step that the interfaces counted.
+
+    If there is one node, that is the loopback interface. Otherwise it is all other interfaces.
+    """
     if nodes == 1:
         return communication.interface_bytes.get("lo", 0.0)
     return sum(count for name, count in communication.interface_bytes.items() if name != "lo")

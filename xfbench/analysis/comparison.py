@@ -1,7 +1,8 @@
-"""Comparisons of the launches of two sides, cell by cell.
+"""Comparison of two sides, A and B, cell by cell.
 
-A side is a filter over records, a results folder, or both. Fields that neither filter names are
-held equal, so a difference comes from the named fields.
+A side is a filter over records, a results folder, or both. A cell of A is compared only with cells
+of B that are equal in every field that no filter names. So a difference comes from the named
+fields.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _REQUEST_FIELDS = tuple(Cell.model_fields)
 FIELDS = (*_REQUEST_FIELDS, "machine", "revision", "results")
 _BATCH_SIZE_FIELDS = ("global_batch_size", "batch_size_per_rank")
 _MULTI_RANK_FIELDS = ("strategy", "strategy_options", "launcher", *_BATCH_SIZE_FIELDS)
-# For each field, the fields that depend on it: if a side names the field, they may differ.
+# For each field, the fields that depend on it. If a filter names the field, these may differ too.
 _DEPENDENT_FIELDS = {
     "framework": ("kernel", "environment"),
     "strategy": ("strategy_options",),
@@ -41,21 +42,23 @@ _DEPENDENT_FIELDS = {
     "batch_size_per_rank": ("global_batch_size",),
     "results": ("machine",),
 }
-# Fields that may always differ: length of a launch, random numbers and site.
+# Fields that may always differ: the length of a launch, the seed and the site.
 _IGNORED_FIELDS = ("steps", "epochs", "warmup", "window", "seed", "site")
 _UNNAMED_FIELDS = ("environment", "workload", *_IGNORED_FIELDS)
-# Fields that are text in every record and that the index can filter by.
+# Fields by which the index can filter, because they are text in every record.
 _INDEXED_FIELDS = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
-_PAIRS_PER_VERDICT = 5  # for one A/A verdict
+_PAIRS_PER_VERDICT = 5  # pairs of launches for one verdict of A/A
 
 Verdict = Literal["faster", "slower", "not_distinguishable"]
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: a results folder and the values that fields must have.
+    """One side of a comparison.
 
-    `conditions` filter its records further and are not part of its name.
+    - `folder`: the results folder.
+    - `field_values`: values that fields of the side's records must have, by field.
+    - `conditions`: further conditions that the records must meet. They do not appear in names.
     """
 
     folder: Path
@@ -69,10 +72,13 @@ class Side:
         default_folder: Path,
         conditions: tuple[selection.Condition, ...] = (),
     ) -> Side:
-        """Return the side for "framework=torch,threads=2", a folder's path, or None.
+        """Return the side that the user describes.
 
-        None selects all records in `folder`, which is also the default folder. Raises UsageError if
-        a field is unknown or there are no results.
+        - `filter_or_folder`: a filter such as "framework=torch,threads=2", or the path of a results
+          folder. None selects all records.
+        - `default_folder`: the results folder if `filter_or_folder` names none.
+
+        Raises UsageError if a field is unknown or the folder has no results.
         """
         field_values: dict[str, str] = {}
         if filter_or_folder and "=" not in filter_or_folder:
@@ -87,7 +93,10 @@ class Side:
         return cls(open_existing_store(results_folder).folder, field_values, conditions)
 
     def matches_field_values(self, record: Record) -> bool:
-        """Return whether the record belongs to this side."""
+        """Return whether the record has the values in `field_values`.
+
+        The folder and `conditions` are not checked.
+        """
         return record.request is not None and all(
             _has_field_value(name, value, record)
             for name, value in self.field_values.items()
@@ -95,9 +104,9 @@ class Side:
         )
 
     def records(self, complain: WarningHandler) -> Iterator[Record]:
-        """Return the records of this side, oldest first.
+        """Yield the records of this side, oldest first.
 
-        `complain` gets a line for each damaged or rejected record.
+        `complain` receives one line for each damaged or invalid record.
         """
         conditions = [*self.conditions] + [
             selection.equal_condition(f"request.{name}", value)
@@ -117,10 +126,13 @@ class Side:
 
 @dataclass(frozen=True)
 class CellComparison:
-    """The names of two cells, the figures of A against B, and the verdict.
+    """The comparison of a cell of A with a cell of B.
 
-    All verdicts of a comparison together hold at 95 % (Holm). If one side is not verified as the
-    same network, there is no verdict and `reason` says why.
+    - `a`, `b`: names of the two cells.
+    - `figures`: the speed of A relative to B.
+    - `verdict`: whether A is "faster", "slower" or "not_distinguishable". All verdicts of one
+      `compare` hold together at 95 % (Holm).
+    - `reason`: why there is no verdict: the cells are not verified as the same network.
     """
 
     a: str
@@ -161,7 +173,15 @@ class _Cell:
 
 
 def compare(a: Side, b: Side) -> list[CellComparison]:
-    """Compare each cell of A with each cell of B that is equal in all fields held equal."""
+    """Compare each cell of A with each cell of B that has equal values in the other fields.
+
+    The other fields are all except these, which may differ:
+
+    - Fields that the filter of A or B names, and fields that depend on them.
+    - The length of a launch, the seed and the site.
+
+    Raises UsageError if a side has no ok launch.
+    """
     named_fields = (
         {*a.field_values, *b.field_values}
         if a.folder == b.folder
@@ -209,15 +229,19 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
 
 
 def compare_with_itself(side: Side) -> tuple[list[CellComparison], int, int]:
-    """Compare each cell with itself (A/A): its launches alternate between A and B.
+    """Compare each cell with itself (A/A). Any difference that is found is false.
 
-    Returns the comparisons, the number of verdicts over groups of five pairs, and the number of
-    those verdicts that are false.
+    The launches of a cell form pairs. One launch of each pair belongs to A, the other to B. Returns
+    a tuple:
+
+    1. One comparison for each cell that has a pair.
+    2. The number of test verdicts. There is one for every five pairs of a cell.
+    3. The number of test verdicts that find a difference.
     """
     comparisons, verdicts = [], []
     for cell in _load_cells(side):
         speeds = [*cell.launches.values()]
-        # Swap every other pair, so that a drift favours neither side.
+        # In every other pair, swap A and B, so that a drift of the machine favours neither.
         pairs = [speeds[n : n + 2][:: 1 - n % 4] for n in range(0, len(speeds) - 1, 2)]
         launches_a, launches_b = ({(n, 0): pair[k] for n, pair in enumerate(pairs)} for k in (0, 1))
         if not pairs:
@@ -236,7 +260,10 @@ def compare_with_itself(side: Side) -> tuple[list[CellComparison], int, int]:
 
 
 def overall_ratio(comparisons: Sequence[CellComparison]) -> float | None:
-    """Return the geometric mean of the ratios with a verdict, or None for fewer than two."""
+    """Return the geometric mean of the ratios of comparisons that have a verdict.
+
+    Returns None if fewer than two comparisons have one.
+    """
     ratios = [
         comparison.figures.ratio.value
         for comparison in comparisons
@@ -248,7 +275,12 @@ def overall_ratio(comparisons: Sequence[CellComparison]) -> float | None:
 
 
 def parse_fail_limit(slower_or_faster_limit: str) -> Callable[[CellComparison], bool]:
-    """Return a predicate for comparisons beyond "slower:5%" or "faster". Raises UsageError."""
+    """Return a predicate that says whether a comparison exceeds a limit.
+
+    `slower_or_faster_limit`: text such as "slower:5%". A comparison exceeds this limit if its
+    verdict is "slower" and A is at least 5 % slower than B. "slower" alone means 0 %. Raises
+    UsageError if the text is invalid.
+    """
     verdict, _, share = slower_or_faster_limit.partition(":")
     try:
         min_change = float(share.removesuffix("%") or 0) / 100
@@ -268,8 +300,10 @@ def parse_fail_limit(slower_or_faster_limit: str) -> Callable[[CellComparison], 
 
 
 def _load_cells(side: Side) -> list[_Cell]:
-    """Return the side's cells with their ok launches, separately by kind of machine."""
+    """Return the side's cells with their ok launches. Each kind of machine has its own cells.
 
+    Raises UsageError if the side has no ok launch.
+    """
     cells: dict[tuple[str, ...], _Cell] = defaultdict(_Cell)
     for record in side.records(say):
         if record.source == "measured" and record.status == "ok" and record.cell:
@@ -306,7 +340,11 @@ def _field_value(record: Record, name: str) -> Any:
 def incomparable_reason(
     a: Sequence[Record], b: Sequence[Record], certificates: Certificates
 ) -> str | None:
-    """Return why two cells may train different networks, or None if they train the same one."""
+    """Return why two cells may train different networks, or None if they train the same network.
+
+    `a` and `b` are the records of the cells. Cells with the same code, framework, kernel, device,
+    precision and strategy need no certificate. Otherwise a certificate must cover every record.
+    """
     last_a, last_b = a[-1], b[-1]
     if (
         last_a.software
@@ -318,10 +356,7 @@ def incomparable_reason(
 
 
 def _trained_network_key(record: Record) -> tuple[Any, ...]:
-    """Return the values that decide which network is trained.
-
-    Two cells with equal values need no certificate.
-    """
+    """Return the values of a record that decide which network is trained, and with which code."""
     assert record.request and record.software and record.workload
     request = record.request
     return (
@@ -334,7 +369,10 @@ def _trained_network_key(record: Record) -> tuple[Any, ...]:
 
 
 def _describe_cell(cell: _Cell, other_cell: _Cell, side: Side, other_side: Side) -> str:
-    """Return the network and the values in which this cell differs from the other cell."""
+    """Return a name of `cell`: network, framework, kernel, and values that differ in `other_cell`.
+
+    Machine and folder are included if they differ, and the revision if the side's filter names it.
+    """
     request = cell.records[-1].request
     assert request is not None
     names = ("framework", "kernel", *(n for n in _REQUEST_FIELDS if n not in _UNNAMED_FIELDS))

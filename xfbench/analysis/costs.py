@@ -1,7 +1,4 @@
-"""Costs besides time per step: start-up, time to a solution, memory and energy.
-
-Throughput does not replace these figures: a fast framework may be slow to start.
-"""
+"""Costs that throughput does not show: start-up, time to a solution, memory and energy."""
 
 from __future__ import annotations
 
@@ -14,12 +11,17 @@ from xfbench.model.record import Record
 
 @dataclass(frozen=True)
 class Costs:
-    """Costs of one cell: medians over its launches, the maximum for memory; None if unknown.
+    """The costs of one cell, from its ok launches.
 
-    `startup_seconds` ends when the framework is loaded, `build_seconds` when the network is built;
-    the first step follows. `solution_seconds` covers all of that and the steps of all epochs.
-    `accuracy_seconds` covers the same up to the first epoch with a test accuracy of at least
-    `target`. It is None unless every launch reached it. Evaluations are not counted.
+    A figure is the median over the launches. It is None unless it is known for every launch.
+
+    - `startup_seconds`: from the start of the process until the framework is loaded.
+    - `build_seconds`: duration of building the network.
+    - `solution_seconds`: start-up, building and the steps of all epochs, without evaluations.
+    - `accuracy_seconds`: the same, but only up to the first epoch whose test accuracy is at least
+      `target`. It is None unless every launch reached `target`.
+    - `peak_rss_bytes`: peak memory. This is the maximum over the launches, not the median.
+    - `joules_per_image`: energy of the training devices.
     """
 
     startup_seconds: float | None
@@ -33,7 +35,10 @@ class Costs:
 
 
 def time_memory_and_energy_costs(records: Sequence[Record], target_accuracy: float) -> Costs:
-    """Return the costs of a cell from its ok launches."""
+    """Return the costs of the cell that was launched in `records`.
+
+    `target_accuracy`: test accuracy, from 0 to 1, at which the time to accuracy ends.
+    """
     ok_records = [record for record in records if record.status == "ok" and record.measurement]
     peaks = [record.measurement.peak_rss_bytes for record in ok_records if record.measurement]
 
@@ -62,7 +67,11 @@ def time_memory_and_energy_costs(records: Sequence[Record], target_accuracy: flo
 
 
 def _seconds_to_accuracy_or_end(record: Record, target_accuracy: float | None) -> float | None:
-    """Return seconds from process start to the end of training, or of the epoch at `target`."""
+    """Return the seconds of start-up, building and the steps of epochs, or None if unknown.
+
+    The last epoch counted is the first whose test accuracy is at least `target_accuracy`. If no
+    epoch reaches it, None is returned. `target_accuracy` None: all epochs count.
+    """
     measurement, learning = record.measurement, record.learning
     if measurement is None or not learning or measurement.startup_seconds is None:
         return None
@@ -75,9 +84,9 @@ def _seconds_to_accuracy_or_end(record: Record, target_accuracy: float | None) -
 
 
 def _joules_per_image(record: Record) -> float | None:
-    """Return the mean device power during training times the seconds per image of the median step.
+    """Return the mean device power during training, times the median step's seconds per image.
 
-    Returns None if checkpoints were taken, because the power includes theirs.
+    Returns None if the energy is unknown, or if it includes the energy for checkpoints.
     """
     measurement, request = record.measurement, record.request
     if measurement is None or request is None or measurement.energy_joules is None:

@@ -1,4 +1,4 @@
-"""Grouping of records into tables and rows, so that only like is compared with like."""
+"""Grouping of records into the tables and rows of leaderboards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xfbench.model.provenance import drop_untrusted_fields
 from xfbench.model.record import Record
 from xfbench.model.request import Request
 
-# Fields that are the same in all records of a row.
+# Fields that are equal in all records of a row. If records are split by them, no row is split.
 PARTITION_FIELDS = (
     *("request.workload", "request.device", "request.precision", "machine.cpu_model"),
     *("request.framework", "request.kernel", "request.threads", "request.ranks"),
@@ -21,10 +21,12 @@ PARTITION_FIELDS = (
 def group_by_heading_and_cell(
     records: Iterable[Record], *, include_probes: bool = False
 ) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
-    """Return the records by the heading of their table and by cell, oldest first.
+    """Return the records of each row, oldest first, by heading of the table and then by cell.
 
-    A record that was not measured by xfbench has a row of its own. Probes measure nothing and are
-    left out unless `probes` is true.
+    - A heading is (workload, data, device, precision, scaling, batch size, machine, solver).
+    - One row has the launches of a cell with all seeds.
+    - A record that xfbench did not measure has a row of its own.
+    - `include_probes`: whether probes, which measure nothing, are included.
     """
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
@@ -47,14 +49,14 @@ def group_by_heading_and_cell(
         if record.source != "measured":
             groups[head][f"{record.source} {record.id}"].append(record)
             continue
-        # One row has all seeds of a cell, under the cell of the first seed.
+        # Use the cell of the oldest record for all seeds.
         cell = record.cell or request.model_dump_json(exclude={"launch"})
         groups[head][cells.setdefault((head, _key_without_seed(record)), cell)].append(record)
     return groups
 
 
 def _key_without_seed(record: Record) -> tuple[Any, ...]:
-    """Return what identifies a record's cell except its seed."""
+    """Return a key that is equal for records whose cells differ only in the seed."""
     request, software, workload = record.request, record.software, record.workload
     if request is None or software is None or workload is None:
         return (record.cell or request,)
@@ -63,12 +65,15 @@ def _key_without_seed(record: Record) -> tuple[Any, ...]:
 
 
 def _data_set_label(request: Request) -> str:
-    """Return the data set's name, with a digest for a prepared set, whose name is not unique."""
+    """Return the name of the data set, followed by a short digest if it is a prepared set.
+
+    Names of prepared sets are not unique.
+    """
     data_set = request.data_set
     return f"{request.data} {data_set.digest[7:15]}" if data_set else request.data
 
 
-# Fields that no table shows as a column, with a template of the text that names their value.
+# Fields that no table shows as a column, each with a template for a text with its value.
 _HIDDEN_FIELDS = {
     "steps": "{} steps",
     "epochs": "{} epochs",
@@ -84,7 +89,11 @@ _HIDDEN_FIELDS = {
 
 
 def describe_hidden_differences(requests: Sequence[Request]) -> list[str]:
-    """Return a text such as "20 steps" for each request: what a table does not show and differs."""
+    """Return a text for each request that lists its values of fields that differ between requests.
+
+    Only fields that no table shows are listed, for example "20 steps, windows of 5". The text is ""
+    if none of them differs.
+    """
     differing = [
         name for name in _HIDDEN_FIELDS if len({getattr(request, name) for request in requests}) > 1
     ]

@@ -1,8 +1,8 @@
-"""Leaderboards as values: the table and row of each record, and whether the row is ranked.
+"""Leaderboards as values: tables, their rows, and the reason why a row is not ranked.
 
-All rows of a table have the same workload, data, device, precision, scaling, batch and kind of
-machine. A row without a valid certificate is shown but not ranked. `xfbench/rendering/tables.py`
-renders the tables.
+All rows of a table have the same workload, solver, data, device, precision, scaling, batch size and
+kind of machine. A row without a valid certificate is shown but not ranked.
+`xfbench/rendering/tables.py` renders the tables.
 """
 
 from __future__ import annotations
@@ -45,23 +45,48 @@ NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
 
 @dataclass(frozen=True)
 class Row:
-    """One cell on one kind of machine. `reason` says why the row is not ranked, or is None.
+    """One row of a leaderboard: the launches of one cell on one kind of machine.
 
-    `rank` is the first and the last possible rank: rows that are not distinguishable share ranks.
-    `threads_observed` is from the last launch. `outliers` counts launches far from the others; they
-    stay in the figures. `unstable` counts launches that never became steady; they are left out.
+    Ranking:
 
-    `data_format` and `medium` belong to a prepared data set. `page_cache` is its state before each
-    epoch (see `Request`). `input` names the reader. `pixels_off` is the largest difference from
-    xfbench's reader, in levels of 255. `input_share` is the share of a step spent waiting for
-    input. `input_cpu_share` is the share of CPU time that prepares input.
+    - `rank`: (first, last) possible rank; None if there is none. Rows that are not distinguishable
+      share ranks.
+    - `reason`: why the row is not ranked; None if it is ranked.
+    - `certificate`: id of the certificate of the last ok launch.
+    - `relative_to_best`: throughput relative to the best ranked row of the table.
 
-    `checkpoints` is the number requested per launch. `differs` tells the row from rows that
-    otherwise look the same. `spread` is the relative spread of launches. `accuracy` is the mean
-    over `seeds` after the last epoch, with its interval over seeds. `records` has the ids of all
-    launches. `request` is the request of one launch. `speeds` has the throughput of each launch
-    that counts, by block. If the row is the best of a group, `group` has the group's values and
-    `configurations` its number of rows (see `best.py`).
+    Launches:
+
+    - `records`: record ids of all launches, oldest first.
+    - `request`: request of the last ok launch. If no launch is ok, that of the last launch.
+    - `cell`: id of the cell; None if the launch of `request` has none.
+    - `threads_observed`: number of threads that worked in the launch of `request`.
+    - `seeds`: number of different seeds.
+    - `speeds`: images per second of each launch that counts, by block (see `statistics.Launches`).
+    - `images_per_second`: geometric mean of `speeds`; None if no launch counts.
+    - `spread`: standard deviation of the logarithms of `speeds`; None for fewer than two launches.
+    - `outliers`: number of launches far from the others. They stay in the figures.
+    - `unstable`: number of launches that never became steady. They are left out of the figures.
+    - `checkpoints`: number of checkpoints requested for each launch.
+    - `accuracy`: test accuracy after the last epoch, as mean and interval over the seeds.
+    - `test_accuracy`: the same mean without the interval.
+
+    Input:
+
+    - `data_format`, `medium`: storage of a prepared data set; None for other data.
+    - `page_cache`: requested state of the page cache before each epoch (see `request.Cell`).
+    - `input`: reader of a prepared data set: "ours" or "native".
+    - `pixels_off`: largest pixel difference between the framework's reader and xfbench's reader, in
+      levels of 0 to 255; None if xfbench's reader was used.
+    - `input_share`: share of the timed steps spent waiting for input.
+    - `input_cpu_share`: share of the CPU time that input threads and processes used.
+
+    Relation to other rows:
+
+    - `differs`: text that distinguishes the row from rows that otherwise look the same.
+    - `group`: if the row is the best of a group, the values of the group's fields (see `best.py`).
+    - `configurations`: number of rows in the group.
+    - `configurations_ranked`: number of ranked rows in the group.
     """
 
     rank: tuple[int, int] | None
@@ -113,7 +138,7 @@ class Row:
 
     @property
     def storage(self) -> tuple[str | None, ...]:
-        """Return how the data set is stored and read."""
+        """Return (data format, medium, state of the page cache, reader); None where unknown."""
         return self.data_format, self.medium, self.page_cache, self.input
 
     def document(self) -> dict[str, Any]:
@@ -134,11 +159,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One comparison: the conditions that all rows share, the ranked rows and the unranked rows.
+    """One leaderboard: its heading, which holds for all rows, and its rows, fastest first.
 
-    `batch_size` is per update, or per rank under weak scaling. `solver` lists what differs from the
-    published solver (see `xfbench/model/training.py`). If rows are the best of groups `by` some
-    fields (see `best.py`), those fields are empty here.
+    - `scaling`: scaling law "strong" or "weak"; None without a law.
+    - `batch_size`: images per update, or per rank under weak scaling.
+    - `machine`: the kind of machine.
+    - `rows`, `unranked`: the ranked rows, and the rows that are not ranked.
+    - `by`: if each row is the best of a group, the fields that form the groups (see `best.py`).
+      These fields are empty in the heading.
+    - `solver`: settings that differ from the published solver (see `xfbench/model/training.py`).
     """
 
     workload: str
@@ -155,6 +184,7 @@ class Table:
 
     @property
     def title(self) -> str:
+        """Return the heading as one line."""
         same = [self.workload, self.solver, self.data, self.precision, self.device]
         scaling = f"{self.scaling} scaling" if self.scaling else ""
         each = " per rank" if self.scaling == "weak" else ""
@@ -176,10 +206,11 @@ class Table:
 def build_tables(
     records: Iterable[Record], certificates: Certificates, target_accuracy: float = TARGET_ACCURACY
 ) -> list[Table]:
-    """Return the leaderboards of these records, in order of workload name and heading.
+    """Return the leaderboards of `records`, sorted by workload and then by the rest of the heading.
 
-    A row is ranked if one of `certificates` covers it. A text in place of a certificate says what
-    is wrong with it. Time to accuracy ends at a test accuracy of `target`.
+    - `certificates`: by id, the certificate, or a text that says what is wrong with it. Only rows
+      that a certificate covers are ranked.
+    - `target_accuracy`: test accuracy, from 0 to 1, at which the time to accuracy ends.
     """
     return build_tables_from_partitions([records], certificates, target_accuracy)
 
@@ -189,9 +220,13 @@ def build_tables_from_partitions(
     certificates: Certificates,
     target_accuracy: float = TARGET_ACCURACY,
 ) -> list[Table]:
-    """Return `tables` of records in parts; each part is released before the next is requested.
+    """Return the leaderboards of records that are read part by part, to save memory.
 
-    All records of a row must be in one part: parts are split by `grouping.PARTITION_FIELDS`.
+    - All records of a row must be in the same part. So split records by fields that are equal in a
+      row, such as `grouping.PARTITION_FIELDS`.
+    - The rows of a part are built before the next part is requested.
+
+    The other parameters are those of `build_tables`.
     """
     rows_by_heading: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for part in record_partitions:
@@ -225,7 +260,10 @@ def _build_table(head: tuple[Any, ...], cell_rows: list[Row]) -> Table:
 
 
 def add_relative_speed_and_sort(rows: list[Row]) -> list[Row]:
-    """Return rows fastest first, each relative to the best ranked row."""
+    """Return the rows with their speed relative to the best ranked row, fastest first.
+
+    If no row is ranked, the speeds are relative to the fastest row.
+    """
     return sorted(_with_relative_speed(rows), key=_fastest_first_sort_key)
 
 
@@ -304,7 +342,7 @@ def _build_row(
 
 
 def _seed_accuracies(records: Iterable[Record]) -> list[float]:
-    """Return the test accuracy after the last epoch for each seed, as the mean of its launches."""
+    """Return, for each seed, the mean test accuracy after the last epoch of its ok launches."""
     accuracies_by_seed = defaultdict(list)
     for record in records:
         if record.status == "ok" and record.learning and record.request:
@@ -319,7 +357,7 @@ def _mean_of_known(values: Iterable[float | None]) -> float | None:
 
 
 def unranked_reason(record: Record, certificates: Certificates) -> str | None:
-    """Return why the record may not be ranked, or None if a certificate covers it."""
+    """Return why the record must not be ranked, or None if one of `certificates` covers it."""
     if reason := unmeasured_source(record):
         return reason
     if is_asynchronous(record):
@@ -333,7 +371,11 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
 
 
 def _drop_unmeasured_duplicates(rows: list[Row]) -> list[Row]:
-    """Leave out rows of unavailable configurations that were measured later."""
+    """Return the rows without those whose configuration was measured in another row.
+
+    Only a row without a speed and without a cell is left out, for example of a framework that was
+    unavailable before.
+    """
     measured = {_configuration_key(row) for row in rows if row.images_per_second}
     return [
         row
@@ -367,10 +409,12 @@ def _configuration_key(row: Row) -> tuple[Any, ...]:
 
 
 def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> list[Row]:
-    """Add the efficiency under `law` against the row with the fewest ranks.
+    """Return the rows with their scaling efficiency under `law`; unchanged if `law` is "".
 
-    The baseline has the same framework, kernel and threads. With several ranks it also has the same
-    strategy and options.
+    The baseline of a row is the measured row with the fewest ranks and these equal values:
+
+    - Framework, version, kernel, threads, allocator, and storage of the data set.
+    - Strategy and its options, unless the baseline has one rank.
     """
     if not law:
         return rows
@@ -407,7 +451,10 @@ def _strategy_key(row: Row) -> tuple[Any, ...]:
 
 
 def _with_relative_speed(rows: list[Row]) -> list[Row]:
-    """Add the speed relative to the best ranked row, or to the best row if none is ranked."""
+    """Return the rows with their speed relative to the best ranked row.
+
+    If no row is ranked, the speeds are relative to the fastest row.
+    """
     measured_rows = [row for row in rows if row.images_per_second]
     ranked = [row for row in measured_rows if row.reason is None] or measured_rows
     best = max((row.images_per_second.value for row in ranked if row.images_per_second), default=0)

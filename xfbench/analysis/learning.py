@@ -1,8 +1,8 @@
-"""Learning speed-up of more ranks, next to their parallel speed-up.
+"""Training time until a test loss is reached, for the learning speed-up of more ranks.
 
-T(n, ℓ) is the training time in seconds that n ranks need to reach the test loss ℓ. The learning
-speed-up is L(n, ℓ) = T(1, ℓ) / T(n, ℓ) at ℓ*, the best loss that every run reached. The parallel
-speed-up S(n) is the ratio of images per second. This definition is xfbench's own.
+T(n, ℓ) is the training time, in seconds, that n ranks need to reach the test loss ℓ. The learning
+speed-up of n ranks is T(1, ℓ*) / T(n, ℓ*), where ℓ* is the lowest test loss that every run reached.
+This definition is xfbench's own. The parallel speed-up compares images per second instead.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from xfbench.statistics import Launches
 
 
 def seconds_to_test_loss(record: Record, target_loss: float) -> float | None:
-    """Return seconds of training until an epoch's test loss is at most `loss`, else None.
+    """Return the seconds of training until the test loss after an epoch is at most `target_loss`.
 
-    Evaluations and all work before the first epoch are not counted.
+    Evaluations and work before the first epoch are not counted. Returns None if no epoch reached
+    the loss.
     """
     elapsed_seconds = 0.0
     for epoch in record.learning or ():
@@ -27,20 +28,23 @@ def seconds_to_test_loss(record: Record, target_loss: float) -> float | None:
 
 
 def best_test_loss(record: Record) -> float | None:
-    """Return the lowest test loss after an epoch, or None if no loss is a number."""
+    """Return the lowest test loss after any epoch, or None if no test loss is known."""
     losses = [epoch.test_loss for epoch in record.learning or () if epoch.test_loss is not None]
     return min(losses, default=None)
 
 
 def best_common_test_loss(records: Sequence[Record]) -> float | None:
-    """Return ℓ*, the best loss that every run reached, or None if a run reached none."""
+    """Return the lowest test loss that every run reached, or None if a run has no test loss."""
     best_losses = [best_test_loss(record) for record in records]
     losses = [loss for loss in best_losses if loss is not None]
     return max(losses) if losses and len(losses) == len(best_losses) else None
 
 
 def seconds_to_test_loss_by_launch(records: Sequence[Record], target_loss: float) -> Launches:
-    """Return the seconds to `loss` of each run that reached it, by seed and launch."""
+    """Return `seconds_to_test_loss` of each run that reached `target_loss`.
+
+    The first part of a key is 1000 · seed + launch number, and the second is 0.
+    """
     seconds_by_launch: dict[tuple[int, int], float] = {}
     for record in records:
         seconds = seconds_to_test_loss(record, target_loss)

@@ -1,10 +1,16 @@
-"""Throughput on more ranks than were measured: a model fitted to a few small runs, with intervals.
+"""Prediction of the throughput on more ranks than were measured, with an interval.
 
-A step takes as long as the slowest rank computes, plus the exposed part of the exchange. Computing
-time is measured and depends on the images per rank. The time of the slowest of n ranks is the
-median of the largest of n draws from the steps on one rank. The model of the exchange uses its
-algorithm, its buckets, and a link with a fitted or given bandwidth and latency. The interval
-includes errors of the model itself. docs/prediction.md describes the tests of the model.
+A model is fitted to a few small runs. A step takes as long as the slowest rank computes, plus the
+exposed part of the exchange.
+
+- Computing time is measured, and depends on the images per rank.
+- The slowest of n ranks is modelled as the median of the largest of n draws from the steps on one
+  rank.
+- The exchange is modelled by its algorithm, its buckets, and a link. Bandwidth and latency of the
+  link are fitted or given.
+
+The interval includes errors of the model itself. docs/prediction.md describes how the model was
+tested.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy  # loads its submodules on use, so tables do not pay for them
+import scipy  # scipy loads submodules on first use, so leaderboards do not load them
 
 from xfbench import statistics
 from xfbench.analysis.series import Launch, Series
@@ -23,20 +29,20 @@ from xfbench.model import communication_cost
 from xfbench.model.communication_cost import Link
 
 _DRAWS = 400
-_MIN_EXCHANGE_S = 1e-12  # lower limit for exchanging all gradients
-# Relative standard deviations between equal launches: if not measurable, and the lower limit.
+_MIN_EXCHANGE_S = 1e-12  # lower limit for the time to send all gradients
+# Relative standard deviation between equal launches: its value if unknown, and its lower limit.
 _DEFAULT_NOISE, _MIN_NOISE = 0.01, 0.002
-# Prior standard deviation of a message's latency, in seconds. Few numbers of ranks alone do not
-# separate latency from bandwidth.
+# Standard deviation of the prior of a message's latency. Without a prior, few numbers of ranks
+# would not separate latency from bandwidth.
 _LATENCY_DEVIATION_S = 1e-3
-# Errors of the model as standard deviations of a factor, for computing and for the exchange over a
-# measured or a described link.
+# Relative errors of the model, as standard deviations: of computing, of the exchange over a link
+# that was measured, and of the exchange over a link that the user describes.
 _COMPUTING_ERROR, _MEASURED_LINK_ERROR, _DESCRIBED_LINK_ERROR = 0.02, 0.1, 0.3
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its 95 % interval. Without repeated launches there is no interval."""
+    """A value with its 95 % interval from `low` to `high`; both None without repeated launches."""
 
     value: float
     low: float | None
@@ -45,10 +51,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Point:
-    """The prediction for `ranks`, with the measured speed if there is one.
+    """The prediction for one number of ranks.
 
-    `beyond_data` is the ratio to the largest measured number of ranks. `efficiency` is relative to
-    the smallest.
+    - `efficiency`: predicted speed per rank, relative to the speed per rank that was measured on
+      the fewest ranks.
+    - `beyond_data`: `ranks` divided by the largest measured number of ranks.
+    - `measured`: measured images per second on `ranks`; None if not measured.
     """
 
     ranks: int
@@ -60,7 +68,12 @@ class Point:
 
 @dataclass(frozen=True)
 class _Parameters:
-    """Parameters of one draw: computing takes `fixed` + `per_image` · images, in seconds."""
+    """Parameters of the model.
+
+    - `fixed`, `per_image`: seconds; computing n images takes `fixed` + n · `per_image`.
+    - `relative_steps`: steps on one rank, each divided by the median step of its launch.
+    - `computing_factor`, `exchange_factor`: the error of the model, as factors of the times.
+    """
 
     fixed: float
     per_image: float
@@ -75,7 +88,12 @@ class _Parameters:
 
 @dataclass(frozen=True)
 class Fit:
-    """The model of one series: its best parameters, and draws of other plausible parameters."""
+    """The model of one series.
+
+    - `has_described_link`: whether the user described the link. If not, it was fitted.
+    - `best`: the parameters that fit best.
+    - `draws`: other plausible parameters, for intervals; empty without repeated launches.
+    """
 
     series: Series
     has_described_link: bool
@@ -83,7 +101,10 @@ class Fit:
     draws: Sequence[_Parameters] = field(repr=False)
 
     def predict(self, ranks: int) -> Point:
-        """Return the prediction. Raises UsageError if `ranks` cannot share an update evenly."""
+        """Return the prediction for `ranks` ranks.
+
+        Raises UsageError if the ranks cannot share the images of an update evenly.
+        """
         values = [self._predict_images_per_second(ranks, draw) for draw in self.draws]
         fewest = min(n for n, _ in self.series.groups)
         value = self._predict_images_per_second(ranks, self.best)
@@ -136,7 +157,7 @@ class Fit:
         series = self.series
         images = series.images_per_rank(ranks)
         computing_seconds = parameters.computing_seconds(images)
-        # A group's step is reported by its median, so use the median of the slowest rank.
+        # Measured steps are medians, so use the median of the slowest rank.
         slowest_seconds = computing_seconds * float(
             np.quantile(parameters.relative_steps, 0.5 ** (1 / ranks))
         )
@@ -147,9 +168,10 @@ class Fit:
 
 
 def fit_scaling_model(series: Series, described_link: Link | None = None) -> Fit:
-    """Return the model of a series, over `link` if it is given, else over the measured link.
+    """Fit the model to the launches of a series.
 
-    Raises UsageError if the measurements do not determine the link.
+    `described_link`: the link between nodes; None: fit the link to the measured exchange. Raises
+    UsageError if the link is to be fitted and there are too few launches on several nodes.
     """
     multi_node_groups = {
         (ranks, nodes): group
@@ -182,23 +204,28 @@ def fit_scaling_model(series: Series, described_link: Link | None = None) -> Fit
 
 
 class _Perturbation:
-    """Random factors by which a draw differs from the measurements; 1 without random numbers."""
+    """Random changes of the measurements for one draw of parameters.
+
+    - `noise`: relative standard deviation between equal launches.
+    - `freedom`: degrees of freedom of `noise`.
+    - `rng`: generator of random numbers; None: nothing is changed.
+    """
 
     def __init__(self, noise: float, freedom: int, rng: np.random.Generator | None = None) -> None:
         self.rng, self.noise, self.freedom = rng, noise, freedom
 
     def launch_noise_factor(self, launch_count: int) -> float:
-        """Return a factor for the mean of `count` launches."""
+        """Return a random factor for the mean time of `launch_count` launches; 1 without `rng`."""
         if self.rng is None:
             return 1.0
         return float(np.exp(self.rng.standard_t(self.freedom) * self.noise / launch_count**0.5))
 
     def model_error_factor(self, standard_deviation: float) -> float:
-        """Return a factor for an error of the model."""
+        """Return a random factor with this relative standard deviation; 1 without `rng`."""
         return 1.0 if self.rng is None else float(np.exp(self.rng.normal(0, standard_deviation)))
 
     def draw_prior_latency(self) -> float:
-        """Return a draw from the prior of the latency, in seconds."""
+        """Return a random latency from its prior, in seconds; 0 without `rng`."""
         return 0.0 if self.rng is None else float(self.rng.normal(0, _LATENCY_DEVIATION_S))
 
     def resample(self, values: np.ndarray) -> np.ndarray:
@@ -221,7 +248,7 @@ def _require_enough_link_measurements(
 
 
 def _launch_noise_and_freedom(series: Series) -> tuple[float, int]:
-    """Return the relative standard deviation between equal launches, and its degrees of freedom."""
+    """Return (relative standard deviation between equal launches, its degrees of freedom)."""
     freedom = sum(len(group) - 1 for group in series.groups.values())
     if not freedom:
         return _DEFAULT_NOISE, 0
@@ -235,9 +262,9 @@ def _launch_noise_and_freedom(series: Series) -> tuple[float, int]:
 def _fit_fixed_and_per_image_seconds(
     series: Series, perturbation: _Perturbation
 ) -> tuple[float, float]:
-    """Return the fixed seconds of a step and the seconds per image.
+    """Return (fixed seconds of a step's computing, seconds of computing per image).
 
-    Use the launches with as many ranks per node as the series has, if there are any.
+    If launches have `series.ranks_per_node` ranks on each node, only these are used.
     """
     dense_groups = {
         key: group
@@ -270,7 +297,10 @@ def _fit_link(
     perturbation: _Perturbation,
     start_link: Link | None,
 ) -> Link:
-    """Fit the bandwidth and latency that explain the measured exchange. Start at `start_link`."""
+    """Return the link with the bandwidth and latency that best explain the measured exchange.
+
+    `start_link`: first guess of an iterative fit; None: a guess from the longest step.
+    """
     ranks = [n for n, _ in multi_node_groups]
     groups = [*multi_node_groups.values()]
     steps = np.asarray([np.mean([launch.step_seconds for launch in group]) for group in groups])

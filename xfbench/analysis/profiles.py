@@ -1,8 +1,8 @@
-"""Time of each layer of a step, from launches with `--profile`.
+"""Time that each layer takes in a step, from launches with `--profile`.
 
-The seconds are from the framework's own profiler, over a few steps after the timed ones. A profiler
-slows steps down and counts concurrent work separately. So the seconds show where the time goes, not
-how fast a framework is.
+The framework's own profiler measures a few steps after the timed steps. A profiler slows steps
+down, and adds up work that runs at the same time. So its seconds show where the time goes, not how
+fast a framework is.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from xfbench.workloads.layers import Network
 
 PHASES = ("forward", "backward")
 _PREFIX = "profile/"
-# Kind of a layer without counted arithmetic (see `Network.forward_macs`).
+# Shown for the kind of a layer, or the name of a profiler, that is unknown.
 _UNKNOWN = "–"
 
 
 @dataclass(frozen=True)
 class LayerTime:
-    """A layer's kind, its seconds in each direction, and its operations per second.
+    """The time of one layer in a step, for the batch of one rank.
 
-    `flops` is for convolutions and inner products: two operations per multiply-add, over the batch
-    of a rank. `share_of_peak` is relative to the cores' matrix product. Both are None if nothing is
-    counted or the layer is unknown.
+    - `layer`: name of the layer, or "all 5" for the sum of five layers.
+    - `kind`: type of the layer, for example "Convolution".
+    - `flops`: operations per second, two for each multiply-add. It is None if the layer is unknown,
+      took no time, or has no counted multiply-adds.
+    - `share_of_peak`: `flops` relative to the peak of a matrix product on the same device; None if
+      one of them is unknown.
     """
 
     layer: str
@@ -41,15 +44,20 @@ class LayerTime:
 
     @property
     def seconds(self) -> float:
+        """Return the seconds of both directions."""
         return self.forward_seconds + self.backward_seconds
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Profile of one cell: medians over its ok launches, in seconds per step.
+    """The profile of one cell. All seconds are per step, and medians over the profiled launches.
 
-    `step_seconds` is the step under the `profiler`; `slowdown` is its ratio to the timed steps.
-    `update_seconds` changed the weights. `other_seconds` belong to no layer.
+    - `profiler`: name of the framework's profiler.
+    - `launches`: number of profiled launches.
+    - `step_seconds`: duration of a step while the profiler runs.
+    - `slowdown`: `step_seconds` divided by the median timed step.
+    - `update_seconds`: time of operations that update the weights.
+    - `other_seconds`: time of operations that belong neither to a layer nor to the update.
     """
 
     profiler: str
@@ -62,7 +70,7 @@ class Profile:
 
     @property
     def between_operations_seconds(self) -> float:
-        """Return the seconds outside all operations: the framework between its operations."""
+        """Return the seconds of a step that the profiler counted in no operation; at least 0."""
         seen_seconds = (
             sum(layer.seconds for layer in self.layers) + self.update_seconds + self.other_seconds
         )
@@ -70,9 +78,9 @@ class Profile:
 
     @property
     def kind_totals(self) -> tuple[LayerTime, ...]:
-        """Return one sum per kind with several layers, named by their number; longest first.
+        """Return the sum of each kind that has several layers, longest time first.
 
-        `flops` and `share_of_peak` count only layers whose operations are known.
+        `flops` and `share_of_peak` are means over the layers for which they are known.
         """
         layers_by_kind: dict[str, list[LayerTime]] = {}
         for layer in self.layers:
@@ -102,7 +110,10 @@ def _merge_layers(kind: str, layers: Sequence[LayerTime]) -> LayerTime:
 def _time_weighted_mean_rate(
     rates_and_seconds: Sequence[tuple[float | None, float]],
 ) -> float | None:
-    """Return the mean of the known rates, weighted by their seconds."""
+    """Return the mean of the rates that are not None, weighted by their seconds.
+
+    Returns None if all rates are None.
+    """
     weighted_rates = [(rate, seconds) for rate, seconds in rates_and_seconds if rate is not None]
     if not weighted_rates:
         return None
@@ -112,7 +123,7 @@ def _time_weighted_mean_rate(
 
 
 def build_profile(records: Sequence[Record]) -> Profile | None:
-    """Return the profile of a cell's launches, or None if no launch has one."""
+    """Return the profile of a cell, or None if no ok launch has one."""
     launches = [
         (record, record.measurement)
         for record in records
@@ -151,19 +162,19 @@ def build_profile(records: Sequence[Record]) -> Profile | None:
 
 
 def _profiled_step_seconds(measurement: Measurement) -> float | None:
-    """Return the seconds of a profiled step, or None without a profile."""
+    """Return the seconds of a step under the profiler, or None if the launch has no profile."""
     seconds = measurement.phases.get(f"{_PREFIX}step") if measurement.step_seconds else None
     return seconds if seconds and math.isfinite(seconds) and seconds > 0 else None
 
 
 def _phase_seconds_or_zero(measurement: Measurement, name: str) -> float:
-    """Return the seconds of a phase, or 0 if the value cannot be a time."""
+    """Return the seconds of phase `name`, or 0 if it is missing, negative or not finite."""
     seconds = measurement.phases.get(name, 0.0)
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
 def _layer_names(phase_seconds: dict[str, float]) -> list[str]:
-    """Return the layers in the order in which the launch reported them."""
+    """Return the names of layers in the keys of `phase_seconds`, in their order."""
     starts = tuple(f"{_PREFIX}{phase}/" for phase in PHASES)
     names = [
         name.removeprefix(start)
@@ -175,7 +186,10 @@ def _layer_names(phase_seconds: dict[str, float]) -> list[str]:
 
 
 def _find_trained_network(record: Record) -> Network | None:
-    """Return the trained network if its digest matches a current workload, else None."""
+    """Return the network of the record's workload.
+
+    Returns None if there is no such workload now, or if its digest is not the recorded one.
+    """
     workload = record.workload
     try:
         current_workload = workloads().get(workload.name) if workload else None

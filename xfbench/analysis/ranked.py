@@ -1,4 +1,4 @@
-"""The leaderboards of a results folder, computed from one part of its records at a time."""
+"""Leaderboards of a results folder, computed from one part of its records at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def leaderboard_tables(
     certificates: Certificates,
     target_accuracy: float = leaderboard.TARGET_ACCURACY,
 ) -> list[Table]:
-    """Rank the records that meet all conditions of one of `condition_sets`.
+    """Return the leaderboards of the records that meet all conditions in one of `condition_sets`.
 
-    The sets must not share records. Ranks and `target` are those of `leaderboard.tables`.
+    - No record may meet the conditions of two sets.
+    - `certificates` and `target_accuracy` are those of `leaderboard.build_tables`.
     """
     parts = (
         part

@@ -1,4 +1,4 @@
-"""Input cost of a launch, and the pixel difference of a framework's own reader."""
+"""Cost of reading input in a launch, and differences between readers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from xfbench.model.record import Record
 
 
 def largest_reader_pixel_difference(records: Iterable[Record]) -> int | None:
-    """Return the largest difference between a framework's reader and xfbench's.
+    """Return the largest pixel difference between a framework's reader and xfbench's reader.
 
-    Returns None if xfbench reads the input.
+    The difference is in levels of 0 to 255. Returns None if no launch used a framework's reader.
     """
     checks = [record.storage.reader for record in records if record.storage]
     return max((check.largest_difference for check in checks if check), default=None)
 
 
 def input_waiting_share(record: Record) -> float | None:
-    """Return the share of the timed steps that a launch spent waiting for input."""
+    """Return the share of the timed steps' time that was spent waiting for input.
+
+    Returns None if the launch is not ok or did not measure it.
+    """
     measurement = record.measurement
     if record.status != "ok" or measurement is None or "input_seconds" not in measurement.phases:
         return None
@@ -26,7 +29,10 @@ def input_waiting_share(record: Record) -> float | None:
 
 
 def input_cpu_share(record: Record) -> float | None:
-    """Return the share of CPU time that input threads and processes used."""
+    """Return the share of the launch's CPU time that input threads and processes used.
+
+    Returns None if the launch is not ok or did not measure it.
+    """
     phases = record.measurement.phases if record.measurement else {}
     cpu_seconds, input_cpu_seconds = phases.get("cpu_seconds"), phases.get("input_cpu_seconds")
     return (

@@ -1,7 +1,7 @@
-"""Scaling efficiency under a named law.
+"""Scaling efficiency under one of two laws.
 
-Strong scaling keeps the images per update constant; weak scaling keeps the images per rank. A
-figure of one law does not apply to the other, so there is no efficiency without a law.
+Strong scaling keeps the images per update constant. Weak scaling keeps the images per rank
+constant. An efficiency under one law does not hold under the other. So every efficiency has a law.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from xfbench.statistics import Launches
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Throughput per rank relative to that on `baseline_ranks`; 1 is perfect.
+    """The throughput per rank, relative to the throughput per rank on `baseline_ranks` ranks.
 
-    It has a 95 % interval if both have enough launches.
+    - `value`: 1 is perfect scaling.
+    - `low`, `high`: 95 % interval; None if there are too few launches, or for the baseline itself.
     """
 
     law: Literal["strong", "weak"]
@@ -35,10 +36,12 @@ def compute_scaling_efficiency(
     baseline_ranks: int,
     baseline_speeds: Launches,
 ) -> Efficiency:
-    """Return the efficiency on `ranks` against the fewest ranks that were measured.
+    """Return the efficiency on `ranks` ranks relative to `baseline_ranks` ranks.
 
-    Under either law: (speed / ranks) / (baseline / baseline_ranks). Raises ValueError if one side
-    has no launch.
+    - `speeds`, `baseline_speeds`: images per second of the launches on these ranks.
+    - Under both laws, the efficiency is (speed / `ranks`) / (baseline speed / `baseline_ranks`).
+
+    Raises ValueError if the numbers of ranks differ and one of them has no launch.
     """
     share = baseline_ranks / ranks
     if ranks == baseline_ranks:

@@ -1,4 +1,4 @@
-"""Series of launches that differ only in their ranks, which `predict` extrapolates."""
+"""Series of launches that differ only in ranks and nodes. `predict` extrapolates them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from xfbench.model.strategy import Strategy, Value
 from xfbench.workloads import workloads
 from xfbench.workloads.layers import Network
 
-_GRADIENT_BYTES = {
-    "float64": 8
-}  # bytes per gradient value; 4 for other precisions, whose parameters are float32
+# Bytes per gradient value; 4 for all other precisions, because their parameters are float32.
+_GRADIENT_BYTES = {"float64": 8}
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Seconds of a launch's median step, of its computing, and of its exposed exchange."""
+    """Median seconds of a launch: of a timed step, of computing, and of the exposed exchange.
+
+    Without communication, computing takes the whole step.
+    """
 
     step_seconds: float
     computing_seconds: float
@@ -35,11 +37,15 @@ class Launch:
 
 @dataclass(frozen=True)
 class Series:
-    """Launches that differ only in their ranks, under one scaling law, and how they exchange.
+    """Launches under one scaling law that differ only in ranks and nodes, and their exchange.
 
-    `batch_size` is per update under strong scaling and per rank under weak scaling. `groups` has
-    launches by (ranks, nodes). `relative_steps` are the steps on one rank relative to their
-    launch's median. `payload_bytes` is the size of all gradients.
+    - `law`: the scaling law.
+    - `batch_size`: images per update under strong scaling, per rank under weak scaling.
+    - `algorithm`, `servers`: algorithm of the exchange, and its number of parameter servers.
+    - `buckets`: the gradients that are exchanged together.
+    - `payload_bytes`: size of all gradients of a rank.
+    - `groups`: launches by (ranks, nodes).
+    - `relative_steps`: each step on one rank, divided by the median step of its launch.
     """
 
     title: str
@@ -54,7 +60,10 @@ class Series:
     relative_steps: Sequence[float]
 
     def images_per_rank(self, ranks: int) -> int:
-        """Return the batch per rank. Raises UsageError if an update cannot be shared evenly."""
+        """Return the batch size per rank on `ranks` ranks.
+
+        Raises UsageError if the ranks cannot share the images of an update evenly.
+        """
         if self.law == "weak":
             return self.batch_size
         if self.batch_size % ranks:
@@ -67,7 +76,7 @@ class Series:
         return max(ranks for ranks, _ in self.groups)
 
     def measured_speed(self, ranks: int) -> float | None:
-        """Return images per second on `ranks`, or None if they were not measured."""
+        """Return the measured images per second on `ranks` ranks, or None without a launch."""
         launches = [
             launch for (n, _), group in self.groups.items() if n == ranks for launch in group
         ]
@@ -80,11 +89,15 @@ class Series:
 
 
 def build_scaling_series(records: Iterable[Record]) -> list[Series]:
-    """Return the series in these records that can be extrapolated.
+    """Return the series of launches that can be extrapolated.
 
-    Launches must be ok, steady and under a scaling law. Strategies whose ranks do not wait for one
-    another are left out, because their ranks share no step. Launches of several ranks need their
-    computing time without the exchange. Launches of one rank belong to every strategy.
+    These launches are left out:
+
+    - Launches that do not count in statistics, or that have no scaling law.
+    - Launches of asynchronous strategies, because their ranks share no step.
+    - Launches of several ranks that did not measure computing without the exchange.
+
+    A launch on one rank belongs to the series of every strategy.
     """
     records_by_series: dict[tuple[Any, ...], dict[tuple[Any, ...], list[Record]]]
     records_by_series = defaultdict(lambda: defaultdict(list))

@@ -1,8 +1,8 @@
-"""Slowdown of each group against the best of each network: one table over several networks.
+"""Tables over several networks: how much slower each group is than the fastest in each network.
 
-A row is the best of a framework or of another group (see `best.py`). A column is a network with its
-data and batch. An entry without a value has a reason. `xfbench/rendering/slowdown_tables.py`
-renders the table.
+A line shows the best rows of one framework or of another group (see `best.py`). A column is a
+network with its solver, data and batch size. An entry without a slowdown has a reason.
+`xfbench/rendering/slowdown_tables.py` renders the tables.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True)
 class Entry:
-    """One row in one network: the slowdown against the best, or the reason why there is none.
+    """The entry of one group in one network.
 
-    `row` is the fastest of `row.configurations`, with its rank in this network. The best itself has
-    a slowdown of 1 without an interval.
+    - `slowdown`: throughput of the network's fastest group divided by that of this group. It is 1
+      without an interval for the fastest group, and None if the group is not ranked.
+    - `row`: the best row of the group in this network; None if the group was not measured there.
+    - `reason`: why there is no slowdown; None if there is one.
     """
 
     slowdown: Interval | None
@@ -46,7 +48,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Network:
-    """A column, with a `name` that no other column has."""
+    """A column of the table: a network with its solver, data and batch size.
+
+    `name`: heading of the column. No other column has the same.
+    """
 
     name: str
     workload: str
@@ -56,7 +61,13 @@ class Network:
 
 @dataclass(frozen=True)
 class Line:
-    """A row: the values of its group, an entry for each network, and their geometric mean."""
+    """A line of the table: one group in all networks.
+
+    - `group`: the values of the group's fields.
+    - `entries`: one entry for each network, in the order of `Slowdown.networks`.
+    - `overall`: geometric mean of the slowdowns in the table's common networks, with its interval.
+      It is None if the group has no slowdown, or fewer than two networks are common.
+    """
 
     group: Mapping[str, Value | None]
     entries: tuple[Entry, ...]
@@ -64,16 +75,18 @@ class Line:
 
     @property
     def name(self) -> str:
-        """Return the group's values as one text."""
+        """Return the group's values as one text, for example "torch · 8"."""
         return " · ".join("–" if value is None else str(value) for value in self.group.values())
 
 
 @dataclass(frozen=True)
 class Slowdown:
-    """One table: its conditions, networks and lines. Means are over the `common` networks.
+    """One table: the conditions that all lines share, its networks (columns) and its lines.
 
-    A network is common if every row with any value has a value there. There is no mean over fewer
-    than two networks.
+    - `by`: the fields that form the groups.
+    - `lines`: lowest overall slowdown first.
+    - `common`: names of the common networks. A network is common if it has a slowdown for every
+      line that has any slowdown.
     """
 
     device: str
@@ -87,6 +100,7 @@ class Slowdown:
 
     @property
     def title(self) -> str:
+        """Return the conditions as one line."""
         scaling = f"{self.scaling} scaling" if self.scaling else ""
         best_by = f"best by {', '.join(self.by)}"
         conditions = [self.precision, self.device, scaling, self.machine]
@@ -120,9 +134,11 @@ def build_slowdown_tables(
     *,
     with_row_ranks: bool = True,
 ) -> list[Slowdown]:
-    """Return one table for each device, precision, scaling and kind of machine.
+    """Return one slowdown table for each device, precision, scaling and kind of machine.
 
-    Rows have a rank only with `with_ranks`.
+    - `tables`: the leaderboards of the networks.
+    - `group_fields`: the fields that form the groups; if empty, `DEFAULT_BY`.
+    - `with_row_ranks`: whether the rows in entries have a rank. Without ranks it is faster.
     """
     tables_by_heading: dict[tuple[str, ...], list[Table]] = defaultdict(list)
     for table in best.keep_best_row_per_group(
@@ -201,7 +217,10 @@ def _overall_slowdown(
 
 
 def _name_networks(tables: Sequence[Table]) -> list[Network]:
-    """Name each network by its workload, and by data and batch if the workload has several."""
+    """Return each table's network, named by workload and changed solver settings.
+
+    If a workload has several data sets or batch sizes, the name also contains them.
+    """
 
     def network_name(table: Table) -> str:
         same_workload = [candidate for candidate in tables if candidate.workload == table.workload]
@@ -218,14 +237,14 @@ def _name_networks(tables: Sequence[Table]) -> list[Network]:
 
 
 def _lowest_slowdown_first_key(line: Line) -> tuple[Any, ...]:
-    """Return a sort key: lowest slowdown first, then most networks."""
+    """Return a sort key: lowest overall slowdown first, then most networks with a slowdown."""
     values = [entry.slowdown.value for entry in line.entries if entry.slowdown]
     mean = line.overall.value if line.overall else math.inf
     return mean, -len(values), math.prod(values), _mixed_sort_key(tuple(line.group.values()))
 
 
 def _mixed_sort_key(values: tuple[Value | None, ...]) -> tuple[tuple[bool, int, str], ...]:
-    """Return a sort key for values of different types: numbers by size, then texts."""
+    """Return a sort key for values of different types: texts, then numbers by size, then None."""
     return tuple(
         (value is None, value if isinstance(value, int) else 0, str(value)) for value in values
     )

@@ -1,7 +1,7 @@
-"""Writes files atomically: a temporary file in the same folder, fsync, rename.
+"""Atomic writing of files: a temporary file in the same folder, fsync, rename.
 
-The mode follows the user's umask. It is set on the open file before the rename, so that in a shared
-folder no file of another user changes.
+The mode of a new file follows the user's umask. The mode is set on the open file before the rename.
+So the mode of no other user's file changes in a shared folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import IO, Any
 
 
 def write(target: Path, content: bytes | Callable[[IO[bytes]], Any]) -> None:
-    """Write `target` from bytes or with a function; create its folder if it is missing."""
+    """Write `target`, and create its folder if it is missing.
+
+    `content`: the bytes of the file, or a function that writes them to an open file.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
     try:
@@ -34,6 +37,9 @@ def write(target: Path, content: bytes | Callable[[IO[bytes]], Any]) -> None:
 
 
 def umask() -> int:
-    """Return the process's umask without setting it, because other threads may create files."""
+    """Return the umask of this process.
+
+    `os.umask` would change the umask for a moment, while other threads may create files.
+    """
     match = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text("ascii"), re.M)
     return int(match[1], 8) if match else 0o022

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import rfc8785
 
-# Numbers that orjson writes differently from the canonical form: 2.0 and 5.5e-5.
+# Numbers such as 2.0 and 5.5e-5, which orjson writes differently from the canonical form.
 _ZERO_FRACTION = re.compile(rb"\.0(?=[,\]}])")
 _SMALL_NUMBER = re.compile(rb"(-?)(\d)(?:\.(\d+))?e-([56])(?=[,\]}])")
 
@@ -21,15 +21,14 @@ def of_bytes(content: bytes) -> str:
 
 
 def of_json(value: Any) -> str:
-    """Return the digest of a JSON value's canonical form; equal values have equal digests."""
+    """Return the digest of a JSON value's canonical form. Equal values have equal digests."""
     return of_bytes(rfc8785.dumps(value))
 
 
 def canonical_form_if(value: Any, expected_digest: str) -> bytes | None:
-    """Return the canonical form of a JSON value if `expected` is its digest, else None.
+    """Return the canonical form of a JSON value if `expected_digest` is its digest, else None.
 
-    This is faster than `of_json`: it tries the fast form first. If that form has the expected
-    digest, it is the canonical form; otherwise the exact form is written.
+    This is usually faster than `of_json`, because `likely_canonical_form` is tried first.
     """
     fast_form = likely_canonical_form(value)
     if fast_form is not None and of_bytes(fast_form) == expected_digest:
@@ -39,16 +38,17 @@ def canonical_form_if(value: Any, expected_digest: str) -> bytes | None:
 
 
 def likely_canonical_form(value: Any) -> bytes | None:
-    """Return what is nearly always the canonical form of a JSON value; None if it is not possible.
+    """Return, quickly, text that is nearly always the canonical form of a JSON value.
 
-    Strings are kept unchanged, so that only equal values give the same text.
+    - Returns None if `orjson` cannot write the value or a string contains a quotation mark.
+    - Strings are not changed, so different values never give the same text.
     """
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
         return None
     if b'\\"' in text:
-        return None  # below, every quotation mark must begin or end a string
+        return None  # the code below needs every quotation mark to begin or end a string
     parts = text.split(b'"')
     outside_strings = _ZERO_FRACTION.sub(b"", b'"'.join(parts[::2]))
     if b"e-" in outside_strings:
@@ -63,12 +63,15 @@ def _expand_exponent(match: re.Match[bytes]) -> bytes:
 
 
 def of_files(files: dict[str, bytes]) -> str:
-    """Return the digest of named contents; their order does not matter."""
+    """Return the digest of `files` (content by name). Their order does not matter."""
     return of_json({name: of_bytes(content) for name, content in files.items()})
 
 
 def read_files_below(folder: Path) -> dict[str, bytes]:
-    """Return the content of every file below `folder` by relative POSIX path, without byte code."""
+    """Return the content of every file below `folder`, by POSIX path relative to `folder`.
+
+    Files in `__pycache__` folders are left out.
+    """
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in sorted(folder.rglob("*"))

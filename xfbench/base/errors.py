@@ -6,35 +6,45 @@ import difflib
 import errno
 from collections.abc import Iterable
 
-# Errors of the disk, its quota or the system's limits, not defects of xfbench.
+# Errors of a disk, a quota or a limit of the system, not defects of xfbench.
 _SYSTEM_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
 
 
 class XfbenchError(Exception):
-    """An error that is shown in one or two lines, without a traceback."""
+    """An error that the user sees as one or two lines, without a traceback."""
 
     exit_status = 1
 
 
 class UsageError(XfbenchError):
-    """The command line or a file is wrong."""
+    """An error in the command line or in a file that the user wrote."""
 
     exit_status = 2
 
 
 class UnavailableError(XfbenchError):
-    """A framework is unavailable here; the message says why and what to do instead."""
+    """The error that something is unavailable on this machine, such as a framework.
+
+    The message says why, and what to do instead.
+    """
 
 
 def system_error_message(error: OSError) -> str | None:
-    """Return the message for an error of the disk or the system's limits; None for any other."""
+    """Return the message for an error of a disk, a quota or a limit of the system.
+
+    Returns None for any other error.
+    """
     if error.errno not in _SYSTEM_ERRNOS:
         return None
     return f"{f'{error.filename}: ' if error.filename else ''}{error.strerror}"
 
 
 def unknown_name_error(kind: str, name: str, choices: Iterable[str]) -> UsageError:
-    """Return the error for a name that is not one of `choices`, with the nearest one suggested."""
+    """Return the error for a `name` that is not one of `choices`.
+
+    - The message suggests the most similar choice. If none is similar, it lists all choices.
+    - `kind` says what is named, for example "framework".
+    """
     candidates = sorted(choices)
     close_matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
     listing = f"choose from {', '.join(candidates)}" if candidates else "there are none"

@@ -1,9 +1,13 @@
-"""The keeper: kills the commands of a driver that has died, even of SIGKILL.
+"""The keeper: a process that kills the commands of a driver that has died, even of SIGKILL.
 
-The keeper is a separate process that the driver starts. The driver writes "+MARK" to it before it
-starts commands with that mark in their environment, and "-MARK" when they have all ended. If its
-input ends first, the keeper kills all processes with the mark. It only waits for input, so it takes
-no time from training. A living driver ends its commands itself (`processes.py`).
+The driver is the process that runs commands. It starts the keeper and writes to its input:
+
+- "+MARK" before commands start that have this mark in their environment.
+- "-MARK" when all these commands have ended.
+
+If the input ends while a mark is still set, the keeper kills all processes with that mark. The
+keeper only waits for input, so it takes no time from training. While the driver lives, it ends its
+commands itself (`processes.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +25,10 @@ _MAX_PASSES, _PAUSE_S = 200, 0.02
 
 
 def kill_marked(marks: Collection[str]) -> None:
-    """Kill all processes with one of these marks, until none is left or some seconds have passed.
+    """Kill all processes that have one of `marks` in their environment.
 
-    Processes that they start meanwhile inherit the mark, and the next pass kills them.
+    Processes that they start meanwhile inherit the mark, so several passes may be needed. The
+    function stops after a pass that finds no process, or after four seconds or more.
     """
     assignments = {f"{MARK}={mark}".encode() for mark in marks}
     for _ in range(_MAX_PASSES if assignments else 0):
@@ -43,7 +48,10 @@ def _other_pids() -> Iterator[int]:
 
 
 def _read_environment(pid: int) -> set[bytes]:
-    """Return the initial environment of a process; empty if it has ended or is another user's."""
+    """Return the "NAME=VALUE" entries with which a process was started.
+
+    Returns an empty set if the process has ended or belongs to another user.
+    """
     try:
         return set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
     except OSError:
@@ -51,7 +59,10 @@ def _read_environment(pid: int) -> set[bytes]:
 
 
 def track_marks_then_kill(lines: Iterable[bytes]) -> None:
-    """Read marks until the input ends, then kill the processes that still have one."""
+    """Read the lines "+MARK" and "-MARK" until the input ends.
+
+    Then kill the processes that have a mark that was added and not removed.
+    """
     marks: set[str] = set()
     for line in lines:
         sign, mark = line[:1], line[1:].strip().decode(errors="replace")

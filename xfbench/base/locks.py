@@ -1,6 +1,7 @@
 """Locks between processes, with a time limit for waiting.
 
-A lock is a file that is never deleted. The system releases it when its holder ends for any reason.
+A lock is a file that is never deleted. When a process ends for any reason, the system releases the
+locks that it holds.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ def exclusive(
 ) -> Iterator[None]:
     """Hold the lock `path` while the block runs.
 
-    `activity` says what the holder does ("makes this environment"). If the lock is taken, `report`
-    receives a message with it. Raises UnavailableError if the lock is not free in `timeout_s`.
+    - `activity`: what every holder of this lock does, for example "submits this job".
+    - `report`: receives a message with `activity` if another process holds the lock.
+    - `timeout_s`: the longest time to wait for the lock, in seconds.
+
+    Raises UnavailableError if another process still holds the lock after `timeout_s`.
     """
     lock = FileLock(path)
     try:

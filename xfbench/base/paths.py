@@ -1,4 +1,4 @@
-"""Paths of the cache, the results, prepared data and packages."""
+"""Paths of the cache, of results, of prepared data sets and of packages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from xfbench.base.errors import UsageError
 
 
 def cache() -> Path:
-    """Return the cache folder: `XFBENCH_HOME`, else the user's cache folder.
+    """Return the cache folder: `XFBENCH_HOME`, else `xfbench` in the user's cache folder.
 
-    Raises UsageError if other users can write to it, because xfbench runs programs from it.
+    xfbench runs programs from the cache. So UsageError is raised if another user owns the folder or
+    all users can write to it.
     """
     override = os.environ.get("XFBENCH_HOME")
     folder = (
@@ -28,9 +29,12 @@ def cache() -> Path:
 
 
 def require_private(folder: Path, advice: str) -> None:
-    """Raise UsageError, ending with `advice`, if other users can write to the folder.
+    """Raise UsageError if another user owns `folder` or all users can write to it.
 
-    A folder that does not exist passes. For root, a folder of any user passes.
+    - `advice` ends the error's message.
+    - A folder that does not exist is accepted.
+    - A folder that belongs to root counts as the user's own.
+    - If root runs xfbench, the owner of the folder does not matter.
     """
     try:
         owners = {folder.stat().st_uid, folder.lstat().st_uid}
@@ -55,7 +59,7 @@ def data() -> Path:
 
 
 def package_folder(name: str) -> Path:
-    """Return the folder of an importable package."""
+    """Return the folder of an importable package. Raises FileNotFoundError if it has no file."""
     file = importlib.import_module(name).__file__
     if file is None:
         raise FileNotFoundError(f"the package {name} has no folder")

@@ -1,7 +1,8 @@
-"""Removes names of hosts and users from text for other people, or finds such names in it.
+"""Removal and detection of private names: names of hosts and users in text for other people.
 
-The files of other tools list the names themselves, so the names can be removed. xfbench's records
-have only hashes of host names. A word whose hash is in a record is a host name.
+Files of other tools list their host and user names, so these names can be removed from the text.
+xfbench's records contain only hashes of host names. A word is a host name if a record contains the
+hash of the word.
 """
 
 from __future__ import annotations
@@ -15,13 +16,19 @@ _HOME_USER = re.compile(r"(?<![\w.-])/(?:home|Users|users)/+([^\s/\"'<>|:;,)\]}]
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
-_MAX_HOST_NAME = 253  # characters of a host's name
+_MAX_HOST_NAME = 253  # characters of a host name
 
 
 def make_redactor(names: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces these names with an ellipsis.
+    """Return a function that replaces private text with an ellipsis ("…").
 
-    It also replaces users in paths of home folders, email addresses and passwords in URLs.
+    The function replaces:
+
+    - Each of `names`, and its part before the first dot, if it has 2 to 253 characters. Upper and
+      lower case are not distinguished.
+    - Paths of home folders, such as `/home/USER`.
+    - Email addresses.
+    - User names and passwords in URLs.
     """
     variants = {variant for name in names for variant in (name, name.partition(".")[0])}
     searchable = [variant for variant in variants if 1 < len(variant) <= _MAX_HOST_NAME]
@@ -40,9 +47,10 @@ def make_redactor(names: Iterable[str]) -> Callable[[str], str]:
 
 
 def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None:
-    """Describe the first host or user named in a text; None if there is none.
+    """Describe one private name in a text, or return None if the text has none.
 
-    `hosts` are the hashes of host names (`host_hash`).
+    Home folders are searched first, then email addresses, then host names. A word is a host name
+    if its `host_hash`, or that of a part of the word, is in `host_hashes`.
     """
     if match := _HOME_USER.search(text):
         return f"the home folder of {match[1]}"
@@ -57,5 +65,5 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
 
 
 def host_hash(name: str) -> str:
-    """Return the hash of a host name, as in a record's `machine.hostname_hash`."""
+    """Return the hash of a host name as a record's `machine.hostname_hash` has it."""
     return hashlib.sha256(name.encode()).hexdigest()[:16]

@@ -1,8 +1,9 @@
-"""Starts and ends all processes of xfbench.
+"""Start and end of every process that xfbench runs.
 
-A command is an argument list, never a shell line. When `run` returns, no process that the command
-started is left. Every process has a mark in its environment, so that it is found even after it left
-its process group. If this process is killed, `keeper.py` ends the marked processes.
+- A command is a list of arguments, never a line for a shell.
+- When `run` returns, no process that its commands started is left.
+- Every process has a mark in its environment. So a process is found even if it left its group.
+- If xfbench itself is killed, the keeper (`keeper.py`) kills the marked processes.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from pathlib import Path
 from xfbench.base import keeper
 from xfbench.base.errors import XfbenchError
 
-MAX_OUTPUT_BYTES = 2**30  # of a command's standard output or error; a command with more is ended
+MAX_OUTPUT_BYTES = 2**30  # limit for standard output and for standard error of a command
 _GRACE_S = 2.0
-_CHECK_INTERVAL_S = 5.0  # between two checks of the output's size
+_CHECK_INTERVAL_S = 5.0  # between two checks of the sizes of output files
 _ALARM_KEY = -1
 _thread_state = threading.local()
 
 
 class CommandError(XfbenchError):
-    """A command failed; the message ends with the end of its output."""
+    """The error of a command that failed, timed out or could not be started.
+
+    `status`: exit status, negative for a signal; None if the command was not started or timed out.
+    """
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -44,26 +48,33 @@ class CommandError(XfbenchError):
 
 @dataclass(frozen=True)
 class Command:
-    """A command: arguments, the whole environment, and the working folder."""
+    """A command: its arguments, all its environment variables, and its working folder."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     cwd: Path
 
     def with_environment(self, variables: Mapping[str, str]) -> Command:
+        """Return the command with `variables` added to its environment."""
         return replace(self, environment={**self.environment, **variables})
 
     def to_shell_line(self) -> str:
-        """Return the command as a line for a POSIX shell, with every word quoted."""
+        """Return a line for a POSIX shell that runs the command in the same environment.
+
+        Words are quoted where the shell needs it. The line does not change the working folder.
+        """
         variables = [f"{key}={value}" for key, value in sorted(self.environment.items())]
         return shlex.join(["env", "-i", *variables, *self.argv])
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How commands ended: exit status (negative for a signal), or the time limit.
+    """The outcome of commands that ran together.
 
-    `rank` is the number of the command that failed first. `message` replaces the default text.
+    - `status`: exit status of the first failure, negative for a signal; 0 if no command failed.
+    - `timed_out`: whether the time limit ended the commands; then `status` is 0.
+    - `rank`: number of the command or helper that failed first, counted from 0.
+    - `message`: text for the user; if empty, the other fields give the text.
     """
 
     status: int
@@ -97,13 +108,19 @@ def run(
     time_limit: float,
     alarm: socket.socket | None = None,
 ) -> Outcome:
-    """Run `commands` at once, each with its output in two files, for at most `time_limit` seconds.
+    """Run `commands` and `helpers` at the same time until all commands have ended.
 
-    The last files receive the output of `helpers`, which are ended with the commands. If a command
-    fails, the others are ended and the outcome is that of the first failure. A command that writes
-    more than `MAX_OUTPUT_BYTES` fails. All commands are ended if `alarm` becomes readable, or if
-    the block of `command_threads` fails. An interrupt ends them and is raised again. Raises
-    CommandError if a command cannot be started.
+    - `helpers`: processes that serve `commands`. They are ended when all `commands` have ended.
+    - `stdout`, `stderr`: one output file for each command, then one for each helper.
+    - `time_limit`: seconds after which all commands and helpers are ended.
+    - `alarm`: a socket. If it becomes readable, all commands and helpers are ended.
+
+    If a command or helper fails, all others are ended. The outcome describes the first failure. A
+    command that writes more than `MAX_OUTPUT_BYTES` to a file has failed. An interrupt ends all
+    commands and is raised again. If `run` is called in a thread of `command_threads`, an error in
+    the block of `command_threads` also ends all commands.
+
+    Raises CommandError if a command or helper cannot be started.
     """
     alarms = [
         alarm_socket
@@ -126,7 +143,7 @@ def run(
 
 @contextlib.contextmanager
 def _registered_mark() -> Iterator[str]:
-    """Register a new mark with the keeper while the block runs."""
+    """Yield a new mark that is registered with the keeper while the block runs."""
     mark = secrets.token_hex(8)
     _keeper_process.send_mark("+", mark)
     try:
@@ -136,7 +153,7 @@ def _registered_mark() -> Iterator[str]:
 
 
 class _KeeperProcess:
-    """The keeper's process: started with the first mark, restarted if it ends."""
+    """The process of the keeper. It is started with the first mark, and again if it has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -151,7 +168,7 @@ class _KeeperProcess:
                 self._process = self._start()
                 lines = [f"+{known_mark}\n" for known_mark in self._marks]
             assert self._process.stdin is not None
-            with contextlib.suppress(OSError):  # it has just ended
+            with contextlib.suppress(OSError):  # the keeper has just ended
                 self._process.stdin.write("".join(lines).encode())
                 self._process.stdin.flush()
 
@@ -179,9 +196,10 @@ atexit.register(_keeper_process.close)
 
 @contextlib.contextmanager
 def command_threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Return threads that may `run` commands; an error or interrupt in the block ends the commands.
+    """Yield a pool of `count` threads whose tasks may call `run`.
 
-    Only the main thread receives an interrupt, and without this it would wait for the others.
+    If the block raises an error or is interrupted, the commands of all threads are ended. Without
+    this, only the main thread would notice an interrupt, and it would wait for the other threads.
     """
     alarm, trigger = socket.socketpair()
     pool = ThreadPoolExecutor(count, initializer=_set_thread_alarm, initargs=(alarm,))
@@ -223,7 +241,11 @@ def _wait_for_end_or_failure(
     deadline: float,
     alarms: Sequence[socket.socket],
 ) -> Outcome:
-    """Wait until the first `count` processes have ended or any process fails."""
+    """Wait until the first `command_count` processes of `running` have ended, or any has failed.
+
+    The wait also ends if an output file is too large or one of `alarms` becomes readable, and at
+    `deadline`, a value of `time.monotonic`. The outcome says why the wait ended.
+    """
     remaining = command_count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
         for number, process in enumerate(running):
@@ -250,7 +272,7 @@ def _wait_for_end_or_failure(
 
 
 def _find_excess_output(output_files: Sequence[tuple[Path, Path]]) -> Outcome | None:
-    """Return the outcome if a command wrote more than `MAX_OUTPUT_BYTES`, else None."""
+    """Return a failure if an output file is larger than `MAX_OUTPUT_BYTES`, else None."""
     for number, files in enumerate(output_files):
         for file in files:
             with contextlib.suppress(OSError):
@@ -269,10 +291,16 @@ def output(
     new_session: bool = False,
     stdin_text: str = "",
 ) -> str:
-    """Return the standard output of a command that must succeed within `timeout` seconds.
+    """Run a command and return its standard output.
 
-    `stdin_text` is its standard input. With `new_session` it does not receive the terminal's
-    interrupt. Raises CommandError if it fails; then no process that it started is left.
+    - `environment`: all its variables; None: those of this process.
+    - `cwd`: its working folder; None: that of this process.
+    - `timeout`: the longest time that the command may take, in seconds.
+    - `new_session`: whether an interrupt from the terminal does not reach the command.
+    - `stdin_text`: its standard input.
+
+    Raises CommandError if the command cannot be started, fails, or takes longer than `timeout`.
+    After `timeout`, or after an interrupt, all processes that the command started are killed.
     """
     base_environment = os.environ if environment is None else environment
     with _registered_mark() as mark:
@@ -301,7 +329,10 @@ def output(
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:
-    """End the command with SIGTERM, then SIGKILL, and its process group with SIGKILL."""
+    """End the process with SIGTERM, and with SIGKILL if it has not ended after `_GRACE_S` seconds.
+
+    Then kill what is left of its process group.
+    """
     if process.poll() is None:
         _signal_group(process.pid, signal.SIGTERM)
         try:

@@ -1,7 +1,7 @@
-"""Reads files that other programs wrote, mostly workers, without trusting them.
+"""Safe reading of files that other programs wrote, mostly workers.
 
-Only plain files are opened: no pipe, no device and, in a run's folder, no link. The caller limits
-the size. Of a very long output, only the beginning and the end are kept.
+Only plain files are opened: no pipe, no device, and no symbolic link unless the caller allows it.
+The caller limits the size.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-MAX_KEPT_BYTES = 16 * 2**20  # of an output after the launch
+MAX_KEPT_BYTES = 16 * 2**20  # of each output file, after the launch
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class NotPlainError(OSError):
-    """The path is not a plain file."""
+    """The error that a path is not a plain file."""
 
 
 def read_bytes(path: Path, max_bytes: int, *, follow_link: bool = False) -> bytes:
-    """Return the content of a plain file; with `follow_link`, also of one behind a link.
+    """Return the content of a plain file.
 
-    Raises OSError, or ValueError if the file is longer than `max_bytes`.
+    - `follow_link`: whether `path` may be a symbolic link to a plain file.
+    - Raises OSError if the file cannot be read or is not plain.
+    - Raises ValueError if the file is longer than `max_bytes`.
     """
     with _open_plain(
         path, os.O_RDONLY if follow_link else os.O_RDONLY | os.O_NOFOLLOW
@@ -41,7 +43,7 @@ def read_bytes(path: Path, max_bytes: int, *, follow_link: bool = False) -> byte
 
 
 def read_tail(path: Path, max_bytes: int) -> str:
-    """Return the last `max_bytes` of a file as text; empty if there is no plain file."""
+    """Return the last `max_bytes` of a file as text, or "" if it cannot be read or is not plain."""
     try:
         with _open_plain(path, os.O_RDONLY | os.O_NOFOLLOW) as (descriptor, size):
             return os.pread(descriptor, max_bytes, max(0, size - max_bytes)).decode(
@@ -52,7 +54,10 @@ def read_tail(path: Path, max_bytes: int) -> str:
 
 
 def remove_middle(path: Path) -> None:
-    """Replace the middle of an output longer than `MAX_KEPT_BYTES` by a notice."""
+    """Shorten an output file that is longer than `MAX_KEPT_BYTES`.
+
+    A notice replaces the middle of the file. A shorter or unreadable file is not changed.
+    """
     half = MAX_KEPT_BYTES // 2
     try:
         with _open_plain(path, os.O_RDWR | os.O_NOFOLLOW) as (descriptor, size):
@@ -62,13 +67,13 @@ def remove_middle(path: Path) -> None:
             notice = f"\n… {size - 2 * half:,} bytes left out …\n".encode()
             os.pwrite(descriptor, notice + tail, half)
             os.ftruncate(descriptor, half + len(notice) + len(tail))
-    except OSError:  # the worker removed it, or the disk is full
+    except OSError:  # for example, the worker removed the file, or the disk is full
         return
 
 
 @contextmanager
 def _open_plain(path: Path, flags: int) -> Iterator[tuple[int, int]]:
-    """Open a plain file and yield its descriptor and size. Raises OSError."""
+    """Open a plain file and yield (descriptor, size in bytes). Raises OSError."""
     descriptor = os.open(path, flags | _FLAGS)
     try:
         status = os.fstat(descriptor)

@@ -1,8 +1,13 @@
-"""Makes text from records and other programs safe to show.
+"""Functions that make text from records and other programs safe to show.
 
-It escapes invisible characters, characters that change the reading direction, and characters that
-are invalid in documents, and it limits the length. Templates do the escaping for HTML. Messages on
-standard error go through `say` because they can contain text from other programs.
+They limit the length, and escape these characters:
+
+- Invisible characters.
+- Characters that change the reading direction.
+- Characters that are invalid in documents.
+
+Templates escape HTML. `say` prints messages on standard error, because messages may contain text
+from other programs.
 """
 
 from __future__ import annotations
@@ -14,17 +19,18 @@ import unicodedata
 
 FIELD_LENGTH, MAX_LENGTH = 240, 1200
 
-# Format (bidirectional controls, joiners), control, surrogate, private and unassigned characters,
-# and separators of lines and paragraphs.
+# Unicode categories: format (bidirectional controls, joiners), control, surrogate, private and
+# unassigned characters, line separators and paragraph separators.
 _INVISIBLE = ("Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp")
 _PRINTABLE_ASCII = re.compile(r"[ -~]*")
 _MAX_MARKS = 3
 
 
 def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:
-    """Return the text with invisible characters escaped, cut after `max_length` characters.
+    """Return the first `max_length` characters of the text, with invisible characters escaped.
 
-    Only the first three combining marks of a letter are kept.
+    - Only the first three combining marks of a letter are kept.
+    - If the text was cut, its full length in characters is added at the end.
     """
     shortened = text[:max_length]
     if not _PRINTABLE_ASCII.fullmatch(shortened):
@@ -41,21 +47,24 @@ def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:
 
 
 def make_lines_legible(text: str, max_length: int = MAX_LENGTH) -> str:
-    """Return the text with each line made legible."""
+    """Return the text with `make_legible` applied to each line.
+
+    `max_length` is the limit for one line, in characters.
+    """
     return "\n".join(make_legible(line, max_length) for line in text.split("\n"))
 
 
 def say(line: str, max_length: int = MAX_LENGTH) -> None:
-    """Print progress or a problem on standard error, made legible."""
+    """Print a message on standard error, with `make_legible` applied to each line."""
     print(make_lines_legible(line, max_length), file=sys.stderr)
 
 
 def split_into_field_lines(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
-    """Return the lines of a text that is longer than a field, cut after `max_length` characters."""
+    """Return the first `max_length` characters of the text as lines of at most `FIELD_LENGTH`."""
     shortened = text if len(text) <= max_length else f"{text[:max_length]}…"
     return tuple(textwrap.wrap(shortened, FIELD_LENGTH))
 
 
 def _escape_character(character: str) -> str:
-    """Return the character as an escape sequence of Python."""
+    r"""Return the character as Python writes it in a string literal, for example "\u200b"."""
     return character.encode("unicode_escape").decode("ascii")

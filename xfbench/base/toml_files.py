@@ -1,4 +1,4 @@
-"""Reads TOML files that users write: experiments, sites, adapters. Their content is not trusted."""
+"""Reading of TOML files that users write, such as experiments, sites and adapters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ MAX_BYTES = 2**20  # more than a person writes
 
 
 def read_text_and_content(file: Path) -> tuple[str, dict[str, Any]]:
-    """Return a file's text and content. Raises UsageError, with the line if it is known."""
+    """Return (text, parsed content) of a TOML file.
+
+    Raises UsageError if the file cannot be read, is longer than `MAX_BYTES`, or is invalid.
+    """
     try:
         text = safe_read.read_bytes(file, MAX_BYTES, follow_link=True).decode()
         return text, tomllib.loads(text)

@@ -1,1 +1,1 @@
-"""The benchmarks of `pytest --benchmark-only`, one per cell, and the selection of cells."""
+"""Benchmarks for `pytest --benchmark-only`, one for each cell, and the selection of cells."""

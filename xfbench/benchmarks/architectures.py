@@ -1,6 +1,6 @@
-"""Machine profiles from `architectures.toml`: which cells are worth measuring on which machine.
+"""Machine profiles from `architectures.toml`: the machine that a profile requires, and its cells.
 
-The cells of a profile run only on matching machines. `mismatch` says why a machine does not match.
+The cells of a profile run only on a machine that matches the profile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ WARMUP = 2
 class Architecture(BaseModel):
     """A machine profile.
 
-    Without `threads`, the number of cores is used. An empty string matches any machine.
+    - `title`: the processor or accelerator, as messages name it.
+    - `microarchitecture`: archspec's name of the processor; "" matches any processor.
+    - `accelerator`: part of the accelerator's model name; "" matches any machine.
+    - `device`: device of the cells, "cpu" or "cuda".
+    - `threads`: numbers of threads of the cells; None: the number of cores.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,7 +39,7 @@ class Architecture(BaseModel):
     threads: tuple[int, ...] | None = None
 
     def mismatch_reason(self, machine: Machine) -> str | None:
-        """Return in one line why `machine` does not match the profile, or None if it does."""
+        """Return one line that says why `machine` does not match, or None if it matches."""
         if self.microarchitecture and machine.microarchitecture != self.microarchitecture:
             return f"this machine is not {self.title}: its processor is {machine.microarchitecture}"
         if not any(self.accelerator in model for model in ("", *machine.accelerators)):
@@ -45,12 +49,12 @@ class Architecture(BaseModel):
 
 
 def list_names() -> list[str]:
-    """Return the names of all profiles, in the order of the file."""
+    """Return the names of all profiles, in the order of `architectures.toml`."""
     return list(_load_architectures())
 
 
 def load(name: str) -> Architecture:
-    """Return the profile with this name. Raises UsageError if there is none."""
+    """Return the profile `name`. Raises UsageError if there is none."""
     architectures = _load_architectures()
     if name not in architectures:
         raise errors.unknown_name_error("architecture", name, architectures)
@@ -60,7 +64,13 @@ def load(name: str) -> Architecture:
 def build_cells(
     architecture: Architecture, frameworks: list[str], workloads: list[str], steps: int
 ) -> list[Cell]:
-    """Return the profile's cells on synthetic input, one launch each. Raises UsageError."""
+    """Return the cells of a profile: all combinations of its settings, frameworks and workloads.
+
+    - The input is synthetic. The warm-up has `WARMUP` steps.
+    - `steps`: number of timed steps.
+
+    Raises UsageError if a value is unknown or out of range.
+    """
     matrix = experiment.build_matrix(
         framework=frameworks,
         workload=workloads,
@@ -74,7 +84,7 @@ def build_cells(
 
 
 def installed_frameworks() -> list[str]:
-    """Return the installed frameworks, without installing or starting any."""
+    """Return the names of the frameworks that are installed here. Nothing is installed."""
     return [name for name in adapter.list_names() if _is_installed(adapter.load(name))]
 
 

@@ -1,7 +1,7 @@
-"""Training launches as benchmarks: a cell is a benchmark, and its timed steps are the rounds.
+"""Training launches as benchmarks: each cell is a benchmark, and its timed steps are the rounds.
 
-Each launch runs in the framework's worker, as with `xfbench run`. pytest-benchmark gets the step
-times of the record. The plugin selects the cells.
+Each launch runs in the framework's worker, as with `xfbench run`. pytest-benchmark receives the
+step times of the record. xfbench's pytest plugin selects the cells.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def test_training(
     benchmark: BenchmarkFixture,
     tmp_path: Path,
 ) -> None:
-    """Measure one launch.
+    """Measure one launch of a cell.
 
-    With `--benchmark-disable`, run one untimed step and keep no result.
+    With `--benchmark-disable`, measure a single step and keep no record in the results folder.
     """
     from xfbench.equality import certify
     from xfbench.host.roofline import compute_record_peak_share

@@ -1,1 +1,1 @@
-"""Environments of the frameworks: created from locks, cached, and checked before use."""
+"""Environments of the frameworks: their creation from locks, their cache, and their checks."""

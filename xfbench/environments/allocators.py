@@ -1,7 +1,10 @@
-"""Memory allocators that are preloaded instead of the C library's.
+"""Memory allocators that replace the C library's allocator through LD_PRELOAD.
 
-A framework that frees memory after every layer must page the memory in again. The allocators'
-builds come from Debian and are the same on every machine. They are unpacked into the cache once.
+If a framework frees memory after every layer, the C library returns the memory to the system. Each
+layer must then page it in again. These allocators can keep it.
+
+The builds come from Debian packages, so they are the same on every machine. They are unpacked into
+the cache once.
 """
 
 from __future__ import annotations
@@ -20,12 +23,16 @@ SYSTEM = "system"
 """The name of the C library's allocator."""
 
 _LOCK = Path(__file__).with_name("allocators.lock")
-_SUITE = "bullseye"  # this release's builds need only glibc 2.29, from 2019
+_SUITE = "bullseye"  # the builds of this Debian release need only glibc 2.29, from 2019
 
 
 @dataclass(frozen=True)
 class _Build:
-    """A library below the prefix, and the environment variables that the library needs."""
+    """The build of one allocator.
+
+    - `library`: name of the library file.
+    - `variables`: environment variables that configure the library.
+    """
 
     library: str
     variables: dict[str, str] = field(default_factory=dict)
@@ -43,9 +50,9 @@ NAMES = (SYSTEM, *_BUILDS)
 
 
 def ensure_library(name: str, tell: Callable[[str], None] = say) -> Path:
-    """Return the path of an allocator's library. Raises UnavailableError.
+    """Return the path of the library of allocator `name`, downloaded if it is not in the cache.
 
-    Downloads the library if it is missing.
+    `tell` receives progress lines. Raises UnavailableError if the download fails.
     """
     library = _library_path(name)
     if library.is_file():
@@ -69,15 +76,17 @@ def ensure_library(name: str, tell: Callable[[str], None] = say) -> Path:
 
 
 def is_downloaded(name: str) -> bool:
-    """Return whether the allocator's library is in the cache."""
+    """Return whether the library of allocator `name` is in the cache."""
     return _library_path(name).is_file()
 
 
 def preload_variables(name: str | None, ld_preload: str = "") -> dict[str, str]:
-    """Return the variables that load the allocator `name`. Raises UnavailableError.
+    """Return the environment variables that load allocator `name`, downloaded if necessary.
 
-    `name` None: the C library's allocator, which needs no variables. `before` is an existing value
-    of LD_PRELOAD.
+    - `name`: None for the C library's allocator, which needs no variables.
+    - `ld_preload`: the value of LD_PRELOAD to which the allocator is added.
+
+    Raises UnavailableError if the download fails.
     """
     if name is None:
         return {}

@@ -1,9 +1,10 @@
-"""Unpacks packages of a Debian release into a private prefix, without root.
+"""Unpacking of Debian packages into a private folder, the prefix, without root.
 
-The machine's package state is neither read nor changed: `apt-get` runs with private lists, cache,
-status and sources, and `dpkg` only unpacks. The mirror is the one that the machine's apt uses, but
-with another suite. The lock names the packages. After an error, the caller must remove the
-incomplete prefix.
+- A lock names the packages with their versions and digests.
+- `apt-get` runs with its own lists, cache, status and sources, and `dpkg` only unpacks. So the
+  machine's package state is neither read nor changed.
+- The packages come from the mirrors in the machine's apt settings. Their Debian release may differ
+  from the machine's release.
 
 `python -m xfbench.environments.debian SUITE PACKAGE...` prints a lock.
 """
@@ -31,7 +32,7 @@ Apt = Callable[..., str]
 _ARCHITECTURE = "amd64"
 _MIRROR_VARIABLE = "XFBENCH_DEBIAN_MIRROR"
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-# The host's C library and packaging tools are used instead. A second C library would not start.
+# Packages of which the host's version is used. A second C library would not start.
 _LEFT_OUT = frozenset({"libc6", "libc-bin", "dpkg", "apt", "base-files"})
 _SUITES = re.compile(
     r"(old)*stable|testing|unstable|sid|buster|bullseye|bookworm|trixie|forky|duke"
@@ -41,7 +42,7 @@ _BATCH = 12
 
 @dataclass(frozen=True)
 class Package:
-    """One package of a lock. `sha256` pins the bytes of the package."""
+    """One package of a lock. `sha256` is the digest of its archive, in hexadecimal digits."""
 
     name: str
     version: str
@@ -49,10 +50,13 @@ class Package:
 
 
 def create_prefix(lock: Path, suite: str, prefix: Path, say: Callable[[str], None]) -> None:
-    """Download the packages pinned in `lock`, verify them, and unpack them below `prefix`.
+    """Download the packages of `lock`, verify their digests, and unpack them below `prefix`.
 
-    `say` receives progress lines ("downloading 37/150"). Raises UnavailableError, with a one-line
-    message, if this machine cannot do it or if a package differs from the pinned one.
+    - `suite`: the Debian release, for example "bullseye".
+    - `say`: receives progress lines such as "downloading 37/150".
+
+    Raises UnavailableError if a tool or a mirror is missing, a download fails, or a digest differs.
+    After an error, the caller must remove the incomplete prefix.
     """
     packages = read_lock(lock)
     archives = prefix / ".archives"
@@ -75,10 +79,12 @@ def create_prefix(lock: Path, suite: str, prefix: Path, say: Callable[[str], Non
 
 
 def build_lock_text(packages: Sequence[str], suite: str) -> str:
-    """Return the text of a lock with `packages` and their present dependencies.
+    """Return the text of a lock with `packages` and all packages that they depend on.
 
-    The lock excludes packages that every host has. Raises UnavailableError if no mirror answers or
-    a package is unknown.
+    - `suite`: the Debian release whose present versions the lock has.
+    - The C library and the packaging tools are left out, because the host has them.
+
+    Raises UnavailableError if no mirror answers or a package is unknown.
     """
     with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
         apt = _create_private_apt(suite, Path(folder))
@@ -96,20 +102,20 @@ def build_lock_text(packages: Sequence[str], suite: str) -> str:
 
 
 def read_lock(lock: Path) -> list[Package]:
-    """Return the packages of a lock. Raises UnavailableError for an invalid line."""
+    """Return the packages in a lock file. Raises UnavailableError if a line is invalid."""
     packages = []
     for number, line in enumerate(lock.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         match = re.fullmatch(r"([a-z0-9][a-z0-9+.-]+)=(\S+) sha256:([0-9a-f]{64})", line.strip())
         if match is None:
-            raise UnavailableError(f"{lock}:{number}: not NAME=VERSION sha256:DIGEST")
+            raise UnavailableError(f"{lock}:{number}: write NAME=VERSION sha256:DIGEST")
         packages.append(Package(*match.groups()))
     return packages
 
 
 def unpack_package(archive: Path, prefix: Path) -> None:
-    """Unpack one package's files below `prefix`. Raises UnavailableError if dpkg cannot."""
+    """Unpack the files of one package below `prefix`. Raises UnavailableError if dpkg fails."""
     try:
         processes.output(["dpkg", "-x", str(archive), str(prefix)], timeout=600)
     except processes.CommandError as error:
@@ -117,11 +123,11 @@ def unpack_package(archive: Path, prefix: Path) -> None:
 
 
 def list_mirrors(apt_folder: Path = Path("/etc/apt")) -> list[str]:
-    """Return the addresses of Debian's main archive in apt's settings.
+    """Return the addresses of mirrors of Debian's main archive.
 
-    If the variable `XFBENCH_DEBIAN_MIRROR` is set, its one address replaces them all.
-    Both formats of sources.list(5) are read. Entries for security updates
-    and of third parties are skipped.
+    If the variable `XFBENCH_DEBIAN_MIRROR` is set, its address is the only one. Otherwise the
+    addresses come from apt's settings in `apt_folder`, in both formats of sources.list(5). Entries
+    for security updates, and entries with the signing key of another archive, are skipped.
     """
     if chosen := os.environ.get(_MIRROR_VARIABLE):
         return [chosen]
@@ -172,7 +178,11 @@ def _is_debian_main_archive(suites: Sequence[str], components: Sequence[str], op
 
 
 def _create_private_apt(suite: str, folder: Path) -> Apt:
-    """Return `apt-get` for the first mirror that has `suite`, with all its state in `folder`."""
+    """Return a function that runs `apt-get` with the first mirror that has `suite`.
+
+    All state of `apt-get` is in `folder`. Raises UnavailableError if a tool is missing, the
+    machine has another architecture, or no mirror has the suite.
+    """
     for program in ("apt-get", "dpkg"):
         if shutil.which(program) is None:
             raise UnavailableError(

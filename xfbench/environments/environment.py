@@ -1,14 +1,15 @@
-"""Environments of the frameworks: created once, cached, and shared by all runs.
+"""Environments: interpreters that can import a framework.
 
 An environment has one of these kinds:
 
 - "managed": a virtual environment with exactly the packages of the adapter's lock.
-- "debian": a private prefix of unpacked packages.
+- "debian": a private prefix of unpacked Debian packages.
 - "own": xfbench's own interpreter.
 - "python": an interpreter that the user names.
 - "modules": the interpreter that a site's modules provide.
 
-One process creates an environment while others wait. Incomplete environments are never used.
+xfbench creates environments of the kinds "managed" and "debian" once, in the cache, for all runs.
+While one process creates an environment, others wait. An incomplete environment is never used.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from xfbench.worker import observe
 
 _COMPLETE = "environment.json"
 _LOCK = "requirements.lock"
-# Variables that a worker may inherit. Only the request determines threads and kernels.
+# Variables that a worker inherits. No others, because only the request decides threads and kernels.
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES")
 
 Say = Callable[[str], None]
@@ -45,10 +46,13 @@ Say = Callable[[str], None]
 class Environment:
     """An interpreter with a framework.
 
-    - `version`: the framework's version.
-    - `python`: Python's version.
-    - `digest`: the digest of the kind, the versions and the packages.
-    - `loaded`: the environment variables that modules set for the interpreter.
+    - `kind`: "managed", "debian", "own", "python" or "modules".
+    - `prefix`: the folder of the environment; it replaces "{prefix}" in the adapter's variables.
+    - `version`: version of the framework.
+    - `python`: version of Python.
+    - `packages`: version of each installed package, by name.
+    - `digest`: digest of the kind, the versions and the packages.
+    - `loaded`: environment variables that the site's modules set; empty for other kinds.
     """
 
     framework: str
@@ -62,14 +66,19 @@ class Environment:
     loaded: dict[str, str] = field(default_factory=dict)
 
     def variables(self, adapter: Adapter, kernel: str, threads: int) -> dict[str, str]:
-        """Return all variables of the worker: those it may inherit, then the adapter's settings."""
+        """Return all environment variables for a worker that uses `kernel` and `threads` threads.
+
+        - Variables of this process that a worker inherits, for example PATH.
+        - Variables in `loaded`.
+        - Variables that the adapter declares, with "{threads}" and "{prefix}" replaced.
+        """
         inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
         chosen = {
             **adapter.environment.variables,
             **adapter.variables,
             **adapter.kernels[kernel].variables,
         }
-        if self.kind in ("python", "modules"):  # the environment's variables are for its prefix
+        if self.kind in ("python", "modules"):  # `adapter.environment` does not describe these
             chosen = {**adapter.variables, **adapter.kernels[kernel].variables}
         return {
             **inherited,
@@ -84,7 +93,11 @@ class Environment:
 
 
 def determine_kind(adapter: Adapter, python: Path | None = None, site: str | None = None) -> str:
-    """Return the kind of environment that a run would use."""
+    """Return the kind of environment that a run of the framework would use.
+
+    - `python`: interpreter that the user named; None if none was named.
+    - `site`: name or TOML file of a site; None: a site without modules.
+    """
     if python:
         return "python"
     return "modules" if _find_site_modules(adapter, site) else adapter.environment.kind
@@ -97,10 +110,12 @@ def _find_site_modules(adapter: Adapter, site: str | None) -> tuple[str, ...]:
 def find_environment(
     adapter: Adapter, python: Path | None = None, site: str | None = None
 ) -> Environment | None:
-    """Return the environment, or None if a managed or Debian environment does not exist.
+    """Return the framework's environment without creating it.
 
-    Create no environment. An interpreter of another kind is started to inspect it; raises
-    UnavailableError if that fails.
+    - Returns None if the kind is "managed" or "debian" and the environment does not exist.
+    - An interpreter of another kind is started to inspect it.
+
+    Raises UnavailableError if the inspection fails, or if a lock is needed and missing.
     """
     if determine_kind(adapter, python, site) in ("own", "python", "modules"):
         return ensure_environment(adapter, python, site=site)
@@ -113,10 +128,13 @@ def ensure_environment(
     say: Say = lambda _: None,
     site: str | None = None,
 ) -> Environment:
-    """Return the environment. Create it if it is missing.
+    """Return the framework's environment, and create it if it does not exist.
 
-    If the site has modules for the framework, those modules provide the environment. Raises
-    UnavailableError if the environment is unavailable here.
+    - `python`: an interpreter to use instead.
+    - `say`: receives progress lines.
+    - `site`: if this site has modules for the framework, they provide the interpreter.
+
+    Raises UnavailableError if the environment cannot be created, or its packages have changed.
     """
     if python:
         return _inspect_environment(adapter, "python", python, python.parent.parent)
@@ -149,7 +167,10 @@ def ensure_environment(
 
 
 def remove_all_environments(adapter: Adapter) -> bool:
-    """Delete all environments of the framework, including old ones. Return whether any existed."""
+    """Delete the framework's environments in the cache, and return whether there were any.
+
+    Environments of older locks are deleted too.
+    """
     folders = [path for path in _environments_root().glob(f"{adapter.name}-*") if path.is_dir()]
     for folder in folders:
         with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment"):
@@ -158,7 +179,7 @@ def remove_all_environments(adapter: Adapter) -> bool:
 
 
 def describe_existing_environments() -> list[dict[str, Any]]:
-    """Return the environments in the cache as JSON values, each with its size in bytes."""
+    """Return each environment in the cache as a JSON value, with its size in bytes."""
     documents = []
     for complete in sorted(_environments_root().glob(f"*/{_COMPLETE}")):
         files = (path.lstat() for path in complete.parent.rglob("*") if not path.is_dir())
@@ -173,7 +194,10 @@ def describe_existing_environments() -> list[dict[str, Any]]:
 
 
 def describe_creation(adapter: Adapter) -> str:
-    """Describe in one line what `ensure` would do."""
+    """Return one line that says what `ensure_environment` would create, and where.
+
+    Raises UnavailableError if the adapter has no lock.
+    """
     if adapter.environment.kind == "own":
         return f"runs in {sys.executable}; nothing to create"
     folder = _environment_folder(adapter)
@@ -211,9 +235,9 @@ def _environment_document(environment: Environment) -> dict[str, Any]:
 
 
 def _read_environment(environment_file: Path) -> Environment | None:
-    """Read an environment from its file `complete`.
+    """Return the environment that `environment_file` describes.
 
-    Returns None if the environment is incomplete or its interpreter does not exist.
+    Returns None if the file is missing or invalid, or if the interpreter cannot be executed.
     """
     try:
         document = json.loads(environment_file.read_text(encoding="utf-8"))
@@ -225,7 +249,10 @@ def _read_environment(environment_file: Path) -> Environment | None:
 
 
 def _require_unchanged(environment: Environment) -> Environment:
-    """Return `environment`. Raises UnavailableError if its packages have changed."""
+    """Return `environment` unchanged. Raises UnavailableError if its installed packages differ.
+
+    Only environments of the kind "managed" are checked.
+    """
     folders = [str(path) for path in environment.prefix.glob("lib/python3*/site-packages")]
     if environment.kind != "managed" or not folders:
         return environment
@@ -260,7 +287,10 @@ def _inspect_environment(
     prefix: Path,
     loaded: dict[str, str] | None = None,
 ) -> Environment:
-    """Import the framework once and describe its environment. Raises UnavailableError."""
+    """Return the environment of `interpreter`, which is started to import the framework.
+
+    Raises UnavailableError if the import fails.
+    """
     draft = Environment(adapter.name, kind, interpreter, prefix, "", "", {}, "", loaded or {})
     with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
         folder = Path(scratch)
@@ -284,9 +314,9 @@ def _inspect_environment(
 
 
 def complete_draft(inspect_reply: dict[str, Any], draft: Environment) -> Environment:
-    """Return `draft`, completed with the interpreter's answer to the action "inspect".
+    """Return `draft` with its versions, packages and digest filled in.
 
-    Raises KeyError if the answer is invalid.
+    `inspect_reply` is the worker's reply to the action "inspect". Raises KeyError if it is invalid.
     """
     inspected_fields = {name: inspect_reply[name] for name in ("version", "python", "packages")}
     if not isinstance(inspected_fields["packages"], dict):
@@ -297,9 +327,9 @@ def complete_draft(inspect_reply: dict[str, Any], draft: Environment) -> Environ
 
 
 def _shorten_to_line(text: str) -> str:
-    """Shorten a text to one line with its beginning and its end.
+    """Return the text as one line. If it is longer than 400 characters, cut out its middle.
 
-    The end matters because installers give the reason there.
+    The end is kept because installers give the reason there.
     """
     words = " ".join(text.split())
     return words if len(words) <= 400 else f"{words[:150]} … {words[-240:]}"

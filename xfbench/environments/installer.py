@@ -1,7 +1,6 @@
-"""Managed environments: uv builds a virtual environment with exactly the packages of a lock.
+"""Installation of Python packages with uv: exactly the packages of a lock.
 
-uv does not read pip's settings, so pip's settings for package sources are passed to uv. On a host
-without an NVIDIA driver, the locks allow only CPU builds.
+uv does not read pip's settings. So xfbench passes pip's settings for package sources to uv.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from xfbench.base import processes
 from xfbench.base.errors import UnavailableError
 from xfbench.model.adapter import Adapter
 
-# Names of pip's settings, with the variable for the same setting of uv or TLS.
+# For each of these settings of pip, the environment variable with the same effect on uv.
 _PASSED_ON = {
     "find-links": "UV_FIND_LINKS",
     "index-url": "UV_DEFAULT_INDEX",
@@ -29,9 +28,12 @@ _PASSED_ON = {
 def unpack_wheels(
     lock: Path, python_version: str, folder: Path, say: Callable[[str], None]
 ) -> None:
-    """Unpack below `folder` the wheels that `lock` pins for this version of Python.
+    """Unpack the wheels of `lock` below `folder`.
 
-    Raises CommandError.
+    - `python_version`: the version of Python that will import the packages, for example "3.11".
+    - `say`: receives a progress line.
+
+    Raises CommandError if uv fails.
     """
     say(f"unpacking the wheels of {lock.name}")
     options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:")
@@ -55,7 +57,12 @@ def unpack_wheels(
 def create_virtual_environment(
     adapter: Adapter, folder: Path, lock: Path, say: Callable[[str], None]
 ) -> None:
-    """Build the environment in `folder`. Raises UnavailableError or CommandError."""
+    """Create a virtual environment in `folder` with the packages of `lock`.
+
+    If the installation fails, it is tried again with the adapter's `fallback` options for uv.
+    `say` receives a progress line. Raises UnavailableError if the adapter's version of Python is
+    not found, and CommandError if the installation fails.
+    """
     uv, variables = find_uv_bin(), _build_uv_variables()
     python_version = adapter.environment.python
     once = ", ".join(filter(None, ["once", adapter.environment.size]))
@@ -88,13 +95,16 @@ def create_virtual_environment(
 def _build_uv_variables() -> dict[str, str]:
     variables = {**os.environ, **_pip_settings_as_uv_variables()}
     variables.pop("VIRTUAL_ENV", None)
-    # pip searches all indexes, but uv by default stops at the first index that has the package.
-    # Searching all is safe, because the lock's hashes accept only the locked files.
+    # By default uv stops at the first index that has the package. Like pip, search all indexes.
+    # That is safe, because the lock's hashes accept only the locked files.
     return {**variables, "UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 
 def _pip_settings_as_uv_variables() -> Mapping[str, str]:
-    """Return pip's settings for indexes, links and certificates, by the name of uv's variable."""
+    """Return pip's settings for package sources and certificates, by the variable for uv.
+
+    Variables that are already set are left out.
+    """
     try:
         listing = processes.output([sys.executable, "-m", "pip", "config", "list"], timeout=60)
     except processes.CommandError:  # an environment without pip

@@ -1,7 +1,4 @@
-"""The state of each framework here: installed, available, or unavailable with a reason.
-
-Determining the state installs and downloads nothing.
-"""
+"""The state of each framework on this machine, found without installing or downloading."""
 
 from __future__ import annotations
 
@@ -20,13 +17,14 @@ from xfbench.model import adapter
 
 @dataclass(frozen=True)
 class Framework:
-    """One framework and its state here.
+    """One framework and its state on this machine.
 
-    - `state`: "installed", "available" or "unavailable".
-    - `reason`: why the framework is unavailable.
-    - `asynchronous`: the names of the asynchronous strategies.
-    - `strategy_options`: the options of each strategy.
-    - `checkpoint`: the format of checkpoints; None if the framework saves none.
+    - `state`: "installed", "available" (it can be installed) or "unavailable".
+    - `reason`: why the framework is unavailable; None for other states.
+    - `version`: version of the framework; None if it is not installed.
+    - `asynchronous`: names of the asynchronous strategies.
+    - `strategy_options`: by strategy and option name, the option as its adapter declares it.
+    - `checkpoint`: format of checkpoints; None if the adapter saves none.
     """
 
     name: str
@@ -44,7 +42,7 @@ class Framework:
 
 
 def list_framework_states() -> list[Framework]:
-    """Return the state of every adapter's framework, by name."""
+    """Return every framework with its state, in the order of names."""
     return [_find_framework_state(adapter.load(name)) for name in adapter.list_names()]
 
 
@@ -79,9 +77,9 @@ def _find_framework_state(described: adapter.Adapter) -> Framework:
 
 
 def _find_creation_obstacle(described: adapter.Adapter) -> str | None:
-    """Return what would prevent creating an environment; None if nothing is known."""
+    """Return why the framework's environment cannot be created, or None if no reason is known."""
     source = described.environment
-    instead = f"name an interpreter that has it with --python {described.name}=PATH"
+    instead = f"name an interpreter that has the framework with --python {described.name}=PATH"
     if source.kind == "debian":
         missing = [tool for tool in ("apt-get", "dpkg") if not shutil.which(tool)]
         if missing:

@@ -1,7 +1,7 @@
-"""Packs the worker's code for a framework's interpreter into one zip file, `worker.pyz`.
+"""The worker's code as one zip file, which the interpreter of a framework runs.
 
-The archive is built once per digest and cached. Every record has the digest of the code that
-measured it. The archive's bytes depend only on the contents of the files in it.
+The archive is built once for each digest of its content, and cached. Its bytes depend only on the
+files in it. Every record has the digest of the code that measured it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
 
 
 def worker_digest(framework: str) -> str:
-    """Return the digest of all code and data of the worker for `framework`."""
+    """Return the digest of the content of the worker's archive for `framework`."""
     return digests.of_files(_collect_contents(framework))
 
 
 def ensure_worker_archive(framework: str) -> Path:
-    """Return the cached archive for `framework`. Raises UsageError.
+    """Return the path of the worker's archive for `framework`, built if it is not in the cache.
 
-    Builds the archive if it is missing.
+    Raises UsageError if the framework's adapter is missing or invalid.
     """
     contents = _collect_contents(framework)
     target = paths.cache() / "workers" / f"{digests.of_files(contents)[7:23]}.pyz"
@@ -63,9 +63,9 @@ def _collect_contents(framework: str) -> dict[str, bytes]:
 
 
 def _read_module_code(name: str) -> bytes:
-    """Return the code of the one-file library `name`.
+    """Return the source code of a library that is one file.
 
-    With this code in the archive, the framework's environment need not contain the library.
+    The archive includes it, so the framework's environment need not contain the library.
     """
     module_spec = importlib.util.find_spec(name)
     assert module_spec is not None and module_spec.origin is not None
