@@ -98,8 +98,8 @@ def build_site_commands(
 def detect_family(program: str) -> str:
     """Return the MPI family of `program`: "openmpi" or "mpich".
 
-    Raises UnavailableError if `program` is not on the PATH, or if its `--version` fails or names no
-    supported MPI.
+    Raises UnavailableError if `program` is not on the PATH. Raises it also if the output of
+    `program --version` names no supported MPI.
     """
     if not shutil.which(program):
         raise UnavailableError(
@@ -120,8 +120,7 @@ def detect_family(program: str) -> str:
 def find_library(program: str, family: str, search_folders: Sequence[str] = ()) -> Path | None:
     """Return the file of the MPI library that `program` uses, or None if it is not found.
 
-    The function looks in the library folders of the installation of `program` and in
-    `search_folders`.
+    The function looks in the library folders next to `program`, and in `search_folders`.
     """
     program_path = shutil.which(program)
     roots = [Path(program_path).resolve().parent.parent] if program_path else []

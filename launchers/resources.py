@@ -17,11 +17,10 @@ class Resources:
     - `ranks`: total number of ranks, spread evenly over the nodes.
     - `nodes`: number of nodes.
     - `threads`: number of cores per rank.
-    - `hosts`: names of the nodes to use, for mpirun; empty: none are named.
+    - `hosts`: names of the nodes that mpirun uses; empty: mpirun chooses the nodes.
     - `options`: additional arguments of the start command, such as srun or mpirun.
-    - `variables`: environment of the start command. Ranks get their own variables. The start
-      command is not measured, so it keeps the variables that the scheduler and the loaded modules
-      set.
+    - `variables`: environment of the start command, which keeps the variables of the scheduler and
+      of loaded modules. Ranks get their own variables.
     """
 
     ranks: int

@@ -73,8 +73,8 @@ class Job:
 def job_script(job: Job) -> str:
     """Return the text of the job script.
 
-    At its end, the script writes the exit status of `job.argv` to the file `job.status`. Raises
-    UsageError if an `#SBATCH` option contains a character that a job script cannot hold.
+    The last step of the script writes the exit status of `job.argv` to the file `job.status`.
+    Raises UsageError if an `#SBATCH` option contains a character that a job script cannot hold.
     """
     options = [
         f"--job-name={job.name}",
@@ -138,9 +138,9 @@ FINAL_STATES = {
 PERMANENT_REASONS = {
     "AccountNotAllowed": "the queue is not open to this account: name another with --account",
     "InvalidAccount": "the account does not exist: name another with --account",
-    "InvalidQOS": "its quality of service is not available",
+    "InvalidQOS": "the job's quality of service (QOS) is not available",
     "PartitionTimeLimit": "the time limit is too long for this queue: shorten it with --minutes",
-    "QOSNotAllowed": "the queue does not allow its quality of service",
+    "QOSNotAllowed": "the queue does not allow the job's quality of service (QOS)",
 }
 _OUT_OF_MEMORY = re.compile(
     r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M
@@ -168,9 +168,9 @@ def parse_job_state(scontrol_line: str) -> JobState:
 def reports_out_of_memory(text: str) -> bool:
     """Return whether `text` says that Slurm killed processes for using too much memory.
 
-    `text` is the output of a job or of its ranks. A job state cannot replace this check. Without
-    cgroups, no job state reports such a kill. With cgroups, no job state reports a kill that hit
-    only ranks.
+    `text` is the output of a job or of its ranks. This check is needed because job states do not
+    report every such kill. Without cgroups, they report none. With cgroups, they do not report a
+    kill that hit only ranks.
     """
     return bool(_OUT_OF_MEMORY.search(text))
 

@@ -77,7 +77,7 @@ class Experiment(BaseModel):
 
     @property
     def sizes(self) -> list[Size]:
-        """Return the sizes that the matrices name, or "laptop" if they name none."""
+        """Return the sizes that the matrices name, or only "laptop" if they name none."""
         named = [size for size in SIZES if any(size in matrix.size for matrix in self.matrix)]
         return named or ["laptop"]
 
@@ -150,8 +150,8 @@ def expand_matrices(
 ) -> list[tuple[Cell, Protocol]]:
     """Return every cell of the matrices, paired with the protocol that sets its number of launches.
 
-    `pythons` has the interpreters by framework that the user chose. Raises UsageError if a setting
-    is invalid or the matrices have too many cells or launches.
+    `pythons` maps a framework to the interpreter that the user chose for it. Raises UsageError if a
+    setting is invalid, or if the matrices have too many cells or launches.
     """
     cell_protocols = [pair for matrix in matrices for pair in _expand_matrix(matrix, pythons or {})]
     launches = sum(protocol.most for _, protocol in cell_protocols)
@@ -368,9 +368,9 @@ def _default_affinity(
 ) -> Literal["cores", "none"]:
     """Return "cores" if several ranks of the layout share a node, else "none".
 
-    `rank_layout` is the pair (ranks, nodes) of a cell. `rank_layouts` are those of its matrix. A
-    single rank gets "cores" if all layouts with several ranks get it, so that the cells are
-    comparable.
+    `rank_layout` is the pair (ranks, nodes) of a cell. `rank_layouts` has all pairs of the cell's
+    matrix. A single rank gets "cores" if all layouts with several ranks get it, so that the cells
+    are comparable.
     """
     multi_rank = [layout for layout in rank_layouts if layout[0] > 1]
     compared = multi_rank if rank_layout[0] == 1 and multi_rank else [rank_layout]
@@ -462,7 +462,7 @@ def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
     For an unknown setting, the message suggests a setting of `model` with a similar name.
     """
     first = error.errors()[0]
-    # The location of a field with several types includes the type, which the user did not type.
+    # For a field with several types, the location includes a type in brackets, which is left out.
     path_parts = [str(part) for part in first["loc"] if "[" not in str(part)]
     setting_path = ".".join(path_parts)
     if first["type"] == "extra_forbidden":

@@ -113,7 +113,7 @@ def _allowed_batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
 def _includes_data(m: Matrix, r: Request, default: str) -> bool:
     """Return whether the matrix includes the request's data set.
 
-    `default` is the workload's data set. A matrix names prepared data sets with their format, such
+    `default` is the workload's data set. A matrix names a prepared data set with its format, such
     as "digits-lmdb". The name "digits" alone means only the built-in digits.
     """
     built_in = r.data_set is None

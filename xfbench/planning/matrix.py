@@ -77,7 +77,7 @@ class Matrix(BaseModel):
     def solver_settings(self) -> dict[str, Sequence[Any] | None]:
         """Return the lists of solver settings by name.
 
-        None in place of a list stands for the workload's published setting.
+        None in place of a list stands for the workload's own setting.
         """
         return {name: getattr(self, name) for name in SOLVER}
 

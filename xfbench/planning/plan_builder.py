@@ -41,9 +41,9 @@ def build_plan(
     `quick` with them. Otherwise, the frameworks and workloads of `quick` are the defaults.
 
     - `settings`: values of the fields of `Matrix`, by name. None: not given.
-    - `pythons`: interpreters by framework that the user chose.
+    - `pythons`: interpreters that the user chose, by framework.
     - `carried`: whether the plan is for another machine, which names its own interpreters.
-    - `adjust`: function that replaces the defaults of settings that are not given by tuned values.
+    - `adjust`: function that uses tuned values for the settings that are not given.
     """
     given_settings = {name: value for name, value in settings.items() if value is not None}
     if {"launches", "until_precision"} <= set(given_settings):

@@ -41,7 +41,10 @@ class _Table(BaseModel):
 
 
 class PreparedData(_Table):
-    """Data sets that a study needs: the images `of` in each `format`.
+    """Data sets that a study needs: one for each combination of `of` and `format`.
+
+    - `of`: the images.
+    - `format`: the file formats.
 
     A data set that a matrix names is written to disk if it is missing. In a matrix, "digits-lmdb"
     is the data set in the cache, and "digits-lmdb@memory" is the one in memory. "digits-lmdb@*"
@@ -96,7 +99,9 @@ class BatchSearch(_Table):
         conditions = [f"until a launch is {self.until}, then bisected to within {self.within:.3g}"]
         conditions += [f"at most {self.most}"] if self.most else []
         conditions += [f"while a launch takes at most {self.seconds:g} s"] if self.seconds else []
-        conditions += [f"while {self.flat} doublings raise throughput"] if self.flat else []
+        conditions += (
+            [f"until {self.flat} doublings in a row do not raise throughput"] if self.flat else []
+        )
         return f"from {self.start}, doubled {', '.join(conditions)}"
 
 
@@ -134,7 +139,7 @@ class Claim(_Table):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The bounds `low` and `high`. A bound that is None here is infinite."""
+        """The bounds `low` and `high`, with infinity in place of None."""
         low = -math.inf if self.low is None else self.low
         return low, math.inf if self.high is None else self.high
 

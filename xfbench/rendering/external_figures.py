@@ -53,7 +53,7 @@ class FigureText:
 
 
 def distinct_external_figures(records: Iterable[Record]) -> list[Record]:
-    """Return the records that have an external figure, in order and without duplicates.
+    """Return the records that have an external figure, in their order and without duplicates.
 
     Records are duplicates if they have the same source, citation and figure.
     """

@@ -38,7 +38,8 @@ class Format:
     - `style`: the name of a table style of tabulate.
     - `heading`: function that returns the heading in this format, escaped.
     - `note`: function that returns a note in this format, escaped.
-    - `escape`: function that escapes a field. tabulate itself escapes fields for LaTeX and HTML.
+    - `escape`: function that escapes a field, if tabulate does not. tabulate escapes fields for
+      LaTeX and HTML.
     """
 
     style: str
@@ -119,7 +120,8 @@ def escape_csv_formula(value: object) -> object:
 def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
     """Return the lines as CSV, with all digits of each number.
 
-    The keys of the first line are the column names. No field can be executed by a spreadsheet.
+    The keys of the first line are the column names. Texts are escaped so that no spreadsheet
+    executes them.
     """
     buffer = io.StringIO()
     if lines:
@@ -144,7 +146,7 @@ def format_with_interval(interval: Interval | Figure | None) -> str:
     if half_width > interval.value / 4:
         bounds = f"{format_number(interval.low, 2)}–{format_number(interval.high, 2)}"
         return f"{format_number(interval.value, 2)} ({bounds})"
-    if half_width <= 1e-6 * interval.value:  # equal launches that differ only by rounding
+    if half_width <= 1e-6 * interval.value:  # the launches differ only by rounding
         return format_number(interval.value, 6)
     decimals = 1 - math.floor(math.log10(half_width))  # two significant digits of the half-width
     return f"{_format_rounded(interval.value, decimals)} ± {_format_rounded(half_width, decimals)}"

@@ -21,7 +21,7 @@ NO_PROFILE = "No launch has a profile: use xfbench run --profile"
 
 
 def profiled_rows(table: Table) -> list[tuple[Row, Profile]]:
-    """Return the rows that have a profile, paired with it. Ranked rows are first."""
+    """Return pairs of a row and its profile, for the rows that have one. Ranked rows are first."""
     return [(row, row.profile) for row in (*table.rows, *table.unranked) if row.profile]
 
 

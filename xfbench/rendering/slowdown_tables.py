@@ -26,8 +26,8 @@ def headers(table: Slowdown) -> list[str]:
 def row_texts(table: Slowdown, line: Line) -> list[str]:
     """Return the texts of a line: its group, its entry for each network, and its mean slowdown.
 
-    An entry is a slowdown, or a word that says why there is none. The mean is left out if fewer
-    than two networks are common to all lines.
+    An entry is a slowdown, or a word that says why there is none. The mean is left out if the table
+    has fewer than two `common` networks.
     """
     mean = [format_ratio_with_interval(line.overall)] if len(table.common) > 1 else []
     return [*_group_texts(line), *map(_slowdown_or_reason_text, line.entries), *mean]
@@ -50,8 +50,8 @@ def group_and_setting_texts(line: Line) -> list[str]:
 def describe_settings_outside_group(row: Row | None, line: Line) -> str:
     """Return the row's settings in words, without those in the line's group.
 
-    The batch is included only if the lines are grouped by `global_batch_size`. The text for None is
-    "–".
+    The text includes the batch only if lines are grouped by `global_batch_size`. The text for None
+    is "–".
     """
     if row is None:
         return "–"
@@ -133,7 +133,7 @@ def to_json(tables: Sequence[Slowdown]) -> str:
 
 
 def to_csv(tables: Sequence[Slowdown]) -> str:
-    """Return one CSV line per row and network, with full numbers."""
+    """Return one CSV line per row and network, with all digits."""
     return formats.to_csv([line for table in tables for line in _csv_lines(table)])
 
 

@@ -70,7 +70,7 @@ def _launch_count_and_label_text(row: Row) -> str:
 def _reader_and_pixel_error_text(row: Row) -> str:
     """Return the name of the reader, with its largest pixel difference if that is not zero.
 
-    The difference is from xfbench's own reader, in levels of 255.
+    The difference is relative to xfbench's own reader, in levels of 255.
     """
     return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
 

@@ -38,8 +38,7 @@ _FIGURES = ("images/s", "efficiency", "rank")
 class RowField:
     """The field of a row in one column.
 
-    `number` is the value by which rows are sorted in this column. If it is None, they are sorted by
-    `text`.
+    `number` sorts the rows in this column. If `number` is None, `text` sorts them.
     """
 
     column: str
@@ -116,7 +115,7 @@ class Board:
 class CertificateText:
     """A certificate as texts. `anchor` is its HTML id in the page.
 
-    If the certificate is invalid or missing, `verdict` says so.
+    If the certificate is invalid or missing, `verdict` says what is wrong.
     """
 
     anchor: str
@@ -336,7 +335,7 @@ def _build_row_field(column: str, text: str, row: Row) -> RowField:
 
 
 def _sort_number(column: str, row: Row) -> float | None:
-    """Return the number that sorts the row in this column, or None if its text sorts it."""
+    """Return the number that sorts rows in this column, or None if their texts sort them."""
     speed = row.images_per_second
     numbers: dict[str, float | None] = {
         "rank": row.rank[0] + row.rank[1] / 1e6 if row.rank else None,

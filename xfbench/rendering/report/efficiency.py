@@ -193,7 +193,7 @@ def _is_efficiency_of(record: Record, law: str) -> bool:
 
 
 def _unqualified_quantity(record: Record) -> str:
-    """Return the name of the figure's quantity up to its first comma."""
+    """Return the quantity of the record's figure, without the qualifiers after its first comma."""
     return record.figure.quantity.partition(",")[0] if record.figure else ""
 
 

@@ -271,9 +271,9 @@ def _build_throughput_bar_figure(title: str, rows: Sequence[Row]) -> Figure:
 
 
 def _build_scaling_figure(rows: Sequence[Row], law: str | None) -> Figure | None:
-    """Return the figure of images per second by number of ranks, with ideal scaling.
+    """Return the figure of images per second by number of ranks, with ideal scaling of each line.
 
-    `law` is the scaling law of the table. Return None if it is None.
+    `law` is "strong" or "weak". If it is None, return None.
     """
     if law is None:
         return None

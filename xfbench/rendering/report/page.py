@@ -32,8 +32,9 @@ def render_report(
 ) -> str:
     """Return the report about these records as an HTML page.
 
-    `certificates` maps the id of a certificate to the certificate, or to the error in it.
-    `literature` has records of published figures, and `studies` has the sections about studies.
+    - `certificates`: for each certificate id, the certificate or a text that says what is wrong.
+    - `literature`: records of published figures.
+    - `studies`: the sections about studies.
     """
     report = content.build_report(records, certificates, literature)
     return render_template(

@@ -63,7 +63,7 @@ def draw_figure(figure: Figure, id_prefix: str) -> Markup:
 
 
 def draw_line_swatch(index: int) -> Markup:
-    """Return the legend's sample of a line: its colour, dashes and marker."""
+    """Return a legend's sample of line number `index`: its colour, dashes and marker."""
     root = ET.Element(
         "svg",
         {"viewBox": "0 0 28 10", "class": f"swatch s{index % STYLE_COUNT}", "aria-hidden": "true"},
@@ -74,7 +74,7 @@ def draw_line_swatch(index: int) -> Markup:
 
 
 def draw_mark_swatch(index: int) -> Markup:
-    """Return the legend's sample of an external value: its marker."""
+    """Return a legend's sample of mark number `index`: its open marker."""
     root = ET.Element("svg", {"viewBox": "0 0 28 10", "class": "swatch", "aria-hidden": "true"})
     _add_path(root, _OPEN_MARKERS[index % len(_OPEN_MARKERS)], "other", transform="translate(14 5)")
     return Markup(ET.tostring(root, encoding="unicode"))
@@ -108,7 +108,7 @@ def _draw_axes_lines_and_marks(root: ET.Element, figure: Figure) -> None:
     points = [point for line in figure.lines for point in line.points]
     points += [_mark_to_point(mark) for mark in figure.marks]
     top = max(point.high or point.y for point in points)
-    # An interval far beyond all values would flatten them.
+    # An interval far beyond all values would flatten the lines.
     top = min(top, 2.5 * max(point.y for point in points)) or 1.0
     low = 0.0 if figure.from_zero else min(point.y for point in points)
     if not figure.from_zero:
