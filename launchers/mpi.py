@@ -1,7 +1,7 @@
 """The MPI launcher: it uses Open MPI, MPICH, Intel MPI or a site's own start command.
 
-The launcher turns off MPI's own pinning. MPI would pin all threads of a rank to one core, which
-slows training without an error. Only xfbench's worker sets the affinity.
+The launcher turns off MPI's own pinning. MPI may pin all threads of a rank to one core, which slows
+training without an error. Only xfbench's worker sets the affinity.
 """
 
 from __future__ import annotations
@@ -98,8 +98,7 @@ def build_site_commands(
 def detect_family(program: str) -> str:
     """Return the MPI family of `program`: "openmpi" or "mpich".
 
-    Raises UnavailableError if `program` is not on the PATH. Raises it also if the output of
-    `program --version` names no supported MPI.
+    Raises UnavailableError if `program` is not on the PATH, or is not a supported MPI.
     """
     if not shutil.which(program):
         raise UnavailableError(

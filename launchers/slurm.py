@@ -119,7 +119,7 @@ def _quote_sbatch_option(option: str) -> str:
     return f'"{option}"' if " " in option else option
 
 
-# For each final state of a job: the status and the reason of its missing records.
+# By Slurm's state of an ended job: the status and the reason for launches without a record.
 FINAL_STATES = {
     "BOOT_FAIL": ("crashed", "a node did not boot"),
     "CANCELLED": ("failed", "the job was cancelled"),

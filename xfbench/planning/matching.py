@@ -78,7 +78,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
         (r.warmup, m.warmup),
         (r.scaling, m.scaling),
         (r.checkpoints, m.checkpoints),
-        # In a batch search, the available memory or the user sets the limit: any limit belongs.
+        # In a batch search, the available memory or the user sets the limit, so any limit matches.
         (
             r.memory_limit,
             r.memory_limit if isinstance(m.batch_size, BatchSearch) else m.memory_limit,

@@ -25,7 +25,7 @@ _MAX_FIELD_CHARS = 1000  # longer fields are cut
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
 _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # prevents links
-_LIST_START = re.compile(r"^(\d*)([-+.)])")  # the start of a list
+_LIST_START = re.compile(r"^(\d*)([-+.)])")  # the start of a list item
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
 _LATEX |= {"^": "\\^{}", "~": "\\~{}"}
 _FORMULA_STARTS = ("=", "+", "-", "@")

@@ -26,8 +26,9 @@ from xfbench.rendering.report.figures import (
 def build_efficiency_figures(table: Table, external_records: Iterable[Record]) -> list[Figure]:
     """Return the table's efficiency figure, and its speed-up figure if there is one.
 
-    There are no figures if the table has no scaling law or no row has an efficiency. The speed-up
-    figure needs an external speed-up of this network and a line that starts at one rank.
+    The efficiency figure needs a scaling law, and rows with an efficiency that differ only in
+    ranks. The speed-up figure also needs an external speed-up of this network, and a line that
+    starts at one rank. Without what it needs, a figure is left out.
     """
     lines = _build_efficiency_lines(
         [row for row in (*table.rows, *table.unranked) if row.efficiency]

@@ -17,7 +17,7 @@ from xfbench.rendering.report.figures import Figure, Line, Mark, Point
 WIDTH, HEIGHT = 440, 250
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 52, 12, 22, 40
 BAR_HEIGHT, BAR_PITCH = 10, 36
-# Markers around (0, 0), used in turn for each line.
+# Markers of the lines, which use them in turn. Each marker is drawn around (0, 0).
 _MARKERS = (
     "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
     "M-3-3h6v6h-6z",
