@@ -118,10 +118,10 @@ class Claim(_Table):
     """A source's claim in words, and the condition under which it holds here.
 
     - `where`: settings and values that select the figures to check.
-    - `best`: only for the analysis `best_of`: the value that must be the best. "cores" stands for
-      the machine's number of cores.
-    - `low`, `high`: for all other analyses: the bounds between which the interval of each figure
-      must lie.
+    - `best`: the value that must be the best. "cores" stands for the machine's number of cores.
+      Only the analysis `best_of` uses `best`.
+    - `low`, `high`: the bounds between which the interval of each figure must lie. All other
+      analyses use these bounds.
     """
 
     source: str

@@ -90,7 +90,7 @@ def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
 
 
 def round_ticks(low: float, high: float, max_steps: int = 5) -> list[float]:
-    """Return round numbers between `low` and `high`, with at most `max_steps` steps."""
+    """Return evenly spaced round numbers from `low` to `high`, with at most `max_steps` steps."""
     if not high > low:
         return [low]
     min_step = (high - low) / max_steps
