@@ -1,4 +1,4 @@
-"""Launchers: each turns one command into the commands that start all ranks."""
+"""Launchers. Each launcher turns the command of a rank into the commands that start all ranks."""
 
 if __name__ == "launchers":
     raise ImportError("import this package as xfbench.launchers")

@@ -1,4 +1,4 @@
-"""The local launcher: one command per rank on this machine."""
+"""The local launcher: it starts one command per rank on this machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from xfbench.launchers.resources import Resources
 
 
 def build_commands(command: Command, resources: Resources) -> list[Command]:
-    """Return the commands that start the ranks. Each gets its rank and the number of ranks."""
+    """Return one command per rank.
+
+    The environment of a rank has its number in `XFBENCH_RANK` and the number of ranks in
+    `XFBENCH_SIZE`.
+    """
     return [
         command.with_environment({"XFBENCH_RANK": str(rank), "XFBENCH_SIZE": str(resources.ranks)})
         for rank in range(resources.ranks)

@@ -1,7 +1,7 @@
-"""The MPI launcher: Open MPI, MPICH and its derivatives, or a site's own start command.
+"""The MPI launcher: it uses Open MPI, MPICH, Intel MPI or a site's own start command.
 
-It switches off the pinning of MPI. Ranks with many threads on one core are the most common
-silent error. Only the worker sets the affinity.
+The launcher turns off MPI's own pinning. MPI may pin all threads of a rank to one core, which slows
+training without an error. Only xfbench's worker sets the affinity.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from xfbench.base.errors import UnavailableError
 from xfbench.base.processes import Command, CommandError, output
 from xfbench.launchers.resources import Resources, wrap_command
 
-# Library name by family, and text in the output of --version. Intel MPI derives from MPICH.
+# File name of the MPI library by family.
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
+# Family by a text in the output of --version. Intel MPI derives from MPICH.
 _FAMILY_BY_SIGN = {
     **dict.fromkeys(("Open MPI", "OpenRTE", "PRTE"), "openmpi"),
     **dict.fromkeys(("HYDRA", "Intel(R) MPI"), "mpich"),
@@ -25,7 +26,7 @@ _UNBOUND = {
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-    # Containers often run as root.
+    # Open MPI refuses to run as root, and containers often run as root.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
@@ -34,7 +35,10 @@ _UNBOUND = {
 def build_commands(
     command: Command, resources: Resources, program: str = "mpirun", family: str = "openmpi"
 ) -> list[Command]:
-    """Return the command that starts all ranks with `program`, which belongs to `family`."""
+    """Return a list of one command, which starts all ranks with `program`.
+
+    `family` is the MPI family of `program`: "openmpi" or "mpich".
+    """
     start_words = (
         openmpi_start_words(program, resources)
         if family == "openmpi"
@@ -45,7 +49,7 @@ def build_commands(
 
 
 def openmpi_start_words(program: str, resources: Resources) -> tuple[str, ...]:
-    """Return Open MPI's start words, with the same number of ranks on each node."""
+    """Return `program` and the Open MPI options that put equally many ranks on each node."""
     hosts = [f"{host}:{resources.ranks_per_node}" for host in resources.hosts]
     host_options = ("--host", ",".join(hosts)) if hosts else ()
     mapping_options = ("--map-by", f"ppr:{resources.ranks_per_node}:node")
@@ -60,7 +64,10 @@ def openmpi_start_words(program: str, resources: Resources) -> tuple[str, ...]:
 
 
 def mpich_start_words(program: str, resources: Resources) -> tuple[str, ...]:
-    """Return MPICH's start words, which Intel MPI understands too."""
+    """Return `program` and the MPICH options that put equally many ranks on each node.
+
+    Intel MPI accepts the same options.
+    """
     host_options = ("-hosts", ",".join(resources.hosts)) if resources.hosts else ()
     mapping_options = ("-ppn", str(resources.ranks_per_node), "-bind-to", "none")
     return (
@@ -76,7 +83,11 @@ def mpich_start_words(program: str, resources: Resources) -> tuple[str, ...]:
 def build_site_commands(
     command: Command, resources: Resources, site_words: Sequence[str]
 ) -> list[Command]:
-    """Return the command that starts all ranks with a site's own words (ibrun, jsrun)."""
+    """Return a list of one command, which starts all ranks with a site's own start command.
+
+    `site_words` are that start command (such as ibrun or jsrun) and its arguments. They may contain
+    the placeholders of `Resources.fill_placeholders`.
+    """
     return [
         wrap_command(
             (*resources.fill_placeholders(site_words), *resources.options), command, resources
@@ -85,7 +96,10 @@ def build_site_commands(
 
 
 def detect_family(program: str) -> str:
-    """Return the MPI family of `program`. Raises UnavailableError, which says what to do."""
+    """Return the MPI family of `program`: "openmpi" or "mpich".
+
+    Raises UnavailableError if `program` is not on the PATH, or is not a supported MPI.
+    """
     if not shutil.which(program):
         raise UnavailableError(
             f"{program} is not on the PATH: load a module with an MPI, install Open MPI or "
@@ -103,7 +117,10 @@ def detect_family(program: str) -> str:
 
 
 def find_library(program: str, family: str, search_folders: Sequence[str] = ()) -> Path | None:
-    """Return the MPI library of `program`: next to it, or in one of `search_folders`."""
+    """Return the file of the MPI library that `program` uses, or None if it is not found.
+
+    The function looks in the library folders next to `program`, and in `search_folders`.
+    """
     program_path = shutil.which(program)
     roots = [Path(program_path).resolve().parent.parent] if program_path else []
     folders = [root / name for root in roots for name in ("lib", "lib64", "lib/release")]

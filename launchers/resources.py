@@ -1,4 +1,4 @@
-"""The resources of a launch, in terms that every launcher understands."""
+"""The resources of a launch, in a form that every launcher understands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ LAUNCHERS = ("local", "mpi", "slurm")
 
 @dataclass(frozen=True)
 class Resources:
-    """A number of `ranks` spread evenly over `nodes`, with `threads` cores per rank.
+    """The ranks of a launch, and where and how they are started.
 
-    `hosts` are the nodes that the user names. `options` are more arguments of the start command
-    and `variables` is its environment. The start command is not measured, so it keeps the
-    environment that the scheduler and modules have set.
+    - `ranks`: total number of ranks, spread evenly over the nodes.
+    - `nodes`: number of nodes.
+    - `threads`: number of cores per rank.
+    - `hosts`: names of the nodes that mpirun uses; empty: mpirun chooses the nodes.
+    - `options`: additional arguments of the start command, such as srun or mpirun.
+    - `variables`: environment of the start command, which keeps the variables of the scheduler and
+      of loaded modules. Ranks get their own variables.
     """
 
     ranks: int
@@ -32,7 +36,10 @@ class Resources:
         return self.ranks // self.nodes
 
     def fill_placeholders(self, words: Sequence[str]) -> tuple[str, ...]:
-        """Return `words` with "{ranks}", "{nodes}", "{per_node}" and "{threads}" filled in."""
+        """Return `words` with all placeholders replaced by the numbers of this launch.
+
+        The placeholders are "{ranks}", "{nodes}", "{per_node}" (ranks per node) and "{threads}".
+        """
         values = {
             "{ranks}": self.ranks,
             "{nodes}": self.nodes,
@@ -49,10 +56,11 @@ def _replace_placeholders(word: str, values: Mapping[str, int]) -> str:
 
 
 def wrap_command(start_words: Sequence[str], command: Command, resources: Resources) -> Command:
-    """Return `command` preceded by the words that start it on all ranks.
+    """Return a command that runs `command` on all ranks: `start_words`, then `env`, then `command`.
 
-    A rank gets its variables from `env`, because start commands forward different variables.
-    `env` unsets the start command's library paths, which would mix with those of a framework.
+    `env` sets the variables of `command`, because start commands differ in the variables they
+    forward. `env` also unsets the library and Python paths of the start command. These paths would
+    mix with those of a framework.
     """
     variables = [f"{key}={value}" for key, value in sorted(command.environment.items())]
     paths = ("-u", "LD_LIBRARY_PATH", "-u", "LD_PRELOAD", "-u", "PYTHONPATH", "-u", "PYTHONHOME")

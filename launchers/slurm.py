@@ -1,7 +1,7 @@
 """The Slurm launcher: srun inside an allocation, and the job script that a login node submits.
 
-User input is quoted for the shell. Slurm itself reads `#SBATCH` lines, one option each. An
-option that Slurm cannot read, such as one with a line end, is refused.
+In the job script, user input is quoted for the shell. Slurm itself reads the `#SBATCH` lines, each
+with one option. An option that Slurm cannot read, such as one with a line end, is refused.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from xfbench.base.errors import UsageError
 from xfbench.base.processes import Command, CommandError, output
 from xfbench.launchers.resources import Resources, wrap_command
 
-_TIMEOUT_S = 60.0  # for one command of Slurm
+_TIMEOUT_S = 60.0  # time limit of one Slurm command
 
 
 def build_commands(
     command: Command, resources: Resources, mpi_plugin: str = "none"
 ) -> list[Command]:
-    """Return the srun that starts all ranks in this allocation. `mpi_plugin` is its `--mpi`."""
+    """Return a list of one srun command, which starts all ranks in this allocation.
+
+    `mpi_plugin` is the value of srun's option `--mpi`.
+    """
     start_words = (
         "srun",
         f"--nodes={resources.nodes}",
@@ -41,10 +44,17 @@ def build_commands(
 
 @dataclass(frozen=True)
 class Job:
-    """The content of a job script. Slurm sends no mail and does not requeue the job.
+    """The content of a job script. Slurm does not requeue the job.
 
-    `name` identifies the job: a request submitted twice is one job. `variables` are set before
-    `argv` runs. The job runs and writes in `folder`.
+    - `name`: name of the job. It also identifies the job: xfbench does not submit a job if the
+      queue has one of the same name.
+    - `argv`: command that the script runs.
+    - `folder`: working folder of the job, which also gets its output files.
+    - `threads`: number of cores per rank.
+    - `minutes`: time limit.
+    - `queue`, `account`: "" selects the default of Slurm.
+    - `options`: additional options of sbatch.
+    - `variables`: names and values of the variables to set before `argv` runs.
     """
 
     name: str
@@ -61,9 +71,10 @@ class Job:
 
 
 def job_script(job: Job) -> str:
-    """Return the job script, which finally writes its exit status to `job.status`.
+    """Return the text of the job script.
 
-    Raises UsageError for a value that a job script cannot hold.
+    The last step of the script writes the exit status of `job.argv` to the file `job.status`.
+    Raises UsageError if an `#SBATCH` option contains a character that a job script cannot hold.
     """
     options = [
         f"--job-name={job.name}",
@@ -96,9 +107,9 @@ def job_script(job: Job) -> str:
 
 
 def _quote_sbatch_option(option: str) -> str:
-    """Return an option as Slurm reads it, in double quotes if it has a space.
+    """Return the option for an `#SBATCH` line, in double quotes if it contains a space.
 
-    Raises UsageError if the option cannot be quoted.
+    Raises UsageError if the option contains a character that cannot be quoted.
     """
     if not option.isprintable() or any(character in option for character in "\"'\\#"):
         raise UsageError(
@@ -108,6 +119,7 @@ def _quote_sbatch_option(option: str) -> str:
     return f'"{option}"' if " " in option else option
 
 
+# By Slurm's state of an ended job: the status and the reason for launches without a record.
 FINAL_STATES = {
     "BOOT_FAIL": ("crashed", "a node did not boot"),
     "CANCELLED": ("failed", "the job was cancelled"),
@@ -122,13 +134,13 @@ FINAL_STATES = {
     "PREEMPTED": ("failed", "the job was preempted by one of higher priority"),
     "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --minutes"),
 }
-# Reasons for which a pending job never starts: its request is wrong.
+# Reasons why a pending job never starts, with what to do. The request of such a job is wrong.
 PERMANENT_REASONS = {
     "AccountNotAllowed": "the queue is not open to this account: name another with --account",
     "InvalidAccount": "the account does not exist: name another with --account",
-    "InvalidQOS": "its quality of service is not available",
+    "InvalidQOS": "the job's quality of service (QOS) is not available",
     "PartitionTimeLimit": "the time limit is too long for this queue: shorten it with --minutes",
-    "QOSNotAllowed": "the queue does not allow its quality of service",
+    "QOSNotAllowed": "the queue does not allow the job's quality of service (QOS)",
 }
 _OUT_OF_MEMORY = re.compile(
     r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M
@@ -137,36 +149,46 @@ _OUT_OF_MEMORY = re.compile(
 
 @dataclass(frozen=True)
 class JobState:
-    """A job's state and pending reason in Slurm's words, both empty if Slurm forgot the job."""
+    """A job's state and the reason for it, in Slurm's words.
+
+    `reason` is "" if Slurm gives none. Both fields are "" if Slurm no longer knows the job.
+    """
 
     state: str = ""
     reason: str = ""
 
 
 def parse_job_state(scontrol_line: str) -> JobState:
-    """Return the job state in a line of `scontrol -o show job`."""
+    """Parse the line that `scontrol -o show job` prints for a job."""
     fields = dict(word.partition("=")[::2] for word in reversed(scontrol_line.split()))
     reason = fields.get("Reason", "")
     return JobState(fields.get("JobState", ""), "" if reason == "None" else reason)
 
 
 def reports_out_of_memory(text: str) -> bool:
-    """Return whether the output of a job or its ranks says that Slurm killed them for memory.
+    """Return whether `text` says that Slurm killed processes for using too much memory.
 
-    Without cgroups, no job state reports this. With cgroups, the job state does not report it if
-    only ranks died.
+    `text` is the output of a job or of its ranks. This check is needed because job states do not
+    report every such kill. Without cgroups, they report none. With cgroups, they do not report a
+    kill that hit only ranks.
     """
     return bool(_OUT_OF_MEMORY.search(text))
 
 
 def submit_job_script(script_path: Path) -> str:
-    """Submit the script at `path` and return the job's number. Raises CommandError."""
+    """Submit the job script and return Slurm's number of the job.
+
+    Raises CommandError if sbatch fails.
+    """
     argv = ["sbatch", "--parsable", str(script_path)]
     return output(argv, timeout=_TIMEOUT_S, new_session=True).strip().partition(";")[0]
 
 
 def find_job_number(job_name: str) -> str | None:
-    """Return the number of this user's pending or running job called `name`, or None."""
+    """Return the number of this user's pending or running job named `job_name`.
+
+    Return None if there is no such job. Raises CommandError if squeue fails.
+    """
     listing = output(
         ["squeue", "--noheader", f"--name={job_name}", f"--user={os.getuid()}", "--format=%i"],
         timeout=_TIMEOUT_S,
@@ -175,7 +197,10 @@ def find_job_number(job_name: str) -> str | None:
 
 
 def query_job_state(job_number: str) -> JobState:
-    """Return the state of the job. Raises CommandError if Slurm does not answer."""
+    """Return the state of the job, or an empty `JobState` if Slurm no longer knows it.
+
+    Raises CommandError if Slurm does not answer.
+    """
     try:
         return parse_job_state(
             output(["scontrol", "-o", "show", "job", job_number], timeout=_TIMEOUT_S)
@@ -187,12 +212,15 @@ def query_job_state(job_number: str) -> JobState:
 
 
 def cancel_job(job_number: str) -> None:
-    """Cancel the job, whether it is pending or running."""
+    """Cancel the job, whether it is pending or running. Raises CommandError if scancel fails."""
     output(["scancel", job_number], timeout=_TIMEOUT_S)
 
 
 def allocation_hosts() -> list[str]:
-    """Return the nodes of the current allocation, or none outside an allocation."""
+    """Return the names of the nodes in the current allocation.
+
+    The list is empty outside an allocation, or if scontrol fails.
+    """
     nodes = os.environ.get("SLURM_JOB_NODELIST")
     if not nodes:
         return []

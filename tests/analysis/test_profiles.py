@@ -134,7 +134,9 @@ def test_table_has_layers_as_rows_and_configurations_as_columns(profiled):
     assert "20 + 30" in conv2_line and "40 + 60" in conv2_line
     [step_line] = [line for line in text.splitlines() if line.startswith("step")]
     assert "100" in step_line and "200" in step_line
-    assert "a profiler 1.0, 1 launch, 1.25 times a timed step" in text
+    assert (
+        "a profiler 1.0, 1 launch, a profiled step takes 1.25 times as long as a timed one" in text
+    )
 
 
 def test_longest_layers_have_rows_and_the_rest_is_summed(profiled):

@@ -1,1 +1,1 @@
-"""Plans built from settings and experiment files: matrices, cells, and the order of launches."""
+"""Planning: matrices of settings become cells, and cells become launches in order."""

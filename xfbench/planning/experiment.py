@@ -1,7 +1,7 @@
 """Experiments: TOML files with matrices of settings, expanded into cells.
 
-A study is an experiment with a question, sizes and analyses of the records (`study_form.py`).
-All names are checked here, before anything starts, so a typing error costs no time.
+A study is an experiment with a question, sizes and analyses of the records (`study_form.py`). All
+names are checked here, before the first launch, so a mistyped name is reported at once.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ MAX_LOCAL_RANKS = 1024  # with launcher local
 
 
 class Experiment(BaseModel):
-    """A named set of matrices, and the question they answer.
+    """A named set of matrices, and the question that their results answer.
 
     - `sources`: keys of the publications that asked the question.
     - `method`: how the question is answered, in a few sentences.
     - `limits`: what is not tested.
     - `crowded`: if true, ranks may share processors; otherwise, cells that need this are omitted.
+    - `prepared`: data sets that the study writes to disk if they are missing.
     - `present`: optional data sets, used only if they are in the data folder.
     - `published`: published figures of a user's study. Built-in studies have theirs in
       `store/published`.
@@ -76,17 +77,21 @@ class Experiment(BaseModel):
 
     @property
     def sizes(self) -> list[Size]:
-        """Return the sizes that the matrices name, or "laptop" if they name none."""
+        """Return the sizes that the matrices name, or only "laptop" if they name none."""
         named = [size for size in SIZES if any(size in matrix.size for matrix in self.matrix)]
         return named or ["laptop"]
 
     def matrices_of_size(self, size: Size) -> list[Matrix]:
-        """Return the matrices of that size."""
+        """Return the matrices that list this size, and those that list no size."""
         return [matrix for matrix in self.matrix if not matrix.size or size in matrix.size]
 
 
 def user_studies_folder() -> Path:
-    """Return the folder of the user's studies: `XFBENCH_STUDIES`, else next to the site files."""
+    """Return the folder of the user's studies.
+
+    The environment variable `XFBENCH_STUDIES` names the folder. If the variable is not set, the
+    folder is `studies` in xfbench's configuration folder.
+    """
     chosen = os.environ.get("XFBENCH_STUDIES")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -94,7 +99,10 @@ def user_studies_folder() -> Path:
 
 
 def find_experiment_files() -> dict[str, Path]:
-    """Return each experiment's file by name. A user's file replaces a built-in of that name."""
+    """Return the file of each experiment, by experiment name.
+
+    A user's file replaces the built-in file of the same name.
+    """
     roots = (paths.package_folder("xfbench.planning.experiments"), user_studies_folder())
     return {file.stem: file for root in roots for file in sorted(root.glob("*.toml"))}
 
@@ -105,7 +113,10 @@ def list_names() -> list[str]:
 
 
 def load(name_or_path: str) -> Experiment:
-    """Load an experiment by name, or by the path of its TOML file. Raises UsageError."""
+    """Load the experiment with this name, or from the TOML file at this path.
+
+    Raises UsageError if the file does not exist or is invalid.
+    """
     file = (
         Path(name_or_path)
         if name_or_path.endswith(".toml")
@@ -127,7 +138,7 @@ def load(name_or_path: str) -> Experiment:
 
 
 def build_matrix(**settings: Any) -> Matrix:
-    """Build a matrix from typed settings. Raises UsageError."""
+    """Build a matrix from values of its fields. Raises UsageError if a value is invalid."""
     try:
         return Matrix.model_validate(settings)
     except ValidationError as error:
@@ -137,7 +148,11 @@ def build_matrix(**settings: Any) -> Matrix:
 def expand_matrices(
     matrices: Sequence[Matrix], pythons: Mapping[str, Path] | None = None
 ) -> list[tuple[Cell, Protocol]]:
-    """Return every cell of the matrices with its number of launches. Raises UsageError."""
+    """Return every cell of the matrices, paired with the protocol that sets its number of launches.
+
+    `pythons` maps a framework to the interpreter that the user chose for it. Raises UsageError if a
+    setting is invalid, or if the matrices have too many cells or launches.
+    """
     cell_protocols = [pair for matrix in matrices for pair in _expand_matrix(matrix, pythons or {})]
     launches = sum(protocol.most for _, protocol in cell_protocols)
     if launches > MAX_LAUNCHES:
@@ -290,7 +305,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
 
 
 def _cell_allocators(names: Sequence[str]) -> list[str | None]:
-    """Return the allocators as cells store them: None is the system's allocator."""
+    """Return the allocators as cells store them. None stands for the system's allocator."""
     if unknown_names := [name for name in names if name not in allocators.NAMES]:
         raise errors.unknown_name_error("allocator", unknown_names[0], allocators.NAMES)
     return [None if name == allocators.SYSTEM else name for name in names]
@@ -319,7 +334,10 @@ def _protocol(m: Matrix) -> Protocol:
 
 
 def data_folders_by_lookup_key(matrices: Sequence[Matrix]) -> dict[str, Path]:
-    """Return the folders of prepared data sets by their `folder_lookup_key`. Raises UsageError."""
+    """Return the folder of each prepared data set of the matrices, by its `folder_lookup_key`.
+
+    Raises UsageError if a data set does not exist.
+    """
     names = {name for matrix in matrices for name in matrix.data or ()} - set(sets.BUILT_IN)
     data_sets = [sets.find_data_set(name) for name in sorted(names)]
     return {
@@ -337,7 +355,7 @@ def _even_share_of_cores(site: sites.Site, queue: str | None, ranks_per_node: in
 
 
 def _ranks_and_nodes_pairs(m: Matrix) -> list[tuple[int, int]]:
-    """Return the pairs (ranks, nodes) of the matrix with the same number of ranks on each node."""
+    """Return the pairs (ranks, nodes) that put the same number of ranks on each node."""
     if ranks_per_node := m.ranks_per_node:
         return [
             (ranks, ranks // ranks_per_node) for ranks in m.ranks if ranks % ranks_per_node == 0
@@ -348,9 +366,11 @@ def _ranks_and_nodes_pairs(m: Matrix) -> list[tuple[int, int]]:
 def _default_affinity(
     rank_layout: tuple[int, int], rank_layouts: Sequence[tuple[int, int]]
 ) -> Literal["cores", "none"]:
-    """Return "cores" if several ranks share a node, else "none".
+    """Return "cores" if several ranks of the layout share a node, else "none".
 
-    A single rank gets "cores" if all layouts with several ranks do, so that they are comparable.
+    `rank_layout` is the pair (ranks, nodes) of a cell. `rank_layouts` has all pairs of the cell's
+    matrix. A single rank gets "cores" if all layouts with several ranks get it, so that the cells
+    are comparable.
     """
     multi_rank = [layout for layout in rank_layouts if layout[0] > 1]
     compared = multi_rank if rank_layout[0] == 1 and multi_rank else [rank_layout]
@@ -372,13 +392,17 @@ def _thread_count_choices(
 def _default_launcher(site: sites.Site) -> str:
     if site.launcher not in LAUNCHERS:
         raise errors.UsageError(
-            f"{site.title}: xfbench writes job scripts for {site.launcher} but cannot submit them"
+            f"{site.title}: xfbench cannot submit jobs to {site.launcher}: run it in an allocation "
+            "with --launcher mpi"
         )
     return site.launcher
 
 
 def _resolve_strategy(framework_adapter: adapter.Adapter, strategy: str, ranks: int) -> str:
-    """Return the strategy's name. "default" stands for the framework's first strategy."""
+    """Return the name of the strategy, which is "none" for a single rank.
+
+    If `strategy` is "default", return the framework's first strategy for several ranks.
+    """
     if ranks == 1:
         return "none"
     if strategy != "default":
@@ -387,7 +411,7 @@ def _resolve_strategy(framework_adapter: adapter.Adapter, strategy: str, ranks: 
 
 
 def _check_strategy_options(m: Matrix) -> None:
-    """Raise UsageError for an option that none of the strategies has."""
+    """Raise UsageError if the matrix sets an option that none of its strategies has."""
     known_options = {
         option
         for framework in m.framework
@@ -405,7 +429,10 @@ def _check_strategy_options(m: Matrix) -> None:
 def _changed_options(
     framework_adapter: adapter.Adapter, strategy: str, device: str, chosen: Mapping[str, Value]
 ) -> tuple[tuple[str, Value], ...]:
-    """Return the chosen options that differ from their defaults; empty for a single rank."""
+    """Return the chosen options whose values differ from the defaults, sorted by name.
+
+    For the strategy "none", return no options.
+    """
     if strategy == "none":
         return ()
     return tuple(
@@ -430,9 +457,12 @@ def _valid_kernel_names(frameworks: Sequence[str]) -> list[str]:
 
 
 def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
-    """Format the first validation error: the setting, the problem, and any near name."""
+    """Return the first validation error in words: the setting and the problem.
+
+    For an unknown setting, the message suggests a setting of `model` with a similar name.
+    """
     first = error.errors()[0]
-    # The location of a field with several types includes the type, which the user did not type.
+    # For a field with several types, the location includes a type in brackets, which is left out.
     path_parts = [str(part) for part in first["loc"] if "[" not in str(part)]
     setting_path = ".".join(path_parts)
     if first["type"] == "extra_forbidden":
@@ -444,7 +474,7 @@ def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def _table_model(error: ValidationError) -> type[BaseModel]:
-    """Return the model of the table that the first validation error is about."""
+    """Return the model of the table that contains the first validation error."""
     tables: dict[str, type[BaseModel]]
     tables = {
         "matrix": Matrix,

@@ -1,4 +1,4 @@
-"""Decides which requests belong to a matrix: the reverse of `experiment.expand_matrices`."""
+"""The check whether a request belongs to a matrix: the reverse of `experiment.expand_matrices`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from xfbench.workloads import workloads
 
 
 class Catalog:
-    """The current workloads and adapters. Each is read only once, because records may be many."""
+    """The current workloads and adapters.
+
+    Each of them is read only once, because a catalog may serve the checks of many records.
+    """
 
     def __init__(self) -> None:
         self.workloads = workloads()
@@ -24,17 +27,20 @@ class Catalog:
         self.adapters: dict[str, adapter.Adapter] = {}
 
     def adapter(self, name: str) -> adapter.Adapter | None:
-        """Return the adapter with this name; None if there is none."""
+        """Return the adapter with this name, or None if there is none."""
         if name not in self.adapters and name in self.names:
             self.adapters[name] = adapter.load(name)
         return self.adapters.get(name)
 
 
 def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
-    """Return whether the request is in the matrix.
+    """Return whether the request `r` belongs to the matrix `m`.
 
-    Omitted settings that the host or the user decides, such as threads, match any value. Other
-    omitted settings match only their default.
+    For a setting that the matrix omits, one of two rules applies:
+
+    - If the host or the user decides the setting, such as `threads`, any value belongs to the
+      matrix.
+    - Otherwise, only the default value belongs to the matrix.
     """
     if r.framework not in m.framework or r.workload not in m.workload:
         return False
@@ -72,7 +78,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
         (r.warmup, m.warmup),
         (r.scaling, m.scaling),
         (r.checkpoints, m.checkpoints),
-        # A batch search accepts any limit, because the available memory or the user sets the limit.
+        # In a batch search, the available memory or the user sets the limit, so any limit matches.
         (
             r.memory_limit,
             r.memory_limit if isinstance(m.batch_size, BatchSearch) else m.memory_limit,
@@ -94,7 +100,10 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
 
 
 def _allowed_batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
-    """Return the batches of the matrix; for a batch search, the request's batch if in range."""
+    """Return the batch sizes in the matrix, or `default` if it has none.
+
+    For a batch search, return the request's batch size if it is within the search's range.
+    """
     if isinstance(m.batch_size, BatchSearch):
         size, last = r.fixed_batch_size, m.batch_size.most
         return [size] if size >= m.batch_size.start and (last is None or size <= last) else []
@@ -102,9 +111,10 @@ def _allowed_batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
 
 
 def _includes_data(m: Matrix, r: Request, default: str) -> bool:
-    """Return whether the matrix names the request's data set.
+    """Return whether the matrix includes the request's data set.
 
-    Prepared data are named with their format. Built-in digits differ from the digits on disk.
+    `default` is the workload's data set. A matrix names a prepared data set with its format, such
+    as "digits-lmdb". The name "digits" alone means only the built-in digits.
     """
     built_in = r.data_set is None
     if m.data is None:

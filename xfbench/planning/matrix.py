@@ -20,14 +20,16 @@ RateScaling = Literal["none", "linear"]
 
 
 class Matrix(BaseModel):
-    """Lists of settings; every combination is a cell. None is the default of the workload or host.
+    """Lists of settings. Every combination of their values is a cell.
 
-    - `threads`: "powers" stands for 1, 2, 4, … up to the number of cores available to a rank, and
-      for that number itself.
-    - `ranks_per_node`: determines the number of nodes.
-    - `batch_size`: a study can search for it (`BatchSearch`). The cells then have the first batch
-      size of the search.
-    - `size`: the sizes of the study that include this matrix. If it is empty, all sizes do.
+    None stands for the default of the workload or of the host.
+
+    - `size`: the sizes of the study that include this matrix; empty: all sizes.
+    - `threads`: threads per rank. "powers" stands for the number of cores available to a rank, and
+      for all powers of two below it.
+    - `batch_size`: a list, or a search (`BatchSearch`). The cells of a search have its first batch
+      size.
+    - `ranks_per_node`: if given, it determines the number of nodes, and `nodes` is ignored.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,12 +75,15 @@ class Matrix(BaseModel):
 
     @property
     def solver_settings(self) -> dict[str, Sequence[Any] | None]:
-        """Return the lists of solver settings by name. None stands for the published setting."""
+        """Return the lists of solver settings by name.
+
+        None in place of a list stands for the workload's own setting.
+        """
         return {name: getattr(self, name) for name in SOLVER}
 
     @property
     def batch_sizes(self) -> Sequence[int] | None:
-        """Return the batch sizes; for a batch search, only its first batch size."""
+        """Return the batch sizes. If `batch_size` is a search, return only its first batch size."""
         return (
             [self.batch_size.start] if isinstance(self.batch_size, BatchSearch) else self.batch_size
         )

@@ -1,4 +1,4 @@
-"""Builds a plan from the settings of the command line or of `xfbench.run`."""
+"""The builder of plans from the settings of the command line or of `xfbench.run`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
 
-# A function that takes the cells, the names of the given settings and the interpreters, and returns
-# the cells to measure.
+# A function that returns the cells to measure. Its parameters are the cells with the settings as
+# given, the names of the given settings, and the interpreters by framework.
 Adjustment = Callable[
     [list[tuple[Cell, Protocol]], set[str], Mapping[str, Path]], list[tuple[Cell, Protocol]]
 ]
 _DEFAULT = "quick"
-# Settings of the launches, not of the cells.
+# If these are the only settings, they apply to the experiment `quick`.
 _REPETITION_SETTINGS = {"launches", "until_precision", "seed"}
 
 
@@ -35,12 +35,15 @@ def build_plan(
     carried: bool = False,
     adjust: Adjustment | None = None,
 ) -> Plan:
-    """Build the plan for `settings`: fields of `Matrix` by name, None if not given.
+    """Build the plan for these settings. Raises UsageError if they are invalid.
 
-    If `settings` has only `launches`, `until_precision` or `seed`, the plan runs the experiment
-    `quick` with them. Otherwise the frameworks and workloads of `quick` are the defaults. If
-    `carried`, the plan is for another machine, which names its own interpreters. For settings that
-    are not given, `adjust` uses tuned values. Raises UsageError.
+    If the only settings are `launches`, `until_precision` or `seed`, the plan runs the experiment
+    `quick` with them. Otherwise, the frameworks and workloads of `quick` are the defaults.
+
+    - `settings`: values of the fields of `Matrix`, by name. None: not given.
+    - `pythons`: interpreters that the user chose, by framework.
+    - `carried`: whether the plan is for another machine, which names its own interpreters.
+    - `adjust`: function that uses tuned values for the settings that are not given.
     """
     given_settings = {name: value for name, value in settings.items() if value is not None}
     if {"launches", "until_precision"} <= set(given_settings):
@@ -72,7 +75,10 @@ def build_plan(
 
 
 def resolve_interpreter(framework: str, path: str | Path) -> Path:
-    """Return the interpreter given with `--python`. Raises UsageError if there is no such file."""
+    """Return the absolute path of the interpreter that `--python` gives for the framework.
+
+    Raises UsageError if the framework is unknown or there is no such file.
+    """
     if framework not in adapter.list_names():
         raise errors.unknown_name_error("framework", framework, adapter.list_names())
     interpreter_path = Path(path).expanduser().absolute()
@@ -98,7 +104,7 @@ def _build_matrices(settings: Mapping[str, Any]) -> list[Matrix]:
 def _check_checkpoint_folder(
     folder: Path, count: int | None, cells: Sequence[tuple[Cell, Protocol]], carried: bool
 ) -> None:
-    """Raise UsageError if `folder` cannot hold checkpoints.
+    """Raise UsageError if no checkpoints are requested, or if `folder` does not exist.
 
     The folder need not exist here if the run is on another machine.
     """

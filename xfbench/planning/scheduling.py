@@ -9,7 +9,11 @@ from xfbench.model.request import Cell, Protocol, Request
 
 
 def launch_order(cells: Iterable[tuple[Cell, Protocol]], seed: int = 0) -> list[Request]:
-    """Return all launches that may be needed, in shuffled blocks of one launch per cell."""
+    """Return every launch that the protocols allow, in shuffled blocks of one launch per cell.
+
+    A cell is absent from a block if its protocol allows fewer launches. `seed` determines the order
+    within the blocks.
+    """
     cell_protocols = list(cells)
     order = random.Random(seed)
     requests: list[Request] = []

@@ -1,4 +1,7 @@
-"""The tables of a study's file other than matrices: data sets, analyses, claims, quotations."""
+"""The tables of a study file, except matrices.
+
+They describe data sets, batch searches, analyses, claims and published figures.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,14 @@ class _Table(BaseModel):
 
 
 class PreparedData(_Table):
-    """Data sets of the images `of` in each `format`, written to disk if missing.
+    """Data sets that a study needs: one for each combination of `of` and `format`.
 
-    In a matrix, "digits-lmdb" is the data set in the cache, and "digits-lmdb@memory" is the one in
-    memory. "digits-lmdb@*" stands for one data set on each available medium.
+    - `of`: the images.
+    - `format`: the file formats.
+
+    A data set that a matrix names is written to disk if it is missing. In a matrix, "digits-lmdb"
+    is the data set in the cache, and "digits-lmdb@memory" is the one in memory. "digits-lmdb@*"
+    stands for one data set on each available medium.
     """
 
     of: tuple[Literal["digits", "photographs"], ...] = ("digits",)
@@ -49,15 +56,18 @@ class PreparedData(_Table):
 
 
 class BatchSearch(_Table):
-    """A search for the largest batch: it doubles from `from` until a launch is out of memory.
+    """A search for the largest batch size that fits in memory.
 
-    Then it bisects between the largest batch that ran and the smallest that failed, until they
-    differ by at most the fraction `within`. The search ends early in any of these cases:
+    1. The search starts with the batch size `from` and doubles it until a launch is out of memory.
+    2. Then it bisects between the largest batch that ran and the smallest batch that failed. It
+       ends when they differ by at most the fraction `within`.
+
+    The search ends early in any of these cases:
 
     - The next batch would exceed `most`.
     - A launch took more than `seconds`.
-    - Throughput did not rise by the fraction `grows` in the last `flat` doublings, and peak memory
-      is at most a quarter of the memory limit (if there is a limit).
+    - Throughput did not rise by the fraction `grows` in the last `flat` doublings. If there is a
+      memory limit, peak memory must also be at most a quarter of it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
@@ -77,20 +87,25 @@ class BatchSearch(_Table):
         return self
 
     def is_doubling(self, batch: int) -> bool:
-        """Return whether the batch is `from` times a power of two, and so not from bisection."""
+        """Return whether the search reaches this batch by doubling, not by bisection.
+
+        Such a batch is `from` times a power of two.
+        """
         factor, remainder = divmod(batch, self.start)
         return remainder == 0 and factor & (factor - 1) == 0
 
     def describe(self) -> str:
-        """Return the search in words."""
+        """Describe the search in words."""
         conditions = [f"until a launch is {self.until}, then bisected to within {self.within:.3g}"]
         conditions += [f"at most {self.most}"] if self.most else []
         conditions += [f"while a launch takes at most {self.seconds:g} s"] if self.seconds else []
-        conditions += [f"while {self.flat} doublings raise throughput"] if self.flat else []
+        conditions += (
+            [f"until {self.flat} doublings in a row do not raise throughput"] if self.flat else []
+        )
         return f"from {self.start}, doubled {', '.join(conditions)}"
 
 
-# Error locations leave out tags in brackets: they are not part of a setting's path in the file.
+# Error messages leave out these tags in brackets, which are not part of a setting's path.
 Batches = Annotated[
     Annotated[Sequence[Positive], Tag("[list]")] | Annotated[BatchSearch, Tag("[rising]")],
     Discriminator(
@@ -100,11 +115,13 @@ Batches = Annotated[
 
 
 class Claim(_Table):
-    """A source's claim in words, and what must be true here for it to hold.
+    """A source's claim in words, and the condition under which it holds here.
 
-    `where` selects the figures. For `best_of`, `best` must be the best value ("cores" stands for
-    the machine's number of cores). For other analyses, the interval of each figure must lie
-    between `low` and `high`.
+    - `where`: settings and values that select the figures to check.
+    - `best`: the value that must be the best. "cores" stands for the machine's number of cores.
+      Only the analysis `best_of` uses `best`.
+    - `low`, `high`: the bounds between which the interval of each figure must lie. All other
+      analyses use these bounds.
     """
 
     source: str
@@ -122,20 +139,22 @@ class Claim(_Table):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The bounds `low` and `high`. A bound that is not given is infinite."""
+        """The bounds `low` and `high`, with infinity in place of None."""
         low = -math.inf if self.low is None else self.low
         return low, math.inf if self.high is None else self.high
 
 
 class Analysis(_Table):
-    """An analysis of `answer.ANALYSES` by name, its quantity, and its baseline.
+    """One analysis of the study's records.
 
+    - `name`: name of the analysis, from `answer.ANALYSES`.
     - `over`: the setting whose values are compared, all else being equal.
     - `of`: the quantity.
     - `against`: the baseline: a value of `over`, "least", "previous" or "best". It may also be a
       table with one of these for each framework.
-    - `where`: selects cells.
-    - `beside`: published figures whose quantity starts with it are drawn next to measured figures.
+    - `where`: settings and values that select the cells.
+    - `beside`: start of a quantity's name. Published figures of such quantities are drawn next to
+      the measured figures.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""How figures look: tables in every format, and the HTML report."""
+"""Rendering of results: tables in every format, and the HTML report."""

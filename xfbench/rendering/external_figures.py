@@ -1,4 +1,4 @@
-"""External figures: published or imported from a file, and shown next to measured ones.
+"""External figures, which are published or imported, and shown next to measured figures.
 
 External figures are listed below the tables, followed by their sources. They have no rank, and
 nothing is computed from them. Each figure is shown as its source prints it.
@@ -28,7 +28,11 @@ HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
 class FigureText:
     """A record's figure as texts.
 
-    `workload` is the network that the figure is about, or "" if it is about no single network.
+    - `record`: the id of the record.
+    - `source`: "published" or "imported".
+    - `key`: the key of the cited publication or tool.
+    - `workload`: the network that the figure is about, or "" if it is about no single network.
+    - `about`: the setup that the figure describes.
     """
 
     record: str
@@ -43,13 +47,16 @@ class FigureText:
 
     @property
     def row_texts(self) -> tuple[str, ...]:
-        """Return the texts in the columns of HEADERS."""
+        """The texts of a table row, in the order of `HEADERS`."""
         named = f"{self.key} ({self.source})" if self.source != "published" else self.key
         return named, self.study, self.quantity, self.figure, self.relative_to, self.about
 
 
 def distinct_external_figures(records: Iterable[Record]) -> list[Record]:
-    """Return the records with an external figure, in order and without duplicates."""
+    """Return the records that have an external figure, in their order and without duplicates.
+
+    Records are duplicates if they have the same source, citation and figure.
+    """
     unique: dict[Any, Record] = {}
     for record in records:
         if record.source != "measured" and record.figure:
@@ -60,7 +67,10 @@ def distinct_external_figures(records: Iterable[Record]) -> list[Record]:
 def figures_with_exact_network(
     records: Iterable[Record], single_network: str | None
 ) -> list[Record]:
-    """Return the figures about one network. None selects the figures about no single network."""
+    """Return the records whose external figure is about this network, without duplicates.
+
+    `single_network` None selects the figures that are about no single network.
+    """
     return [
         record
         for record in distinct_external_figures(records)
@@ -69,13 +79,16 @@ def figures_with_exact_network(
 
 
 def figures_in_index(index: Index) -> list[Record]:
-    """Return the external figures in a results folder."""
+    """Return the records of external figures in a results folder, without duplicates."""
     kinds = [selection.equal_condition("source", source) for source in ("published", "imported")]
     return distinct_external_figures(record for kind in kinds for _, record in index.select([kind]))
 
 
 def single_network_of_figure(record: Record) -> str | None:
-    """Return the workload name of a figure's network, or None if there is none."""
+    """Return the name of the network that the record's figure is about.
+
+    Return None if the figure is about no single network.
+    """
     about = record.figure.about if record.figure else None
     if about and about.workload:
         return about.workload
@@ -83,7 +96,7 @@ def single_network_of_figure(record: Record) -> str | None:
 
 
 def describe_figure(record: Record) -> FigureText:
-    """Return the record's figure as texts. Raises ValueError if the record has none."""
+    """Return the record's figure as texts. Raises ValueError if the record has no figure."""
     figure, citation = record.figure, record.citation
     if figure is None:
         raise ValueError(f"record {record.id} has no figure")
@@ -104,7 +117,7 @@ def describe_figure(record: Record) -> FigureText:
 
 
 def format_figure(figure: Figure) -> str:
-    """Return the printed figure with its unit: "2.7 (1.0–3.7) %", "5.0–22.3 times", "1 %".
+    """Return the figure with its unit, such as "2.7 (1.0–3.7) %", "5.0–22.3 times" or "1 %".
 
     All numbers have as many decimals as the number with the most decimals.
     """
@@ -131,7 +144,10 @@ def _format_decimals(number: float, decimals: int = 0) -> str:
 
 
 def describe_setup_without_network(about: About) -> str:
-    """Return a figure's subject without network and study: "tensorflow 1.8 · 4 ranks · 4 P100"."""
+    """Return the setup that a figure describes, such as "tensorflow 1.8 · 4 ranks · 4 P100".
+
+    The text leaves out the network and the study.
+    """
     framework = " ".join(filter(None, (about.framework, about.framework_version)))
     numbers = {
         "threads": about.threads,
@@ -156,9 +172,9 @@ def describe_setup_without_network(about: About) -> str:
 
 
 def cited_keys_and_titles(records: Iterable[Record]) -> list[tuple[str, str]]:
-    """Return the key and the title of each cited source.
+    """Return the pairs (key, title) of the sources that the records cite.
 
-    The title of a publication is followed by the places in it that are cited.
+    The title of a publication is followed by the cited places in it.
     """
     places_by_source: dict[tuple[str, str], list[str]] = {}
     for record in distinct_external_figures(records):
@@ -179,9 +195,12 @@ def render_leaderboards_with_figures(
     records: Iterable[Record],
     extra_networks: Iterable[str] = (),
 ) -> str:
-    """Return the tables in one of `tables.FORMATS`, with each network's figures below its tables.
+    """Return the tables, with the external figures of each network below its tables.
 
-    `networks` names further networks whose figures are shown although they have no table.
+    - `format_name`: a key of `tables.FORMATS`.
+    - `columns`: a key of `tables.COLUMNS`.
+    - `records`: the records of the external figures.
+    - `extra_networks`: networks whose figures are shown even if they have no table.
     """
     figure_records = distinct_external_figures(records)
     names = sorted({table.workload for table in leaderboards} | set(extra_networks))
@@ -216,7 +235,7 @@ def render_leaderboards_with_figures(
 
 
 def render_figures_and_sources(records: Iterable[Record]) -> str:
-    """Return a terminal table of the external figures in the records, and their sources."""
+    """Return a terminal table of the records' external figures, followed by their sources."""
     table_format = formats.FORMATS["text"]
     figure_texts = [describe_figure(record) for record in distinct_external_figures(records)]
     lines = [
@@ -246,7 +265,10 @@ def _to_json(leaderboards: Sequence[Table], figure_records: Sequence[Record]) ->
 
 
 def _to_csv(leaderboards: Sequence[Table], figure_records: Sequence[Record]) -> str:
-    """Return a line per row of the tables, and a line per figure with columns of its own."""
+    """Return one CSV line per row of the tables, and one per external figure.
+
+    Figures have some columns that rows do not have.
+    """
     table_lines = list(csv.DictReader(io.StringIO(tables.to_csv(leaderboards))))
     lines = table_lines + [_figure_columns(record) for record in figure_records]
     if not lines:

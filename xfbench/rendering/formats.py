@@ -1,7 +1,7 @@
 """Text formats of tables: layout, escaping and digits.
 
-A record may come from anywhere, so its texts are escaped in every format. `tables.py` decides the
-rows and columns.
+A record may come from anywhere, so the texts of records are escaped in every format. `tables.py`
+chooses the rows and columns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_FIELD_CHARS = 1000  # longer fields are cut
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
 _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # prevents links
-_LIST_START = re.compile(r"^(\d*)([-+.)])")  # the start of a list
+_LIST_START = re.compile(r"^(\d*)([-+.)])")  # the start of a list item
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
 _LATEX |= {"^": "\\^{}", "~": "\\~{}"}
 _FORMULA_STARTS = ("=", "+", "-", "@")
@@ -35,8 +35,11 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 class Format:
     """The layout of a table, its heading and its notes.
 
-    `style` names a style of tabulate. tabulate escapes fields for LaTeX and HTML; for the other
-    styles, `escape` does. `heading` and `note` escape a text and return it as lines.
+    - `style`: the name of a table style of tabulate.
+    - `heading`: function that returns the heading in this format, escaped.
+    - `note`: function that returns a note in this format, escaped.
+    - `escape`: function that escapes a field, if tabulate does not. tabulate escapes fields for
+      LaTeX and HTML.
     """
 
     style: str
@@ -45,17 +48,17 @@ class Format:
     escape: Callable[[str], str] = str
 
     def render_table(self, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-        """Return the table of the texts, escaped as the format needs."""
+        """Return the table with these headers and lines of fields, escaped for this format."""
         rows = [[self._escape_field(field) for field in line] for line in lines]
         names = [self._escape_field(name) for name in headers]
         return tabulate(rows, names, self.style, disable_numparse=True)
 
     def render_heading(self, text: str) -> str:
-        """Return the heading of a table."""
+        """Return `text` as the heading of a table."""
         return self.heading(make_legible(text, _MAX_FIELD_CHARS))
 
     def render_note(self, text: str) -> str:
-        """Return a note below a table."""
+        """Return `text` as a note below a table."""
         return self.note(make_legible(text, _MAX_FIELD_CHARS))
 
     def _escape_field(self, text: str) -> str:
@@ -96,12 +99,18 @@ FORMATS = {
 
 
 def renderers_by_format(render: Callable[..., str]) -> dict[str, Callable[..., str]]:
-    """Return a function per text format: `render` with that format as its `table_format`."""
+    """Return one function for each text format, by the format's name.
+
+    Each function is `render` with its `table_format` set to that format.
+    """
     return {name: partial(render, table_format=layout) for name, layout in FORMATS.items()}
 
 
 def escape_csv_formula(value: object) -> object:
-    """Return a CSV field that neither a spreadsheet nor a terminal executes."""
+    """Return the value as a CSV field that neither a spreadsheet nor a terminal executes.
+
+    A value that is not text is returned unchanged.
+    """
     if not isinstance(value, str):
         return value
     text = make_legible(value, len(value))
@@ -109,9 +118,10 @@ def escape_csv_formula(value: object) -> object:
 
 
 def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
-    """Return the lines as CSV, with column names and full numbers.
+    """Return the lines as CSV, with all digits of each number.
 
-    No field can be executed by a spreadsheet.
+    The keys of the first line are the column names. Texts are escaped so that no spreadsheet
+    executes them.
     """
     buffer = io.StringIO()
     if lines:
@@ -123,9 +133,10 @@ def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
 
 
 def format_with_interval(interval: Interval | Figure | None) -> str:
-    """Return a throughput with the digits that its interval supports.
+    """Return the value with the digits that its interval supports, such as "123.4 ± 1.2".
 
-    If the interval is wide, the text includes its bounds.
+    If the half-width of the interval is more than a quarter of the value, the text has the bounds
+    in brackets instead. The text for None is "–".
     """
     if interval is None:
         return "–"
@@ -135,14 +146,14 @@ def format_with_interval(interval: Interval | Figure | None) -> str:
     if half_width > interval.value / 4:
         bounds = f"{format_number(interval.low, 2)}–{format_number(interval.high, 2)}"
         return f"{format_number(interval.value, 2)} ({bounds})"
-    if half_width <= 1e-6 * interval.value:  # equal launches that differ only by rounding
+    if half_width <= 1e-6 * interval.value:  # the launches differ only by rounding
         return format_number(interval.value, 6)
     decimals = 1 - math.floor(math.log10(half_width))  # two significant digits of the half-width
     return f"{_format_rounded(interval.value, decimals)} ± {_format_rounded(half_width, decimals)}"
 
 
 def format_number(value: float, significant_digits: int) -> str:
-    """Return a positive number with `digits` significant digits and thousands separators."""
+    """Return a positive number with this many significant digits and a thousands separator."""
     return _format_rounded(value, significant_digits - 1 - math.floor(math.log10(value)))
 
 

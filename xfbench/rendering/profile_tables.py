@@ -1,7 +1,7 @@
 """Text formats of layer profiles, with one function per format.
 
-Each leaderboard gives a table. A line is a layer or a kind of layer; a column is a profiled
-configuration.
+Each leaderboard has one table. A line of a table is a layer or a kind of layer. A column is a
+profiled configuration.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ NO_PROFILE = "No launch has a profile: use xfbench run --profile"
 
 
 def profiled_rows(table: Table) -> list[tuple[Row, Profile]]:
-    """Return the rows that have a profile, ranked or not, fastest first."""
+    """Return pairs of a row and its profile, for the rows that have one. Ranked rows are first."""
     return [(row, row.profile) for row in (*table.rows, *table.unranked) if row.profile]
 
 
 def heaviest_layers_in_network_order(profiles: Sequence[Profile], max_layers: int) -> list[str]:
-    """Return the layers that take the most time over all profiles, in network order."""
+    """Return the names of the `max_layers` layers that take the most time, in network order.
+
+    The time of a layer is its share of the step, summed over all profiles.
+    """
     names = list(dict.fromkeys(layer.layer for profile in profiles for layer in profile.layers))
     total_shares = {
         name: sum(_layer_share_of_step(profile, name) for profile in profiles) for name in names
@@ -36,12 +39,12 @@ def heaviest_layers_in_network_order(profiles: Sequence[Profile], max_layers: in
 
 
 def find_layer(profile: Profile, name: str) -> LayerTime | None:
-    """Return the layer's time in the profile, or None if the profile lacks the layer."""
+    """Return the times of the layer `name`, or None if the profile has no such layer."""
     return next((layer for layer in profile.layers if layer.layer == name), None)
 
 
 def format_milliseconds(seconds: float) -> str:
-    """Return milliseconds with three significant digits."""
+    """Return seconds as milliseconds with three significant digits, without the unit."""
     return f"{1e3 * seconds:.3g}"
 
 
@@ -57,7 +60,10 @@ def _configuration_name(row: Row) -> str:
 
 
 def _format_times_and_peak_share(layer: LayerTime | None) -> str:
-    """Return the forward time, the backward time, and the share of the limit that they reach."""
+    """Return the forward and the backward time in milliseconds.
+
+    If the layer's share of the peak is known, the text has it in brackets.
+    """
     if layer is None:
         return "–"
     both = (
@@ -108,9 +114,9 @@ def _layer_kind_and_step_lines(row_profiles: Sequence[tuple[Row, Profile]]) -> I
 
 
 def _multi_layer_kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
-    """Return the kinds that have several layers, ordered by their time over all profiles.
+    """Return the kinds of layer that have several layers, slowest kind first.
 
-    The slowest kind is first.
+    The time of a kind is its share of the step, summed over all profiles.
     """
     share_by_kind: dict[str, float] = {}
     for profile in profiles:
@@ -124,14 +130,15 @@ def _multi_layer_kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
 def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
     yield (
         "Milliseconds of a step, forward + backward, from each framework's own profiler after the "
-        "timed steps; in brackets, the share of these cores' limit. A profiler slows steps down "
-        "and counts concurrent work separately, so these times do not measure speed."
+        "timed steps. In brackets: the share of a matrix product's speed on the same cores. "
+        "A profiler slows steps down and counts concurrent work separately, so these times do not "
+        "measure speed."
     )
     for row, profile in row_profiles:
         launches = f"{profile.launches} launch{'es' if profile.launches > 1 else ''}"
         yield (
             f"{_configuration_name(row)}: {profile.profiler}, {launches}, "
-            f"{profile.slowdown:.2f} times a timed step"
+            f"a profiled step takes {profile.slowdown:.2f} times as long as a timed one"
         )
 
 
@@ -155,7 +162,7 @@ def to_json(tables: Sequence[Table]) -> str:
 
 
 def to_csv(tables: Sequence[Table]) -> str:
-    """Return one CSV line per configuration and layer, with full numbers."""
+    """Return one CSV line per configuration and layer, with all digits."""
     lines = []
     for columns in _profile_documents(tables):
         layers, _ = columns.pop("layers"), columns.pop("kinds")

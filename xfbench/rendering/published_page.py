@@ -1,6 +1,6 @@
 """The page docs/published.md: the studies, their published figures, and the sources.
 
-Run `python -m xfbench.rendering.published_page > docs/published.md`.
+To update the page, run `python -m xfbench.rendering.published_page > docs/published.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records as text for a terminal: a table of many, or all fields of one.
+"""Records as text for a terminal: a table of several records, or all fields of one record.
 
 Control characters and changes of writing direction in a record's text are escaped.
 """
@@ -16,12 +16,15 @@ from xfbench.model.record import Record
 from xfbench.statistics import launch_throughput
 from xfbench.store.results_folder import Place, Store
 
-_MAX_CHARACTERS = 160  # characters of a value
-_MAX_ELEMENTS = 12  # elements of a list
+_MAX_CHARACTERS = 160  # shown characters of a value
+_MAX_ELEMENTS = 12  # shown elements of a list
 
 
 def format_table(records: Sequence[Record]) -> str:
-    """Return a table with a row per record. External figures have columns for figure and source."""
+    """Return a table with a row per record.
+
+    If a record has an external figure, the table also has columns for the figure and its source.
+    """
     headers = [
         *("record", "created", "status", "source", "workload", "framework", "kernel"),
         *("ranks", "threads", "batch", "launch", "images/s"),
@@ -59,7 +62,10 @@ def format_table(records: Sequence[Record]) -> str:
 
 
 def external_figure_text(record: Record) -> str | None:
-    """Return an external figure as text, such as "time per call (median) 0.0123 s"."""
+    """Return the record's external figure as text, such as "time per call (median) 0.0123 s".
+
+    Return None if the record has no external figure.
+    """
     figure = record.figure
     if figure is None:
         return None
@@ -71,7 +77,10 @@ def external_figure_text(record: Record) -> str | None:
 
 
 def valid_images_per_second(record: Record) -> float | None:
-    """Return the launch's throughput, or None if it is not a valid measurement."""
+    """Return the throughput of the record's launch in images/s.
+
+    Return None if the record is not a valid measurement by xfbench.
+    """
     if record.status != "ok" or record.measurement is None or record.request is None:
         return None
     if unmeasured_source(record) or impossible_number(record):
@@ -80,7 +89,11 @@ def valid_images_per_second(record: Record) -> float | None:
 
 
 def format_record(record: Record, place: Place, store: Store) -> str:
-    """Return all fields of a record, one line per field with a value."""
+    """Return all fields of a record, one line per field with a value.
+
+    The last lines name the record's file (`place`) and its run folder in `store`. Long values and
+    lists are shortened.
+    """
     speed = valid_images_per_second(record)
     lines = [
         f"{path}  {make_legible(value, _MAX_CHARACTERS)}"

@@ -1,7 +1,7 @@
 """The page docs/schema.md: every field of a record, generated from the models.
 
-The meaning of a field comes from `meanings.toml` or from its class's docstring. `make schema`
-writes the page.
+The meaning of a field comes from `meanings.toml`, or else from the docstring of the field's class.
+`make schema` writes the page.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ def render_page() -> str:
 
 
 def record_and_nested_models() -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield every object in a record with its path; the record is first.
+    """Yield the path and the model of every object in a record. The record itself is first.
 
-    The path of an object in a list ends in `[]`. A model that contains itself is yielded once.
+    The path of the record is "". The path of an object in a list ends in `[]`. A model that
+    contains itself is not yielded again within itself.
     """
     yield from _walk_models("", Record, ())
 
@@ -99,7 +100,12 @@ def _models_in_type(
 
 
 def field_meaning(model: type[BaseModel], name: str) -> str | None:
-    """Return the meaning of a field, from `meanings.toml` or a sentence of a docstring."""
+    """Return the meaning of the model's field `name`, or None if it is not documented.
+
+    The meaning comes from the model's class, or from the nearest base class that documents the
+    field. An entry in `meanings.toml` has precedence over a docstring. In a docstring, the meaning
+    is the first sentence that has the field's name in backticks.
+    """
     meanings_by_class = load_extra_meanings()
     for base_class in model.__mro__:
         if base_class is BaseModel:
@@ -116,7 +122,7 @@ def field_meaning(model: type[BaseModel], name: str) -> str | None:
 
 
 def load_extra_meanings() -> Mapping[str, Mapping[str, str]]:
-    """Return the meanings that docstrings do not state, by class and field."""
+    """Return the content of `meanings.toml`: meanings of fields by class and field."""
     file = Path(__file__).with_name("meanings.toml")
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
@@ -128,7 +134,7 @@ def _first_docstring_paragraph(model: type[BaseModel]) -> str:
 
 
 def field_unit(name: str) -> str:
-    """Return the unit that the end of a name implies, or ""."""
+    """Return the unit that the end of the field's name implies, or "" if it implies none."""
     for ending, symbol in _UNITS_BY_ENDING.items():
         if name == ending or name.endswith(f"_{ending}"):
             return symbol
@@ -136,7 +142,7 @@ def field_unit(name: str) -> str:
 
 
 def describe_type(annotation: Any) -> str:
-    """Return a type in words."""
+    """Return the type in words, such as "integer or null"."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return describe_type(arguments[0])
@@ -153,7 +159,7 @@ def describe_type(annotation: Any) -> str:
             and typing.get_origin(arguments[0]) is tuple
             and len(arguments[0].__args__) == 2
         ):
-            return "object"  # pairs in order, a mapping in JSON
+            return "object"  # ordered pairs, which are an object in JSON
         return f"list of {describe_type(arguments[0])}" + (
             "" if arguments[-1] is ... else f", {len(arguments)}"
         )

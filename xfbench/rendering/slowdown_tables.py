@@ -18,23 +18,26 @@ _REASON_WORDS = {status for status in get_args(Status) if status != "ok"} | {NOT
 
 
 def headers(table: Slowdown) -> list[str]:
-    """Return the column headers of `row_texts`."""
+    """Return the headers of the columns that `row_texts` fills."""
     mean = [f"mean of {len(table.common)}"] if len(table.common) > 1 else []
     return [*table.by, *(network.name for network in table.networks), *mean]
 
 
 def row_texts(table: Slowdown, line: Line) -> list[str]:
-    """Return a row as texts: its group, each network's entry, and the mean.
+    """Return the texts of a line: its group, its entry for each network, and its mean slowdown.
 
-    The entry is the slowdown, or a word that says why there is none. The mean is left out if fewer
-    than two networks are common to all rows.
+    An entry is a slowdown, or a word that says why there is none. The mean is left out if the table
+    has fewer than two `common` networks.
     """
     mean = [format_ratio_with_interval(line.overall)] if len(table.common) > 1 else []
     return [*_group_texts(line), *map(_slowdown_or_reason_text, line.entries), *mean]
 
 
 def group_and_setting_texts(line: Line) -> list[str]:
-    """Return a row as texts: its group, and the configuration that reached each slowdown."""
+    """Return the texts of a line: its group, and the configuration behind each slowdown.
+
+    A network without a slowdown has "–".
+    """
     return [
         *_group_texts(line),
         *(
@@ -45,7 +48,11 @@ def group_and_setting_texts(line: Line) -> list[str]:
 
 
 def describe_settings_outside_group(row: Row | None, line: Line) -> str:
-    """Return the row's settings, without those in the line's group."""
+    """Return the row's settings in words, without those in the line's group.
+
+    The text includes the batch only if lines are grouped by `global_batch_size`. The text for None
+    is "–".
+    """
     if row is None:
         return "–"
     parts = {
@@ -67,7 +74,7 @@ def format_ratio_with_interval(interval: Interval | None) -> str:
 def notes_under_table(table: Slowdown) -> Iterator[str]:
     """Yield the notes under the table.
 
-    They say how the mean is computed, how rows were selected, and why figures are missing.
+    The notes say how the mean is computed, how rows were selected, and why figures are missing.
     """
     if len(table.common) > 1:
         yield f"Mean: geometric, over {', '.join(table.common)}."
@@ -126,7 +133,7 @@ def to_json(tables: Sequence[Slowdown]) -> str:
 
 
 def to_csv(tables: Sequence[Slowdown]) -> str:
-    """Return one CSV line per row and network, with full numbers."""
+    """Return one CSV line per row and network, with all digits."""
     return formats.to_csv([line for table in tables for line in _csv_lines(table)])
 
 

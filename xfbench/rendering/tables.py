@@ -47,7 +47,10 @@ def _ranks_and_strategy_text(row: Row) -> str:
 
 
 def _format_value_and_bounds(interval: Efficiency | Interval | None, spec: str) -> str:
-    """Return a share with its interval, if there is one."""
+    """Return the value, followed by its bounds if they are known.
+
+    `spec` is the format of each number. The text for None is "–".
+    """
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None:
@@ -65,19 +68,25 @@ def _launch_count_and_label_text(row: Row) -> str:
 
 
 def _reader_and_pixel_error_text(row: Row) -> str:
-    """Return the name of the reader, and the pixel difference if the reader's decoder differs."""
+    """Return the name of the reader, with its largest pixel difference if that is not zero.
+
+    The difference is relative to xfbench's own reader, in levels of 255.
+    """
     return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
 
 
 def _requested_and_observed_threads(row: Row) -> str:
-    """Return the number of requested threads, and of threads that worked if it differs."""
+    """Return the requested number of threads, with the number that worked if they differ."""
     if row.threads_observed in (None, row.threads):
         return str(row.threads)
     return f"{row.threads} ({row.threads_observed} worked)"
 
 
 def _configuration_count_text(row: Row) -> str:
-    """Return the number of configurations among which the row was selected."""
+    """Return the number of configurations from which the row was selected.
+
+    If only some of them are ranked, the text also has the number of ranked configurations.
+    """
     if row.configurations is None:
         return "–"
     ranked, total = row.configurations_ranked or 0, row.configurations
@@ -85,9 +94,9 @@ def _configuration_count_text(row: Row) -> str:
 
 
 def _share_of_best_text(row: Row) -> str:
-    """Return the share of the best throughput.
+    """Return the row's throughput as a share of the best throughput.
 
-    It has two decimals if its interval is narrow enough, else one.
+    The share has one decimal if its upper bound is at least 0.1 higher, else two.
     """
     throughput, share = row.images_per_second, row.relative_to_best
     if throughput is None or share is None:
@@ -236,18 +245,24 @@ _OPTIONAL_COLUMNS = (
 
 
 def to_json(tables: Sequence[Table], ignored_columns: str = "") -> str:
-    """Return one JSON document with all fields."""
+    """Return one JSON document with all fields of the tables.
+
+    `ignored_columns` exists because callers pass the chosen columns to every format.
+    """
     return json.dumps({"tables": [table.document() for table in tables]}, indent=1)
 
 
 def to_csv(tables: Sequence[Table], ignored_columns: str = "") -> str:
-    """Return one CSV line per row with all columns and full numbers."""
+    """Return one CSV line per row, with all columns and all digits.
+
+    `ignored_columns` exists because callers pass the chosen columns to every format.
+    """
     lines = [_row_columns(table, row) for table in tables for row in (*table.rows, *table.unranked)]
     return formats.to_csv(lines)
 
 
 def comparison_table(compared: Sequence[CellComparison]) -> str:
-    """Return a terminal table of verdicts and their evidence."""
+    """Return a terminal table of comparisons: the ratio, its evidence and the verdict."""
     lines = []
     for comparison in compared:
         ratio, smallest_difference = (
@@ -266,7 +281,10 @@ def comparison_table(compared: Sequence[CellComparison]) -> str:
 
 
 def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
-    """Return a terminal table of the prediction for each number of ranks, and its basis."""
+    """Return a terminal table of the predictions, followed by the measurements behind them.
+
+    `points` has one prediction per number of ranks. `fit` describes the fitted model.
+    """
     rows = [
         [
             str(point.ranks),
@@ -307,9 +325,9 @@ def _format_gigabytes(size_bytes: int | None) -> str:
 
 
 def visible_columns(table: Table, columns: str = "throughput") -> list[Column]:
-    """Return the columns to show, with the grouping fields after the first column.
+    """Return the columns to show. The columns of grouping fields follow the first column.
 
-    An optional column that is empty in every row is left out.
+    `columns` is a key of `COLUMNS`. An optional column that is empty in every row is left out.
     """
     rows = [*table.rows, *table.unranked]
     visible = [
@@ -394,7 +412,7 @@ def to_text(tables: Sequence[Table], columns: str = "throughput") -> str:
 
 
 _RENDERERS = formats.renderers_by_format(_render)
-# The order in which `--format` lists them.
+# `--format` lists the formats in this order.
 FORMATS: dict[str, Callable[..., str]] = {
     "text": _RENDERERS["text"],
     "markdown": _RENDERERS["markdown"],

@@ -1,6 +1,6 @@
 """Content of the report as values: boards, their rows with details, certificates and machines.
 
-The template decides the layout. `sentences.py` writes the summary sentences.
+The templates decide the layout. `sentences.py` writes the summary of a board.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from xfbench.statistics import is_steady, launch_throughput
 # If the report has more than MANY_ROWS rows, only the FASTEST rows of each board show every launch.
 # The launches of the other rows are summarized.
 MANY_ROWS, FASTEST = 200, 3
-AT_ONCE = 100  # rows of a table shown at first
-SHORT = 16  # characters of an id, as in the name of a run folder
+AT_ONCE = 100  # rows of a table that are shown at first
+SHORT = 16  # characters of a shortened id, as in the name of a run folder
 _MOST_WORDS, _MOST_RECORDS = 4, 8
 _QUIET, _NOT_KNOWN = "quiet", "not known"
 _FIGURES = ("images/s", "efficiency", "rank")
@@ -36,7 +36,10 @@ _FIGURES = ("images/s", "efficiency", "rank")
 
 @dataclass(frozen=True)
 class RowField:
-    """One field of a row: its column, its text, and the number that sorts it, or None."""
+    """The field of a row in one column.
+
+    `number` sorts the rows in this column. If `number` is None, `text` sorts them.
+    """
 
     column: str
     text: str
@@ -47,7 +50,11 @@ class RowField:
 class Launch:
     """One launch and its record.
 
-    `conditions` lists the noise during the launch. `reason` says why the launch does not count.
+    - `record`: the start of the record's id.
+    - `number`: the number of the launch in its cell.
+    - `created`: date and time of the record (UTC).
+    - `conditions`: the noise during the launch, or "quiet" or "not known".
+    - `reason`: why the launch does not count, or "" if it counts.
     """
 
     record: str
@@ -63,8 +70,14 @@ class Launch:
 class Entry:
     """A row of a board with its details.
 
-    `proof` is the anchor of the row's certificate. `launches` has all records of the row. If the
-    report has many rows, `summed` summarizes the records instead.
+    - `fields`: the texts of the row, one for each column of the board.
+    - `command`: the parts of the command that repeats the row; empty if there is no such command.
+    - `named_python`: whether the user chose the interpreter.
+    - `launches`: all launches of the row; empty if `summed` replaces them.
+    - `summed`: a summary of the launches in a report with many rows, as pairs of name and text.
+    - `facts`: further facts, as pairs of name and text.
+    - `proof`: the anchor of the row's certificate; None: no certificate.
+    - `steps`: the figure of the step times, or None.
     """
 
     anchor: str
@@ -84,7 +97,7 @@ class Entry:
 class Board:
     """A leaderboard: its conditions, rows and figures.
 
-    `most` is the throughput at which the scale of the interval bars ends.
+    `most` is the throughput in images/s at which the scale of the interval bars ends.
     """
 
     anchor: str
@@ -100,7 +113,10 @@ class Board:
 
 @dataclass(frozen=True)
 class CertificateText:
-    """A certificate as texts, or the error in it. `anchor` is its place in the page."""
+    """A certificate as texts. `anchor` is its HTML id in the page.
+
+    If the certificate is invalid or missing, `verdict` says what is wrong.
+    """
 
     anchor: str
     id: str
@@ -112,7 +128,10 @@ class CertificateText:
 
 @dataclass(frozen=True)
 class Network:
-    """The boards of one network, ordered by number of ranked frameworks, then number of rows."""
+    """The boards of one network.
+
+    Boards with more ranked frameworks come first, then boards with more ranked rows.
+    """
 
     name: str
     facts: str
@@ -121,7 +140,14 @@ class Network:
 
 @dataclass(frozen=True)
 class Report:
-    """The content of the whole page. `span` is the first and the last day of the records."""
+    """The content of the whole page.
+
+    - `others`: external figures, which are not ranked.
+    - `proofs`: the certificates that the records name.
+    - `machines`: the facts about each kind of machine, as pairs of name and text.
+    - `rows`, `records`: the number of rows and of measured records.
+    - `span`: the first and the last day of the measured records, in ISO form; "" without records.
+    """
 
     networks: tuple[Network, ...]
     others: ExternalFigures
@@ -135,15 +161,17 @@ class Report:
 
     @property
     def boards(self) -> list[Board]:
+        """The boards of all networks."""
         return [board for network in self.networks for board in network.boards]
 
 
 def build_report(
     records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
 ) -> Report:
-    """Return the report on these records. Records with external figures are listed separately.
+    """Build the content of the report on these records.
 
-    `literature` has published figures, about these networks or about no single network.
+    External figures among the records are listed separately. `literature` has records of published
+    figures. The report shows those about a network of `records` and those about no single network.
     """
     records_by_id = {
         record.id: drop_untrusted_fields(record) for record in records if record.request
@@ -307,7 +335,7 @@ def _build_row_field(column: str, text: str, row: Row) -> RowField:
 
 
 def _sort_number(column: str, row: Row) -> float | None:
-    """Return the number by which a column is sorted, or None for text."""
+    """Return the number that sorts rows in this column, or None if their texts sort them."""
     speed = row.images_per_second
     numbers: dict[str, float | None] = {
         "rank": row.rank[0] + row.rank[1] / 1e6 if row.rank else None,
@@ -346,9 +374,10 @@ def _describe_launch(record: Record) -> Launch:
 
 
 def _summarize_launches(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
-    """Return a summary of the launches.
+    """Return a summary of the launches as two pairs of name and text.
 
-    It names their records, the number of noisy launches, and the number that do not count.
+    The pair "records" lists the first record ids. The pair "conditions" counts the noisy launches
+    and those that do not count.
     """
     launches = [_describe_launch(record) for record in records]
     named = " ".join(launch.record for launch in launches[:_MOST_RECORDS])
@@ -370,7 +399,7 @@ def _launch_throughput_text(record: Record) -> str:
 
 
 def _row_facts(row: Row, last_record: Record) -> Iterable[tuple[str, str]]:
-    """Yield more facts about a row, most of them from its last launch."""
+    """Yield further facts about a row as pairs of name and text, most from its last launch."""
     observed, software = last_record.observed, last_record.software
     if observed:
         cpus = f", {observed.cpus:.1f} CPUs busy" if observed.cpus is not None else ""
@@ -445,7 +474,7 @@ def _describe_certificate(
 
 
 def _machine_of_each_class(records: Iterable[Record]) -> list[Machine]:
-    """Return one host of each kind among the records."""
+    """Return one machine of each kind of machine among the records."""
     return list({machine_class(r.machine): r.machine for r in records if r.machine}.values())
 
 

@@ -1,7 +1,7 @@
-"""Efficiency and speed-up over ranks, with published figures as marks.
+"""Figures of efficiency and of speed-up by number of ranks, with external figures as marks.
 
-A published figure is drawn only if its source prints it for a number of ranks. It is either an
-efficiency under the same scaling law, or a speed-up over one rank. Nothing is computed from it.
+An external figure is drawn only if its source states it for a number of ranks. It must be an
+efficiency under the same scaling law, or a speed-up. Nothing is computed from it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,12 @@ from xfbench.rendering.report.figures import (
 
 
 def build_efficiency_figures(table: Table, external_records: Iterable[Record]) -> list[Figure]:
-    """Return a table's efficiency figure, and a speed-up figure if one is published."""
+    """Return the table's efficiency figure, and its speed-up figure if there is one.
+
+    The efficiency figure needs a scaling law, and rows with an efficiency that differ only in
+    ranks. The speed-up figure also needs an external speed-up of this network, and a line that
+    starts at one rank. Without what it needs, a figure is left out.
+    """
     lines = _build_efficiency_lines(
         [row for row in (*table.rows, *table.unranked) if row.efficiency]
     )
@@ -58,7 +63,10 @@ def build_efficiency_figures(table: Table, external_records: Iterable[Record]) -
 
 
 def _build_efficiency_lines(rows: Sequence[Row]) -> list[Line]:
-    """Return lines of efficiency over ranks for rows that differ only in ranks, best first."""
+    """Return one line for each group of rows that differ only in ranks.
+
+    A line shows the efficiency by number of ranks. The line with the highest last point is first.
+    """
     lines = [
         Line(
             row_name(group[-1], omitted_parts=("ranks",)),
@@ -152,10 +160,13 @@ def _build_figure(
 
 
 def _is_drawable(record: Record, network: str) -> bool:
-    """Return whether the record's figure fits the axes.
+    """Return whether the record's figure fits the axes. All these conditions must hold:
 
-    It must be about this network (an efficiency may be about no single network), and have a number
-    of ranks and the unit of its quantity.
+    - The figure is about this network. An efficiency may also be about no single network.
+    - The number of ranks is known.
+    - The figure has a value, or both ends of a range.
+    - The unit is "%" for an efficiency and "times" for a speed-up.
+    - All numbers are plausible.
     """
     figure = record.figure
     if figure is None or figure.about is None or figure.about.ranks is None:
@@ -183,7 +194,7 @@ def _is_efficiency_of(record: Record, law: str) -> bool:
 
 
 def _unqualified_quantity(record: Record) -> str:
-    """Return the quantity's name without its qualifiers."""
+    """Return the quantity of the record's figure, without the qualifiers after its first comma."""
     return record.figure.quantity.partition(",")[0] if record.figure else ""
 
 

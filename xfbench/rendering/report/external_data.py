@@ -1,4 +1,4 @@
-"""External figures in the report: published and imported figures by network, with sources."""
+"""External figures in the report, grouped by network, and their sources."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from xfbench.model.record import Record
 from xfbench.rendering import external_figures
 from xfbench.rendering.external_figures import FigureText
 
-MAX_ROWS = 200  # shown per group
-_MAX_REFERENCE_LENGTH = 600  # characters of a source's reference
+MAX_ROWS = 200  # shown figures per group
+_MAX_REFERENCE_LENGTH = 600  # shown characters of a source's reference
 
 
 @dataclass(frozen=True)
 class Group:
-    """The shown figures about one network, and the number of omitted figures.
+    """The shown external figures about one network.
 
-    `name` is "" for figures about no single network.
+    - `name`: the network, or "" for figures about no single network.
+    - `omitted_rows`: the number of figures that are not shown.
     """
 
     name: str
@@ -28,14 +29,20 @@ class Group:
 
 @dataclass(frozen=True)
 class ExternalFigures:
-    """The external figures in groups, and the sources with each reference split into pieces."""
+    """The external figures in groups, and their sources.
+
+    A source is a pair: its key, and its reference, split into lines.
+    """
 
     groups: tuple[Group, ...] = ()
     sources: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def group_external_figures(records: Iterable[Record], networks: Iterable[str]) -> ExternalFigures:
-    """Return the figures about these networks, then those about no single network."""
+    """Return the figures about each of these networks, then those about no single network.
+
+    Figures about other networks are left out.
+    """
     figures = external_figures.distinct_external_figures(records)
     figures_by_network = {
         name: external_figures.figures_with_exact_network(figures, name or None)
@@ -65,7 +72,7 @@ def group_external_figures(records: Iterable[Record], networks: Iterable[str]) -
 
 
 def networks_of_external_figures(records: Sequence[Record]) -> list[str]:
-    """Return the names of the networks that external figures are about."""
+    """Return the sorted names of the networks that the records' external figures are about."""
     return sorted(
         {
             workload

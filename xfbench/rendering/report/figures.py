@@ -17,12 +17,12 @@ from xfbench.model.record import Record
 from xfbench.rendering import tables
 
 MOST_LINES, MOST_BARS, MOST_STEPS = 8, 20, 60
-MOST_NAMED = 6  # lines or bars with values in a description
+MOST_NAMED = 6  # lines or bars whose values are in the description of a figure
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value at `x`, with its interval if there is one."""
+    """A value `y` at `x`. `low` and `high` are the bounds of its interval, or None."""
 
     x: float
     y: float
@@ -32,7 +32,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """Points in order of x. If `ideal`, the line is the ideal scaling of the line before it."""
+    """Points in order of `x`. If `ideal`, the line shows ideal scaling instead of measurements."""
 
     name: str
     points: tuple[Point, ...]
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """A value, with its interval if there is one."""
+    """A value. `low` and `high` are the bounds of its interval, or None."""
 
     name: str
     value: float
@@ -51,7 +51,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """An external value or range at `x`. `printed` is the figure as its source prints it."""
+    """An external value `y`, or a range from `low` to `high`, at `x`.
+
+    `printed` is the figure as its source prints it.
+    """
 
     name: str
     printed: str
@@ -63,11 +66,17 @@ class Mark:
 
 @dataclass(frozen=True)
 class Figure:
-    """Lines over an axis `x`, or bars.
+    """Lines over the x axis, or bars.
 
-    `headers` and `data` are a table of all numbers as text. `at` has the x positions of the ticks;
-    if it is empty, ticks are at round numbers. `limit` is the y value of a separate limit line, and
-    the name of that line.
+    - `description`: the figure in words, for readers who cannot see it.
+    - `x`, `y`: the names of the axes.
+    - `headers`, `data`: a table of all numbers as texts.
+    - `marks`: external figures, which are drawn with the lines.
+    - `at`: the x positions of the ticks; empty: ticks are at round numbers.
+    - `limit`: the value of a separate limit line, and the name of that line.
+    - `percent`: whether values are fractions that are shown as percentages.
+    - `from_zero`: whether the y axis starts at zero.
+    - `note`: a note below the figure.
     """
 
     title: str
@@ -89,7 +98,10 @@ class Figure:
 def build_speed_and_learning_figures(
     table: Table, records_by_id: Mapping[str, Record]
 ) -> list[Figure]:
-    """Return all figures that the leaderboard has cells for, in the order of the page."""
+    """Return the figures that the table has rows for, in the order of the page.
+
+    They show the thread sweep, kernels, scaling, the share of the limit, and test accuracy.
+    """
     rows = [row for row in (*table.rows, *table.unranked) if row.images_per_second]
     drawn = (
         _build_thread_sweep_figure([row for row in rows if row.ranks == 1]),
@@ -102,14 +114,14 @@ def build_speed_and_learning_figures(
 
 
 def row_name(row: Row, *, omitted_parts: Collection[str] = ()) -> str:
-    """Return a short name of a row: "torch · onednn · 2 threads"."""
+    """Return a short name of a row, such as "torch · onednn · 2 threads"."""
     return " · ".join(
         text for key, text in row_name_parts(row).items() if text and key not in omitted_parts
     )
 
 
 def row_name_parts(row: Row) -> dict[str, str]:
-    """Return the parts of a row's name. The part of a default setting is empty."""
+    """Return the parts of a row's name. The part of a default setting is ""."""
     return {
         "framework": row.framework,
         "kernel": row.kernel,
@@ -156,9 +168,10 @@ def _group_rows(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row
 
 
 def _build_thread_sweep_figure(rows: Sequence[Row]) -> Figure | None:
-    """Return the figure of images per second over threads.
+    """Return the figure of images per second by number of threads.
 
-    It has a line for each combination of the other settings.
+    The figure has a line for each combination of the other settings. Return None if no combination
+    has several numbers of threads.
     """
 
     def settings_except_threads(row: Row) -> tuple[Any, ...]:
@@ -174,7 +187,10 @@ def _build_thread_sweep_figure(rows: Sequence[Row]) -> Figure | None:
 
 
 def _build_throughput_line_figure(title: str, x_label: str, lines: list[Line]) -> Figure | None:
-    """Return the figure of images per second, limited to the fastest lines."""
+    """Return a figure of images per second with the fastest of the lines.
+
+    Return None if there are no measured lines.
+    """
     measured_lines = [line for line in lines if not line.ideal]
     if not measured_lines:
         return None
@@ -215,7 +231,10 @@ def _note_if_truncated(count: int, max_shown: int) -> str:
 
 
 def _build_kernel_figure(rows: Sequence[Row]) -> Figure | None:
-    """Return a figure of frameworks measured with several kernels and otherwise equal settings."""
+    """Return the figure that compares kernels of a framework at otherwise equal settings.
+
+    Return None if no rows differ only in the kernel.
+    """
 
     def settings_except_kernel(row: Row) -> tuple[Any, ...]:
         rank_settings = row.ranks, row.nodes, row.strategy, str(row.strategy_options)
@@ -252,7 +271,10 @@ def _build_throughput_bar_figure(title: str, rows: Sequence[Row]) -> Figure:
 
 
 def _build_scaling_figure(rows: Sequence[Row], law: str | None) -> Figure | None:
-    """Return the figure of images per second over ranks, with the ideal scaling of each line."""
+    """Return the figure of images per second by number of ranks, with ideal scaling of each line.
+
+    `law` is "strong" or "weak". If it is None, return None.
+    """
     if law is None:
         return None
 
@@ -293,7 +315,10 @@ def group_rows_into_scaling_curves(rows: Sequence[Row]) -> list[list[Row]]:
 def _build_share_of_limit_figure(
     rows: Sequence[Row], records_by_id: Mapping[str, Record]
 ) -> Figure | None:
-    """Return the figure of each row's speed as a share of the cores' matrix product, its limit."""
+    """Return the figure of each row's speed as a share of its limit.
+
+    The limit is the speed of a matrix product on the same cores. Return None if no row has a share.
+    """
     bars, data = [], []
     for row in rows:
         limit = next(
@@ -334,7 +359,10 @@ def _build_share_of_limit_figure(
 def _build_test_accuracy_figure(
     rows: Sequence[Row], records_by_id: Mapping[str, Record]
 ) -> Figure | None:
-    """Return the figure of test accuracy over seconds since process start, without evaluations."""
+    """Return the figure of test accuracy by time, or None if no row has a test accuracy.
+
+    The time is in seconds since the start of the processes. It does not include evaluations.
+    """
     lines, data = [], []
     for row in rows:
         points = []
@@ -393,7 +421,10 @@ def _seconds_from_start_to_epoch_end(record: Record, epoch_index: int) -> float:
 
 
 def build_step_time_figure(records: Sequence[Record]) -> Figure | None:
-    """Return the figure of each launch's timed steps in order, in milliseconds."""
+    """Return the figure of each launch's timed steps in milliseconds, in their order.
+
+    Return None if no record has timed steps.
+    """
     lines, data = [], []
     for record in records:
         measured = record.measurement
@@ -422,7 +453,7 @@ def build_step_time_figure(records: Sequence[Record]) -> Figure | None:
 
 
 def _evenly_spaced_step_indices(count: int) -> list[int]:
-    """Return the indices of at most MOST_STEPS steps, evenly spread over all steps."""
+    """Return the indices of at most MOST_STEPS steps, evenly spread over `count` steps."""
     step_count = min(count, MOST_STEPS)
     return [place * count // step_count for place in range(step_count)]
 

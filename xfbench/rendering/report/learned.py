@@ -1,4 +1,4 @@
-"""The figure of learning speed-up, next to the speed-up in images per second."""
+"""The figure that shows learning speed-up next to the speed-up in images per second."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from xfbench.statistics import Interval, is_steady
 def build_learning_speed_up_figures(
     table: Table, records_by_id: Mapping[str, Record]
 ) -> list[Figure]:
-    """Return a list with one figure of both speed-ups over ranks, or an empty list.
+    """Return a list with one figure of both speed-ups by number of ranks, or an empty list.
 
-    The figure shows ranked configurations that trained on one rank and on several ranks. Unranked
-    rows are left out, because they may train another network.
+    Learning speed-up compares the times to the best test loss that every run reached. The figure
+    shows ranked configurations that trained on one rank and on several ranks. Unranked rows are
+    left out, because they may train another network.
     """
     lines: list[Line] = []
     data: list[tuple[str, ...]] = []
@@ -96,7 +97,7 @@ def build_learning_speed_up_figures(
 def _steady_records_with_test_loss(
     row: Row, records_by_id: Mapping[str, Record]
 ) -> Sequence[Record]:
-    """Return the row's launches that count and have a finite test loss."""
+    """Return the records of the row's steady launches that have a finite test loss."""
     row_records = [records_by_id[record_id] for record_id in row.records]
     return [
         r

@@ -1,8 +1,8 @@
 """Rendering of the report as one HTML page that loads nothing and runs only its own script.
 
 Three measures keep texts from records harmless. The template escapes every value, and
-`xfbench/base/terminal_text.py` shows invisible characters. The page's policy allows only its own
-style and script.
+`xfbench/base/terminal_text.py` escapes invisible characters. The page's Content-Security-Policy
+allows only its own style and script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ def render_report(
     literature: Sequence[Record] = (),
     studies: Sequence[Study] = (),
 ) -> str:
-    """Return the page about these records, with figures from `literature`."""
+    """Return the report about these records as an HTML page.
+
+    - `certificates`: for each certificate id, the certificate or a text that says what is wrong.
+    - `literature`: records of published figures.
+    - `studies`: the sections about studies.
+    """
     report = content.build_report(records, certificates, literature)
     return render_template(
         "page.html",
@@ -45,7 +50,7 @@ def render_report(
 
 
 def render_template(template_name: str, **values: Any) -> str:
-    """Return a rendered template, with the style sheet, the script and the policy."""
+    """Return the template rendered with the values, the style sheet, the script and the policy."""
     folder = paths.package_folder("xfbench.rendering.report")
     style, script = (
         Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
@@ -72,14 +77,17 @@ def render_template(template_name: str, **values: Any) -> str:
 
 
 def _make_printable(value: Any) -> Any:
-    """Return a value that is safe to print; markup from xfbench stays unchanged."""
+    """Return the value with invisible characters escaped. Markup from xfbench stays unchanged."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return make_legible(value)
     return value
 
 
 def _build_policy(style: str, script: str) -> str:
-    """Return a policy that allows only this style sheet and this script, by their digests."""
+    """Return the page's Content-Security-Policy.
+
+    The policy allows only this style sheet and this script, which it identifies by their digests.
+    """
     rules = {
         "default-src": "'none'",
         "style-src": _hash_source(style),

@@ -1,4 +1,4 @@
-"""The figure of time per layer of a step, for each profiled framework."""
+"""The figure of the time per layer, for all profiled rows of a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _HEADERS = (
 
 
 def build_layer_time_figures(table: Table) -> list[Figure]:
-    """Return a figure of the layers that take the most time, for all profiled rows."""
+    """Return a list with one figure of the layers that take the most time.
+
+    The list is empty if no row has a profile.
+    """
     profiled = profiled_rows(table)
     if not profiled:
         return []

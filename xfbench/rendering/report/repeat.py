@@ -1,4 +1,7 @@
-"""The command that repeats a row's launches, with every setting whose default may differ."""
+"""The command that repeats a row's launches.
+
+The command sets every option whose default may differ on another machine.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,11 @@ _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 def repeat_command_parts(records: Sequence[Record]) -> tuple[str, ...]:
     """Return the parts of the command that repeats a row: the program, then one part per option.
 
-    A part is text such as "--threads 2". There are no parts if the row was not measured by xfbench,
-    is a study's probe, or has names that no command accepts.
+    A part is a text such as "--threads 2". There are no parts in any of these cases:
+
+    - A record was not measured by xfbench.
+    - The row is a study's probe.
+    - A value would need quotes in a shell.
     """
     if not records or any(record.source != "measured" or not record.request for record in records):
         return ()
@@ -36,7 +42,10 @@ def repeat_command_parts(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _setting_options(request: Request) -> dict[str, object]:
-    """Return options of `xfbench run`, without those that have the same default everywhere."""
+    """Return the options of `xfbench run` that repeat the request, with their values.
+
+    A value is None if the command can leave the option out.
+    """
     options: dict[str, object] = {
         "--workload": request.workload,
         "--framework": request.framework,
@@ -77,7 +86,11 @@ def _setting_options(request: Request) -> dict[str, object]:
 
 
 def _launches_or_precision_option(records: Sequence[Record]) -> dict[str, object]:
-    """Return the protocol's launches, or the number of records without a protocol."""
+    """Return the option that sets how often the cell is launched, with its value.
+
+    The option comes from the protocol of the last record. Without a protocol, the option is
+    `--launches` with the number of records.
+    """
     protocol = records[-1].protocol
     if protocol is None:
         return {"--launches": len(records)}
@@ -87,5 +100,5 @@ def _launches_or_precision_option(records: Sequence[Record]) -> dict[str, object
 
 
 def has_user_chosen_python(records: Sequence[Record]) -> bool:
-    """Return whether the user chose the interpreter, so that the command needs --python."""
+    """Return whether the user chose the interpreter, so that the command needs `--python`."""
     return any(record.request and record.request.environment == "python" for record in records)

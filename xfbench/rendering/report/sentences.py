@@ -1,4 +1,4 @@
-"""The summary in sentences: the fastest row, its certainty, and the command that repeats it."""
+"""The summary of a board in sentences: the fastest row, how certain it is, and its command."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ _MAX_NAMED = 3
 class Summary:
     """The summary of one board.
 
-    `best` is the fastest row, ranked or not, or None if nothing was measured. `verdict`, `speed`
-    and `certainty` are sentences or parts of sentences.
+    - `best`: the fastest row, ranked or not; None: nothing was measured.
+    - `ranked`: whether that row is ranked.
+    - `configuration`: the settings of that row in words.
+    - `verdict`: what is said about the configuration, such as "is fastest".
+    - `speed`: the throughput in images/s, as text.
+    - `certainty`: sentences about how certain the verdict is.
+    - `command`: the parts of the command that repeats the board's first row.
     """
 
     best: Row | None
@@ -31,7 +36,10 @@ class Summary:
 
 
 def build_summary(table: Table, repeat_command: Sequence[str]) -> Summary:
-    """Return the summary of a board. `command` is the command that repeats its first row."""
+    """Return the summary of a board.
+
+    `repeat_command` has the parts of the command that repeats the board's first row.
+    """
     best = next((row for row in (*table.rows, *table.unranked) if row.images_per_second), None)
     if best is None:
         reason = table.unranked[0].reason if table.unranked else "there are no rows"
@@ -66,7 +74,7 @@ def _describe_configuration(row: Row) -> str:
 
 
 def _certainty_sentences(best: Row, table: Table) -> list[str]:
-    """Return sentences about the rank, the throughput's interval, the launches, the certificate."""
+    """Return sentences about the rank, the throughput's interval and the certificate."""
     return [_rank_sentence(best, table), _interval_sentence(best), "Its network is verified."]
 
 
@@ -126,7 +134,7 @@ def _interval_sentence(row: Row) -> str:
 
 
 def use_no_break_spaces(text: str) -> str:
-    """Return the figure with no-break spaces, so that no line ends within it."""
+    """Return the text with no-break spaces, so that no line break splits it."""
     return text.replace(" ", "\u00a0")
 
 

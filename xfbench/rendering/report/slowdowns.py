@@ -1,4 +1,4 @@
-"""The report's slowdown tables as texts: each group against the best of each network."""
+"""The slowdown tables of the report as texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _MAX_NOTES = 12
 
 @dataclass(frozen=True)
 class Field:
-    """A slowdown, or a word for why there is none, and the configuration behind it."""
+    """A slowdown as text, or a word that says why there is none.
+
+    `setting` is the configuration behind the slowdown.
+    """
 
     text: str
     setting: str
@@ -23,7 +26,10 @@ class Field:
 
 @dataclass(frozen=True)
 class SlowdownTable:
-    """One table. `lines` have a name, and a field for each of `headers` except the first."""
+    """One table as texts.
+
+    A line has the name of its group, and one field for each header after the first.
+    """
 
     title: str
     headers: tuple[str, ...]
@@ -32,7 +38,10 @@ class SlowdownTable:
 
 
 def build_tables(boards: Iterable[Table]) -> list[SlowdownTable]:
-    """Return the tables that compare at least two rows."""
+    """Return the slowdown tables that have a slowdown in at least two lines.
+
+    `boards` are the leaderboards from which slowdowns are computed.
+    """
     shown_tables = []
     for table in build_slowdown_tables(boards, with_row_ranks=False):
         if len([line for line in table.lines if any(entry.slowdown for entry in line.entries)]) < 2:
@@ -44,7 +53,7 @@ def build_tables(boards: Iterable[Table]) -> list[SlowdownTable]:
                 tables.describe_settings_outside_group(entry.row, line) if entry.slowdown else ""
                 for entry in line.entries
             ]
-            settings += [""] * (len(texts) - len(settings))  # the mean has none
+            settings += [""] * (len(texts) - len(settings))  # the mean has no setting
             fields = [Field(text, setting) for text, setting in zip(texts, settings, strict=True)]
             lines.append((line.name, tuple(fields)))
         notes = list(tables.notes_under_table(table))

@@ -21,10 +21,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Claim:
-    """A source's claim.
+    """A source's claim, and whether it holds here.
 
-    `verdict` says whether the claim holds here, or is None if that is undecided. `why` is the
-    reason.
+    `verdict` is the answer, or None if the records cannot tell. `why` is the reason for the answer.
     """
 
     source: str
@@ -35,7 +34,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Part:
-    """One finding: the answer in a sentence, verdicts, figures, and the table behind them."""
+    """One finding: the answer in a sentence, claims with verdicts, figures, and a table."""
 
     title: str
     sentence: str
@@ -49,8 +48,14 @@ class Part:
 class Study:
     """All texts of a study's page.
 
-    `anchor` is the prefix of the HTML ids on the page. `facts` say where and when the study was
-    measured, and how much.
+    - `anchor`: the prefix of the HTML ids on the page.
+    - `facts`: where, when and with how many launches the study was measured.
+    - `parts`: the findings.
+    - `sentences`: what publications say, each with the key of its source.
+    - `published`: the table of published figures.
+    - `missing`: the table of cells without a result.
+    - `limits`: what the study does not test.
+    - `command`: the command that repeats the study.
     """
 
     name: str

@@ -17,7 +17,7 @@ from xfbench.rendering.report.figures import Figure, Line, Mark, Point
 WIDTH, HEIGHT = 440, 250
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 52, 12, 22, 40
 BAR_HEIGHT, BAR_PITCH = 10, 36
-# Markers around (0, 0), used in turn for each line.
+# Markers of the lines, which use them in turn. Each marker is drawn around (0, 0).
 _MARKERS = (
     "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
     "M-3-3h6v6h-6z",
@@ -39,7 +39,7 @@ Scale = Callable[[float], float]
 
 
 def draw_figure(figure: Figure, id_prefix: str) -> Markup:
-    """Return the figure as an `svg` element whose ids start with `name`."""
+    """Return the figure as an `svg` element. All ids in it start with `id_prefix`."""
     height = (
         HEIGHT if figure.lines else len(figure.bars) * BAR_PITCH + MARGIN_TOP + MARGIN_BOTTOM - 8
     )
@@ -63,7 +63,7 @@ def draw_figure(figure: Figure, id_prefix: str) -> Markup:
 
 
 def draw_line_swatch(index: int) -> Markup:
-    """Return a line's colour, dashes and marker, for a legend."""
+    """Return a legend's sample of line number `index`: its colour, dashes and marker."""
     root = ET.Element(
         "svg",
         {"viewBox": "0 0 28 10", "class": f"swatch s{index % STYLE_COUNT}", "aria-hidden": "true"},
@@ -74,14 +74,14 @@ def draw_line_swatch(index: int) -> Markup:
 
 
 def draw_mark_swatch(index: int) -> Markup:
-    """Return the marker of an external value, for a legend."""
+    """Return a legend's sample of mark number `index`: its open marker."""
     root = ET.Element("svg", {"viewBox": "0 0 28 10", "class": "swatch", "aria-hidden": "true"})
     _add_path(root, _OPEN_MARKERS[index % len(_OPEN_MARKERS)], "other", transform="translate(14 5)")
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
 def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
-    """Return a swatch and a name for each line that is not ideal, and for each mark."""
+    """Return pairs of swatch and name, for each line that is not ideal and for each mark."""
     measured_lines = [line for line in figure.lines if not line.ideal]
     entries = [(draw_line_swatch(index), line.name) for index, line in enumerate(measured_lines)]
     return entries + [
@@ -90,7 +90,7 @@ def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
 
 
 def round_ticks(low: float, high: float, max_steps: int = 5) -> list[float]:
-    """Return round numbers between `low` and `high`, with at most `max_steps` steps."""
+    """Return evenly spaced round numbers from `low` to `high`, with at most `max_steps` steps."""
     if not high > low:
         return [low]
     min_step = (high - low) / max_steps
@@ -108,7 +108,7 @@ def _draw_axes_lines_and_marks(root: ET.Element, figure: Figure) -> None:
     points = [point for line in figure.lines for point in line.points]
     points += [_mark_to_point(mark) for mark in figure.marks]
     top = max(point.high or point.y for point in points)
-    # An interval far beyond all values would flatten them.
+    # An interval far beyond all values would flatten the lines.
     top = min(top, 2.5 * max(point.y for point in points)) or 1.0
     low = 0.0 if figure.from_zero else min(point.y for point in points)
     if not figure.from_zero:
@@ -151,7 +151,10 @@ def _mark_to_point(mark: Mark) -> Point:
 
 
 def _draw_mark(root: ET.Element, mark: Mark, x: Scale, y: Scale, index: int) -> None:
-    """Draw a value or the ends of a range with open markers, so that it does not look measured."""
+    """Draw an external value, or the ends of an external range.
+
+    The markers are open, so that the mark does not look measured.
+    """
     if mark.low is not None and mark.high is not None:
         low, high = _clamp_y(y(mark.low)), _clamp_y(y(mark.high))
         _add_path(root, f"M{x(mark.x):.1f} {low:.1f}V{high:.1f}", "other")
@@ -184,7 +187,10 @@ def _clamp_y(y_position: float) -> float:
 
 
 def _build_x_scale(first: float, last: float, is_logarithmic: bool) -> Scale:
-    """Return the x axis, logarithmic with base 2 if `is_logarithmic`."""
+    """Return the function that maps x values to x positions.
+
+    If `is_logarithmic`, the scale is logarithmic with base 2.
+    """
     if first == last:
         return lambda _: (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2
     if is_logarithmic:
@@ -254,7 +260,7 @@ def _add_text(
 def draw_interval_bar(
     value: float, low: float | None, high: float | None, scale_end: float
 ) -> Markup:
-    """Return a throughput's bar on a scale that ends at `scale_end`, next to its number."""
+    """Return the bar of a throughput with its interval, on a scale from 0 to `scale_end`."""
     scale = _build_scale(0, scale_end, 0, 100)
     paths = f'<path class="bar" d="M0 2H{min(scale(value), 100):.1f}v6H0z"/>'
     if low is not None and high is not None:
