@@ -43,8 +43,7 @@ def path_for_rank(path: Path, rank: int) -> Path:
 
 
 def host_address(remote: bool) -> str:
-    """Return this host's IPv4 address. `remote` is true if other nodes must be able to reach this host.
-
+    """Return this host's IPv4 address. If `remote` is true, other nodes must be able to reach it.
     - If `remote` is false, the result is the loopback address.
     - If `remote` is true and `XFBENCH_INTERFACE` is set, the result is the address of that network
       interface. A site names its fast network there.

@@ -64,8 +64,8 @@ class LinkMeter:
         - `links`: the bytes sent and received per step, and the speed of each link
         - `uncounted`: the reasons by kind of link, for links that were not counted
 
-        A link whose counters are 0 is left out. If a counter decreased, it restarted. Its link is
-        then uncounted.
+        A link whose counters are 0 is left out. If a counter decreased, it has restarted. Its link
+        is then left out, and `uncounted` gives the reason.
         """
         link_rows: List[Dict[str, Any]] = []
         for (kind, name), after in read_counters_and_missing_reasons(self.device)[0].items():

@@ -352,8 +352,8 @@ def _measure_steps_without_sync(
 ) -> dict[str, Any] | None:
     """Measure this rank's steps without synchronization. None if that is impossible.
 
-    Call this after training, because it makes the ranks' parameters diverge. It is impossible for a
-    single rank, or if the trainer has no `disable_sync`. The result has these fields:
+    Call this function after training, because it makes the ranks' parameters diverge. There must be
+    several ranks and a trainer with `disable_sync`. The result has these fields:
 
     - `compute_seconds`: seconds of each step
     - `payload_bytes`: size of all gradients
