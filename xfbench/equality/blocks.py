@@ -40,7 +40,10 @@ class Block:
 
 
 def cut_into_distinct_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
-    """Return the blocks of the network in order. If blocks differ only in names, keep the first."""
+    """Return the blocks of the network in order. If blocks differ only in names, keep the first.
+
+    `pixels` defines how the network's input is normalized.
+    """
     sizes = estimate_mean_squares(network, pixels)
     groups = _group_pieces(network)
     pairs = [a + b for a, b in itertools.pairwise(groups)] or groups
@@ -113,7 +116,10 @@ def _group_pieces(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
 
 
 def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
-    """Yield the pieces. A piece ends where later layers read at most one earlier value."""
+    """Split the layers of the network into pieces and yield the pieces in order.
+
+    A piece ends where later layers read at most one earlier value.
+    """
     piece: list[xl.Layer] = []
     for number, layer in enumerate(network.layers):
         piece.append(layer)

@@ -25,7 +25,7 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
-WARMUP = 4  # updates
+WARMUP = 4  # largest learning-rate warm-up of a case, in updates
 DRAWS = 3  # draws of rounding for every case; further draws move values SAFETY times as far
 WEIGHTS = ("own", "scaled")
 # One unit in the last place of each precision, in units of float32.
@@ -43,7 +43,7 @@ _POLICIES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One training.
+    """A small training whose numbers are compared with the oracle's.
 
     - `name`: unique within a workload
     - `weights`: the set of weights, "own" or "scaled"

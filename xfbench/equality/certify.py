@@ -146,7 +146,9 @@ def certify_requests(
     say_progress: Callable[[str], None],
     say: Callable[[str], None],
 ) -> None:
-    """Find or create a certificate for each kind of cell and copy it to the results folder.
+    """Find or create the certificates of the requested cells and copy them to the results folder.
+
+    Cells that need the same certificate are verified once.
 
     - `session`: gets the certificates' ids
     - `say_progress`: is called with each progress message
@@ -195,7 +197,7 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
 def _copy_certificate_to_session(
     subject: Subject, request: Request, session: LaunchContext
 ) -> None:
-    """Copy the cached certificate byte for byte.
+    """Copy the cached certificate to the results folder, byte for byte.
 
     A certificate's id is the digest of its bytes. Another version of xfbench may have written the
     same values as other bytes.

@@ -84,12 +84,12 @@ class Deviation:
 
     @property
     def name(self) -> str:
-        """The parameter or layer of the quantity; empty for losses."""
+        """The name of the quantity's parameter or layer; empty for losses and test scores."""
         return self.quantity.partition("/")[2]
 
     @property
     def layer(self) -> str:
-        """The layer of the quantity; empty for losses."""
+        """The name of the quantity's layer; empty for losses and test scores."""
         return self.name.rpartition("/")[0] if self.kind in ("gradient", "step") else self.name
 
     @property

@@ -234,7 +234,7 @@ class Oracle:
         ).arrays
 
     def _lock_path(self, cases: Sequence[Case]) -> Path:
-        """Return the lock file of the cases' networks. It prevents duplicate computation."""
+        """Return the lock file of the cases' networks, which prevents duplicate computation."""
         networks = {case.origin for case in cases}
         return self.folder / f"{digests.of_json(sorted(networks))[7:19]}.lock"
 
@@ -284,7 +284,7 @@ def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
 
 
 def _median_rounding(truth: Arrays, distances: dict[str, float]) -> float:
-    """Return the median, over weights and steps, of the relative rounding of a weight's move."""
+    """Return the median relative rounding of a weight's move, over all weights and steps."""
     return float(
         np.median([x for step in STEPS for x in _relative_weight_distances(step, truth, distances)])
     )

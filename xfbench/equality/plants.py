@@ -89,7 +89,7 @@ def select_mutations(name_parts: Sequence[str] | None) -> list[Mutation]:
 def run_self_test(
     mutations: Sequence[Mutation], seed_count: int, say: Callable[[str], None], time_limit: float
 ) -> dict[str, Any]:
-    """Verify each mutated adapter, then each correct adapter. Return the JSON document.
+    """Verify each mutated adapter, then each correct adapter. Return the outcome as a JSON document.
 
     - `seed_count`: number of seeds with which each correct adapter is verified
     - `say`: is called with each progress message
@@ -149,7 +149,7 @@ def _verify_mutation_cell(verifier: Verifier, mutation: Mutation, seed: int) -> 
 
 @contextmanager
 def applied(mutation: Mutation) -> Iterator[None]:
-    """Replace the framework's adapter by a copy with the mutation within the `with` block."""
+    """Within the `with` block, replace the framework's adapter by a copy with the mutation."""
     previous_folders = os.environ.get(_ADAPTERS)
     with tempfile.TemporaryDirectory(prefix="xfbench-plant-") as root:
         source = mutation.mutated_source()

@@ -38,7 +38,8 @@ def build_requests(
 
     - `networks`: names of workloads; ["all"] selects all workloads
     - `kernels`: names of kernels; ["all"] selects all kernels of each framework
-    - `pythons`: the interpreter by framework, if not the default one
+    - `pythons`: interpreters by framework; a framework without an entry gets its default
+      environment
     - `settings`: further settings of `build_matrix`
 
     Raises UsageError if a name is wrong.
@@ -97,7 +98,8 @@ def verify_requests(
     If a cell has a certificate of "equal", the certificate is the answer. If the certificate says
     "different", the cell is verified again to find where it differs and by how much.
 
-    - `pythons`: the interpreter by framework, if not the default one
+    - `pythons`: interpreters by framework; a framework without an entry gets its default
+      environment
     - `seed_count`: number of seeds; if there are several, existing certificates are ignored
     - `ignore_certificates`: whether cells with a certificate are verified again
     - `time_limit`: seconds for one launch

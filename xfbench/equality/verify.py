@@ -146,7 +146,7 @@ class Verifier:
         worst = max(deviations, key=lambda deviation: deviation.excess)
         place, reason = None, None
         if violations:
-            # Rounding cannot cause a violation in float64, so such a violation locates better.
+            # Rounding cannot cause violations in float64, so these locate the place better.
             certain = [deviation for deviation in violations if deviation.precision == "float64"]
             place = locate.find_first_wrong_place(
                 workload,
@@ -255,7 +255,7 @@ def judge_cases(
     """Compare the results in `arrays` with the expected results and return the deviations.
 
     - `comparisons`: for each case, its expected results and the precision of the framework's run
-    - `arrays`: the framework's results by case key, then by quantity
+    - `arrays`: the framework's results by `Case.key`, then by quantity
     - `activations`: the file of activations that the cases read; None if they read none
 
     If rounding may explain all violations, the violating cases are judged again with more draws, up

@@ -158,7 +158,10 @@ def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str,
 
 
 def _import_rank_counter(framework: str) -> Any:
-    """Return the adapter's `detect_rank_count`. Raises Unsupported if it has no `native.py`."""
+    """Return `detect_rank_count` of the adapter's `native.py`.
+
+    Raises Unsupported if the adapter has no such file.
+    """
     from xfbench.worker.protocol import Unsupported
 
     try:

@@ -226,6 +226,8 @@ def _limited_learning_rate(
 ) -> float:
     """Return the base learning rate, lowered if needed to keep the first update small.
 
+    The first update is small if both conditions are true:
+
     - No tensor moves by more than `largest_move`, relative to the tensor's norm. Biases are
       excluded, because their initial values are often zero.
     - The loss falls by at most about 5 * `largest_move`.

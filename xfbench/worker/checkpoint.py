@@ -37,7 +37,7 @@ def temporary_checkpoint_folder(new_folder: Path, needed_bytes: int) -> Iterator
 
     Raises DiskFull in two cases:
 
-    - There is room for less than `needed_bytes`. This is checked before anything is written,
+    - There is room for fewer than `needed_bytes` bytes. This is checked before anything is written,
       because Caffe ends the process when a write fails.
     - The work in the folder fails, and the error reports a full disk or too little room is left.
     """

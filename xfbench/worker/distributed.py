@@ -1,6 +1,6 @@
 """The rank, address and group of this process.
 
-The launcher's environment variables tell the rank and the number of ranks.
+The launcher's environment variables give the rank and the number of ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RANK_VARIABLES = (
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Return (rank of this process, number of ranks). (0, 1) if no launcher variable tells them."""
+    """Return (rank of this process, number of ranks). (0, 1) if no launcher variable gives them."""
     for named, counted in _RANK_VARIABLES:
         if named in os.environ and counted in os.environ:
             return int(os.environ[named]), int(os.environ[counted])
@@ -38,12 +38,13 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def path_for_rank(path: Path, rank: int) -> Path:
-    """Return the path of the rank's own file: reply.json for rank 0, reply.1.json for rank 1."""
+    """Return `path` with the rank in its name: reply.json for rank 0, reply.1.json for rank 1."""
     return path.with_name(f"{path.stem}.{rank}{path.suffix}") if rank else path
 
 
 def host_address(remote: bool) -> str:
     """Return this host's IPv4 address. If `remote` is true, other nodes must be able to reach it.
+
     - If `remote` is false, the result is the loopback address.
     - If `remote` is true and `XFBENCH_INTERFACE` is set, the result is the address of that network
       interface. A site names its fast network there.

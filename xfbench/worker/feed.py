@@ -27,7 +27,7 @@ BatchesOfEpoch = Callable[[int], Iterator[Any]]
 class Feed:
     """An endless series of epochs, each a series of batches.
 
-    - `epoch`: the function that returns the batches of epoch `number`, counted from 0
+    - `epoch`: the function that returns the batches of the epoch with a given number, from 0 on
     - `number`: the number of the next epoch
     - `current`: the remaining batches of the current epoch
     - `threads`: the system's ids of the threads that were started to prepare input
@@ -63,9 +63,9 @@ class Feed:
 def build_feed(
     data: DataSet, reader: Reader | None, trainer: Trainer, group: Group, request: Dict[str, Any]
 ) -> Feed:
-    """Return a feed of the batches that `reader` reads. If it is None, `input.py` reads `data`.
+    """Return a feed of batches from `reader`, or from `data` if `reader` is None.
 
-    `reader` is the framework's own reader.
+    `reader` is the framework's own reader. `input.py` reads `data`.
     """
     seed = request["seed"]
     if reader:

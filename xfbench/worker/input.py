@@ -22,13 +22,13 @@ from xfbench.workloads import Workload
 
 Arrays = Tuple[np.ndarray, np.ndarray]
 
-# Images of each split. No published split mixes the writers of the digits, so xfbench has its own
-# split. This split never changes.
+# Number of images in each split. No published split mixes the writers of the digits, so xfbench
+# has its own split, which never changes.
 DIGITS = {"train": 1437, "test": 360}
 
 
 class Split(Protocol):
-    """A split of a data set, as network input."""
+    """A split of a data set (its training or test images), as network input."""
 
     def __len__(self) -> int: ...
 
@@ -144,7 +144,7 @@ class DataSet:
     def order(
         self, batch_size: int, seed: int, part: slice
     ) -> Iterator[Tuple[np.ndarray, np.ndarray | None]]:
-        """Yield (image indices, draws) for each batch of `epoch`. `Split.batch` explains draws.
+        """Yield (image indices, draws) for each batch of `epoch`. `Split.batch` explains the draws.
 
         If all steps use the same batch, the draws are None.
         """
@@ -162,11 +162,12 @@ class DataSet:
 def mismatch_reason(
     data_set_name: str, workload: Workload, manifest: Dict[str, Any] | None = None
 ) -> str | None:
-    """Return why the network cannot read the named data set. None if it can.
+    """Return why the workload's network cannot read the named data set. None if it can.
 
     `manifest` describes a prepared data set (None: not prepared) with these fields:
 
-    - `channels`, `classes`: their numbers
+    - `channels`: number of channels
+    - `classes`: number of classes
     - `shape`: (channels, height, width) if all images have the same shape, else None
     """
     network = workload.network
@@ -211,9 +212,9 @@ def open_data_set(
 ) -> DataSet:
     """Open the named data set in the workload's input shape.
 
-    `folder` is the folder of a prepared data set. If it is None, `name` is "synthetic" or "digits".
-    Raises Unsupported if the data do not fit the network, have fewer images than a batch, or are
-    unknown. Raises Damaged if a file is damaged.
+    `folder` is the folder of a prepared data set. If `folder` is None, `name` must be "synthetic"
+    or "digits". Raises Unsupported if the name is unknown, the data do not fit the network, or a
+    batch is larger than the data set. Raises Damaged if a file is damaged.
     """
     if folder:
         data = _open_prepared(Path(folder), workload)

@@ -24,7 +24,7 @@ _WORD_BYTES = 4  # InfiniBand counts words
 
 
 class _Field(ctypes.Structure):
-    """nvml.h's nvmlFieldValue_t."""
+    """The struct nvmlFieldValue_t of nvml.h."""
 
     _fields_ = [
         ("field", ctypes.c_uint),
@@ -38,7 +38,7 @@ class _Field(ctypes.Structure):
 
 
 class LinkMeter:
-    """A meter of the bytes since `restart`, except those between `pause` and `resume`."""
+    """A meter of the bytes over the node's links since `restart`, without those during a pause."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -49,17 +49,17 @@ class LinkMeter:
         self.before, self.uncounted = read_counters_and_missing_reasons(self.device)
 
     def pause(self) -> None:
-        """Stop counting."""
+        """Stop counting until `resume`."""
         self.paused = read_counters_and_missing_reasons(self.device)[0]
 
     def resume(self) -> None:
-        """Continue counting."""
+        """Continue counting after `pause`."""
         for name, (sent, received) in read_counters_and_missing_reasons(self.device)[0].items():
             start, paused = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
             self.before[name] = start[0] + sent - paused[0], start[1] + received - paused[1]
 
     def report(self, steps: int) -> Dict[str, Any]:
-        """Return the traffic of each link per step, for `steps` steps since `restart`.
+        """Return the traffic of each link per step. `steps` is the number of steps since `restart`.
 
         - `links`: the bytes sent and received per step, and the speed of each link
         - `uncounted`: the reasons by kind of link, for links that were not counted

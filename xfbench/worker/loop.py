@@ -101,7 +101,7 @@ def train_and_measure(
     else:
         warm, learning = _train_steps_and_count_warmup(series, request, group, saved), []
     wall_seconds = perf_counter() - began
-    # Read before the following measurements use threads and CPU time.
+    # Read now, because the following measurements use threads and CPU time.
     usage, phases = series.usage_and_phases(warm)
     series.measure_latency()
     used, gpu = (
@@ -197,7 +197,7 @@ class _WindowSeries:
         self.measured_at = perf_counter()
 
     def usage_and_phases(self, first_timed_window: int) -> tuple[dict[str, Any], dict[str, float]]:
-        """Return two dictionaries: usage, and phases. Both start at `restart_observation`.
+        """Return two dictionaries for the time since `restart_observation`: usage and phases.
 
         - Usage `threads`: number of threads that worked, without those that prepare input
         - Usage `cpus`: mean number of CPUs in use; None if the time is too short
@@ -234,7 +234,10 @@ class _WindowSeries:
         return self.meter.report(sum(self.counts) - self.steps)
 
     def run_untimed(self, work: Callable[[], None]) -> float:
-        """Call `work` between windows, outside of all measurements of steps. Return its seconds."""
+        """Call `work` between windows, outside of all measurements of steps.
+
+        Returns the seconds that `work` took.
+        """
         ticks = observe.thread_ticks()
         self.meter.pause()
         begun, used = perf_counter(), observe.cpu_seconds()
@@ -268,7 +271,7 @@ class _WindowSeries:
 def _add_ticks_to_start_values(
     start_values: dict[Any, int], before: dict[Any, int], after: dict[Any, int]
 ) -> None:
-    """Add the ticks between `before` and `after` to `start_values`, so that they do not count."""
+    """Add the ticks between `before` and `after` to `start_values`, so that these ticks do not count."""
     for name, value in after.items():
         start_values[name] = start_values.get(name, 0) + value - before.get(name, 0)
 
@@ -350,10 +353,11 @@ class _CheckpointSchedule:
 def _measure_steps_without_sync(
     series: _WindowSeries, link_traffic: dict[str, Any], group: Group, timed_windows: int
 ) -> dict[str, Any] | None:
-    """Measure this rank's steps without synchronization. None if that is impossible.
+    """Measure this rank's steps without synchronization between the ranks.
 
-    Call this function after training, because it makes the ranks' parameters diverge. There must be
-    several ranks and a trainer with `disable_sync`. The result has these fields:
+    Call this function after training, because it makes the ranks' parameters diverge. It returns
+    None for a single rank or a trainer without `disable_sync`. Otherwise the result has these
+    fields:
 
     - `compute_seconds`: seconds of each step
     - `payload_bytes`: size of all gradients
@@ -412,7 +416,7 @@ def _train_and_evaluate_epochs(
     """Train and evaluate whole epochs. Return the number of warm-up windows, and results by epoch.
 
     The number of steps is fixed, so a longer warm-up leaves fewer timed windows. Extending the
-    warm-up takes at most half of them.
+    warm-up takes at most half of the timed windows.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
     steps = len(data.train) // request["global_batch_size"]
