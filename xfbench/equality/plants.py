@@ -89,7 +89,7 @@ def select_mutations(name_parts: Sequence[str] | None) -> list[Mutation]:
 def run_self_test(
     mutations: Sequence[Mutation], seed_count: int, say: Callable[[str], None], time_limit: float
 ) -> dict[str, Any]:
-    """Verify each mutated adapter, then each correct adapter. Return the outcome as a JSON document.
+    """Verify each mutated adapter, then each correct adapter. Return the outcome as JSON data.
 
     - `seed_count`: number of seeds with which each correct adapter is verified
     - `say`: is called with each progress message

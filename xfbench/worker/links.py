@@ -38,7 +38,7 @@ class _Field(ctypes.Structure):
 
 
 class LinkMeter:
-    """A meter of the bytes over the node's links since `restart`, without those during a pause."""
+    """A meter of the bytes over the node's links since `restart`. Pauses are not counted."""
 
     def __init__(self, device: str) -> None:
         self.device = device

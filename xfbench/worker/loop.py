@@ -271,7 +271,7 @@ class _WindowSeries:
 def _add_ticks_to_start_values(
     start_values: dict[Any, int], before: dict[Any, int], after: dict[Any, int]
 ) -> None:
-    """Add the ticks between `before` and `after` to `start_values`, so that these ticks do not count."""
+    """Add the ticks between `before` and `after` to `start_values`, to exclude these ticks."""
     for name, value in after.items():
         start_values[name] = start_values.get(name, 0) + value - before.get(name, 0)
 
