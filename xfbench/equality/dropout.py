@@ -1,4 +1,4 @@
-"""Check the framework's own dropout, which launches are timed with.
+"""Check the framework's own dropout, which is part of the timed steps.
 
 Only the framework knows its random masks. A small network shows them: a wide layer of known values,
 dropout, and a probe. The probe's gradients show which values dropout let through in the forward

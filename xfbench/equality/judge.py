@@ -1,7 +1,7 @@
 """Compare what a framework computed with what the oracle expects.
 
-The tolerance of each number is the effect of rounding on that number, times SAFETY. This factor is
-the same for all frameworks, layers and precisions, without exceptions.
+The tolerance of each number is SAFETY times the effect of rounding on that number, plus a small
+minimum. SAFETY is the same for all frameworks, layers and precisions, without exceptions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Assign cores to ranks and threads, and pin this rank to its cores.
 
 Each launcher pins differently, or not at all. Therefore xfbench turns off the launcher's pinning
-and pins only here. The resulting affinity of every thread is observed afterwards.
+and pins only here. `observe.affinity` reports the CPUs on which the threads may then run.
 """
 
 from __future__ import annotations

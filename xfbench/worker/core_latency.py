@@ -1,8 +1,8 @@
 """Core-to-core latency: measure it while a launch trains, and decide whether cores were far apart.
 
-A helper process measures the latency. The helper starts before the framework. Therefore it does not
-disturb the framework and does not inherit the framework's threads or memory. It sleeps between
-measurements.
+A helper process measures the latency and sleeps between measurements. The helper starts before the
+framework, so that it does not inherit the framework's threads or memory and does not disturb the
+framework.
 """
 
 from __future__ import annotations
