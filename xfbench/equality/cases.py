@@ -164,8 +164,8 @@ def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[C
 def block_cases(workload: Workload, seed: int) -> list[Case]:
     """Return a case for each distinct block and each set of weights.
 
-    Each block reads an activation of the oracle. Blocks at the network's input read the synthetic
-    input.
+    A block at the network's input reads the synthetic input. Other blocks read activations of the
+    oracle.
     """
     all_cases = []
     for weights in WEIGHTS:

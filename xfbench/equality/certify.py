@@ -199,8 +199,8 @@ def _copy_certificate_to_session(
 ) -> None:
     """Copy the cached certificate to the results folder, byte for byte.
 
-    A certificate's id is the digest of its bytes. Another version of xfbench may have written the
-    same values as other bytes.
+    A certificate's id is the digest of its bytes. Writing the certificate again may change them, if
+    another version of xfbench wrote it first.
     """
     content = _certificate_cache_path(subject).read_bytes()
     certificate_id = Certificate.read(content).id

@@ -3,7 +3,7 @@
 A window is the steps between two synchronizations with the device. If the device queues steps, a
 window has several steps. If a step is done when it returns, a window has one step. The time of a
 window runs from the request for its first batch until the device is done. Evaluation, set-up and
-checkpoints are outside of windows. `analysis/statistics.py` defines how tables summarize window
+checkpoints are outside of windows. `xfbench/statistics.py` defines how tables summarize window
 times.
 """
 
