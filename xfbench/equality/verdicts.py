@@ -208,7 +208,7 @@ def format_answers_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_self_test(result: Mapping[str, Any]) -> str:
-    """Format the document that `plants.run_self_test` returns for a terminal."""
+    """Format the result of `plants.run_self_test` for a terminal."""
     lines = [
         [
             mutation["name"],

@@ -190,8 +190,8 @@ def compute_expected_canary(
     - `rounded`: in the precision of `options`
     - `floored`: in float64, with Caffe's lower limit on the probability of each image's label
 
-    `folder` is the folder of a prepared data set. In test mode, images do not depend on each other.
-    Therefore they are evaluated a few at a time.
+    `folder` is the folder of a prepared data set; None for other data. Images do not depend on each
+    other in test mode, so they are evaluated a few at a time.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = open_data_set(request["data"], workload, batch_size, seed, folder)

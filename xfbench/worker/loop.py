@@ -383,9 +383,9 @@ def _train_steps_and_count_warmup(
 ) -> int:
     """Train the warm-up and the timed steps. Return the number of warm-up windows.
 
-    The first step is a warm-up window. If there are several ranks, the number of steps is fixed,
-    because no rank can decide alone. Checkpoints are spread over as many windows as are timed,
-    starting after the requested warm-up.
+    The first step is a warm-up window. If there are several ranks, the warm-up is not extended,
+    because no rank can decide alone. Checkpoints are spread over the first windows after the
+    requested warm-up, as many as are timed.
     """
     window = request["window"]
     timed = request["steps"] // window
