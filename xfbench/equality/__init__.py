@@ -1,6 +1,6 @@
 """Proof that frameworks train the same network: cases, the oracle, tolerances, certificates.
 
-The oracle is the `reference` adapter in float64. The same adapter in float32 shows how far
+The oracle is the `reference` adapter in float64. Runs of this adapter in float32 show how far
 rounding may move each number. Nothing here imports a framework: workers receive cases and return
 sketches.
 """

@@ -29,8 +29,9 @@ NOISE = Pixels("", (127.5,), 1 / 127.5)
 class Block:
     """A block as a network of its own.
 
-    - `reads`: the name of the whole network's value that is the block's input.
-    - `layers`: the names of the block's layers.
+    - `network`: the block's layers, with the probe unless the block ends in a loss
+    - `reads`: the name of the whole network's value that is the block's input; "" for noise
+    - `layers`: the names of the block's layers in the whole network
     """
 
     network: xl.Network
@@ -39,7 +40,10 @@ class Block:
 
 
 def cut_into_distinct_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
-    """Return the distinct blocks in order. Of blocks that differ only in names, keep the first."""
+    """Return the blocks of the network in order. If blocks differ only in names, keep the first.
+
+    `pixels` defines how the network's input is normalized.
+    """
     sizes = estimate_mean_squares(network, pixels)
     groups = _group_pieces(network)
     pairs = [a + b for a, b in itertools.pairwise(groups)] or groups
@@ -51,12 +55,12 @@ def cut_into_distinct_blocks(network: xl.Network, pixels: Pixels) -> list[Block]
 
 
 def isolate_layer(network: xl.Network, name: str) -> Block:
-    """Return a block for one layer, to test that layer alone.
+    """Return a block that tests the layer `name` alone.
 
     Each input of the layer comes from a stem: a layer with weights that reads noise. The gradients
-    of the stems' weights show the gradient that the layer computes for its inputs. If a convolution
-    reads the layer, the block includes that convolution, because the memory layout of the gradients
-    depends on it.
+    of the stems' weights show the gradients that the layer computes for its inputs. If a
+    convolution reads the layer, the block includes that convolution, because the memory layout of
+    the gradients depends on the convolution.
     """
     layer = next(layer for layer in network.layers if layer.name == name)
     shapes = network.input_shapes(layer)
@@ -91,7 +95,10 @@ def isolate_layer(network: xl.Network, name: str) -> Block:
 
 
 def _with_variance_preserving_weights(layer: xl.Layer, input_shapes: list[xl.Shape]) -> xl.Layer:
-    """Return the layer with random weights that keep the mean square of the values."""
+    """Return the layer with random weights that keep the mean square of the values.
+
+    A layer without weights is returned unchanged.
+    """
     if not isinstance(layer, WeightedLayer):
         return layer
     shape = layer.parameters(input_shapes)["weight"].shape
@@ -109,7 +116,10 @@ def _group_pieces(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
 
 
 def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
-    """Yield the pieces: a piece ends where later layers read at most one earlier value."""
+    """Split the layers of the network into pieces and yield the pieces in order.
+
+    A piece ends where later layers read at most one earlier value.
+    """
     piece: list[xl.Layer] = []
     for number, layer in enumerate(network.layers):
         piece.append(layer)
@@ -119,7 +129,7 @@ def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
 
 
 def _live_values(network: xl.Network, position: int) -> set[str]:
-    """Return the values that are computed before `position` and read at or after it."""
+    """Return the values that are computed before layer `position` and read at or after it."""
     produced = {"data", *(layer.name for layer in network.layers[:position])}
     return {name for layer in network.layers[position:] for name in layer.inputs} & produced
 
@@ -148,10 +158,11 @@ def _build_block(
 
 
 def _add_probe_and_loss(network: xl.Network, value_name: str, mean_square: float) -> xl.Network:
-    """Add an inner product and a loss over the value `name`, unless the network ends in a loss.
+    """Add a probe and a loss after the value `value_name`, unless the network ends in a loss.
 
-    `size` is the value's mean square. The mean square of the probe's scores is about one, so
-    that the loss is far from both of its extremes.
+    The probe is an inner product. `mean_square` is the approximate mean square of the value. It
+    determines the probe's weights so that the mean square of the scores is about one. The loss is
+    then far from both of its extremes.
     """
     if isinstance(network.layers[-1], xl.SoftmaxLoss):
         return network

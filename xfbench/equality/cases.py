@@ -25,7 +25,7 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
-WARMUP = 4  # updates
+WARMUP = 4  # largest learning-rate warm-up of a case, in updates
 DRAWS = 3  # draws of rounding for every case; further draws move values SAFETY times as far
 WEIGHTS = ("own", "scaled")
 # One unit in the last place of each precision, in units of float32.
@@ -43,17 +43,19 @@ _POLICIES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One training.
+    """A small training whose numbers are compared with the oracle's.
 
-    - `name`: unique within a workload.
-    - `origin`: the digest of the workload that the case is cut from.
-    - `reads`: the name of the activation that is the case's input.
-    - `ranks`: the number of ranks that share the batch. Each rank's batch statistics are those of
-      its own part.
-    - `learning_rate`: the rate that the oracle determined; None before. It is the workload's rate,
-      or a lower rate at which the first update moves no tensor (biases excluded) by more than
-      `largest_move`, relative to its norm.
-    - `activations`: the layers whose outputs the blocks read.
+    - `name`: unique within a workload
+    - `weights`: the set of weights, "own" or "scaled"
+    - `origin`: the digest of the workload that the case is cut from
+    - `reads`: the name of the activation that is the case's input; "" for synthetic input
+    - `ranks`: the number of ranks that share the batch. The batch statistics of each rank are those
+      of its own part.
+    - `learning_rate`: the base learning rate that the oracle determined; None if not yet
+      determined. It may be lower than the workload's rate (see `largest_move`).
+    - `largest_move`: the limit on how far the first update moves a tensor, relative to the tensor's
+      norm. Biases may move farther.
+    - `activations`: the layers whose outputs the blocks read
     """
 
     name: str
@@ -70,11 +72,15 @@ class Case:
     activations: tuple[str, ...] = ()
 
     def document(self, precision: str, draw: int = 0) -> dict[str, Any]:
-        """Return the JSON document that the worker gets. The case's name in it is `key`.
+        """Return the JSON document of this case for the worker.
 
-        `nudge` is the number of a draw, which moves each image value and weight at random. In draws
-        below DRAWS, a value moves by at most one unit in the last place of the precision. In
-        further draws, it moves by at most SAFETY units.
+        `draw` is the number of a draw of rounding:
+
+        - Draw 0 leaves images and weights as they are.
+        - Draws 1 to DRAWS - 1 move each image value and weight at random, by at most one unit.
+        - Further draws move each value by at most SAFETY units.
+
+        A unit is one unit in the last place of `precision`. For float64, it is that of float32.
         """
         workload = self.workload
         if self.learning_rate is not None:
@@ -99,16 +105,16 @@ class Case:
         }
 
     def key(self, precision: str, draw: int = 0) -> str:
-        """Return the name of this case at a precision and a draw of rounding."""
+        """Return the name of this case for a precision and a draw of rounding."""
         return f"{self.name}:{precision}:{draw}"
 
 
 def verification_workload(request: Request) -> Workload:
-    """Return the workload of a request, with the learning rate and warm-up that cases use.
+    """Return the request's workload with the learning rate and warm-up that cases use.
 
-    The rate is the published one, whatever the request says, and the oracle lowers it for each case
-    as far as needed. The warm-up is short enough to end within a case's few updates. Therefore one
-    result of the oracle serves every requested rate.
+    The base rate is the published one, whatever the request says. The oracle lowers it for each
+    case as far as needed. The warm-up is short enough to end within a case's few updates. Therefore
+    one result of the oracle serves every requested rate.
     """
     trained_workload, published_solver = (
         training.build_workload(request),
@@ -120,7 +126,7 @@ def verification_workload(request: Request) -> Workload:
 
 
 def case_batch_size(workload: Workload) -> int:
-    """Return the number of images in a case. A few are enough to show an error."""
+    """Return the number of images per rank in a case. A few images are enough to show an error."""
     return 2 if workload.network.input_shape[1] > 64 else 4
 
 
@@ -156,9 +162,10 @@ def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[C
 
 
 def block_cases(workload: Workload, seed: int) -> list[Case]:
-    """Return a case for each distinct block and set of weights.
+    """Return a case for each distinct block and each set of weights.
 
-    The cases' inputs are the oracle's activations.
+    A block at the network's input reads the synthetic input. Other blocks read activations of the
+    oracle.
     """
     all_cases = []
     for weights in WEIGHTS:
@@ -173,7 +180,7 @@ def block_cases(workload: Workload, seed: int) -> list[Case]:
 
 
 def layer_case(workload: Workload, layer: str, weights: str, seed: int) -> Case:
-    """Return a case that tests one layer alone."""
+    """Return a case that tests one layer alone. `weights` is "own" or "scaled"."""
     block = isolate_layer(_network_with_weights(workload, weights), layer)
     return _build_block_case(workload, f"layer/{layer}", block.network, weights, seed, "")
 

@@ -30,7 +30,7 @@ def build_subject(
 ) -> Subject:
     """Return the subject of a certificate for this request: what the certificate is valid for.
 
-    `machine_facts` describes another machine (default: this machine).
+    `machine_facts` describes the machine (None: this machine).
     """
     return Subject.from_request(
         request,
@@ -42,7 +42,7 @@ def build_subject(
 
 
 def find_cached_certificate(subject: Subject) -> Certificate | None:
-    """Return the cached certificate for exactly this subject, or None."""
+    """Return the cached certificate for exactly this subject. None if there is none."""
     try:
         cached = certificate.read(_certificate_cache_path(subject))
     except CertificateError:
@@ -51,7 +51,10 @@ def find_cached_certificate(subject: Subject) -> Certificate | None:
 
 
 def single_rank_request(request: Request) -> Request:
-    """Return the request with one rank. Verify it before a request with several ranks."""
+    """Return the request with one rank and the same batch size per rank.
+
+    This request is verified before a request with several ranks.
+    """
     single_rank = {"ranks": 1, "nodes": 1, "strategy": "none", "strategy_options": ()}
     return request.model_copy(
         update={**single_rank, "global_batch_size": request.batch_size_per_rank}
@@ -65,11 +68,14 @@ def verify_after_single_rank(
     seed: int,
     machine_facts: Machine | None = None,
 ) -> Verdict:
-    """Return the verdict on a cell. Raises CheckError.
+    """Return the verdict on a cell. If the cell has several ranks, verify one rank first.
 
-    If the cell has several ranks and its single-rank cell has no certificate, verify the
-    single-rank cell first and store that certificate. If the single rank is not "equal", the ranks
-    are not verified.
+    A cached certificate of the single-rank cell is used. Otherwise the single-rank cell is verified
+    and its certificate is stored. If the single rank is not "equal", the ranks are not verified.
+    The verdict is then "different", or "unsupported" if one rank cannot be verified.
+
+    `machine_facts` describes the machine (None: this machine). Raises CheckError if the framework
+    returns no results.
     """
     if request.ranks > 1 and not (
         capabilities.refusal_reason(request) or unverifiable_reason(request)
@@ -98,7 +104,8 @@ def store_verdict(
 ) -> Certificate | None:
     """Store the verdict as a certificate in the cache and return the certificate.
 
-    If the verdict is "unsupported", store nothing and return None.
+    If the verdict is "unsupported", store nothing and return None. `seed` is the seed of the
+    verified cases.
     """
     if verdict.verdict == "unsupported":
         return None
@@ -117,7 +124,10 @@ def store_verdict(
 
 
 def describe_difference(verdict: Verdict) -> str | None:
-    """Return a line that describes a verdict of "different"."""
+    """Return a line that says where and by how much a cell differs.
+
+    The result is None unless the verdict is "different".
+    """
     if verdict.verdict != "different":
         return None
     place = f"first at {verdict.place.layer}" if verdict.place else "at no single layer"
@@ -136,10 +146,13 @@ def certify_requests(
     say_progress: Callable[[str], None],
     say: Callable[[str], None],
 ) -> None:
-    """Find or create a certificate for each kind of cell and copy it to the results folder.
+    """Find or create the certificates of the requested cells and copy them to the results folder.
 
-    The session gets the certificates' ids. `say_progress` gets the progress messages. A cell that
-    differs or cannot be verified gets no certificate, and `say` gets the reason.
+    Cells that need the same certificate are verified once.
+
+    - `session`: gets the certificates' ids
+    - `say_progress`: is called with each progress message
+    - `say`: is called with a message for each cell that differs or whose verification fails
     """
     verifier = Verifier(say_progress)
     session.store.create_and_check_folders()
@@ -184,10 +197,10 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
 def _copy_certificate_to_session(
     subject: Subject, request: Request, session: LaunchContext
 ) -> None:
-    """Copy the cached certificate byte for byte.
+    """Copy the cached certificate to the results folder, byte for byte.
 
-    A certificate's id is the digest of its bytes, and another version of xfbench may have written
-    them differently.
+    A certificate's id is the digest of its bytes. Writing the certificate again may change them, if
+    another version of xfbench wrote it first.
     """
     content = _certificate_cache_path(subject).read_bytes()
     certificate_id = Certificate.read(content).id

@@ -1,8 +1,8 @@
-"""Check the dropout that is timed. It is the framework's own, and only the framework has its masks.
+"""Check the framework's own dropout, which is part of the timed steps.
 
-The network is a wide layer of known values, dropout, and a probe. The probe's gradients show which
-values dropout let through in the forward pass. The wide layer's gradients show which gradients
-dropout let through in the backward pass.
+Only the framework knows its random masks. A small network shows them: a wide layer of known values,
+dropout, and a probe. The probe's gradients show which values dropout let through in the forward
+pass. The wide layer's gradients show which gradients dropout let through in the backward pass.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_STANDARD_DEVIATIONS = 6.0  # of the binomial distribution: one false alarm 
 
 
 def dropout_layer_by_ratio(network: xl.Network) -> dict[float, str]:
-    """Return the first layer with each dropout ratio in the network."""
+    """Return the name of the first dropout layer for each dropout ratio in the network."""
     layers: dict[float, str] = {}
     for layer in network.layers:
         if isinstance(layer, xl.Dropout):
@@ -37,7 +37,11 @@ def dropout_layer_by_ratio(network: xl.Network) -> dict[float, str]:
 
 
 def build_case_document(ratio: float, seed: int) -> dict[str, Any]:
-    """Return the case for the worker. It computes only gradients, twice, with random masks."""
+    """Return the worker's document of the case that checks dropout with this ratio.
+
+    The worker computes complete gradients twice, with random masks, and test-mode scores. It does
+    no update.
+    """
     return {
         **_build_case(ratio, seed).document("float32"),
         "options": {"precision": "float32", "dropout": "random", "seed": seed},
@@ -56,7 +60,10 @@ def case_name(ratio: float) -> str:
 def describe_dropout_defect(
     ratio: float, seed: int, arrays: Mapping[str, np.ndarray]
 ) -> str | None:
-    """Return one line that says what is wrong with the framework's dropout; None if nothing is."""
+    """Return one line that says what is wrong with the framework's dropout. None if it is right.
+
+    `arrays` has the results of the case that checks `ratio`, by quantity.
+    """
     workload = _build_workload(ratio)
     weights = {
         key: value.astype(np.float64)

@@ -31,15 +31,15 @@ _ARRAY_ERRORS = (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class CheckError(XfbenchError):
-    """A framework returned no results for its cases; the message says why."""
+    """Missing or unusable results of a framework's cases. The message says why."""
 
 
 @dataclass(frozen=True)
 class CaseResults:
     """Results of cases.
 
-    - `arrays`: by case name, the arrays by quantity.
-    - `unsupported`: by case name, the reason why the framework did not run the case.
+    - `arrays`: the arrays of each case by case name, then by quantity
+    - `unsupported`: the reason why the framework did not run a case, by case name
     """
 
     arrays: dict[str, Arrays]
@@ -55,7 +55,14 @@ def run_cases(
     inputs_file: Path | None = None,
     time_limit: float = TIME_LIMIT,
 ) -> CaseResults:
-    """Run the cases in one worker. Raises CheckError if it returns no results."""
+    """Run the cases in one launch and return their results.
+
+    - `documents`: the cases as JSON documents (see `Case.document`)
+    - `inputs_file`: the file of activations that cases read; None if no case reads any
+    - `time_limit`: seconds for the launch
+
+    Raises CheckError if there are no usable results.
+    """
     if not documents:
         return CaseResults({}, {})
     checks_folder = paths.cache() / "checks"  # shared: ranks may be on other nodes
@@ -74,7 +81,7 @@ def copy_inputs_and_build_job(
     inputs_file: Path | None,
     folder: Path,
 ) -> dict[str, Any]:
-    """Return the job that runs the cases in `folder`, and copy the file `inputs` there."""
+    """Copy `inputs_file` to `folder` and return the job that runs the cases there."""
     if inputs_file is not None:
         shutil.copyfile(inputs_file, folder / "inputs.npz")
     return job.build_job_document(
@@ -90,7 +97,10 @@ def copy_inputs_and_build_job(
 def read_results(
     documents: Sequence[dict[str, Any]], request: Request, reply: dict[str, Any], folder: Path
 ) -> CaseResults:
-    """Return the results from the ranks' merged reply and their files. Raises CheckError."""
+    """Return the results of the cases from the ranks' merged reply and the files in `folder`.
+
+    Raises CheckError if the launch failed, a result cannot be read, or another kernel ran.
+    """
     if reply["status"] != "ok":
         raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
     arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
@@ -116,10 +126,10 @@ def read_results(
 def _merge_rank_files(folder: Path, ranks: int) -> Arrays:
     """Merge the results of the ranks.
 
-    - Losses of updates: the mean over the ranks.
-    - Running averages, test losses and scores: those of the first rank.
-    - Other arrays, such as weights, should be equal on all ranks: the array that differs most from
-      the first rank's.
+    - Losses of updates: the mean over the ranks
+    - Running averages, test losses and test scores: those of the first rank
+    - Other arrays, such as weights: the array that differs most from the first rank's. These arrays
+      should be equal on all ranks.
     """
     files = [path_for_rank(folder / "found.npz", rank) for rank in range(ranks)]
     parts: list[Arrays] = []

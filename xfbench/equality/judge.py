@@ -1,7 +1,7 @@
 """Compare what a framework computed with what the oracle expects.
 
-The tolerance of each number is the effect of rounding on that number, times SAFETY. This factor is
-the same for all frameworks, layers and precisions, without exceptions.
+The tolerance of each number is SAFETY times the effect of rounding on that number, plus a small
+minimum. SAFETY is the same for all frameworks, layers and precisions, without exceptions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xfbench.model.certificate import SAFETY
 # result itself is rounded.
 _RESULT_ULPS = 32.0
 _EPSILON_FLOAT32, _EPSILON_FLOAT64 = 2.0**-23, 2.0**-52
-# Layers that only make others testable. Their own weights may be updated by a wrong amount.
+# Name prefixes of layers that only make other layers testable. Their updates are not compared.
 _ADDED_LAYERS = ("probe/", "stem")
 _FLOAT64_TOLERANCE = (
     1e-8  # relative: far above float64's rounding, far below the error of a different network
@@ -33,9 +33,10 @@ CAFFE_LARGEST_LOSS = 87.3
 class Deviation:
     """The distance of one quantity of one case from the truth. All distances are norms.
 
-    - `error`: the distance of the result from the truth.
-    - `allowed`: the largest distance within tolerance.
-    - `size`: the norm of the truth.
+    - `quantity`: a name such as "gradient/conv1/weight" or "losses"
+    - `error`: the distance of the result from the truth
+    - `allowed`: the largest distance within tolerance
+    - `size`: the norm of the truth
     """
 
     case: Case
@@ -47,13 +48,14 @@ class Deviation:
 
     @property
     def is_within_tolerance(self) -> bool:
-        return self.error <= self.allowed  # false for NaN
+        """Whether the error is at most the allowed error. False if the error is NaN."""
+        return self.error <= self.allowed
 
     @property
     def excess(self) -> float:
-        """Return the error as a multiple of the allowed error.
+        """The error as a multiple of the allowed error.
 
-        The result is infinite if the quantity is missing or not finite, and 0 if the error is 0.
+        The value is infinite if the quantity is missing or not finite, and 0 if the error is 0.
         """
         if self.error == 0.0:
             return 0.0
@@ -64,14 +66,14 @@ class Deviation:
     def relative_error(self) -> float:
         """The error relative to the truth's norm.
 
-        If that norm is at most the allowed error, the truth is mere rounding and the error is
-        absolute.
+        If the norm is at most the allowed error, the truth is mere rounding. The value is then the
+        absolute error.
         """
         return self.error / self.size if self.size > self.allowed else self.error
 
     @property
     def tolerance(self) -> float:
-        """The allowed error: relative if `relative_error` is relative, else absolute."""
+        """The allowed error, relative or absolute like `relative_error`."""
         return self.allowed / self.size if self.size > self.allowed else self.allowed
 
     @property
@@ -82,12 +84,12 @@ class Deviation:
 
     @property
     def name(self) -> str:
-        """The parameter or layer of the quantity; empty for losses."""
+        """The name of the quantity's parameter or layer; empty for losses and test scores."""
         return self.quantity.partition("/")[2]
 
     @property
     def layer(self) -> str:
-        """The layer of the quantity; empty for losses."""
+        """The name of the quantity's layer; empty for losses and test scores."""
         return self.name.rpartition("/")[0] if self.kind in ("gradient", "step") else self.name
 
     @property
@@ -100,7 +102,14 @@ class Deviation:
 def compare(
     expected: Expected, precision: str, arrays: Mapping[str, np.ndarray]
 ) -> list[Deviation]:
-    """Return the deviation of each compared quantity. A missing quantity has an infinite error."""
+    """Return the deviation of each compared quantity. A missing quantity has an infinite error.
+
+    `arrays` has the framework's results by quantity. These quantities are not compared:
+
+    - layer outputs that the framework does not provide
+    - updates of probes and stems, which are not layers of the workload
+    - losses above half of CAFFE_LARGEST_LOSS
+    """
     deviations = []
     for quantity, truth in expected.truth.items():
         if quantity == "rate" or (quantity.startswith("output/") and quantity not in arrays):
@@ -122,8 +131,9 @@ def compare(
 def allowed_distance(precision: str, rounding: float, size: float) -> float:
     """Return the largest distance from the truth that rounding explains.
 
-    `rounding` is the measured rounding and `size` the truth's norm. For float64, `rounding` is that
-    of float32, which is 2^29 times as large; the function scales it.
+    - `rounding`: the measured rounding, as a distance. For float64, pass the rounding of float32.
+      This function divides it by 2**29, the ratio of the two precisions.
+    - `size`: the norm of the truth
     """
     if precision == "float64":
         return SAFETY * rounding * (_EPSILON_FLOAT64 / _EPSILON_FLOAT32) + _FLOAT64_TOLERANCE * size

@@ -1,4 +1,7 @@
-"""From the violations, find the first place where a network is wrong, and a likely cause."""
+"""Find the first place where a network is wrong, and a likely cause, from the violations.
+
+A violation is a deviation that is not within tolerance.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ CheckLayers = Callable[[Sequence[str], str], set[str]]
 
 @dataclass(frozen=True)
 class Place:
-    """A wrong place.
+    """The place where a network is wrong.
 
-    - `layer`: the name of the wrong layer, or "data", "solver" or "ranks".
-    - `cause`: a likely cause; None if it is unknown.
+    - `layer`: the name of the wrong layer, or "data", "solver" or "ranks"
+    - `cause`: a likely cause; None if it is unknown
     """
 
     layer: str
@@ -30,10 +33,10 @@ class Place:
 def find_first_wrong_place(
     workload: Workload, violations: Sequence[Deviation], check_layers: CheckLayers
 ) -> Place | None:
-    """Return the first place that explains `violations`, or None if no place does.
+    """Return the first place that explains `violations`. None if no place does.
 
-    Violations are searched in this order: outputs, gradients, updates, then losses and layers that
-    act differently in test mode.
+    The violations are searched in this order: outputs, gradients, updates. If there are none of
+    these, `check_layers` tests the loss layers, and the layers that act differently in test mode.
     """
     order = {"data": 0, **{la.name: n + 1 for n, la in enumerate(workload.network.layers)}}
     in_network = [d for d in violations if d.layer in order]
@@ -65,7 +68,10 @@ def find_first_wrong_place(
 def _locate_backward(
     workload: Workload, last_gradient_violation: Deviation, check_layers: CheckLayers
 ) -> Place:
-    """Return the layer whose backward pass is wrong: `last.layer` or a layer that follows it."""
+    """Return the layer whose backward pass is wrong, and a likely cause.
+
+    The wrong layer is that of `last_gradient_violation` or a layer that follows it.
+    """
     network = workload.network
     by_name = {layer.name: layer for layer in network.layers}
     candidates = [last_gradient_violation.layer]
@@ -79,7 +85,7 @@ def _locate_backward(
             for layer in network.layers
             if name in layer.inputs and layer.name not in candidates
         ]
-    # The last failing layer is the cause, because all layers that follow it are right.
+    # The last failing layer is the cause, because all layers after it are right.
     failing = check_layers(candidates, last_gradient_violation.case.weights)
     layer = next(
         (name for name in reversed(candidates) if name in failing), last_gradient_violation.layer
@@ -94,7 +100,7 @@ def _locate_update(workload: Workload, update_violations: Sequence[Deviation]) -
     first_step = min(d.step or 0 for d in update_violations)
     if averages and not [d for d in learned if d.step == first_step]:
         kinds = {d.name.rpartition("/")[2] for d in averages if d.step == first_step}
-        cause = "the running averages are computed in another way"
+        cause = "the running averages are computed wrongly"
         if kinds == {"variance"}:
             cause = "the running variance is not the unbiased one"
         names = [layer.name for layer in workload.network.layers]
@@ -103,8 +109,8 @@ def _locate_update(workload: Workload, update_violations: Sequence[Deviation]) -
     layers = list(dict.fromkeys(d.layer for d in first_violations))
     biases = all(d.name.endswith(("/bias", "/beta")) for d in first_violations)
     if first_step > 1:
-        cause = "the first update is right: the velocity is stored or reset in another way, which "
-        cause += "shows when the learning rate changes, or gradients of earlier steps are used"
+        cause = "the first update is right, later ones are not: earlier gradients are used, or the "
+        cause += "velocity is stored or reset wrongly, which shows when the learning rate changes"
     elif biases:
         cause = (
             "only biases move wrongly: check their multipliers of learning rate and weight decay"
@@ -140,4 +146,4 @@ def _backward_cause(layer: xl.Layer, last: Deviation) -> str | None:
         )
     if isinstance(layer, xl.BatchNorm) and last.name.endswith("/gamma"):
         return "gamma is fixed"
-    return "its output is right and its gradient is not: a defect of this kernel (docs/findings.md)"
+    return "the output is right but the gradient is wrong: a kernel defect (docs/findings.md)"

@@ -1,16 +1,17 @@
 """The oracle: the true value of every number of a case, and the effect of rounding on it.
 
-The truth is the result of the `reference` adapter in float64. The same adapter measures rounding,
-in the precision that is judged:
+The truth is the result of the `reference` adapter in float64. Draws show the effect of rounding. A
+draw is a run of the same adapter in the precision that is judged:
 
 - Draw 0 leaves images and weights as they are.
 - The other draws below DRAWS move each value at random, uniformly, by at most one unit in the last
   place.
-- Further draws move each value by at most SAFETY units. The tolerance is SAFETY times the rounding,
-  so a unit (such as a ReLU) may switch because of such a move.
+- Further draws move each value by at most SAFETY units in the last place. The tolerance is SAFETY
+  times the rounding, so an error within tolerance may switch a ReLU. These draws include such
+  switches.
 
-float64 is judged by the rounding of float32, scaled to units of float64. Results are cached by the
-digests of the case, the adapter and the kind of machine.
+For float64, the draws are in float32, and their rounding is scaled to float64. Results are cached
+by the digests of the case, the adapter and the kind of machine.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ _MAX_WORKERS = 4  # each worker holds three copies of a network's weights in flo
 _MOVE_DIVISORS = (1, 8)
 _MAX_FINAL_ROUNDING = 1e-3
 _MAX_GROWTH = 3.0
-MAX_DRAWS = 40  # for deviations that the first draws do not explain: few draws switch a unit
+MAX_DRAWS = 40  # for deviations that the first draws do not explain: few draws switch a ReLU
 
 
 @dataclass(frozen=True)
 class Expected:
     """The expected results of a case.
 
-    - `truth`: the float64 results, as sketches by quantity.
-    - `draws`: for each draw, the distance of each quantity from the truth.
-    - `precision`: the precision of the draws; float32 for cases that are judged in float64.
+    - `truth`: the float64 results, as sketches by quantity
+    - `draws`: for each draw, the distance of each quantity from the truth
+    - `precision`: the precision of the draws; float32 for cases that are judged in float64
     """
 
     case: Case
@@ -60,12 +61,15 @@ class Expected:
     precision: str = "float32"
 
     def max_rounding(self, quantity: str) -> float:
-        """Return the rounding of a quantity: its largest absolute distance in any draw."""
+        """Return the rounding of a quantity: its largest distance from the truth in any draw."""
         return max(draw[quantity] for draw in self.draws)
 
 
 class Oracle:
-    """Run the reference for results that are not cached; `say` gets the progress messages."""
+    """The oracle. It runs the reference for results that are not cached.
+
+    `say` is called with each progress message.
+    """
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self.say = say
@@ -73,6 +77,7 @@ class Oracle:
 
     @cached_property
     def environment(self) -> environment.Environment:
+        """The environment of the `reference` adapter."""
         return environment.ensure_environment(self.adapter)
 
     @cached_property
@@ -94,9 +99,14 @@ class Oracle:
         draws: int = DRAWS,
         precision: str = "float32",
     ) -> list[Expected]:
-        """Return the truth and draws of each case, in order.
+        """Return the truth and the draws of each case, in order. Compute and cache missing ones.
 
         The returned cases have the learning rates that the oracle determined.
+
+        - `activations`: the file that `write_activations` returned; None if no case reads
+          activations
+        - `draws`: the number of draws
+        - `precision`: the precision in which the framework's results are judged
         """
         draw_precision = "float32" if precision == "float64" else precision
         with locks.exclusive(self._lock_path(cases), "computes the expected values"):
@@ -140,7 +150,7 @@ class Oracle:
     def write_activations(self, whole_networks: Iterable[Expected]) -> Path:
         """Write the activations of whole networks to a file and return its path.
 
-        The keys are "<weights>/<layer>".
+        The keys in the file are "<weights>/<layer>".
         """
         expected_networks = list(whole_networks)
         name = digests.of_json([self._case_digest(expected.case) for expected in expected_networks])
@@ -154,7 +164,10 @@ class Oracle:
         return target
 
     def _store_truths_at_stable_rates(self, cases: list[Case], activations: Path | None) -> None:
-        """Store each case's truth, at the tried learning rate with the least rounding."""
+        """Compute each case's truth at the learning rate with the least rounding, and store it.
+
+        A lower rate is tried only if the rounding grows too much at the first rate.
+        """
         best: dict[str, tuple[float, Arrays, dict[str, float]]] = {}
         for divisor in _MOVE_DIVISORS:
             limited_cases = [replace(case, largest_move=LARGEST_MOVE / divisor) for case in cases]
@@ -188,9 +201,9 @@ class Oracle:
     def _run_reference(
         self, runs: Sequence[tuple[Case, str, int]], activations: Path | None
     ) -> list[Arrays]:
-        """Return the reference's results in order.
+        """Return the reference's results of `runs` (case, precision, draw), in order.
 
-        A whole network runs in a process of its own; other cases run in batches.
+        A whole network runs in a process of its own. Other cases run in batches.
         """
         workers = min(machine.usable_cores(), _MAX_WORKERS)
         large = [[run] for run in runs if run[0].is_whole_network]
@@ -221,7 +234,7 @@ class Oracle:
         ).arrays
 
     def _lock_path(self, cases: Sequence[Case]) -> Path:
-        """Return the lock file of the cases' networks. It prevents duplicate computation."""
+        """Return the lock file of the cases' networks, which prevents duplicate computation."""
         networks = {case.origin for case in cases}
         return self.folder / f"{digests.of_json(sorted(networks))[7:19]}.lock"
 
@@ -260,7 +273,7 @@ def _distances_from_truth(truth: Arrays, arrays: Arrays) -> dict[str, float]:
 def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
     """Return whether the rounding of a weight grows over the updates and ends too high.
 
-    Too high is above 1 %, including the factor SAFETY.
+    Too high is more than 1 % of the weight's move, after multiplication by SAFETY.
     """
     early = _relative_weight_distances(STEPS[0], truth, distances)
     late = _relative_weight_distances(STEPS[-1], truth, distances)
@@ -271,7 +284,7 @@ def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
 
 
 def _median_rounding(truth: Arrays, distances: dict[str, float]) -> float:
-    """Return the median, over weights and steps, of the relative rounding of a weight's move."""
+    """Return the median relative rounding of a weight's move, over all weights and steps."""
     return float(
         np.median([x for step in STEPS for x in _relative_weight_distances(step, truth, distances)])
     )

@@ -1,4 +1,4 @@
-"""Plant known discrepancies in real adapters and check that `verify` catches each one.
+"""Plant known discrepancies in real adapters and check that `verify` catches each of them.
 
 A check that has never reported "different" proves nothing. Each mutation in `plants.toml` is a
 small change to the source of an adapter. The changed adapter trains in its real framework.
@@ -28,12 +28,12 @@ _ADAPTERS = "XFBENCH_ADAPTERS"
 
 
 class Mutation(BaseModel):
-    """A discrepancy.
+    """A discrepancy that is planted in an adapter.
 
-    - `layer`: the place where `verify` must locate it.
-    - `solver`: the solver settings that differ from the published ones.
-    - `file`: the changed file of the adapter.
-    - `find`, `replace`: the only occurrence of `find` in the file becomes `replace`.
+    - `layer`: the place where `verify` must locate the discrepancy
+    - `solver`: the solver settings that differ from the published ones
+    - `file`: the adapter's file that is changed
+    - `find`, `replace`: the only occurrence of `find` in the file becomes `replace`
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -49,7 +49,10 @@ class Mutation(BaseModel):
     replace: str
 
     def mutated_source(self) -> str:
-        """Return the changed file. Raises UsageError unless `find` occurs exactly once."""
+        """Return the text of the changed file.
+
+        Raises UsageError unless `find` occurs exactly once in the adapter's file.
+        """
         text = (adapter.load(self.framework).folder / self.file).read_text(encoding="utf-8")
         if text.count(self.find) != 1:
             raise errors.UsageError(
@@ -60,7 +63,7 @@ class Mutation(BaseModel):
 
 
 def load_mutations() -> list[Mutation]:
-    """Return all mutations."""
+    """Return all mutations in `plants.toml`."""
     file = paths.package_folder("xfbench.equality") / "plants.toml"
     return [
         Mutation(**mutation)
@@ -69,9 +72,9 @@ def load_mutations() -> list[Mutation]:
 
 
 def select_mutations(name_parts: Sequence[str] | None) -> list[Mutation]:
-    """Return the mutations whose name contains one of the words in `names`.
+    """Return the mutations whose name contains one of `name_parts`. None: all mutations.
 
-    `names` None: all mutations. Raises UsageError if no mutation matches.
+    Raises UsageError if no mutation matches.
     """
     matches = [
         p
@@ -79,14 +82,19 @@ def select_mutations(name_parts: Sequence[str] | None) -> list[Mutation]:
         if name_parts is None or any(word in p.name for word in name_parts)
     ]
     if not matches:
-        raise errors.UsageError(f"no mutation is called {', '.join(name_parts or ())}")
+        raise errors.UsageError(f"no mutation's name contains {', '.join(name_parts or ())}")
     return matches
 
 
 def run_self_test(
     mutations: Sequence[Mutation], seed_count: int, say: Callable[[str], None], time_limit: float
 ) -> dict[str, Any]:
-    """Verify each mutation, then correct adapters with `seeds` seeds. Return the JSON document."""
+    """Verify each mutated adapter, then each correct adapter. Return the outcome as JSON data.
+
+    - `seed_count`: number of seeds with which each correct adapter is verified
+    - `say`: is called with each progress message
+    - `time_limit`: seconds for one launch
+    """
     verifier = Verifier(say, time_limit)
     outcomes = []
     for mutation in mutations:

@@ -1,13 +1,12 @@
 """Give a network initial weights with which every layer has a visible effect.
 
 With its published weights, a layer may have almost no effect. For example, ConvNet's LRN reads the
-output of weights of 1e-4, so it equals the identity to seven digits. No check would notice if this
-LRN were missing.
+output of a layer whose weights are about 1e-4. This LRN equals the identity to seven digits, so no
+check would notice if it were missing.
 
-The weights' standard deviations chosen here keep the size of values through the network, with two
-exceptions. The input of an LRN is large. The input of a batch norm is so small that eps is half of
-the batch norm's divisor. Approximate sizes suffice, so they are computed from the layers, without
-a run.
+The chosen standard deviations of the weights keep the size of values through the network, with two
+exceptions. The input of an LRN is large. The input of a batch norm is so small that eps equals its
+variance. Approximate sizes suffice, so they are computed from the layers, without a run.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from xfbench.workloads import layers as xl
 # Approximate factors by which pooling changes the mean square of rectified values. Max pooling
 # returns the largest of some similar neighbours, average pooling their mean.
 _MAX_POOLING, _AVERAGE_POOLING = 2.0, 0.6
-LRN_SHARE = 0.02  # the neighbours' term of an LRN's scale, added to k: enough to be visible
+LRN_SHARE = 0.02  # the term that an LRN's neighbours add to k: large enough to be visible
 _BATCH_NORM = {
     "gamma_filler": xl.Filler("constant", 1.25),
     "beta_filler": xl.Filler("constant", 0.25),
@@ -31,7 +30,10 @@ WeightedLayer = xl.Convolution | xl.InnerProduct
 
 
 def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
-    """Return the network with scaled initial weights. Layers, shapes and names stay the same."""
+    """Return the network with scaled initial weights. Layers, shapes and names stay the same.
+
+    `pixels` defines how the network's input is normalized.
+    """
     sizes = {"data": _noise_mean_square(pixels)}
     layers: list[xl.Layer] = []
     for layer in network.layers:
@@ -50,7 +52,7 @@ def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
 
 
 def estimate_mean_squares(network: xl.Network, pixels: Pixels) -> dict[str, float]:
-    """Return the approximate mean square of "data" and each layer's output at initial weights."""
+    """Return the approximate mean squares of "data" and of all layer outputs at initial weights."""
     sizes = {"data": _noise_mean_square(pixels)}
     for layer in network.layers:
         sizes[layer.name] = _output_mean_square(network, layer, sizes)
@@ -64,7 +66,7 @@ def _noise_mean_square(pixels: Pixels) -> float:
 
 
 def _target_mean_square(network: xl.Network, name: str) -> float:
-    """Return the mean square that a layer's output should have.
+    """Return the mean square that the output of the layer `name` should have.
 
     - Before an LRN: large enough that the neighbours' squares have a visible effect.
     - Before a batch norm: small enough that eps has a visible effect.
@@ -90,7 +92,7 @@ def _fan_in(network: xl.Network, layer: WeightedLayer) -> int:
 def _output_mean_square(
     network: xl.Network, layer: xl.Layer, input_mean_squares: Mapping[str, float]
 ) -> float:
-    """Return the mean square of a layer's output. `sizes` has the mean squares of its inputs."""
+    """Return the mean square of a layer's output, from the mean squares of its inputs by name."""
     size = input_mean_squares[layer.inputs[0]]
     if isinstance(layer, WeightedLayer):
         fan_in = _fan_in(network, layer)

@@ -1,7 +1,7 @@
 """Select the cells to verify, and format verdicts for people and for machines.
 
-An answer is the object that `verify --json` prints. It describes a new verdict or the verdict in an
-existing certificate.
+An answer is the object that `verify --json` prints for a cell. It describes a new verdict or the
+verdict in an existing certificate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ def build_requests(
     pythons: Mapping[str, Path],
     **settings: Any,
 ) -> list[Request]:
-    """Return the requests to verify, ordered by network. The name "all" selects every name.
+    """Return the requests to verify, ordered by workload.
+
+    - `networks`: names of workloads; ["all"] selects all workloads
+    - `kernels`: names of kernels; ["all"] selects all kernels of each framework
+    - `pythons`: interpreters by framework; a framework without an entry gets its default
+      environment
+    - `settings`: further settings of `build_matrix`
 
     Raises UsageError if a name is wrong.
     """
@@ -87,10 +93,17 @@ def verify_requests(
     time_limit: float,
     say: Callable[[str], None],
 ) -> Iterator[dict[str, Any]]:
-    """Yield the answer to each request as soon as it is known.
+    """Yield the answer to each request as soon as the answer is known.
 
     If a cell has a certificate of "equal", the certificate is the answer. If the certificate says
     "different", the cell is verified again to find where it differs and by how much.
+
+    - `pythons`: interpreters by framework; a framework without an entry gets its default
+      environment
+    - `seed_count`: number of seeds; if there are several, existing certificates are ignored
+    - `ignore_certificates`: whether cells with a certificate are verified again
+    - `time_limit`: seconds for one launch
+    - `say`: is called with each progress message
     """
     verifier = Verifier(say, time_limit)
     for request in requests:
@@ -168,7 +181,7 @@ def format_answer_text(answer: Mapping[str, Any]) -> str:
 
 
 def format_answers_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
-    """Format answers as a Markdown table for the docs, with a line per kind of check."""
+    """Format answers as a Markdown table for the docs, with a line for each kind of check."""
     lines = []
     for answer in answers:
         network = " · ".join(filter(None, (answer["workload"], answer["solver"])))
@@ -195,7 +208,7 @@ def format_answers_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def format_self_test(result: Mapping[str, Any]) -> str:
-    """Format the outcome of the planted mutations for a terminal."""
+    """Format the result of `plants.run_self_test` for a terminal."""
     lines = [
         [
             mutation["name"],

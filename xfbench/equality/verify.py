@@ -23,7 +23,7 @@ from xfbench.model.certificate import Check
 from xfbench.model.request import Request
 from xfbench.model.strategy import ASYNCHRONOUS
 
-# Rounding never explains an excess above this limit in a quantity from before the first update.
+# Before the first update, rounding never explains an excess above this limit.
 _BEYOND_DOUBT = 1000.0
 _RANKS_CAUSE = "the ranks' gradients are not reduced to their mean over all images"
 _AFTER_UPDATES = ("step", "losses", "trained_test_loss")
@@ -33,7 +33,11 @@ _AFTER_UPDATES = ("step", "losses", "trained_test_loss")
 class Verdict:
     """The outcome of verifying one cell.
 
-    `worst` is the deviation with the largest excess, even if it is within tolerance.
+    - `reason`: why the cell is "unsupported", or a defect that `worst` does not show
+    - `worst`: the deviation with the largest excess, even if it is within tolerance
+    - `place`: the first wrong place; None if there is none or it is unknown
+    - `checks`: a summary of the deviations by kind of check
+    - `violations`: the deviations that are not within tolerance
     """
 
     request: Request
@@ -45,7 +49,10 @@ class Verdict:
     violations: tuple[Deviation, ...] = field(default=(), repr=False)
 
     def document(self, certificate: str | None) -> dict[str, Any]:
-        """Return the object that `verify --json` prints."""
+        """Return the object that `verify --json` prints.
+
+        `certificate` is the certificate's id; None if there is no certificate.
+        """
         request, worst = self.request, self.worst
         return {
             "framework": request.framework,
@@ -77,7 +84,7 @@ class Verdict:
 
 
 def unverifiable_reason(request: Request) -> str | None:
-    """Return why a supported request cannot be verified; None if it can."""
+    """Return why a supported request cannot be verified. None if it can be verified."""
     strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
     return ASYNCHRONOUS if strategy.asynchronous else None
 
@@ -87,7 +94,12 @@ RunCases = Callable[..., jobs.CaseResults]
 
 @dataclass
 class Verifier:
-    """Verify cells one by one. `say` gets the progress messages, and `run` runs the cases."""
+    """A verifier of cells, one cell at a time.
+
+    - `say`: is called with each progress message
+    - `time_limit`: seconds for one launch
+    - `run`: runs cases, like `jobs.run_cases`
+    """
 
     say: Callable[[str], None] = lambda _: None
     time_limit: float = reference.TIME_LIMIT
@@ -134,7 +146,7 @@ class Verifier:
         worst = max(deviations, key=lambda deviation: deviation.excess)
         place, reason = None, None
         if violations:
-            # Rounding cannot cause a violation in float64, so such a violation locates better.
+            # Rounding cannot cause violations in float64, so these locate the place better.
             certain = [deviation for deviation in violations if deviation.precision == "float64"]
             place = locate.find_first_wrong_place(
                 workload,
@@ -158,7 +170,7 @@ class Verifier:
         )
 
     def _verify_ranks(self, request: Request, environment: Environment, seed: int) -> Verdict:
-        """Verify data parallelism: after every update, the weights must equal those of one process.
+        """Verify data parallelism: after each update, the weights must equal those of one process.
 
         The network itself is verified separately, on one rank.
         """
@@ -216,7 +228,7 @@ class Verifier:
         weights: str,
         seed: int,
     ) -> set[str]:
-        """Run each of the layers `names` alone and return the names of the wrong ones."""
+        """Run each of the layers `names` alone and return the names of the wrong layers."""
         workload = cases.verification_workload(request)
         layer_cases = {name: cases.layer_case(workload, name, weights, seed) for name in names}
         expected = self.oracle.compute_expected(
@@ -240,10 +252,14 @@ def judge_cases(
     arrays: Mapping[str, jobs.Arrays],
     activations: Path | None = None,
 ) -> list[Deviation]:
-    """Compare the results in `arrays` with the expected quantities and return the deviations.
+    """Compare the results in `arrays` with the expected results and return the deviations.
 
-    `comparisons` pairs each case's expected values with a precision. If rounding may explain all
-    violations, the violating cases are judged again with more draws, up to MAX_DRAWS.
+    - `comparisons`: for each case, its expected results and the precision of the framework's run
+    - `arrays`: the framework's results by `Case.key`, then by quantity
+    - `activations`: the file of activations that the cases read; None if they read none
+
+    If rounding may explain all violations, the violating cases are judged again with more draws, up
+    to MAX_DRAWS.
     """
     by_case = {
         expected.case.key(precision): judge.compare(
@@ -264,7 +280,8 @@ def judge_cases(
 def _may_be_rounding(deviations: Iterable[Deviation]) -> bool:
     """Return whether there are violations and rounding may explain all of them.
 
-    Rounding explains no violation in float64, and no large one before the first update.
+    Rounding explains no violation in float64. Before the first update, it explains no large
+    violation.
     """
     violations = [deviation for deviation in deviations if not deviation.is_within_tolerance]
     return bool(violations) and all(

@@ -1,5 +1,6 @@
-"""Code that runs inside a framework's interpreter: standard library, NumPy, Python 3.8 or later.
+"""The worker: code that runs inside a framework's interpreter.
 
-It is packed as one zip file (`worker.pyz`). It reads one job file and writes one reply file.
-Standard output and standard error belong to the framework.
+The worker needs Python 3.8 or later and no package except NumPy. It is packed as one zip file
+(`worker.pyz`). It reads one job file and writes one reply file. Standard output and standard error
+belong to the framework.
 """

@@ -1,8 +1,8 @@
 """Entry point: `PYTHON worker.pyz JOB REPLY` does one job and writes one reply.
 
-The reply is written atomically. It names its job by digest, so that a stale or foreign reply is
-recognised. A status reports what a framework cannot do. Any other failure is `failed`, with its
-traceback.
+The reply is written atomically. It contains the digest of its job, so that a reply to another job
+is recognised. If the framework cannot do the job, the reply's status is "unsupported" or
+"unavailable". After any other error, the status is "failed" and the reply contains the traceback.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from xfbench.worker import affinity, distributed, host, memory, observe, watch
 
 
 def main(job_path: Path, reply_path: Path) -> int:
-    """Do the job in `job_path` and return the exit status.
+    """Do the job in `job_path`, write the reply to `reply_path`, and return the exit status.
 
-    The status is 0 for a single rank, even if its reply reports a failure. One of several ranks
-    that fails returns 1, because other ranks may wait for it.
+    A single rank returns 0 even if its reply reports a failure. If one of several ranks fails, that
+    rank returns 1, because other ranks may wait for it.
     """
     rank, size = distributed.rank_and_size()
     return watch.run_watched(
@@ -76,7 +76,10 @@ def _build_failure_reply(status: str, reason: str, traceback_text: str) -> dict[
 
 
 def _pin_to_requested_cores(job: dict[str, Any]) -> list[int] | None:
-    """Pin this rank to its CPUs, before NumPy starts threads on other CPUs."""
+    """Pin this rank to its CPUs and return them. Call this before NumPy starts threads.
+
+    Returns None if the job requests no pinning or the node has too few CPUs.
+    """
     request = job.get("request", {})
     if request.get("affinity") != "cores":
         return None
@@ -91,7 +94,7 @@ def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str,
     from xfbench.workloads import workload_from_json
 
     if job["action"] == "inspect":
-        # First: setuptools, which some frameworks import, adds its own bundled packages.
+        # Before the import: some frameworks import setuptools, which adds its bundled packages.
         packages = observe.installed_packages()
         module = importlib.import_module(job["module"])
         return {
@@ -114,7 +117,8 @@ def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str,
         seed=request["seed"],
     )
     workload = workload_from_json(job["workload"])
-    # Before the framework, to inherit nothing of it. Several ranks would all wait for one probe.
+    # The probe starts before the framework is imported, so that it inherits nothing from it. With
+    # several ranks there is no probe, because every rank would wait for each measurement.
     alone = job["action"] == "train" and group.size == 1 and options.device == "cpu"
     cores = core_latency.CoreLatencyProbe() if alone else None
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
@@ -154,7 +158,10 @@ def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str,
 
 
 def _import_rank_counter(framework: str) -> Any:
-    """Return the adapter's function that counts ranks. Raises Unsupported if there is none."""
+    """Return `detect_rank_count` of the adapter's `native.py`.
+
+    Raises Unsupported if the adapter has no such file.
+    """
     from xfbench.worker.protocol import Unsupported
 
     try:
@@ -166,7 +173,7 @@ def _import_rank_counter(framework: str) -> Any:
 
 
 def _import_open_reader(request: dict[str, Any]) -> Any:
-    """Return the adapter's `open_reader`."""
+    """Return the function `open_reader` of the adapter's `reader.py`."""
     return importlib.import_module(f"xfbench.adapters.{request['framework']}.reader").open_reader
 
 

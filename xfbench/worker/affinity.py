@@ -1,7 +1,7 @@
 """Assign cores to ranks and threads, and pin this rank to its cores.
 
 Each launcher pins differently, or not at all. Therefore xfbench turns off the launcher's pinning
-and pins only here. The resulting affinity of every thread is observed afterwards.
+and pins only here. `observe.affinity` reports the CPUs on which the threads may then run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ Core = Sequence[int]  # the logical CPUs of one core
 
 
 def list_cores(allowed_cpus: set[int], folder: Path = _CPUS) -> list[Core]:
-    """Return the cores that have an `allowed` CPU, grouped by NUMA node."""
+    """Return the cores that have a CPU in `allowed_cpus`, ordered by NUMA node.
+
+    Each core lists only the CPUs that are in `allowed_cpus`.
+    """
     cpus_by_core: dict[tuple[int, int, int], list[int]] = {}
     for cpu in sorted(allowed_cpus):
         here = folder / f"cpu{cpu}"
@@ -34,8 +37,12 @@ def assign_cpus(
     """Return the CPUs of each rank on a node. None if the node has too few CPUs.
 
     Ranks are spread evenly over the cores, so that each NUMA node gets its share. Each rank gets
-    `threads` neighbouring cores, or hardware threads if there are too few cores. The first
-    `reserved` cores are left to the system.
+    the first CPU of `threads` neighbouring cores. If there are too few cores, each rank gets
+    `threads` neighbouring CPUs.
+
+    - `available_cores`: the cores of the node
+    - `ranks`: number of ranks on the node
+    - `reserved_cores`: number of cores, from the first on, that no rank gets
     """
     free = list(available_cores[reserved_cores:])
     if ranks * threads <= len(free):
@@ -49,9 +56,10 @@ def assign_cpus(
 
 
 def pin_rank(rank: int, ranks_per_node: int, threads: int, reserved_cores: int) -> list[int] | None:
-    """Pin this process, and all processes it starts, to the rank's CPUs. Return these CPUs.
+    """Pin this process to the CPUs of `rank` and return these CPUs.
 
-    Returns None and changes nothing if the node has too few CPUs for its ranks.
+    Processes and threads that this process starts later inherit the pinning. If the node has too
+    few CPUs for its ranks, change nothing and return None. `assign_cpus` explains the parameters.
     """
     laid_out = assign_cpus(
         list_cores(os.sched_getaffinity(0)), ranks_per_node, threads, reserved_cores

@@ -1,7 +1,7 @@
-"""Limits of this process's control groups, versions 1 and 2, on all levels.
+"""CPU and memory limits of this process's control groups (cgroup versions 1 and 2), on all levels.
 
-A scheduler limits a job's group, and a container runtime limits the container's group. The root
-has no limit. Inside a container, the root is the container's group.
+A scheduler limits a job's group, and a container runtime limits the container's group. Outside of
+containers, the root group has no limit. Inside a container, the root is the container's group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNLIMITED = 2**60  # version 1 reports "no limit" as a number just below 2**63
 
 
 def cpu_limit() -> float | None:
-    """Return the number of CPUs that the process may use. None if there is no limit."""
+    """Return how many CPUs this process may use, possibly a fraction. None if unlimited."""
     limits = []
     for folder in _group_folders_up_to_root("cpu"):
         quota, _, period = (read_system_file(folder / "cpu.max") or "max").partition(" ")
@@ -32,18 +32,24 @@ def cpu_limit() -> float | None:
 def memory_limit_bytes() -> int | None:
     """Return the memory limit in bytes. None if there is no limit.
 
-    All processes in the group share the limit.
+    All processes in the limited group share the limit.
     """
     return min((limit for limit, _ in _memory_limits_and_use_bytes()), default=None)
 
 
 def free_memory_below_limit_bytes() -> int | None:
-    """Return the unused bytes below the memory limit. None if there is no limit."""
+    """Return how many bytes are free below the memory limit. None if there is no limit.
+
+    If several levels have a limit, the result is the smallest free amount.
+    """
     return min((limit - used for limit, used in _memory_limits_and_use_bytes()), default=None)
 
 
 def throttled_seconds() -> float:
-    """Return the seconds for which CPU limits throttled the process. 0 if there is no limit."""
+    """Return the total seconds for which CPU limits have throttled this process's groups.
+
+    The result is the largest total of any level, and 0 if there is no limit.
+    """
     seconds = [0.0]
     for folder in _group_folders_up_to_root("cpu"):
         lines = (read_system_file(folder / "cpu.stat") or "").splitlines()
@@ -54,7 +60,7 @@ def throttled_seconds() -> float:
 
 
 def _memory_limits_and_use_bytes() -> List[Tuple[int, int]]:
-    """Return (limit, used memory) in bytes for every level that has a limit."""
+    """Return (limit, used memory) in bytes for each level that has a limit."""
     limits_and_use = []
     for folder in _group_folders_up_to_root("memory"):
         for limit, used in (
@@ -68,7 +74,7 @@ def _memory_limits_and_use_bytes() -> List[Tuple[int, int]]:
 
 
 def _group_folders_up_to_root(controller: str) -> Iterator[Path]:
-    """Yield the folders of groups that may limit this process, from its own group to the root."""
+    """Yield the folders of this process's groups for `controller`, from the lowest to the root."""
     for line in (read_system_file(_PROCESS_GROUPS) or "0::/").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):

@@ -1,7 +1,7 @@
 """Convert parameters between canonical layouts and those of channels-last frameworks.
 
-Convolution weights are stored as (kh, kw, in/groups, out), and inner-product weights as
-(in, out) with inputs in the order H, W, C.
+Channels-last frameworks store convolution weights as (kh, kw, in/groups, out). They store
+inner-product weights as (in, out), with the inputs in the order H, W, C.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from xfbench.workloads.layers import Convolution, Layer, Network, Shape
 
 @dataclass(frozen=True)
 class Layout:
-    """A storage layout: reshape to `view`, permute `axes`, then reshape to `stored`."""
+    """The layout in which a framework stores one parameter.
+
+    To convert a canonical array (shape `canonical`) to this layout, reshape it to `view`, permute
+    its axes by `axes`, and reshape it to `stored`.
+    """
 
     canonical: Shape
     view: Shape
@@ -23,11 +27,11 @@ class Layout:
     stored: Shape
 
     def to_framework_layout(self, array: np.ndarray) -> np.ndarray:
-        """Return the framework's array for the canonical array."""
+        """Return the canonical `array` in the framework's layout."""
         return array.reshape(self.view).transpose(self.axes).reshape(self.stored)
 
     def to_canonical_layout(self, array: np.ndarray) -> np.ndarray:
-        """Return the canonical array in newly allocated memory."""
+        """Return the framework's `array` in the canonical layout, contiguous in memory."""
         transposed = array.reshape([self.view[axis] for axis in self.axes])
         return np.ascontiguousarray(
             transposed.transpose(np.argsort(self.axes)).reshape(self.canonical)
@@ -35,7 +39,7 @@ class Layout:
 
 
 def parameter_layouts(network: Network) -> dict[str, Layout]:
-    """Return the layout of every parameter by name."""
+    """Return the layout of each parameter by the parameter's name."""
     return {
         f"{layer.name}/{kind}": _layout_of_parameter(layer, inputs, kind, parameter.shape)
         for layer in network.layers

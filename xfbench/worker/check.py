@@ -1,7 +1,7 @@
 """Equality cases: small trainings whose numbers are compared with the oracle's.
 
-A case defines everything: network, solver, precision, weights, input, steps. This module runs
-cases and writes the numbers. The driver judges them.
+A case defines everything: network, solver, precision, weights, input and steps. This module runs
+cases and writes their numbers. The driver judges these numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from xfbench.workloads.initial import initial_parameters
 Arrays = Dict[str, np.ndarray]
 
 _IMAGES_AT_ONCE = 16  # images that are evaluated together for the canary
-_SUSPICIOUS_LOSS = 20.0  # below this loss, hardly any image's loss reaches Caffe's floor
+_SUSPICIOUS_LOSS = 20.0  # below this mean, hardly any image's loss reaches Caffe's upper limit
 
 
 def run_cases(
@@ -32,29 +32,35 @@ def run_cases(
     inputs_npz: Path | None,
     output_npz: Path,
 ) -> dict[str, Any]:
-    """Run `cases` and write the results to `output` (.npz, keys "<case>:<quantity>").
+    """Run `cases` and write their results to `output_npz`, with keys "<case>:<quantity>".
 
-    Sketches:
+    `inputs_npz` contains the activations that cases read as input; None if no case needs them.
+
+    Sketches of these quantities are written (see `sketch`):
+
     - output/<layer>, output/data: outputs in training mode, if the trainer provides them
-    - gradient/<parameter>: gradient of the first batch, without decay
+    - gradient/<parameter>: gradient of the first batch, without weight decay
     - step<k>/<parameter>: change of the parameter after k updates
-    - test_scores
+    - test_scores: scores in test mode at the initial weights
 
-    Numbers:
+    These quantities are written as numbers:
+
     - losses: the loss of each update
-    - test_loss, trained_test_loss
-    - rate: the learning rate used
+    - test_loss, trained_test_loss: the loss in test mode before and after the updates
+    - rate: the base learning rate that was used
 
-    Complete arrays, if the case requests them:
-    - activation/<layer>
-    - full<n>/<parameter>: gradients, computed `full` times
+    These quantities are written as complete arrays, if the case requests them:
 
-    If there are several ranks, each rank trains on its part of the batch. It writes its own losses
-    and no outputs.
+    - activation/<layer>: the layer's output
+    - full<n>/<parameter>: gradients of repetition n; the case's `full` is the number of repetitions
 
-    Returns `unsupported` and `observed`. `unsupported` has the reason for each case that the
-    framework cannot do. `observed` has the runtime facts of the first trainer with the launch's
-    precision.
+    If there are several ranks, each rank trains on its part of the batch. Each rank writes the
+    losses of its part and no outputs.
+
+    Returns a dictionary with two keys:
+
+    - `unsupported`: the reasons by case name, for cases that the framework cannot do
+    - `observed`: the runtime facts of the first trainer that ran in the precision of `options`
     """
     arrays: Arrays = {}
     unsupported: dict[str, str] = {}
@@ -74,7 +80,7 @@ def run_cases(
 
 
 class _Case:
-    """One case with its trainer at the initial weights and its batch loaded."""
+    """One case: its workload, initial weights and input. `measure` builds its trainer."""
 
     def __init__(
         self,
@@ -100,6 +106,7 @@ class _Case:
         self.arrays = images, labels
 
     def measure(self) -> Arrays:
+        """Run the case and return its results by quantity."""
         arrays = self._measure_at_initial_weights()
         if self.case["largest_move"]:
             gradients = {
@@ -121,7 +128,7 @@ class _Case:
         """Return the quantities that are measured at the initial weights."""
         arrays: Arrays = {}
         self._build_trainer_and_load_batch()
-        # One of several ranks sees only its part of the batch, so it cannot judge the whole batch.
+        # With several ranks, each rank computes outputs of its part of the batch only.
         if self.group.size == 1 and self.case["outputs"] and hasattr(self.trainer, "layer_outputs"):
             values = self.trainer.layer_outputs(self.batch)
             arrays.update({f"output/{name}": sketch(value) for name, value in values.items()})
@@ -174,10 +181,17 @@ def compute_expected_canary(
     build: Callable[..., Trainer],
     folder: str | None = None,
 ) -> dict[str, Any]:
-    """Return the canary that a launch should have, computed in float64.
+    """Return the canary that a launch should have: the test-mode loss of its first batch.
 
-    The canary is rounded as `options` says, and floored as in Caffe. In test mode, images do not
-    depend on each other, so they are evaluated a few at a time.
+    The result is `{"canary": losses}`. `losses` has the mean loss at the initial weights in three
+    variants:
+
+    - `loss`: in float64
+    - `rounded`: in the precision of `options`
+    - `floored`: in float64, with Caffe's lower limit on the probability of each image's label
+
+    `folder` is the folder of a prepared data set; None for other data. Images do not depend on each
+    other in test mode, so they are evaluated a few at a time.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = open_data_set(request["data"], workload, batch_size, seed, folder)
@@ -210,12 +224,16 @@ def compute_expected_canary(
 def _limited_learning_rate(
     workload: Workload, initial: Arrays, gradients: Arrays, largest_move: float
 ) -> float:
-    """Return the base rate, reduced if needed to keep the first update small.
+    """Return the base learning rate, lowered if needed to keep the first update small.
 
-    The first update moves no tensor by more than `largest`, relative to the tensor's norm. Biases
-    are excluded, because their initial values are often zero. The loss falls by at most about
-    5 * `largest`. With larger updates, units tip over during training, and rounding decides which
-    units. The rate has two significant digits.
+    The first update is small if both conditions are true:
+
+    - No tensor moves by more than `largest_move`, relative to the tensor's norm. Biases are
+      excluded, because their initial values are often zero.
+    - The loss falls by at most about 5 * `largest_move`.
+
+    With larger updates, ReLUs switch during training, and rounding decides which ones. The result
+    has two significant digits. `gradients` may be sketches, because only their norms are used.
     """
     network = workload.network
     rate, slope = workload.solver.base_lr, 0.0
@@ -231,9 +249,9 @@ def _limited_learning_rate(
 
 
 def perturb(array: np.ndarray, random: np.random.RandomState, max_ulps: int) -> np.ndarray:
-    """Return `array` in float32, each value changed at random by at most `most` units.
+    """Return float32 `array` with each value changed at random by at most `max_ulps` units.
 
-    A unit is a unit in the last place.
+    A unit is 2**-23 of the value, about one unit in the last place.
     """
     moves = random.randint(-max_ulps, max_ulps + 1, array.shape).astype(np.float32)
     nudged: np.ndarray = array * (np.float32(1) + moves * np.float32(2.0**-23))

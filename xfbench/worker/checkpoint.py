@@ -1,7 +1,7 @@
-"""Checkpoint folders: free space, flushing, size and comparison. Timing is elsewhere.
+"""Checkpoint folders: free space, flushing, size and comparison. `loop.py` does the timing.
 
-A trainer writes and reads checkpoints in its framework's own format and flushes nothing. At
-most one checkpoint is on disk at a time, and none after the launch.
+A trainer writes and reads checkpoints in its framework's own format and flushes nothing. At most
+one checkpoint is on disk at a time, and none after the launch.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ _MARGIN = 2**20  # bytes in addition to the numbers: names, headers, partly fill
 
 
 class DiskFull(Exception):
-    """There is no room for a checkpoint. The message says where, and how much it needs."""
+    """Too little disk space for a checkpoint. The message names the folder and the bytes needed."""
 
 
 @contextlib.contextmanager
 def temporary_checkpoint_folder(new_folder: Path, needed_bytes: int) -> Iterator[Path]:
-    """Create an empty `folder` for `needed` bytes or more, and remove it afterwards.
+    """Create the empty folder `new_folder`, yield it, and remove it afterwards.
 
-    If there is too little room, raises DiskFull before any work, because Caffe ends the process
-    when a write fails. Also raises DiskFull if the work in the folder fails and little room is
-    left.
+    Raises DiskFull in two cases:
+
+    - There is room for fewer than `needed_bytes` bytes. This is checked before anything is written,
+      because Caffe ends the process when a write fails.
+    - The work in the folder fails, and the error reports a full disk or too little room is left.
     """
     shutil.rmtree(str(new_folder), ignore_errors=True)  # left by a launch that was killed
     room = shutil.disk_usage(str(new_folder.parent)).free
@@ -75,7 +77,8 @@ def _disk_full_message(folder: Path, needed_bytes: int, free_bytes: int) -> str:
 def min_checkpoint_bytes(workload: Workload, parameters: dict[str, np.ndarray]) -> int:
     """Return a lower bound of a checkpoint's size in bytes.
 
-    A checkpoint has all parameters, and a velocity for each learned parameter.
+    A checkpoint contains all parameters. If the solver has momentum, it also contains a velocity
+    for each learned parameter.
     """
     of = workload.network.parameters
     arrays_per_weight = 2 if workload.solver.momentum else 1
@@ -86,7 +89,7 @@ def min_checkpoint_bytes(workload: Workload, parameters: dict[str, np.ndarray]) 
 
 
 def fsync_files_in_folder(folder: Path) -> None:
-    """Flush all files in `folder`, and their directory entries, to the medium."""
+    """Flush all files in `folder`, and their directory entries, to the storage device."""
     for path in [
         *_list_files(folder),
         *(path for path in folder.rglob("*") if path.is_dir()),
@@ -97,16 +100,15 @@ def fsync_files_in_folder(folder: Path) -> None:
 
 
 def evict_files_from_page_cache(folder: Path) -> None:
-    """Drop flushed files from the page cache, so that they are read from the medium again.
+    """Drop the files in `folder` from the page cache, so that the next read is from the device.
 
-    A file system in memory keeps the files in memory. The host of a virtual disk may keep them
-    too.
+    A file system in memory keeps the files in memory. The host of a virtual disk may keep them too.
     """
     pages.evict(_list_files(folder))
 
 
 def folder_bytes(folder: Path) -> int:
-    """Return the size of all files in bytes."""
+    """Return the total size in bytes of all files in `folder`."""
     return sum(path.stat().st_size for path in _list_files(folder))
 
 
@@ -117,7 +119,7 @@ def file_system_type(folder: Path) -> str:
 
 
 def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
-    """Return a digest of each parameter's bits.
+    """Return a digest of each parameter's bits, by name.
 
     Digests are compared instead of copies, because copies would raise the peak memory.
     """
@@ -130,14 +132,18 @@ def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
 
 
 def zeros_like_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return zeros in place of all parameters. They take memory only when read."""
+    """Return an array of zeros for each parameter, by name.
+
+    The zeros take memory only when they are read.
+    """
     return {name: np.zeros(array.shape, array.dtype) for name, array in parameters.items()}
 
 
 def wait_for_all_ranks(trainer: Trainer, batch: object) -> None:
-    """Wait until all ranks have called this function. No parameter is updated.
+    """Wait until all ranks have called this function. No parameter changes.
 
-    This works because ranks wait for each other when they average gradients.
+    The function computes gradients of `batch`, because ranks wait for each other when they average
+    gradients.
     """
     parameters = trainer.parameters()
     trainer.gradients(batch)

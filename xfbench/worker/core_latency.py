@@ -1,8 +1,8 @@
 """Core-to-core latency: measure it while a launch trains, and decide whether cores were far apart.
 
-A helper process measures the latency. It starts before the framework, so that it does not disturb
-the framework and does not inherit the framework's threads or memory. It sleeps between
-measurements.
+A helper process measures the latency and sleeps between measurements. The helper starts before the
+framework, so that it does not inherit the framework's threads or memory and does not disturb the
+framework.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from xfbench.worker import observe
 
-FAR_RATIO = 1.5  # latency of far to near cores; measurements of near cores mostly differ by less
-_RARE_SHARE = 0.1  # share of the times that may come from two threads of the same core
+FAR_RATIO = 1.5  # latency of far cores, relative to near cores; near cores mostly vary by less
+_RARE_SHARE = 0.1  # share of latencies that may be those of two threads of the same core
 
 
 class CoreLatencyProbe:
@@ -37,9 +37,10 @@ class CoreLatencyProbe:
             observe.exclude_process_from_counts(self._process.pid)
 
     def measure_seconds(self) -> float | None:
-        """Return the shortest round trip in seconds. The measurement takes a few milliseconds.
+        """Return the shortest round-trip time in seconds. The measurement takes a few milliseconds.
 
-        Returns None if there is only one CPU, or if the cores are too busy.
+        Returns None if there is only one CPU, if the cores are too busy, or if the helper did not
+        start.
         """
         if not self._process:
             return None
@@ -52,21 +53,28 @@ class CoreLatencyProbe:
             return None
 
     def end_process(self) -> None:
-        """End the process. The system then counts its time and memory as those of a child."""
+        """End the helper. Its CPU time and memory then count as those of an ended child."""
         if self._process:
             self._process.communicate()
 
 
 def near_cores_latency_seconds(latencies: Sequence[float]) -> float | None:
-    """Return the latency of near cores in seconds, ignoring rare smaller values."""
+    """Return the latency of near cores in seconds. None if `latencies` is empty.
+
+    The smallest tenth of `latencies` (in seconds) is left out. The result is the smallest of the
+    others.
+    """
     return sorted(latencies)[int(_RARE_SHARE * len(latencies))] if latencies else None
 
 
 def has_far_core_latency(latencies: Sequence[float], nearest_latency: float | None = None) -> bool:
-    """Return whether cores were farther apart at any of these times than when nearest.
+    """Return whether any of `latencies` shows that the cores were far apart.
 
-    `least` is the latency in seconds when the cores are nearest, if known. The latencies are
-    compared with `least` or with the smallest of `latencies`, whichever is smaller.
+    A latency shows this if it is more than FAR_RATIO times the smallest latency. The smallest
+    latency is taken from `latencies` and `nearest_latency` together.
+
+    - `latencies`: measured latencies in seconds
+    - `nearest_latency`: the latency in seconds when the cores are near; None if unknown
     """
     all_latencies = [*latencies, *([nearest_latency] if nearest_latency else [])]
     return bool(latencies) and max(latencies) > FAR_RATIO * min(all_latencies)

@@ -1,8 +1,8 @@
 """The checksum of TFRecord files: CRC-32C (Castagnoli, RFC 3720) and its masked form.
 
-The checksum is linear over bits. Word i (from 0) of n 32-bit words therefore contributes the
-state that follows 4·(n − i) zero bytes, with the word itself as the first state. NumPy combines
-neighbouring words in pairs until one is left.
+The checksum is linear over bits, so each 32-bit word contributes separately. The contribution of
+word i (from 0) of n words is the state after 4·(n − i) zero bytes, with the word itself as the
+first state. NumPy combines neighbouring words in pairs until one word is left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import List
 import numpy as np
 
 _POLYNOMIAL = 0x82F63B78
-_MAX_BYTEWISE = 64
+_MAX_BYTEWISE = 64  # bytes; NumPy is faster for longer content
 
 
 def _build_table() -> List[int]:
@@ -29,7 +29,7 @@ _TABLE = _build_table()
 
 
 def crc32c(content: bytes) -> int:
-    """Return the CRC-32C of bytes."""
+    """Return the CRC-32C of `content`."""
     state = 0xFFFFFFFF
     if len(content) <= _MAX_BYTEWISE:
         return _update_bytewise(state, content) ^ 0xFFFFFFFF
@@ -40,7 +40,7 @@ def crc32c(content: bytes) -> int:
 
 
 def masked_crc32c(content: bytes) -> int:
-    """Return the CRC-32C as stored in TFRecord files: rotated, with a constant added."""
+    """Return the CRC-32C of `content` as TFRecord files store it: rotated, plus a constant."""
     crc = crc32c(content)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -52,7 +52,7 @@ def _update_bytewise(state: int, content: bytes) -> int:
 
 
 def _crc_state_after_words(words: np.ndarray) -> int:
-    """Return the state after uint32 words, starting from state 0."""
+    """Return the state after the uint32 `words`, starting from state 0."""
     level = 0
     while len(words) > 1:
         if len(words) % 2:
@@ -65,14 +65,14 @@ def _crc_state_after_words(words: np.ndarray) -> int:
 
 
 def _split_into_16_bit_halves(words: np.ndarray) -> np.ndarray:
-    """Return `words` as an array (n, 2) with each word's lower and upper 16 bits."""
+    """Return `words` as an array (n, 2) with the lower and the upper 16 bits of each word."""
     return words.astype("<u4", copy=False).view("<u2").reshape(-1, 2)
 
 
 def _states_after_zero_words(level: int, state_halves: np.ndarray) -> np.ndarray:
-    """Return the states that follow `states` after 4·2**level zero bytes.
+    """Return the states that follow the given states after 4 * 2**level zero bytes.
 
-    `states` has two 16-bit halves for each state, as `_halves` returns them.
+    `state_halves` has two 16-bit halves for each given state (see `_split_into_16_bit_halves`).
     """
     lower, upper = _zero_words_table(level)
     states_after: np.ndarray = np.take(lower, state_halves[:, 0], mode="clip")
@@ -82,9 +82,10 @@ def _states_after_zero_words(level: int, state_halves: np.ndarray) -> np.ndarray
 
 @functools.lru_cache(maxsize=None)
 def _zero_words_table(level: int) -> np.ndarray:
-    """Return the table for `_append_zeros`: the result for each value of each half of a state.
+    """Return the table that `_states_after_zero_words` uses for `level`, of shape (2, 65536).
 
-    The shape is (2, 65536).
+    Row 0 has the resulting state for each value of a state's lower half, and row 1 for each value
+    of its upper half.
     """
     if level:
         once = _zero_words_table(level - 1).reshape(-1)

@@ -1,4 +1,7 @@
-"""Find out which rank this process is, from the variables of the launcher."""
+"""The rank, address and group of this process.
+
+The launcher's environment variables give the rank and the number of ranks.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _RANK_VARIABLES = (
 
 
 def rank_and_size() -> tuple[int, int]:
-    """Return this process's rank and the number of ranks. (0, 1) if no variable gives them."""
+    """Return (rank of this process, number of ranks). (0, 1) if no launcher variable gives them."""
     for named, counted in _RANK_VARIABLES:
         if named in os.environ and counted in os.environ:
             return int(os.environ[named]), int(os.environ[counted])
@@ -35,18 +38,20 @@ def rank_and_size() -> tuple[int, int]:
 
 
 def path_for_rank(path: Path, rank: int) -> Path:
-    """Return the path for a rank's own copy of `path`: reply.json, reply.1.json."""
+    """Return `path` with the rank in its name: reply.json for rank 0, reply.1.json for rank 1."""
     return path.with_name(f"{path.stem}.{rank}{path.suffix}") if rank else path
 
 
 def host_address(remote: bool) -> str:
-    """Return this host's IPv4 address.
+    """Return this host's IPv4 address. If `remote` is true, other nodes must be able to reach it.
 
-    If `remote` is false, this is the loopback address. Otherwise it is an address that other nodes
-    can reach: that of the interface named in `XFBENCH_INTERFACE` (a site's fast network). If
-    `XFBENCH_INTERFACE` is not set, it is the first of these that is not a loopback address: the
-    address of the host's name, those of the interfaces. If all are, it is the loopback address.
-    Raises RuntimeError if the named interface has no address.
+    - If `remote` is false, the result is the loopback address.
+    - If `remote` is true and `XFBENCH_INTERFACE` is set, the result is the address of that network
+      interface. A site names its fast network there.
+    - Otherwise, the addresses of the host name and of all interfaces are tried in this order. The
+      result is the first that is not a loopback address, or else the loopback address.
+
+    Raises RuntimeError if the interface in `XFBENCH_INTERFACE` has no address.
     """
     if not remote:
         return _LOOPBACK
@@ -73,7 +78,7 @@ def _resolve_host_name_or_loopback(name: str) -> str:
 
 
 def _address_of_interface(name: str) -> str:
-    """Return the interface's IPv4 address. Raises OSError if there is none or no such interface."""
+    """Return the interface's IPv4 address. Raises OSError if it has none or does not exist."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         interface_request = struct.pack("256s", name.encode()[:15])
         return socket.inet_ntoa(fcntl.ioctl(probe, _SIOCGIFADDR, interface_request)[20:24])
@@ -82,7 +87,8 @@ def _address_of_interface(name: str) -> str:
 def exchange_rank_addresses(group: Group) -> list[str]:
     """Return an address "host:port" for each rank to listen on, in rank order.
 
-    Raises RuntimeError if a rank does not register within two minutes.
+    Every rank of `group` must call this function. Raises RuntimeError if a rank does not register
+    within two minutes.
     """
     names = [str(rank) for rank in range(group.size)]
     return exchange_addresses(
@@ -93,11 +99,15 @@ def exchange_rank_addresses(group: Group) -> list[str]:
 def exchange_addresses(
     rendezvous_path: str, process_name: str, all_process_names: list[str], host_of_process: str
 ) -> list[str]:
-    """Return an address for each of `names`, in order. `name` is the name of this process.
+    """Return the address "host:port" of each process in `all_process_names`, in order.
 
-    Each process chooses an address on its `host` and writes this address to a file next to the
-    rendezvous path `meeting`, which all processes can see. Raises RuntimeError if an address is
-    missing after two minutes.
+    Every process must call this function. Each process chooses a free port on its host and writes
+    its address to the file `rendezvous_path`.`process_name`. All processes must see this file.
+
+    - `process_name`: the name of this process
+    - `host_of_process`: the address of this process's host
+
+    Raises RuntimeError if an address is missing after two minutes.
     """
     with socket.socket() as probe:
         probe.bind((host_of_process, 0))
@@ -119,9 +129,12 @@ def build_group(
     multi_node: bool = False,
     strategy_options: dict[str, Any] | None = None,
 ) -> Group:
-    """Return the group that `request` describes, with the options of its strategy.
+    """Return the group that `request` describes.
 
-    Raises RuntimeError if a different number of ranks was started.
+    - `multi_node`: whether ranks may be on other nodes
+    - `strategy_options`: the values of the strategy's options by name; None: no options
+
+    Raises RuntimeError if another number of ranks was started than requested.
     """
     from xfbench.worker.protocol import Group
 
@@ -133,7 +146,7 @@ def build_group(
 
 
 def fill_in_address_in_environment(remote: bool) -> None:
-    """Replace "{address}" in environment variables with this host's address."""
+    """Replace "{address}" in environment variables with the result of `host_address`."""
     for name, value in os.environ.items():
         if "{address}" in value:
             os.environ[name] = value.replace("{address}", host_address(remote))

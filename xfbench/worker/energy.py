@@ -7,16 +7,17 @@ from typing import Dict, Optional, Tuple
 
 from xfbench.worker import nvml
 
-# By counter: the joules so far, and the value at which the counter wraps to 0 (None: never).
+# By name of the counter: its value, and the value at which it wraps to 0 (None: never), in joules.
 Reading = Dict[str, Tuple[float, Optional[float]]]
 
 _POWERCAP = Path("/sys/class/powercap")
 
 
 def read_counters(device: str, rank: int = 0) -> Reading:
-    """Return the counters of the processor packages (RAPL) or of the rank's device (NVML).
+    """Return the energy counters of the processor packages (RAPL) or of the rank's GPU (NVML).
 
-    The result is empty if no counter exists or none is readable. RAPL often needs root.
+    `device` "cuda" selects the GPU. The result is empty if there is no counter or a counter cannot
+    be read. Reading RAPL often needs root.
     """
     if device != "cuda":
         return _read_rapl()
@@ -25,7 +26,11 @@ def read_counters(device: str, rank: int = 0) -> Reading:
 
 
 def joules_used(before: Reading, after: Reading) -> float | None:
-    """Return the joules used between two readings. None if the counters differ."""
+    """Return the joules used between two readings. None if the readings cannot be compared.
+
+    Readings cannot be compared if `before` is empty, if their counters differ, or if a counter that
+    never wraps decreased.
+    """
     if not before or before.keys() != after.keys():
         return None
     used = 0.0

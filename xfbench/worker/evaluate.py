@@ -11,10 +11,13 @@ from xfbench.worker.protocol import Trainer
 def evaluate_on_test_set(
     trainer: Trainer, test_split: Split | None, batch_size: int
 ) -> dict[str, float | None]:
-    """Return loss and accuracy of the last head over a test set, in test mode.
+    """Return the loss and accuracy of the last head over the test set, in test mode.
 
-    The last batch is filled up with the first images, because some frameworks have a fixed batch
-    size. These images are not counted again.
+    - `test_loss`: mean over the images; None if it is not finite
+    - `test_accuracy`: share of images whose highest score is that of their label, from 0 to 1
+
+    Both are None if `test_split` is None. The last batch is filled up with the first images,
+    because some frameworks have a fixed batch size. These added images are not counted.
     """
     if test_split is None:
         return {"test_loss": None, "test_accuracy": None}

@@ -1,7 +1,7 @@
 """Feed batches to a trainer. Batches from files are prepared during training.
 
-Batches come from `input.py`, the same for every framework, or from the framework's own reader.
-Time spent here counts as waiting for input.
+Batches come from `input.py`, which is the same for every framework, or from the framework's own
+reader. Time spent in `Feed.batch` counts as waiting for input.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ BatchesOfEpoch = Callable[[int], Iterator[Any]]
 
 
 class Feed:
-    """An endless series of epochs. `epoch(number)` returns an epoch's batches; numbers start at 0.
+    """An endless series of epochs, each a series of batches.
 
-    `threads` holds the kernel's ids of the threads that were started to prepare input.
+    - `epoch`: the function that returns the batches of the epoch with a given number, from 0 on
+    - `number`: the number of the next epoch
+    - `current`: the remaining batches of the current epoch
+    - `threads`: the system's ids of the threads that were started to prepare input
     """
 
     def __init__(self, epoch: BatchesOfEpoch) -> None:
@@ -36,7 +39,10 @@ class Feed:
         self.threads: Set[int] = set()
 
     def batch(self) -> Any:
-        """Return the next batch."""
+        """Return the next batch. Start the next epoch if the current one has no more batches.
+
+        Raises ValueError if an epoch has no batch.
+        """
         for batch in self.current:
             return batch
         before = set(observe.thread_ticks())
@@ -57,7 +63,10 @@ class Feed:
 def build_feed(
     data: DataSet, reader: Reader | None, trainer: Trainer, group: Group, request: Dict[str, Any]
 ) -> Feed:
-    """Return a feed from `reader`, the framework's own. If it is None, `input.py` reads."""
+    """Return a feed of batches from `reader`, or from `data` if `reader` is None.
+
+    `reader` is the framework's own reader. `input.py` reads `data`.
+    """
     seed = request["seed"]
     if reader:
         return Feed(batches_of_epoch_from_reader(reader, seed))
@@ -72,7 +81,10 @@ def build_feed(
 def describe_training_files(
     folder: Path, data: DataSet, workload: Workload, request: Dict[str, Any]
 ) -> TrainingFiles:
-    """Return the description of the data set that a framework's own reader receives."""
+    """Return the description of the training images for a framework's own reader.
+
+    `data` is the opened data set in `folder`.
+    """
     return TrainingFiles(
         folder=folder,
         format=request["data_set"]["format"],
@@ -86,9 +98,11 @@ def describe_training_files(
 def batches_of_epoch_from_data_set(
     data: DataSet, trainer: Trainer, group: Group, batch_size: int, seed: int, threads: int
 ) -> BatchesOfEpoch:
-    """Return epochs with this rank's shard of each batch.
+    """Return a function that yields the batches of the epoch with a given number.
 
-    If `threads` > 0, that many threads prepare the batches.
+    Each batch is this rank's shard of a global batch of `batch_size` images. The order depends on
+    `seed` and the epoch's number. `threads` threads prepare the batches. If `threads` is 0, the
+    calling thread prepares them.
     """
     part = group.shard(batch_size)
     channels_last = getattr(trainer, "channels_last", False)
@@ -111,7 +125,7 @@ def batches_of_epoch_from_data_set(
 
 
 def batches_of_epoch_from_reader(reader: Reader, seed: int) -> BatchesOfEpoch:
-    """Return epochs that the framework's own reader reads."""
+    """Return a function that yields the batches of the epoch with a given number from `reader`."""
     return lambda number: reader.epoch(seed + number)
 
 
@@ -120,9 +134,10 @@ def _prefetch_batches_in_order(
     order: Iterator[Tuple[np.ndarray, np.ndarray | None]],
     threads: int,
 ) -> Iterator[Any]:
-    """Yield batches in order. `threads` threads prepare batches while earlier ones are trained on.
+    """Yield the batches in order, while `threads` threads prepare the following batches.
 
-    If `threads` is 0, each batch is prepared when it is requested.
+    If `threads` is 0, each batch is prepared when it is requested. `order` has the arguments of
+    `prepare_batch` for each batch.
     """
     if not threads:
         yield from (prepare_batch(chosen, draws) for chosen, draws in order)
@@ -144,11 +159,16 @@ def _prefetch_batches_in_order(
 
 
 def compare_reader_images(reader: Reader, split: Split) -> Dict[str, Any]:
-    """Compare images of the framework's own reader with those of `input.py`.
+    """Compare center crops from the framework's own reader with those from `input.py`.
 
-    It compares center crops of up to 500 images. `labels_equal` is false if any label differs.
-    `mean_difference` is the mean pixel difference of the image that differs most, in levels 0 to
-    255. An unrelated image gives tens of levels.
+    At most 500 images are compared. The result has these fields:
+
+    - `compared`: number of compared images
+    - `differing`: number of images with a different pixel
+    - `largest_difference`: largest difference of a pixel, in levels from 0 to 255
+    - `mean_difference`: mean over the pixels of the image that differs most, in levels; an
+      unrelated image gives tens of levels
+    - `labels_equal`: false if any label differs
     """
     assert isinstance(split, OnDisk)
     count, differing, largest, mean, labels_equal = 0, 0, 0, 0.0, True

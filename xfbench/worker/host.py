@@ -1,7 +1,7 @@
-"""Facts about this host from the system's own files. No package is needed.
+"""Facts about this host, read from system files without additional packages.
 
-No fact names the machine or its user. Only a hash of the host name is kept, so that records of
-one host can be matched.
+No fact names the machine or its user. Only a hash of the host name is kept, so that records of one
+host can be matched.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def machine_facts() -> dict[str, Any]:
 
 
 def first_processor_fields(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]:
-    """Return the fields of the first processor."""
+    """Return the fields of the first processor in `file`, by name."""
     first = (read_system_file(file) or "").partition("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def count_usable_cores() -> int:
-    """Return the physical cores this process may use, by affinity and cgroup quota."""
+    """Return how many physical cores this process may use, by its affinity and cgroup quota."""
     cores = set()
     for cpu in os.sched_getaffinity(0):
         siblings = read_system_file(_CPU / f"cpu{cpu}/topology/thread_siblings_list")
@@ -56,7 +56,7 @@ def count_usable_cores() -> int:
 
 
 def nvidia_device_models(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
-    """Return the models of devices with NVIDIA's driver. Empty if there is no driver."""
+    """Return the model names of the GPUs that NVIDIA's driver lists. Empty without the driver."""
     files = sorted(folder.glob("*/information"))
     lines = [line for file in files for line in (read_system_file(file) or "").splitlines()]
     return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]

@@ -1,8 +1,8 @@
 """Input of a network: the same batches, in the same order, for every framework.
 
-Pixels are converted to network input here, so that no framework's reader or resizer changes
-them. Synthetic input is seeded noise, one batch for all steps. A prepared data set
-(`xfbench data`) is read on demand, and the seed defines how images are cropped and mirrored.
+This module converts pixels to network input, so that no framework's reader or resizer changes them.
+Synthetic input is seeded noise, one batch for all steps. A prepared data set (`xfbench data`) is
+read on demand, and the seed defines how images are cropped and mirrored.
 """
 
 from __future__ import annotations
@@ -22,31 +22,34 @@ from xfbench.workloads import Workload
 
 Arrays = Tuple[np.ndarray, np.ndarray]
 
-# No published split of the digits mixes their writers. This split never changes.
+# Number of images in each split. No published split mixes the writers of the digits, so xfbench
+# has its own split, which never changes.
 DIGITS = {"train": 1437, "test": 360}
 
 
 class Split(Protocol):
-    """A split of a data set, as network input."""
+    """A split of a data set (its training or test images), as network input."""
 
     def __len__(self) -> int: ...
 
     def batch(
         self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
     ) -> Arrays:
-        """Return the images with indices `chosen`, float32 (N, C, H, W), and labels, int64 (N,).
+        """Return the images with indices `chosen`, and their labels.
 
-        `draws`: (N, 3), values in [0, 1). They define the crop position and the mirroring of each
-        image, if the workload crops or mirrors. Without `draws`, images are cropped at the center
-        and not mirrored.
-        `channels_last`: the images may lie in memory as (N, H, W, C). The result is then a
-        transposed view of this memory.
+        The images are float32 (N, C, H, W), and the labels are int64 (N,).
+
+        - `draws`: random numbers in [0, 1), (N, 3). They define the crop position and the mirroring
+          of each image, if the workload crops or mirrors. None: images are cropped at the center
+          and not mirrored.
+        - `channels_last`: if true, the images may lie in memory as (N, H, W, C). The result is then
+          a transposed view of this memory.
         """
 
 
 @dataclass(frozen=True)
 class InMemory:
-    """A split whose images are in memory."""
+    """A split whose network input is in memory. `batch` ignores `draws` and `channels_last`."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -62,7 +65,7 @@ class InMemory:
 
 @dataclass(frozen=True)
 class OnDisk:
-    """A split of a prepared data set."""
+    """A split of a prepared data set. Each batch is read and decoded when it is requested."""
 
     samples: Sequence[Sample]
     workload: Workload
@@ -89,9 +92,10 @@ class OnDisk:
         return images, labels
 
     def crop(self, index: int, draw: np.ndarray | None = None) -> Tuple[np.ndarray, int]:
-        """Return an image, uint8 (C, H, W) in the network's size, red first, and its label.
+        """Return (image, label). The image is cropped to the network's size and may be mirrored.
 
-        `draw` is a row of `draws` in `Split.batch`. Raises Unsupported if the image is too small.
+        The image is uint8 (C, H, W) in RGB order. `draw` is a row of `draws` in `Split.batch`.
+        Raises Unsupported if the image is too small.
         """
         channels, height, width = self.workload.network.input_shape
         sample = self.samples[index]
@@ -113,10 +117,11 @@ class OnDisk:
 
 @dataclass(frozen=True)
 class DataSet:
-    """The training split and the test split.
+    """The training split and the test split of a data set.
 
-    If `is_single_batch` is true, all steps use the same batch. `files` are the files that an epoch
-    reads from disk.
+    - `test`: the test split; None if there is none
+    - `is_single_batch`: whether all steps use the same batch
+    - `files`: the files that an epoch reads from disk
     """
 
     train: Split
@@ -129,7 +134,7 @@ class DataSet:
         return next(self.epoch(batch_size, seed))
 
     def epoch(self, batch_size: int, seed: int, part: slice = slice(None)) -> Iterator[Arrays]:
-        """Yield `part` of each whole batch of the training images, in the order of `seed`.
+        """Yield `part` of each whole batch of training images, in the order that `seed` defines.
 
         Each training image is in at most one batch.
         """
@@ -139,9 +144,9 @@ class DataSet:
     def order(
         self, batch_size: int, seed: int, part: slice
     ) -> Iterator[Tuple[np.ndarray, np.ndarray | None]]:
-        """Yield the image indices of each batch of `epoch`, and their draws (see `Split.batch`).
+        """Yield (image indices, draws) for each batch of `epoch`. `Split.batch` explains the draws.
 
-        If all images are one batch, there are no draws (None).
+        If all steps use the same batch, the draws are None.
         """
         count = len(self.train)
         if self.is_single_batch:
@@ -157,10 +162,13 @@ class DataSet:
 def mismatch_reason(
     data_set_name: str, workload: Workload, manifest: Dict[str, Any] | None = None
 ) -> str | None:
-    """Return why the network cannot read the named data set. None if it can.
+    """Return why the workload's network cannot read the named data set. None if it can.
 
-    For a prepared set, `manifest` gives the channels and classes. If all images have the same
-    shape, it also gives the shape.
+    `manifest` describes a prepared data set (None: not prepared) with these fields:
+
+    - `channels`: number of channels
+    - `classes`: number of classes
+    - `shape`: (channels, height, width) if all images have the same shape, else None
     """
     network = workload.network
     channels, height, width = network.input_shape
@@ -174,7 +182,7 @@ def mismatch_reason(
     if manifest["classes"] > network.classes:
         return (
             f"{data_set_name} has {manifest['classes']} classes, "
-            f"but {workload.name} {network.classes}"
+            f"but {workload.name} has {network.classes}"
         )
     if manifest["channels"] != channels:
         return (
@@ -193,7 +201,8 @@ def mismatch_reason(
 def known_images_per_epoch(data_set_name: str, workload: Workload) -> int | None:
     """Return the number of images in an epoch of the named data set. None if unknown.
 
-    Synthetic input stands for the data set that the network was published with.
+    An epoch of synthetic input has as many images as the data set that the network was published
+    with.
     """
     return {"synthetic": workload.epoch_images, "digits": DIGITS["train"]}.get(data_set_name)
 
@@ -201,10 +210,11 @@ def known_images_per_epoch(data_set_name: str, workload: Workload) -> int | None
 def open_data_set(
     name: str, workload: Workload, batch_size: int, seed: int, folder: str | None = None
 ) -> DataSet:
-    """Open the named data set in the workload's input shape. A prepared data set is in `folder`.
+    """Open the named data set in the workload's input shape.
 
-    Raises Unsupported if the data do not fit the network or have fewer images than a batch, and
-    Damaged if a file is damaged.
+    `folder` is the folder of a prepared data set. If `folder` is None, `name` must be "synthetic"
+    or "digits". Raises Unsupported if the name is unknown, the data do not fit the network, or a
+    batch is larger than the data set. Raises Damaged if a file is damaged.
     """
     if folder:
         data = _open_prepared(Path(folder), workload)
@@ -234,7 +244,10 @@ def _open_prepared(folder: Path, workload: Workload) -> DataSet:
 
 
 def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
-    """Return one batch of uniform noise pixels and labels, from NumPy's frozen random stream."""
+    """Return a batch of noise: network input from uniformly random pixels, and random labels.
+
+    The numbers come from NumPy's `RandomState`, whose stream never changes.
+    """
     network = workload.network
     random = np.random.RandomState(seed)
     pixels = random.randint(0, 256, (batch_size, *network.input_shape))
@@ -252,9 +265,10 @@ def _digits_data_set(workload: Workload) -> DataSet:
 
 
 def load_digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
-    """Return the digits enlarged to `size` (height, width), and their labels.
+    """Return (images, labels) of the digits for each split, "train" and "test".
 
-    The digits are float64 (N, 1, H, W), with values 0 to 255.
+    The images are scaled to `size` (height, width). They are float64 (N, 1, H, W), with values from
+    0 to 255.
     """
     stored = pkgutil.get_data("xfbench.workloads", "digits.npz")
     if stored is None:
@@ -276,7 +290,7 @@ def load_digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
 def _interpolation_matrix(source: int, target: int) -> np.ndarray:
     """Return the (target, source) matrix of linear interpolation between pixel centres.
 
-    Edges are repeated.
+    `source` and `target` are numbers of pixels. Edge pixels are repeated.
     """
     centre = np.clip((np.arange(target) + 0.5) * source / target - 0.5, 0, source - 1)
     low = np.minimum(centre.astype(int), source - 2)
@@ -289,7 +303,7 @@ def _interpolation_matrix(source: int, target: int) -> np.ndarray:
 def _to_network_input(
     pixels: np.ndarray, workload: Workload, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return pixels (…, C, H, W) as network input, float32. If `out` is given, write it there."""
+    """Return pixels (…, C, H, W) as float32 network input. If `out` is given, write it to `out`."""
     mean = np.asarray(workload.pixels.mean, np.float32).reshape(-1, 1, 1)
     centred: np.ndarray = np.subtract(pixels, mean, out=out, dtype=np.float32)
     centred *= np.float32(workload.pixels.scale)

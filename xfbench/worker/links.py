@@ -1,6 +1,7 @@
-"""Bytes over a node's links, from their counters: networks, InfiniBand, NVLink, PCIe.
+"""Bytes sent and received over a node's links, read from counters and never estimated.
 
-A link without a counter gets a reason. Nothing is estimated.
+The links are network interfaces, InfiniBand ports, NVLinks and PCIe. If a kind of link has no
+counter, the report says why.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from typing import Any, Dict, List, Tuple
 
 from xfbench.worker import nvml
 
-# Bytes sent and received so far, by kind and name of the link.
+# By (kind, name) of the link: (bytes sent, bytes received) since an arbitrary time.
 Reading = Dict[Tuple[str, str], Tuple[int, int]]
 
 _NET, _INFINIBAND = Path("/sys/class/net"), Path("/sys/class/infiniband")
-# Numbers of NVML's fields for bytes sent by the device and bytes received, and the unit in bytes.
+# By kind of link: NVML's field ids for data sent and received by the device, and the unit in bytes.
 # NVLink's fields cover all NVLinks of the device.
 _FIELDS = {"nvlink": (138, 139, 1024), "pcie": (197, 198, 1)}
 _ALL_LINKS = 2**32 - 1
@@ -23,7 +24,7 @@ _WORD_BYTES = 4  # InfiniBand counts words
 
 
 class _Field(ctypes.Structure):
-    """nvml.h's nvmlFieldValue_t."""
+    """The struct nvmlFieldValue_t of nvml.h."""
 
     _fields_ = [
         ("field", ctypes.c_uint),
@@ -37,7 +38,7 @@ class _Field(ctypes.Structure):
 
 
 class LinkMeter:
-    """Count bytes since `start`, except those between `pause` and `resume`."""
+    """A meter of the bytes over the node's links since `restart`. Pauses are not counted."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -48,20 +49,23 @@ class LinkMeter:
         self.before, self.uncounted = read_counters_and_missing_reasons(self.device)
 
     def pause(self) -> None:
-        """Stop counting."""
+        """Stop counting until `resume`."""
         self.paused = read_counters_and_missing_reasons(self.device)[0]
 
     def resume(self) -> None:
-        """Continue counting."""
+        """Continue counting after `pause`."""
         for name, (sent, received) in read_counters_and_missing_reasons(self.device)[0].items():
             start, paused = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
             self.before[name] = start[0] + sent - paused[0], start[1] + received - paused[1]
 
     def report(self, steps: int) -> Dict[str, Any]:
-        """Return `links` with bytes per step, and `uncounted` with a reason by kind of link.
+        """Return the traffic of each link per step. `steps` is the number of steps since `restart`.
 
-        A link whose counters are 0 is left out. A counter that went backwards has restarted, so the
-        link is reported as uncounted.
+        - `links`: the bytes sent and received per step, and the speed of each link
+        - `uncounted`: the reasons by kind of link, for links that were not counted
+
+        A link whose counters are 0 is left out. If a counter decreased, it has restarted. Its link
+        is then left out, and `uncounted` gives the reason.
         """
         link_rows: List[Dict[str, Any]] = []
         for (kind, name), after in read_counters_and_missing_reasons(self.device)[0].items():
@@ -85,7 +89,10 @@ class LinkMeter:
 
 
 def read_counters_and_missing_reasons(device: str) -> Tuple[Reading, Dict[str, str]]:
-    """Return all counters of this node, and the reason for each kind of link without one."""
+    """Return this node's counters, and the reason for each kind of link that has no counter.
+
+    NVIDIA devices are read only if `device` is "cuda".
+    """
     counters = _read_network_counters()
     added, without = _infiniband_counters_and_reasons()
     counters.update(added)
@@ -95,7 +102,7 @@ def read_counters_and_missing_reasons(device: str) -> Tuple[Reading, Dict[str, s
 
 
 def _read_network_counters() -> Reading:
-    """Read the counters of every interface (proc(5)).
+    """Read the counters of every network interface (proc(5)).
 
     The loopback interface counts the traffic within the node.
     """
@@ -126,9 +133,9 @@ def _infiniband_counters_and_reasons(folder: Path = _INFINIBAND) -> Tuple[Readin
 def _nvidia_counters_and_reasons(
     device: str, library: str = nvml.LIBRARY
 ) -> Tuple[Reading, Dict[str, str]]:
-    """Read the counters of the node's NVIDIA devices, if ranks use these devices.
+    """Read the counters of the node's NVIDIA devices if `device` is "cuda".
 
-    Sent bytes leave the device.
+    Bytes that leave the device are sent bytes.
     """
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")

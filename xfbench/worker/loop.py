@@ -3,7 +3,7 @@
 A window is the steps between two synchronizations with the device. If the device queues steps, a
 window has several steps. If a step is done when it returns, a window has one step. The time of a
 window runs from the request for its first batch until the device is done. Evaluation, set-up and
-checkpoints are outside of windows. `analysis/statistics.py` defines how tables summarize window
+checkpoints are outside of windows. `xfbench/statistics.py` defines how tables summarize window
 times.
 """
 
@@ -28,11 +28,12 @@ from xfbench.workloads.initial import initial_parameters
 
 Build = Callable[..., Trainer]
 OpenReader = Callable[[TrainingFiles, Options], Reader]
-# Limit of the warm-up: a launch may take this many times the requested timed steps in total.
+# Limit on extending the warm-up: after the requested warm-up, a launch does at most this many times
+# the requested timed steps.
 _MAX_WARMUP_FACTOR = 3
-_MAX_COMPUTE_STEPS = 20  # steps that each rank does without exchange, after the timed steps
+_MAX_COMPUTE_STEPS = 20  # steps that each rank does without synchronization, after the timed steps
 _LATENCY_INTERVAL_SECONDS = 1.0  # minimal time between two latency measurements
-_MIN_CPU_SECONDS = 0.2  # below this, CPU time counted in ticks is too inaccurate
+_MIN_CPU_SECONDS = 0.2  # in less elapsed time, CPU time counted in ticks is too inaccurate
 
 
 def train_and_measure(
@@ -46,17 +47,18 @@ def train_and_measure(
     open_reader: OpenReader | None = None,
     core_latency_probe: CoreLatencyProbe | None = None,
 ) -> dict[str, Any]:
-    """Run one launch: build, train and measure. Return measurement, learning and observations.
+    """Run one launch: build the trainer, train and measure. Return the fields of the reply.
 
-    If `request["epochs"]` is set, the launch trains whole epochs of a data set, and evaluates after
-    each. Otherwise it trains one first step, `warmup` more steps, and then `steps` timed steps. The
-    warm-up is extended while step times still change. If there are several ranks, each trains on
-    its shard of every batch.
+    If `request["epochs"]` is set, the launch trains that many epochs of a data set and evaluates
+    after each epoch. Otherwise it trains one first step, `request["warmup"]` more steps, and then
+    `request["steps"]` timed steps. A single rank extends the warm-up while step times still change.
+    If there are several ranks, each rank trains on its shard of every batch.
 
-    - `folder`: the folder of a prepared data set
-    - `saved_in`: the folder for checkpoints
-    - `open_reader`: opens the data set with the framework's own reader, if given
-    - `cores`: measures core-to-core latency between windows
+    - `build`: the adapter's function that builds a trainer
+    - `data_folder`: the folder of a prepared data set; None for other data
+    - `checkpoint_folder`: the folder for temporary checkpoints
+    - `open_reader`: opens the data set with the framework's own reader; None: `input.py` reads it
+    - `core_latency_probe`: measures core-to-core latency between windows; None: no measurement
     """
     startup_seconds = _seconds_since_start()
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
@@ -99,9 +101,8 @@ def train_and_measure(
     else:
         warm, learning = _train_steps_and_count_warmup(series, request, group, saved), []
     wall_seconds = perf_counter() - began
-    usage, phases = series.usage_and_phases(
-        warm
-    )  # before other work, including the trainer's probes
+    # Read now, because the following measurements use threads and CPU time.
+    usage, phases = series.usage_and_phases(warm)
     series.measure_latency()
     used, gpu = (
         energy.read_counters(options.device, group.rank),
@@ -152,7 +153,13 @@ def train_and_measure(
 
 
 class _WindowSeries:
-    """Consecutive windows. Each has its seconds per step and the loss of its last step."""
+    """A series of consecutive windows. These lists have one value per window:
+
+    - `seconds`: seconds per step
+    - `input_seconds`: total seconds of waiting for input
+    - `counts`: number of steps
+    - `losses`: loss of the last step
+    """
 
     def __init__(
         self,
@@ -171,7 +178,7 @@ class _WindowSeries:
         self.restart_observation()
 
     def restart_observation(self) -> None:
-        """Start to count threads, and measure core-to-core latency."""
+        """Restart the observation of threads, CPU time, link traffic and core-to-core latency."""
         self.core_latencies: list[float] = []
         self.measure_latency()
         self.ticks = observe.thread_ticks()
@@ -181,17 +188,26 @@ class _WindowSeries:
         self.descendants_seconds = observe.descendants_cpu_seconds()
 
     def measure_latency(self) -> None:
-        """Measure core-to-core latency. Do not call this while anything is timed."""
+        """Measure core-to-core latency and append it to `core_latencies`.
+
+        Do not call this method while anything is timed.
+        """
         if self.cores and (latency := self.cores.measure_seconds()):
             self.core_latencies.append(latency)
         self.measured_at = perf_counter()
 
     def usage_and_phases(self, first_timed_window: int) -> tuple[dict[str, Any], dict[str, float]]:
-        """Return threads and CPUs used since `watch`, and input and CPU seconds.
+        """Return two dictionaries for the time since `restart_observation`: usage and phases.
 
-        `input_seconds` is the time spent waiting for input, from window number `warm` on.
-        `input_cpu_seconds` is the CPU time of threads and processes started for input, plus that
-        of threads that have ended.
+        - Usage `threads`: number of threads that worked, without those that prepare input
+        - Usage `cpus`: mean number of CPUs in use; None if the time is too short
+        - Phase `input_seconds`: time of waiting for input in windows from `first_timed_window` on
+        - Phase `cpu_seconds`: CPU time of this process and its descendants
+        - Phase `input_cpu_seconds`: CPU time of threads and processes started for input, and of
+          threads that have ended
+
+        `cpu_seconds` and `input_cpu_seconds` are missing if no thread prepares input or the time is
+        too short.
         """
         passed, used = perf_counter() - self.since, observe.cpu_seconds() - self.cpu_seconds
         descendants = observe.descendants_cpu_seconds() - self.descendants_seconds
@@ -211,11 +227,17 @@ class _WindowSeries:
         return usage, phases
 
     def link_traffic_per_step(self) -> dict[str, Any]:
-        """Return this node's link traffic per step since `watch` (`links.Meter.report`)."""
+        """Return this node's link traffic per step since `restart_observation`.
+
+        `links.LinkMeter.report` describes the result.
+        """
         return self.meter.report(sum(self.counts) - self.steps)
 
     def run_untimed(self, work: Callable[[], None]) -> float:
-        """Do `work` between windows, excluded from all step measurements. Return its seconds."""
+        """Call `work` between windows, outside of all measurements of steps.
+
+        Returns the seconds that `work` took.
+        """
         ticks = observe.thread_ticks()
         self.meter.pause()
         begun, used = perf_counter(), observe.cpu_seconds()
@@ -230,7 +252,7 @@ class _WindowSeries:
         return passed
 
     def run_window(self, steps: int) -> None:
-        """Do `steps` steps and wait for the device."""
+        """Train `steps` steps, wait for the device, and add the window to the series."""
         waited = 0.0
         start = perf_counter()
         for _ in range(steps):
@@ -249,18 +271,16 @@ class _WindowSeries:
 def _add_ticks_to_start_values(
     start_values: dict[Any, int], before: dict[Any, int], after: dict[Any, int]
 ) -> None:
-    """Add the ticks between the readings `before` and `after` to `counted`, the starting values.
-
-    These ticks are then not counted.
-    """
+    """Add the ticks between `before` and `after` to `start_values`, to exclude these ticks."""
     for name, value in after.items():
         start_values[name] = start_values.get(name, 0) + value - before.get(name, 0)
 
 
 class _CheckpointSchedule:
-    """Take `count` checkpoints: save, flush, read back into the trainer, and compare each.
+    """The `count` checkpoints of a launch. Each is saved, flushed, restored and compared.
 
-    The first rank does this while the other ranks wait. Their parameters stay unchanged.
+    The first rank takes the checkpoints while the other ranks wait. The parameters of the other
+    ranks stay unchanged.
     """
 
     def __init__(
@@ -274,16 +294,16 @@ class _CheckpointSchedule:
         self.bytes, self.file_system, self.wall_seconds = 0, "", 0.0
 
     def take_if_due(self, place: int, places: int) -> None:
-        """Take a checkpoint if one is due after place number `place` of `places`, counted from 1.
+        """Take a checkpoint if one is due after window or epoch number `place` of `places`.
 
-        Checkpoints are spread evenly over the places.
+        `place` counts from 1. Checkpoints are spread evenly over the `places` windows or epochs.
         """
         due = place * self.count // places > (place - 1) * self.count // places
         if due and place <= places:
             self.wall_seconds += self.series.run_untimed(self._checkpoint_on_first_rank)
 
     def report(self) -> dict[str, Any] | None:
-        """Return the reply's checkpoints. None if there were none or another rank took them."""
+        """Return the reply's `checkpoints`. None if this rank took no checkpoint."""
         if not self.save_seconds:
             return None
         return {
@@ -333,10 +353,15 @@ class _CheckpointSchedule:
 def _measure_steps_without_sync(
     series: _WindowSeries, link_traffic: dict[str, Any], group: Group, timed_windows: int
 ) -> dict[str, Any] | None:
-    """Measure this rank's steps without synchronization. Return them with the exchanged bytes.
+    """Measure this rank's steps without synchronization between the ranks.
 
-    This runs last, because it makes the ranks' parameters diverge. `traffic` has the bytes per step
-    of each link of this rank's whole node. `payload_bytes` is the size of all gradients.
+    Call this function after training, because it makes the ranks' parameters diverge. It returns
+    None for a single rank or a trainer without `disable_sync`. Otherwise the result has these
+    fields:
+
+    - `compute_seconds`: seconds of each step
+    - `payload_bytes`: size of all gradients
+    - fields of `link_traffic`: bytes per step of each link of this rank's whole node
     """
     if group.size == 1 or not hasattr(series.trainer, "disable_sync"):
         return None
@@ -356,10 +381,11 @@ def _measure_steps_without_sync(
 def _train_steps_and_count_warmup(
     series: _WindowSeries, request: dict[str, Any], group: Group, checkpoints: _CheckpointSchedule
 ) -> int:
-    """Train `steps` timed steps. Return the number of warm-up windows, the first step included.
+    """Train the warm-up and the timed steps. Return the number of warm-up windows.
 
-    If there are several ranks, the number of steps is fixed, because no rank can decide alone.
-    Checkpoints are spread over the requested windows, even if the warm-up takes longer.
+    The first step is a warm-up window. If there are several ranks, the warm-up is not extended,
+    because no rank can decide alone. Checkpoints are spread over the first windows after the
+    requested warm-up, as many as are timed.
     """
     window = request["window"]
     timed = request["steps"] // window
@@ -387,10 +413,10 @@ def _train_and_evaluate_epochs(
     checkpoints: _CheckpointSchedule,
     readings: page_cache.Readings,
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Train and evaluate whole epochs. Return the warm-up windows and the learning by epoch.
+    """Train and evaluate whole epochs. Return the number of warm-up windows, and results by epoch.
 
-    The number of steps is fixed, so a longer warm-up leaves fewer timed windows. It takes at most
-    half of them.
+    The number of steps is fixed, so a longer warm-up leaves fewer timed windows. Extending the
+    warm-up takes at most half of the timed windows.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
     steps = len(data.train) // request["global_batch_size"]
@@ -423,7 +449,7 @@ def _train_and_evaluate_epochs(
 
 
 def _rank_share_of_data_set(data: DataSet, request: dict[str, Any]) -> float:
-    """Return the share of a data set that a rank trains on in an epoch of whole batches."""
+    """Return the share of the training images that one rank trains on in an epoch, from 0 to 1."""
     steps = len(data.train) // request["global_batch_size"]
     return float(steps * request["batch_size_per_rank"] / len(data.train))
 
@@ -431,6 +457,6 @@ def _rank_share_of_data_set(data: DataSet, request: dict[str, Any]) -> float:
 def _seconds_since_start() -> float:
     """Return the seconds since this process was started.
 
-    This is the time to load the interpreter and the framework.
+    At the start of a launch, this is the time to load the interpreter and the framework.
     """
     return time.clock_gettime(time.CLOCK_BOOTTIME) - observe.start_seconds_since_boot()
