@@ -1,8 +1,9 @@
 """Probes: launches that test a framework's support for features of HPC systems.
 
-A probe is a short training under the conditions to test. For each feature, its record has a line of
-evidence and says "yes", "no" or "not here" (this machine cannot test the feature). This module sets
-up the launch and merges the ranks' replies. `worker/probes.py` does the part inside a rank.
+A probe is a short training under the conditions to test. For each feature, the record of the probe
+says "yes", "no" or "not here" (this machine cannot test the feature), with a line of evidence. This
+module sets up the launch and merges the ranks' replies. `worker/probes.py` does the part inside a
+rank.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def probed_features(request: Request) -> tuple[str, ...]:
 
 
 def format_probe_name(request: Request) -> str | None:
-    """Return the probe's name for people; None if the request is not a probe."""
+    """Return a readable name of the probe, such as "probe ranks by slurm".
+
+    Returns None if the request is not a probe.
+    """
     if request.probe not in ("ranks", "native"):
         return request.probe and f"probe {request.probe.replace('_', ' ')}"
     return f"probe {request.probe} by {request.launcher}"
@@ -69,10 +73,11 @@ def probe_variables(request: Request) -> dict[str, str]:
 def prepare_probe_environment(
     request: Request, framework_adapter: Adapter, framework_environment: Environment, folder: Path
 ) -> Environment:
-    """Return the environment for the probe.
+    """Return the environment in which the request runs.
 
-    The probe of modules loads the environment from a new module. Raises UnavailableError if this
-    machine cannot test the feature.
+    If the probe is "modules" and the environment uses no modules yet, it is loaded from a new
+    module in `folder`. Otherwise the result is `framework_environment`. Raises UnavailableError if
+    this machine cannot test the feature.
     """
     if request.probe == "huge_pages" and not _has_reserved_huge_pages():
         raise UnavailableError("no huge pages are reserved (HugePages_Free is 0)")
@@ -115,7 +120,10 @@ def _has_reserved_huge_pages(file: Path = _MEMORY) -> bool:
 
 
 def build_probe_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
-    """Build the probe's outcome from the reply. Raises KeyError or pydantic's ValidationError."""
+    """Return the support of each probed feature, as the launch's reply shows it.
+
+    Raises KeyError or pydantic's ValidationError if the reply is invalid.
+    """
     if request.probe == "native":
         return _build_native_probe_support(request, reply)
     support = [Support.model_validate(fields) for fields in reply["support"]]
@@ -129,9 +137,9 @@ def build_probe_support(request: Request, reply: Mapping[str, Any]) -> tuple[Sup
 
 
 def support_of_record(record: Record) -> tuple[Support, ...]:
-    """Return the support of each probed feature.
+    """Return the support of each probed feature; empty if the record is not a probe's.
 
-    If the record has no outcome of the probe, the evidence is the record's reason.
+    If the probe gave no result, the evidence is the record's reason.
     """
     request = record.request
     if request is None or not request.probe:

@@ -1,7 +1,7 @@
 """The driver's side of `worker/watch.py`: receives messages from each rank's watcher.
 
-The watch detects the first failed rank and ranks on nodes that no longer answer. It does so sooner
-than a start command or a scheduler. When the watch closes, all ranks end.
+The watch detects the first rank that fails, and ranks on nodes that no longer answer. Start
+commands and schedulers detect these later. When the watch closes, all ranks end.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MAX_UNIDENTIFIED = 64  # unidentified connections, in addition to one per rank
 class Watch:
     """A context manager that watches `ranks` ranks on `nodes` nodes.
 
-    It listens at the address `host`, which the watcher of every rank must be able to reach.
-    When a rank fails or is lost, `alarm` becomes readable and `failure` says how the rank ended.
+    It listens at the address `host`, which the watcher of every rank must be able to reach. When a
+    rank fails or is lost, `alarm` becomes readable and `failure` says how the rank ended.
     """
 
     def __init__(self, ranks: int, nodes: int, host: str) -> None:
@@ -64,9 +64,9 @@ class Watch:
         self._selector.close()
 
     def wait_for_failure(self, timeout_s: float = 2.0) -> Outcome | None:
-        """Return how the first failed rank ended; None if none has failed.
+        """Return how the first failed rank ended, or None if no rank has failed.
 
-        Waits up to `patience` seconds for a failure.
+        Waits up to `timeout_s` seconds for a failure, while any rank is connected.
         """
         end = time.monotonic() + timeout_s
         while self.failure is None and time.monotonic() < end and self._heard:
