@@ -64,7 +64,7 @@ def build_job_document(
 
 
 def resolve_strategy_options(request: Request) -> dict[str, Value]:
-    """Return all options of the request's strategy. Options that the request lacks have defaults."""
+    """Return all options of the strategy. Options that the request lacks have defaults."""
     strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
     return strategy.options_with_defaults(dict(request.strategy_options), request.device)
 
