@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--xfbench-arch",
         metavar="NAME",
-        help="Machine profile that selects the cells: host (default), knl, skx, k40, p100 or v100. "
+        help="Machine profile that selects the cells: host (default), knl, skx, k40, p100, v100. "
         "Machines that do not match the profile skip the cells.",
     )
     group.addoption(
