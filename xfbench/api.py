@@ -180,7 +180,7 @@ def run(
     - `until_precision`: relative half-width of the confidence interval to reach, such as 0.02.
     - `time_limit`: time limit of one launch in seconds.
     - `minutes`: time limit in minutes of a Slurm job submitted from a login node.
-    - `python`: path of the interpreter, by framework.
+    - `python`: path of each framework's interpreter, by framework name.
     - `resume`: don't repeat finished launches; return their records too.
     - `tuned`: for options that you don't set, use the values that `xfbench tune` stored in
       `results`.

@@ -100,7 +100,7 @@ Each Python needs NumPy and its framework{mpi}. Then copy the folder back and ru
 
 
 class _CasesWrittenError(Exception):
-    """The cases are written, so the verifier must stop: it has no results to judge."""
+    """Signals that the cases are written, to stop the verifier before it needs results."""
 
 
 def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
@@ -162,7 +162,7 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
 def _requests_to_verify(requests: Sequence[Request]) -> list[Request]:
     """Return one request for each kind of cell that can be verified.
 
-    The single-rank request of a cell precedes the request with several ranks.
+    A request with several ranks follows the single-rank request of the same cell, which is added.
     """
     kinds: dict[CertifiedFields, Request] = {}
     for request in requests:

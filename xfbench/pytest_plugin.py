@@ -26,7 +26,7 @@ _WORKLOADS = "lenet,convnet"
 _STEPS = 10
 _SESSION: pytest.StashKey[LaunchContext] = pytest.StashKey()
 _SELECTION: pytest.StashKey[tuple[Architecture, list[Cell]]] = pytest.StashKey()
-# One of these options requests benchmarks; a plain `pytest` runs only tests.
+# Each of these options requests benchmarks. A plain `pytest` runs only tests.
 _BENCHMARK_OPTIONS = (
     *(f"benchmark_{name}" for name in ("only", "enable", "disable", "json", "save", "autosave")),
     *("benchmark_compare", "benchmark_histogram"),

@@ -259,8 +259,8 @@ class Comparison:
 def counted_speeds_by_block(records: Iterable[Record]) -> dict[tuple[int, int], float]:
     """Return the throughput in images per second of each launch that counts, by block.
 
-    A block is the launch number, and the count of earlier launches with the same number. A launch
-    counts if xfbench measured it, its status is "ok", it is steady, and it is not a probe.
+    A block is a pair: the launch number, and the count of earlier launches with the same number. A
+    launch counts if xfbench measured it, its status is "ok", it is steady, and it is not a probe.
     """
     speeds: dict[tuple[int, int], float] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""What a command that measured prints at its end."""
+"""The last output of commands that measure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfbench.store.results_folder import Store
 
 
 def print_record_tables(records: Sequence[Record], store: Store) -> None:
-    """Print the leaderboard tables of `records`, and the results folder."""
+    """Print the leaderboard tables of `records`, and the path of the results folder."""
     folder = store.folder
     board_tables = leaderboard.build_tables(records, certificate.read_certificates(folder))
     print(tables.to_text(board_tables))

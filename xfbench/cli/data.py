@@ -255,7 +255,10 @@ def _rename_source(source: Source, name: str | None) -> Source:
 def _parse_preprocessing_settings(
     format_name: str, size: str | None, fit: str, encode: str | None
 ) -> dict[str, Any]:
-    """Return size, fit and encoding by name. Raises UsageError if an option is invalid."""
+    """Return the settings "size", "fit" and "encoding" from these options.
+
+    Raises UsageError if an option is invalid, also if `format_name` is unknown.
+    """
     from xfbench.base import errors
     from xfbench.datasets import preparing
     from xfbench.worker.prepared import FORMATS

@@ -392,9 +392,9 @@ def _submit_jobs(
 
 
 def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
-    """Write a bundle to `folder`. A dry run lists the launches only.
+    """Write a bundle to `folder`. A dry run only lists the launches.
 
-    The commands are not listed, because they depend on the other machine.
+    A dry run lists no commands, because the commands depend on the other machine.
     """
     from xfbench import bundle
 

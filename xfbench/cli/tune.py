@@ -258,9 +258,7 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
 
 
 def _print_tuning(tuning: Tuning, file: Path) -> None:
-    """Print the best setting and its throughput, the cost of the search, and how to use the
-    setting.
-    """
+    """Print the best setting, its throughput, the search's cost, and how to use the setting."""
     from xfbench.tuning.space import describe_setting
 
     best, default = tuning.best, describe_setting(tuning.default)

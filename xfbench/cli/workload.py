@@ -91,6 +91,7 @@ def export(
     ] = None,
 ) -> None:
     """Export a workload's network to standard output, in a format for another tool.
+
     \b
     xfbench workload export alexnet --format caffe > alexnet.prototxt
     """

@@ -1,7 +1,7 @@
 """The canary: the network's loss before training, compared with the loss that the oracle expects.
 
-The expected loss is that of the first batch with the initial weights, in test mode. It is computed
-once for each combination of workload, data, batch size, seed and precision, and then cached.
+The oracle computes the expected loss for the first batch with the initial weights, in test mode.
+The result is cached for each combination of workload, data, batch size, seed and precision.
 """
 
 from __future__ import annotations

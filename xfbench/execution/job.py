@@ -348,8 +348,9 @@ def _wait_for_slurm_end(folder: Path) -> tuple[str, str] | None:
 def _read_rank_reply(
     folder: Path, rank: int, job_digest: str, outcome: processes.Outcome
 ) -> dict[str, Any]:
-    """Return the rank's reply to the job with this digest. Without one, return a status and a
-    reason.
+    """Return the rank's reply to the job with this digest.
+
+    If there is no valid reply, return a status and a reason.
     """
     last_line = _format_last_stderr_line(folder, rank)
     try:

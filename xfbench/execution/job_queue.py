@@ -82,9 +82,10 @@ def build_jobs(plan: Plan, store: Store, minutes: int, queue: str, account: str)
     """Return one job per number of nodes, each with its part of the plan.
 
     - `minutes`: time limit of each job; the queue may have a lower one.
-    - `queue`, `account`: empty for the site's.
+    - `queue`, `account`: if empty, the site's queue and account.
 
-    Raises UsageError if the site has no such queue, or if the queue allows fewer nodes.
+    Raises UsageError if the site has no such queue, or if the queue allows fewer nodes than the
+    plan needs.
     """
     return [
         (part, _build_job(part, store, minutes, queue, account)) for part in plan.split_by_nodes()
@@ -161,7 +162,7 @@ def _submit_and_follow(
         say("no launches left to submit")
         return records
     if not wait:
-        say("not waiting: run the same command with --resume instead to collect the records")
+        say("not waiting: to collect the records, run the same command with --resume")
         return records
     return records + follow_jobs(submitted, store)
 
@@ -210,7 +211,7 @@ def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str)
 
 
 def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
-    """Submit the job of `plan`. If the queue already has the job, return that job instead.
+    """Submit `job`, which runs `plan`. If Slurm's queue already has the job, only find it.
 
     Raises CommandError with Slurm's message if Slurm rejects the job.
     """
@@ -266,7 +267,7 @@ def follow_jobs(submitted: Sequence[Submitted], store: Store) -> list[Record]:
 
 
 class _Watch:
-    """What is known about one job between polls."""
+    """The state of one job, kept between polls."""
 
     def __init__(self, submitted: Submitted) -> None:
         self.submitted = submitted

@@ -59,8 +59,7 @@ class LaunchContext:
         site: str | None = None,
         allocator_names: Iterable[str | None] = (),
     ) -> None:
-        """Prepare the environments of these frameworks and the libraries of these memory
-        allocators.
+        """Prepare the environments of these frameworks, and the libraries of these allocators.
 
         If one is unavailable, store the reason in `unavailable` or `unallocated`. `pythons` has
         interpreters that replace the managed environments, by framework. `say` gets the progress

@@ -77,7 +77,7 @@ def prepare_probe_environment(
 
     If the probe is "modules" and the environment uses no modules yet, it is loaded from a new
     module in `folder`. Otherwise the result is `framework_environment`. Raises UnavailableError if
-    this machine cannot test the feature.
+    this machine cannot test the probed feature.
     """
     if request.probe == "huge_pages" and not _has_reserved_huge_pages():
         raise UnavailableError("no huge pages are reserved (HugePages_Free is 0)")

@@ -19,9 +19,9 @@ def merge_communication(
 
     - `rank_reports`: one report per rank, in the order of ranks.
     - `steps`: the seconds of the timed steps.
-    - `nodes`: the number of nodes. The interfaces of a node are those that its first rank reports.
-    - `asynchronous`: whether ranks do not wait for each other. If so, the computing time of a step
-      is the harmonic mean over the ranks, else the mean.
+    - `nodes`: the number of nodes. The interfaces of a node come from the report of its first rank.
+    - `asynchronous`: whether the strategy is asynchronous. If so, the computing time of a step is
+      the harmonic mean over the ranks, else the mean.
     """
     reports = [report for report in rank_reports if report is not None]
     if len(reports) < len(rank_reports) or not reports:

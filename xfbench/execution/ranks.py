@@ -36,7 +36,8 @@ def merge_replies(
 
     - `replies`: one per rank, in the order of ranks, all with the status "ok".
     - `nodes`: the number of nodes.
-    - `asynchronous`: whether ranks do not wait for each other.
+    - `asynchronous`: whether the strategy is asynchronous, so that ranks do not wait for each
+      other.
 
     Raises ValueError if the ranks' numbers of steps differ.
     """
@@ -74,7 +75,7 @@ def merge_replies(
 
 
 def _describe_node_kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
-    """Return one line for each kind of node that the ranks ran on, such as its CPU model."""
+    """Return a line for each kind of node that ran ranks: CPU model, CPUs and accelerators."""
     machines = [reply["machine"] for reply in replies if "machine" in reply]
     words = [
         (

@@ -32,8 +32,8 @@ _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 class Start:
     """The commands that start all ranks.
 
-    `watched` says whether ranks are not children of this process. Then a watch must detect their
-    failures.
+    `watched` is true if a watch must detect failed ranks, because the ranks are not children of
+    this process.
     """
 
     commands: list[Command]

@@ -94,11 +94,10 @@ def _library_defect(request: Request, observed: Observed) -> str | None:
 
 
 def step_time_defect(request: Request, measurement: Measurement) -> str | None:
-    """Return the defect if the steps add up to more than the duration of the loop, else None."""
+    """Return a message if the steps add up to more than the duration of the loop, else None."""
     window = measurement.window
-    updates_per_window = (
-        window if request.steps else 1
-    )  # the last window of an epoch may be shorter
+    # The last window of an epoch may be shorter, so each window counts as one update.
+    updates_per_window = window if request.steps else 1
     windows = sum(measurement.warmup_seconds) + sum(measurement.step_seconds)
     step_time_s = measurement.first_step_seconds + updates_per_window * windows
     if step_time_s <= measurement.wall_seconds * (1 + 1e-6):
@@ -110,7 +109,7 @@ def step_time_defect(request: Request, measurement: Measurement) -> str | None:
 
 
 def peak_defect(share_of_peak: float | None) -> str | None:
-    """Return the defect if the launch exceeds the peak of its cores, else None."""
+    """Return a message if the launch exceeds the peak of its cores, else None."""
     if share_of_peak is None or share_of_peak <= 1:
         return None
     return (
@@ -120,9 +119,9 @@ def peak_defect(share_of_peak: float | None) -> str | None:
 
 
 def mixed_nodes_defect(kinds: Sequence[str]) -> str | None:
-    """Return the defect if ranks ran on different kinds of nodes, else None.
+    """Return a message if the ranks ran on different kinds of nodes, else None.
 
-    A record describes only one kind of machine.
+    The launch is then invalid, because a record describes only one kind of machine.
     """
     if len(kinds) < 2:
         return None
@@ -148,7 +147,7 @@ def checkpoint_defect(request: Request, checkpoints: Checkpoints | None) -> str 
 
 
 def _affinity_defect(observed: Observed) -> str | None:
-    """Return the defect if a process may run on CPUs that it was not given, else None."""
+    """Return a message if a process may run on CPUs that it was not given, else None."""
     for rank_observed in observed.ranks or (observed,):
         unexpected_cpus = set(rank_observed.affinity) - set(
             rank_observed.laid_out or rank_observed.affinity
@@ -171,8 +170,8 @@ def _join_cpus(cpus: Sequence[int]) -> str:
 def _thread_defect(request: Request, observed: Observed) -> str | None:
     """Return how the threads of a CPU launch differ from the request, or None if they match.
 
-    GPU launches are not checked. CPU threads do not define their cells, and XLA has no CPU thread
-    pool then.
+    GPU launches are not checked. The cell of a GPU launch does not depend on CPU threads, and XLA
+    has no CPU thread pool on a GPU.
     """
     if request.device != "cpu":
         return None
@@ -206,7 +205,7 @@ def reader_mismatch(storage: Storage | None) -> str | None:
     if reader_check.mean_difference > _MAX_MEAN_DIFFERENCE:
         return (
             f"the framework's own reader returned other images than xfbench's: the mean difference "
-            f"of one is {reader_check.mean_difference:.3g} of 255"
+            f"of one image is {reader_check.mean_difference:.3g} of 255"
         )
     return None
 

@@ -66,7 +66,7 @@ class Watch:
     def wait_for_failure(self, timeout_s: float = 2.0) -> Outcome | None:
         """Return how the first failed rank ended, or None if no rank has failed.
 
-        Waits up to `timeout_s` seconds for a failure, while any rank is connected.
+        Waits for a failure up to `timeout_s` seconds, and only while a rank is connected.
         """
         end = time.monotonic() + timeout_s
         while self.failure is None and time.monotonic() < end and self._heard:
