@@ -128,9 +128,9 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
             "use --data digits or --data synthetic"
         )
     if allocator := next((request.allocator for request in requests if request.allocator), None):
-        raise UsageError(f"--carry does not support --allocator {allocator}: leave it out")
+        raise UsageError(f"--carry does not support --allocator {allocator}: remove --allocator")
     if not requests:
-        raise UsageError("--carry has no launches: no framework supports any of these cells")
+        raise UsageError("--carry has nothing to write: no framework supports any of these cells")
     for name in ("inspect", "interpreters", "launches", "checks"):
         (folder / name).mkdir(parents=True)
     frameworks = list(dict.fromkeys(request.framework for request in requests))

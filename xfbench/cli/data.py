@@ -318,8 +318,8 @@ def _raise_data_errors_as_usage_errors() -> Iterator[None]:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(
-            f"{error.filename or 'the disk'}: {error.strerror}: the data set is incomplete and "
-            "has no final name; run the command again to continue"
+            f"{error.filename or 'the disk'}: {error.strerror}: the data set is incomplete: "
+            "run the command again to continue"
         ) from error
 
 

@@ -88,9 +88,8 @@ def leaderboard(
         raise errors.unknown_name_error("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
     if published and columns in (_SLOWDOWN, _LAYERS):
         raise errors.UsageError(
-            "--published works only with the tables of workloads: use `xfbench results list "
-            "--published "
-            "--where figure.about.study=slowdown`"
+            "--published cannot be combined with --columns slowdown or layers: use `xfbench "
+            "results list --published --where figure.about.study=slowdown`"
         )
     fields = best.parse_group_fields(by)
     [target_accuracy] = parse_list(accuracy, parse_fraction, "--accuracy") or [

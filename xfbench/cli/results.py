@@ -116,7 +116,7 @@ def show(
     if len(matches) != 1:
         candidates = ", ".join(match.id[7:19] for _, match in matches[:5]) or "none"
         raise errors.UsageError(
-            f"{record}: expected the start of one record's id, but it matches {candidates}"
+            f"{record}: expected the start of one record's id; matching ids: {candidates}"
         )
     [(location, matching_record)] = matches
     if as_json:
@@ -337,7 +337,7 @@ def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tu
     if is_archive and source.is_file():
         return archive.import_archive(source, store, damage_messages.append)
     if any((source / name).is_dir() for name in ("records", "packs")):
-        raise UsageError(f"{source} is a results folder: xfbench results merge {source}")
+        raise UsageError(f"{source} is a results folder: use `xfbench results merge {source}`")
     return importing.import_figures(source, store, damage_messages.append, say)
 
 

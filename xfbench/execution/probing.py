@@ -94,7 +94,7 @@ def prepare_probe_environment(
     name = framework_environment.interpreter.name
     interpreter = modules.find_interpreter(loaded, name)
     if interpreter != framework_environment.interpreter:
-        raise UnavailableError(f"the module provides another {name} than the environment's")
+        raise UnavailableError(f"the module provides another {name} than the environment")
     return replace(framework_environment, kind="modules", interpreter=interpreter, loaded=loaded)
 
 
