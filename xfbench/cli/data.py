@@ -29,7 +29,8 @@ FormatOption = Annotated[
 SizeOption = Annotated[
     str | None,
     typer.Option(
-        help="Size of every image in pixels: 256 (height and width) or HEIGHTxWIDTH.",
+        help="Size of every image in pixels: 256 (height and width) or HEIGHTxWIDTH (default: "
+        "unchanged).",
         show_default=False,
     ),
 ]

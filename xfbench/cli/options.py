@@ -71,7 +71,8 @@ LearningRateOption = Annotated[
 RateScalingOption = Annotated[
     str | None,
     typer.Option(
-        help="LR scaling: linear (with the batch) or none (default: none).", show_default=False
+        help="LR scaling. linear: with the batch size; none: no scaling (default: none).",
+        show_default=False,
     ),
 ]
 RateWarmupOption = Annotated[

@@ -20,7 +20,7 @@ def predict(
     to_ranks: Annotated[
         str | None,
         typer.Option(
-            help="Numbers of ranks, such as 64,1024 (default: 2 to 16 times the largest "
+            help="Numbers of ranks, such as 64,1024 (default: 2, 4, 8 and 16 times the largest "
             "measured number)."
         ),
     ] = None,

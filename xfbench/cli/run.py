@@ -210,7 +210,11 @@ def run(
     ] = None,
     launches: Annotated[
         int | None,
-        typer.Option(min=1, help="Launches per cell, each in a fresh process.", show_default=False),
+        typer.Option(
+            min=1,
+            help="Launches per cell, each in a fresh process (default: see --until-precision).",
+            show_default=False,
+        ),
     ] = None,
     until_precision: Annotated[
         str | None,
@@ -263,7 +267,8 @@ def run(
         bool,
         typer.Option(
             "--no-wait",
-            help="Submit the job and exit; run the same command with --resume to collect it.",
+            help="Submit the job and exit. To collect the records, run the same command with "
+            "--resume.",
         ),
     ] = False,
     carry: Annotated[
