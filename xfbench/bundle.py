@@ -182,6 +182,8 @@ def _case_folder_name(request: Request) -> str:
 def _write_cases(
     request: Request, folder: Path, time_limit: float, say: Callable[[str], None]
 ) -> None:
+    """Write the verification cases of `request` to the new folder `folder`, to be run later."""
+
     def write_cases_and_stop(
         documents: Sequence[dict[str, Any]], request: Request, workload: Any, *rest: Any
     ) -> jobs.CaseResults:
@@ -204,6 +206,7 @@ def _placeholder_environment(framework: str) -> Environment:
 
 
 def _write_inspection(folder: Path, framework: str) -> None:
+    """Write the job and script that inspect the framework on the other machine."""
     framework_adapter = adapter.load(framework)
     inspection_folder = folder / "inspect" / framework
     inspection_folder.mkdir()
@@ -216,6 +219,7 @@ def _write_inspection(folder: Path, framework: str) -> None:
 def _write_job_and_script(
     document: dict[str, Any], request: Request, folder: Path, time_limit: float
 ) -> None:
+    """Write the job `document` and the script that runs it with a limit of `time_limit` seconds."""
     folder.mkdir(exist_ok=True)
     job.write_job_files(document, folder)
     framework_adapter = adapter.load(request.framework)
@@ -374,6 +378,11 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
 def _verify_and_write_certificates(
     carried_run: _CarriedRun, store: Store, say: Callable[[str], None]
 ) -> dict[CertifiedFields, str]:
+    """Verify the bundle's cases. Return the certificate's id for each verified kind of cell.
+
+    Certificates with the verdict "equal" are written to `store`. Other verdicts are reported by
+    `say`.
+    """
     certificate_ids: dict[CertifiedFields, str] = {}
     verifier = Verifier(say, run=carried_run.read_case_results)
     for request in _requests_to_verify(carried_run.plan.requests):

@@ -119,6 +119,7 @@ def _launch(
     done: Sequence[Record],
     console: Console,
 ) -> list[Record]:
+    """Do the launches and show their progress. Return the new records."""
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -191,6 +192,7 @@ class _RemainingTime:
 
 
 def _format_line(record: Record, clock: _RemainingTime, remaining_time: str) -> str:
+    """Return a line about a launch: number, cell, throughput, status and remaining time."""
     request = record.request
     assert request is not None
     count = f"{clock.count}/{len(clock.requests)}"

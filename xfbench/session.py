@@ -23,7 +23,7 @@ def run_requests(
 ) -> Iterator[Record]:
     """Launch the requests one after another; store and yield the record of each launch.
 
-    - `protocols`: the protocol of each cell. None: every request is launched.
+    - `protocols`: the protocol of each cell. Without a protocol, a cell has no precision to reach.
     - `done`: records of earlier launches, which count for the precision of their cells.
 
     Further requests of a cell are skipped if the cell is unsupported or unavailable, or has reached

@@ -75,6 +75,7 @@ def throughput(request: Request, measurement: Measurement) -> float:
 
 
 def _median_rate(images: int, step_seconds: Sequence[float]) -> float:
+    """Return images per second at the median step, or 0 without steps."""
     median = statistics.median(step_seconds or (0.0,))
     return images / median if median > 0 else 0.0
 
@@ -357,6 +358,10 @@ def _log_values(launches: Launches) -> Launches:
 
 
 def _log_difference(a: Launches, b: Launches) -> _LogDifference:
+    """Return the difference between the mean logarithms of A and B, with its standard error.
+
+    `a` and `b` have the logarithms of the launches, by block.
+    """
     common = a.keys() & b.keys()
     count = min(len(a), len(b))
     if len(common) >= 2 and len(common) >= count:

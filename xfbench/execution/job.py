@@ -103,10 +103,10 @@ def run_job(
 
 
 def build_checkpoint_fields(request: Request, parent: Path | None) -> dict[str, str]:
-    """Return the job's field for the folder of temporary checkpoints; empty without checkpoints.
+    """Return the job's field `checkpoint_folder`: the folder of temporary checkpoints.
 
-    The field names a new folder in `parent`. If `parent` is None, it names a folder in the run
-    folder.
+    The folder is a new one in `parent`. If `parent` is None, it is in the run folder. Without
+    checkpoints, the result is empty.
     """
     if not request.checkpoints:
         return {}
@@ -208,6 +208,7 @@ def read_and_merge_replies(
 
 
 def _prefix_rank(reason: str, rank: int, request: Request) -> str:
+    """Return the reason with the number of the rank, if there are several ranks."""
     return f"rank {rank} of {request.ranks}: {reason}" if request.ranks > 1 else reason
 
 
@@ -373,6 +374,7 @@ def _link_or_copy(archive: Path, target: Path) -> None:
 
 
 def _write_command_files(commands: Sequence[processes.Command], folder: Path) -> None:
+    """Write the commands to command.json, and to command.sh for running them again by hand."""
     documents = [
         {"argv": command.argv, "environment": dict(command.environment)} for command in commands
     ]

@@ -75,6 +75,7 @@ def split_local_and_submitted(plan: Plan) -> tuple[Plan, Plan]:
 
 
 def _needs_submission(request: Request) -> bool:
+    """Return whether the request uses Slurm while this process runs outside an allocation."""
     return request.launcher == "slurm" and not is_inside_allocation()
 
 
@@ -178,6 +179,10 @@ def _cancel_job(job: slurm.Job) -> None:
 
 
 def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
+    """Return the Slurm job of a plan, whose requests have the same number of nodes.
+
+    Raises UsageError if the site has no such queue, or if the queue allows fewer nodes.
+    """
     site = sites.load_site(plan.requests[0].site)
     queue = queue or site.queue
     nodes = max(request.nodes for request in plan.requests)
@@ -306,6 +311,10 @@ class _Watch:
         return self._determine_end_or_cancel()
 
     def _determine_end_or_cancel(self) -> tuple[str, str] | None:
+        """Return the status and reason for missing records if the job has ended, else None.
+
+        Cancels the job if it can never start, or if its first node is lost.
+        """
         state, number = self.last_state.state, self.submitted.number
         status = self.submitted.folder / "job.status"
         if state == "PENDING" and self.last_state.reason in slurm.PERMANENT_REASONS:

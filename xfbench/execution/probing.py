@@ -205,6 +205,7 @@ def _build_native_probe_support(request: Request, reply: Mapping[str, Any]) -> t
 
 
 def _list_own_strategies(framework: str) -> list[str]:
+    """Return the framework's strategies, without "none" and "mpi"."""
     strategies = adapter.load(framework).strategies if framework in adapter.list_names() else ()
     return [name for name in strategies if name not in ("none", "mpi")]
 
@@ -214,11 +215,13 @@ def _format_update_count(reply: Mapping[str, Any]) -> str:
 
 
 def _read_rank_places(reply: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return what each rank reported about its place. A single rank reports only `place`."""
     places: Sequence[Mapping[str, Any]] = reply.get("places") or [reply["place"]]
     return places
 
 
 def _own_cores_support(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return whether each rank kept to its own cores ("yes", "no", "not here"), with evidence."""
     if any(place["own"] is None for place in places):
         return "not here", f"too few CPUs to give each of {len(places)} ranks its own"
     evidence = "; ".join(
@@ -238,6 +241,7 @@ def _format_mpi_libraries(places: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _format_starter(variable_names: Sequence[str]) -> str:
+    """Return which launcher's variables set the rank numbers, as a sentence."""
     family = (
         "Open MPI's"
         if any(name.startswith("OMPI_") for name in variable_names)
@@ -249,6 +253,7 @@ def _format_starter(variable_names: Sequence[str]) -> str:
 
 
 def _pmix_support(variable_names: Sequence[str]) -> tuple[str, str]:
+    """Return whether the ranks see PMIx variables ("yes" or "no"), with evidence."""
     pmix_names = [name for name in variable_names if name.startswith("PMIX_")]
     pmix_names.sort(key=lambda name: name not in ("PMIX_RANK", "PMIX_NAMESPACE"))
     pmi_names = [name for name in variable_names if name.startswith("PMI_")]
@@ -258,6 +263,10 @@ def _pmix_support(variable_names: Sequence[str]) -> tuple[str, str]:
 
 
 def _fast_network_support(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return whether the ranks mapped libraries for fast networks, with evidence.
+
+    The first value is "yes", "no" or, without a device, "not here".
+    """
     mapped = sorted({name for place in places for name in place["fast"]})
     devices = sorted({name for place in places for name in place["devices"]})
     device_text = (

@@ -183,6 +183,7 @@ def _merge_observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean_if_complete(values: Sequence[float | None]) -> float | None:
+    """Return the mean of `values`, or None if a value is None."""
     known_values = [value for value in values if value is not None]
     return statistics.fmean(known_values) if len(known_values) == len(values) else None
 

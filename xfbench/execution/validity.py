@@ -68,6 +68,7 @@ def measurement_defect(
 
 
 def _precision_defect(request: Request, observed: Observed) -> str | None:
+    """Return a message if the precision or the loss scale is not as requested, else None."""
     if observed.precision not in (None, request.precision):
         return f"{request.precision} was requested, but {observed.precision} was observed"
     if observed.loss_scale in (None, LOSS_SCALE):

@@ -90,6 +90,7 @@ class Watch:
                 self._send_heartbeats()
 
     def _accept(self) -> None:
+        """Accept a connection. If too many are unidentified, close the oldest of them."""
         with contextlib.suppress(OSError):
             connection, _ = self.listener.accept()
             connection.setblocking(False)
@@ -116,6 +117,11 @@ class Watch:
             self._close_connection(connection)
 
     def _handle_line(self, connection: socket.socket, line: str) -> None:
+        """Handle one line from a rank's watcher.
+
+        The first line of a connection must have the token and the rank's number. Later lines are
+        heartbeats, or report how the rank ended.
+        """
         if connection in self._heard:
             self._heard[connection] = self._heard[connection][0], time.monotonic()
             if ended := re.fullmatch(r"ended (-?\d{1,3})", line):
@@ -133,6 +139,7 @@ class Watch:
             self._close_connection(connection)
 
     def _send_heartbeats(self) -> None:
+        """Send heartbeats to the ranks' watchers, and close connections that are silent too long."""
         silent = time.monotonic() - SILENCE_SECONDS
         for connection, (_, heard) in list(self._heard.items()):
             if heard < silent:
@@ -148,6 +155,7 @@ class Watch:
                 self._close_connection(connection, loss_reason="its connection broke")
 
     def _close_connection(self, connection: socket.socket, loss_reason: str = "") -> None:
+        """Close a connection. With `loss_reason`, its rank counts as lost."""
         rank, _ = self._heard.pop(connection, (None, 0.0))
         self._text.pop(connection, None)
         with contextlib.suppress(KeyError, ValueError):
