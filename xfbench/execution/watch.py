@@ -139,7 +139,7 @@ class Watch:
             self._close_connection(connection)
 
     def _send_heartbeats(self) -> None:
-        """Send heartbeats to the ranks' watchers, and close connections that are silent too long."""
+        """Send heartbeats to the ranks' watchers. Close connections that are silent too long."""
         silent = time.monotonic() - SILENCE_SECONDS
         for connection, (_, heard) in list(self._heard.items()):
             if heard < silent:
