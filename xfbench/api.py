@@ -113,8 +113,8 @@ class Results:
 def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> Results:
     """Load the results folder `results` (default: XFBENCH_RESULTS, else ./results).
 
-    `where` has conditions on any fields of docs/schema.md, as in `xfbench results list --where`:
-    "framework=torch", or a list of such conditions. Raises UsageError if the folder has no results,
+    `where` has one condition or a list of conditions, as in `xfbench results list --where`. A
+    condition may use any field of docs/schema.md. Raises UsageError if the folder has no results,
     or if a field is unknown.
 
     >>> xfbench.load("results", where="framework=torch").records()

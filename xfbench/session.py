@@ -26,8 +26,8 @@ def run_requests(
     - `protocols`: the protocol of each cell. Without a protocol, a cell has no precision to reach.
     - `done`: records of earlier launches, which count for the precision of their cells.
 
-    Further requests of a cell are skipped if the cell is unsupported or unavailable, or has reached
-    the precision in its protocol.
+    If a cell is unsupported or unavailable, its further requests are skipped. The same holds if the
+    cell has reached the precision in its protocol.
     """
     context.store.create_and_check_folders()
     finished: set[Cell] = set()

@@ -152,10 +152,10 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Return the median of `values` with a distribution-free interval.
 
-    The interval goes from the k-th smallest to the k-th largest of the n values. It contains
-    the median with probability 1 − 2 P(B < k), where B is binomial (n, ½) (David and Nagaraja,
-    Order Statistics, 7.1). At 95 %, fewer than six values have no interval. Raises ValueError if
-    `values` is empty.
+    The interval goes from the k-th smallest to the k-th largest of the n values. It contains the
+    median with probability 1 − 2 P(B < k). B is binomial (n, ½) (David and Nagaraja, Order
+    Statistics, 7.1). At 95 %, fewer than six values have no interval. Raises ValueError if `values`
+    is empty.
     """
     if not values:
         raise ValueError("at least one value is needed")
@@ -234,11 +234,12 @@ def required_launches(
 class Comparison:
     """The ratio of A to B with its interval over launches.
 
-    - `p`: two-sided probability of a ratio at least as extreme if A and B are equally fast; None if
-      there are too few launches.
+    - `p`: two-sided probability of a ratio at least as extreme if A and B are equally fast.
     - `smallest_visible_difference`: relative difference that these launches detect with probability
-      `POWER`; None if there are too few launches.
+      `POWER`.
     - `paired`: whether launches of the same blocks were compared.
+
+    With too few launches, `p` and `smallest_visible_difference` are None.
     """
 
     ratio: Interval
@@ -294,9 +295,9 @@ class _LogDifference:
 def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comparison:
     """Compare the logarithms of A and B, and return the ratio of A to B.
 
-    If A and B have at least two common blocks, and all blocks of the smaller side are common, the
-    launches are compared in pairs. Otherwise Welch's test compares the two sides. `confidence`
-    applies to the ratio's interval. Raises ValueError if a side has no launch.
+    The launches are compared in pairs if A and B have at least two common blocks, and the smaller
+    side has no other blocks. Otherwise Welch's test compares the two sides. `confidence` applies to
+    the ratio's interval. Raises ValueError if a side has no launch.
     """
     if not a or not b:
         raise ValueError("each side needs at least one launch")

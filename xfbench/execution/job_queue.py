@@ -1,6 +1,6 @@
 """Launches from a login node: for each number of nodes, one Slurm job runs xfbench again.
 
-In the job, xfbench works as in any allocation: it describes the machine that trains, creates
+In the job, xfbench works as in any allocation. It describes the machine that trains, creates
 certificates on that machine and interleaves the launches. This process, on the login node, submits
 each job once and follows it. If the job ends early, this process adds the missing records, with the
 cause as reason.

@@ -75,9 +75,9 @@ def prepare_probe_environment(
 ) -> Environment:
     """Return the environment in which the request runs.
 
-    If the probe is "modules" and the environment uses no modules yet, it is loaded from a new
-    module in `folder`. Otherwise the result is `framework_environment`. Raises UnavailableError if
-    this machine cannot test the probed feature.
+    The probe "modules" loads the environment from a new module in `folder`, unless the environment
+    uses modules already. Other requests use `framework_environment` unchanged. Raises
+    UnavailableError if this machine cannot test the probed feature.
     """
     if request.probe == "huge_pages" and not _has_reserved_huge_pages():
         raise UnavailableError("no huge pages are reserved (HugePages_Free is 0)")

@@ -171,8 +171,8 @@ def _join_cpus(cpus: Sequence[int]) -> str:
 def _thread_defect(request: Request, observed: Observed) -> str | None:
     """Return how the threads of a CPU launch differ from the request, or None if they match.
 
-    GPU launches are not checked. The cell of a GPU launch does not depend on CPU threads, and XLA
-    has no CPU thread pool on a GPU.
+    GPU launches are not checked. Their cells do not depend on CPU threads, and XLA has no CPU
+    thread pool on a GPU.
     """
     if request.device != "cpu":
         return None
