@@ -113,9 +113,9 @@ class Results:
 def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> Results:
     """Load the results folder `results` (default: XFBENCH_RESULTS, else ./results).
 
-    `where` has one condition or a list of conditions, as in `xfbench results list --where`. A
-    condition may use any field of docs/schema.md. Raises UsageError if the folder has no results,
-    or if a field is unknown.
+    `where` has conditions, separated by commas or in a list, as in `xfbench results list --where`:
+    "framework=torch,threads>=2". A condition may use any field of docs/schema.md. Raises UsageError
+    if the folder has no results, or if a condition is malformed or uses an unknown field.
 
     >>> xfbench.load("results", where="framework=torch").records()
     """
