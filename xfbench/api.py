@@ -39,17 +39,20 @@ Rates: TypeAlias = float | Sequence[float] | None
 
 @dataclass(frozen=True)
 class Results:
-    """The records in a results folder that meet all conditions. `load` returns this object.
+    """The records in a results folder that meet all conditions, as returned by `load`.
 
-    Nothing is cached: each method reads the folder again. A file that is not a record causes a
-    warning.
+    The object keeps no records: each method reads the folder again. A file that is not a record
+    causes a warning.
     """
 
     folder: Path
     conditions: tuple[Condition, ...] = ()
 
     def records(self) -> list[Record]:
-        """Return the records, one per launch, oldest first. docs/schema.md describes the fields."""
+        """Return the records, one per launch, oldest first.
+
+        docs/schema.md describes their fields.
+        """
         with index.open_index(Store(self.folder), _warn) as record_index:
             records = [record for _, record in record_index.select(self.conditions)]
         for line in record_index.damaged:
@@ -57,12 +60,12 @@ class Results:
         return records
 
     def to_dataframe(self) -> pandas.DataFrame:
-        """Return a DataFrame with a row per record and a column per single-value field.
+        """Return a DataFrame with one row per record and one column per single-value field.
 
         A column's name is the field's path, as in `xfbench results export FILE.csv`:
-        "request.framework", "measurement.build_seconds". Values are in seconds and bytes. The
-        column `images_per_second` is the launch's throughput. A launch without a throughput has a
-        missing value there. Raises UnavailableError if pandas is not installed.
+        "request.framework", "measurement.build_seconds". Times are in seconds, sizes in bytes. The
+        column `images_per_second` is the launch's throughput. It has no value for a launch without
+        a throughput. Raises UnavailableError if pandas is not installed.
         """
         try:
             import pandas
@@ -74,10 +77,11 @@ class Results:
         return pandas.DataFrame(rows, columns=list(exporting.HEADER))
 
     def leaderboards(self, accuracy: float = leaderboard.TARGET_ACCURACY) -> list[Table]:
-        """Return the leaderboard tables, each with `rows` and `unranked` rows.
+        """Return the leaderboard tables, each with its ranked `rows` and its `unranked` rows.
 
-        `images_per_second` of a row is an interval, or None.
-        `accuracy` (0 to 1) is the target accuracy for the time to accuracy.
+        - `accuracy`: target accuracy (0 to 1) for the time to accuracy.
+
+        The `images_per_second` of a row is an interval, or None if no launch counts.
         """
         certificates = certificate.read_certificates(self.folder)
         with index.open_index(Store(self.folder), _warn) as record_index:
@@ -91,13 +95,14 @@ class Results:
     def compare(self, a: str, b: str) -> list[CellComparison]:
         """Compare each cell of side `a` with the matching cell of side `b`.
 
-        A side is "framework=torch,threads=2" or a results folder, as in `xfbench compare`. The
-        conditions of these results apply to both sides. Each comparison has these attributes:
+        A side is a filter, such as "framework=torch,threads=2", or a results folder, as in
+        `xfbench compare`. The conditions of these results apply to both sides. Each comparison has
+        these attributes:
 
-        - `figures.ratio`: the throughput of `a` over that of `b`.
-        - `verdict`: "faster", "slower" or "not_distinguishable", at a confidence of 95 % for all
-          cells together; None if there is no verdict.
-        - `reason`: why there is no verdict.
+        - `figures.ratio`: the throughput of `a` divided by the throughput of `b`, as an interval.
+        - `verdict`: "faster", "slower" or "not_distinguishable"; None if there is no verdict. The
+          confidence of 95 % holds for the verdicts of all cells together.
+        - `reason`: why there is no verdict; None if there is one.
 
         Raises UsageError if a field is unknown, or if a side has no valid launch.
         """
@@ -108,9 +113,9 @@ class Results:
 def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> Results:
     """Load the results folder `results` (default: XFBENCH_RESULTS, else ./results).
 
-    `where` has conditions on any fields of docs/schema.md, as in `xfbench results list --where`:
-    "framework=torch,threads>=2". Raises UsageError if there are no results, or if a field is
-    unknown.
+    `where` has conditions, separated by commas or in a list, as in `xfbench results list --where`:
+    "framework=torch,threads>=2". A condition may use any field of docs/schema.md. Raises UsageError
+    if the folder has no results, or if a condition is malformed or uses an unknown field.
 
     >>> xfbench.load("results", where="framework=torch").records()
     """
@@ -171,16 +176,17 @@ def run(
     Every combination of the given lists is a cell. Every launch is a fresh process. Progress is
     printed to standard error.
 
-    - `launches`: the number of launches of each cell (default: 5 to 20).
-    - `until_precision`: a fraction, such as 0.02.
-    - `time_limit`: in seconds.
-    - `python`: the interpreter of each framework.
-    - `resume`: don't repeat finished launches. Their records are returned too.
+    - `launches`: number of launches per cell (default: 5 to 20).
+    - `until_precision`: relative half-width of the confidence interval to reach, such as 0.02.
+    - `time_limit`: time limit of one launch in seconds.
+    - `minutes`: time limit in minutes of a Slurm job submitted from a login node.
+    - `python`: path of each framework's interpreter, by framework name.
+    - `resume`: don't repeat finished launches; return their records too.
     - `tuned`: for options that you don't set, use the values that `xfbench tune` stored in
       `results`.
 
     If an option is invalid, raises UsageError before any launch. A failed launch raises no
-    exception. The `status` of its record is not "ok", and the `reason` says why.
+    exception. Instead, the `status` of its record is not "ok", and the `reason` says why.
 
     >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
     """

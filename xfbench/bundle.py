@@ -1,9 +1,11 @@
 """Write and read bundles: runs for machines without a network or xfbench.
 
-A bundle is a folder with all launches and the verification cases, each with the worker and a
-script. The other machine needs a shell, and Pythons with NumPy and the frameworks. Reading the
-returned folder gives the same records and certificates as a run here, except that the records lack
-the noise and the peak of the machine.
+A bundle is a folder with the launches and the verification cases of a plan. Each of them is a
+folder with the worker and a script. The other machine needs a shell. For each framework, it needs a
+Python with NumPy and the framework.
+
+Importing the returned bundle gives the same kinds of records and certificates as running xfbench on
+the other machine. Only the machine's noise and its peak are missing in the records.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from xfbench.store.results_folder import Store
 
 _PLAN = "plan.json"
 _SEED = 0
-# Placeholders for the interpreter and for its prefix. The prefix is never known. The interpreter is
-# replaced when the script is written.
+# Placeholders, because the other machine's interpreter and its prefix are unknown here. The script
+# gets the interpreter from a shell variable, and nothing uses the prefix.
 _PYTHON, _PREFIX = "@PYTHON@", Path("@PREFIX@")
 _INSPECT = ("worker.pyz", "request.json", "reply.json")
 _RUN = """#!/bin/sh
@@ -98,13 +100,18 @@ Each Python needs NumPy and its framework{mpi}. Then copy the folder back and ru
 
 
 class _CasesWrittenError(Exception):
-    """The cases were written; there is no verdict yet."""
+    """Signals that the cases are written, to stop the verifier before it needs results."""
 
 
 def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
-    """Write the plan's launches and its verification cases to `folder`.
+    """Write the plan's launches and its verification cases to `folder`, a new or empty folder.
 
-    Raises UsageError if the folder is not empty or something cannot be carried.
+    The bundle has the minimum number of launches of each supported cell. `say` gets the progress
+    messages. Raises UsageError in these cases:
+
+    - `folder` is not empty.
+    - The plan needs a prepared data set or a memory allocator.
+    - No framework supports any of the cells.
     """
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty: name another folder with --carry")
@@ -121,9 +128,9 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
             "use --data digits or --data synthetic"
         )
     if allocator := next((request.allocator for request in requests if request.allocator), None):
-        raise UsageError(f"--carry does not support --allocator {allocator}: leave it out")
+        raise UsageError(f"--carry does not support --allocator {allocator}: remove --allocator")
     if not requests:
-        raise UsageError("--carry has no launches: no framework supports any of these cells")
+        raise UsageError("--carry has nothing to write: no framework supports any of these cells")
     for name in ("inspect", "interpreters", "launches", "checks"):
         (folder / name).mkdir(parents=True)
     frameworks = list(dict.fromkeys(request.framework for request in requests))
@@ -153,9 +160,9 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
 
 
 def _requests_to_verify(requests: Sequence[Request]) -> list[Request]:
-    """Return one request per kind of cell.
+    """Return one request for each kind of cell that can be verified.
 
-    A request with several ranks comes after the single-rank request for the same cell.
+    A request with several ranks follows the single-rank request of the same cell, which is added.
     """
     kinds: dict[CertifiedFields, Request] = {}
     for request in requests:
@@ -175,6 +182,8 @@ def _case_folder_name(request: Request) -> str:
 def _write_cases(
     request: Request, folder: Path, time_limit: float, say: Callable[[str], None]
 ) -> None:
+    """Write the verification cases of `request` to the new folder `folder`, to be run later."""
+
     def write_cases_and_stop(
         documents: Sequence[dict[str, Any]], request: Request, workload: Any, *rest: Any
     ) -> jobs.CaseResults:
@@ -192,11 +201,12 @@ def _write_cases(
 
 
 def _placeholder_environment(framework: str) -> Environment:
-    """Return an environment with placeholders, because its interpreter is not known yet."""
+    """Return an environment with placeholders for what only the other machine knows."""
     return Environment(framework, "python", Path(_PYTHON), _PREFIX, "", "", {}, "")
 
 
 def _write_inspection(folder: Path, framework: str) -> None:
+    """Write the job and script that inspect the framework on the other machine."""
     framework_adapter = adapter.load(framework)
     inspection_folder = folder / "inspect" / framework
     inspection_folder.mkdir()
@@ -209,6 +219,7 @@ def _write_inspection(folder: Path, framework: str) -> None:
 def _write_job_and_script(
     document: dict[str, Any], request: Request, folder: Path, time_limit: float
 ) -> None:
+    """Write the job `document` and the script that runs it with a limit of `time_limit` seconds."""
     folder.mkdir(exist_ok=True)
     job.write_job_files(document, folder)
     framework_adapter = adapter.load(request.framework)
@@ -228,7 +239,8 @@ def _write_job_and_script(
 def _to_shell_line(command: processes.Command) -> str:
     """Return the command as a line for the other machine's shell.
 
-    The line sets the command's variables, except PATH, HOME and TMPDIR, which the machine sets.
+    The line sets the command's variables, except PATH, HOME and TMPDIR: the other machine has its
+    own values for those.
     """
     variables = [f"{name}={value}" for name, value in sorted(command.environment.items())]
     carried_variables = [
@@ -245,13 +257,16 @@ def _write_start_script(folder: Path, framework: str, body: str) -> None:
 
 @dataclass
 class _CarriedRun:
-    """A bundle's folder after the run."""
+    """A bundle that was run on the other machine."""
 
     folder: Path
     plan: Plan
 
     def environment(self, framework: str) -> tuple[Environment, Machine] | None:
-        """Return the framework's environment and machine; None if the framework did not load."""
+        """Return the framework's environment, and the machine on which the bundle ran.
+
+        Returns None if the framework did not load there.
+        """
         inspection_folder = self.folder / "inspect" / framework
         try:
             answer = worker_reply.read_reply(
@@ -264,7 +279,7 @@ class _CarriedRun:
         return (framework_environment, machine_facts) if answer["status"] == "ok" else None
 
     def missing_environment_reason(self, framework: str) -> str:
-        """Return why the framework has no environment."""
+        """Return why the framework has no environment on the other machine."""
         inspection_folder = self.folder / "inspect" / framework
         if not (inspection_folder / "status").exists():
             return "it was not run on the other machine: run.sh did not get that far"
@@ -280,9 +295,10 @@ class _CarriedRun:
     def read_case_results(
         self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
     ) -> jobs.CaseResults:
-        """Return the arrays of the bundle's cases.
+        """Return the results of the cases that the bundle ran for `request`.
 
-        If `documents` are not exactly these cases, the results are empty.
+        If `documents` differ from the bundle's cases, the results are empty. Raises CheckError if
+        the cases were not run or cannot be read.
         """
         case_folder = self.folder / "checks" / _case_folder_name(request)
         status = _read_outcome(case_folder)
@@ -308,9 +324,11 @@ def is_carried_run(folder: Path) -> bool:
 
 
 def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
-    """Build certificates, and yield the records of the finished launches in `folder`.
+    """Import the bundle `folder` into `store`, and yield the record of each launch that was run.
 
-    Reading a bundle twice gives the same records. Raises UsageError if the folder is not a bundle.
+    The certificates are built and stored first. Importing a bundle again yields the same records
+    and stores no copies. `say` gets a message for each launch that was not run. Raises UsageError
+    if the folder is not a bundle.
     """
     if not is_carried_run(folder):
         raise UsageError(f"{folder} is not a bundle: it has no {_PLAN}")
@@ -360,6 +378,11 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
 def _verify_and_write_certificates(
     carried_run: _CarriedRun, store: Store, say: Callable[[str], None]
 ) -> dict[CertifiedFields, str]:
+    """Verify the bundle's cases. Return the certificate's id for each verified kind of cell.
+
+    Certificates with the verdict "equal" are written to `store`. Other verdicts are reported by
+    `say`.
+    """
     certificate_ids: dict[CertifiedFields, str] = {}
     verifier = Verifier(say, run=carried_run.read_case_results)
     for request in _requests_to_verify(carried_run.plan.requests):
@@ -395,7 +418,7 @@ def _verify_and_store_verdict(
 
 
 def _job_digest(folder: Path) -> str:
-    """Return the digest of the job in `folder`; empty if there is no job."""
+    """Return the digest of the job in `folder`, or an empty string if there is no job."""
     try:
         return digests.of_bytes(safe_read.read_bytes(folder / "request.json", worker_reply.LONGEST))
     except (OSError, ValueError):
@@ -403,7 +426,7 @@ def _job_digest(folder: Path) -> str:
 
 
 def _read_outcome(folder: Path) -> processes.Outcome | None:
-    """Return how the launch in `folder` ended; None if it was not run."""
+    """Return how the launch in `folder` ended, or None if it was not run."""
     try:
         status, rank = (
             int(safe_read.read_tail(folder / name, 9) or 0) for name in ("status", "failed")

@@ -1,6 +1,6 @@
 """Progress of launches: a bar on a terminal, plain lines elsewhere.
 
-Everything goes to standard error, so that standard output stays one document.
+All progress goes to standard error, so that standard output contains only the command's result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ from xfbench.store.results_folder import Store
 
 
 def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:
-    """Do the plan's remaining launches on this host, show progress, and return the new records."""
+    """Do the plan's remaining launches on this host, show progress, and return the new records.
+
+    `done` has the records of earlier launches, which are not repeated. Raises NoisyError if the
+    plan is strict and this host is not ready to measure.
+    """
     if plan.strict:
         doctor.require_quiet()
     context = LaunchContext(
@@ -57,8 +61,9 @@ def run_with_progress(
 ) -> list[Record]:
     """Prepare the environments, do the launches, show progress, and return the new records.
 
-    - `done`: records of earlier launches of the same cells. They count as launches of the cells.
-    - `verify`: whether each kind of cell gets its certificate first.
+    - `pythons`: interpreters that replace the managed environments, by framework.
+    - `done`: records of earlier launches. They count as launches of their cells.
+    - `verify`: whether to verify each kind of cell before the launches.
 
     After an interrupt, prints the number of finished launches and raises the interrupt again.
     """
@@ -87,7 +92,7 @@ def run_with_progress(
 def _certify(requests: Sequence[Request], context: LaunchContext, console: Console) -> None:
     """Verify each kind of cell.
 
-    On a terminal, one transient line shows the progress, and messages about failures stay visible.
+    On a terminal, one transient line shows the progress. Messages about failures stay visible.
     """
     started = time.monotonic()
     with console.status("certificates") if console.is_terminal else nullcontext() as status:
@@ -114,6 +119,7 @@ def _launch(
     done: Sequence[Record],
     console: Console,
 ) -> list[Record]:
+    """Do the launches and show their progress. Return the new records."""
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -145,7 +151,10 @@ def _launch(
 
 
 class _RemainingTime:
-    """An estimate of the remaining time, from the durations of the finished launches."""
+    """An estimate of the remaining time, from the durations of the finished launches.
+
+    `at_most` says that the estimate is an upper limit, because cells may need fewer launches.
+    """
 
     def __init__(self, requests: Sequence[Request], at_most: bool) -> None:
         self.requests = requests
@@ -155,7 +164,11 @@ class _RemainingTime:
         self.last = time.monotonic()
 
     def count_and_format_remaining(self, record: Record) -> str:
-        """Count this launch and the requests skipped before it. Return the remaining time."""
+        """Count the launch of `record`, and return the remaining time as text.
+
+        The requests that were skipped before the launch are counted too. The text is, for example,
+        "at most 1:05 left" (minutes:seconds). It is empty after the last launch.
+        """
         now = time.monotonic()
         request = record.request
         assert request is not None
@@ -179,6 +192,7 @@ class _RemainingTime:
 
 
 def _format_line(record: Record, clock: _RemainingTime, remaining_time: str) -> str:
+    """Return a line about a launch: number, cell, throughput, status and remaining time."""
     request = record.request
     assert request is not None
     count = f"{clock.count}/{len(clock.requests)}"

@@ -1,7 +1,7 @@
 """The pytest plugin: options and fixtures for the benchmarks in `benchmarks/test_cells.py`.
 
-If xfbench is installed, pytest loads the plugin into every session. Therefore the plugin imports
-only pytest until a benchmark runs.
+If xfbench is installed, pytest loads the plugin into every session. To keep other sessions fast,
+the plugin imports the rest of xfbench only when benchmarks are requested.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORKLOADS = "lenet,convnet"
 _STEPS = 10
 _SESSION: pytest.StashKey[LaunchContext] = pytest.StashKey()
 _SELECTION: pytest.StashKey[tuple[Architecture, list[Cell]]] = pytest.StashKey()
-# One of these options requests benchmarks; a plain `pytest` runs only tests.
+# Each of these options requests benchmarks. A plain `pytest` runs only tests.
 _BENCHMARK_OPTIONS = (
     *(f"benchmark_{name}" for name in ("only", "enable", "disable", "json", "save", "autosave")),
     *("benchmark_compare", "benchmark_histogram"),
@@ -35,19 +35,19 @@ _BENCHMARK_OPTIONS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of xfbench, without default values."""
+    """Add xfbench's options to pytest; an option that is not given is None."""
     group = parser.getgroup("xfbench", "xfbench: training benchmarks")
     group.addoption(
         "--xfbench-arch",
         metavar="NAME",
-        help="Machine profile that selects the cells; other machines skip them: "
-        "host (default), knl, skx, k40, p100, v100.",
+        help="Machine profile that selects the cells: host (default), knl, skx, k40, p100, v100. "
+        "Machines that do not match the profile skip the cells.",
     )
     group.addoption(
         "--xfbench-framework",
         metavar="NAMES",
         help="Frameworks, comma-separated; missing ones are installed. "
-        "Default: the installed ones and the reference.",
+        "Default: the installed frameworks and the reference.",
     )
     group.addoption(
         "--xfbench-workload",
@@ -69,7 +69,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: Config) -> None:
-    """Stop the session before collection if an option names something unknown."""
+    """Check the options of xfbench, if any is given, before tests are collected.
+
+    Raises pytest.UsageError if an option names something unknown.
+    """
     if any(
         config.getoption(name) is not None
         for name in _BENCHMARK_OPTIONS
@@ -79,7 +82,10 @@ def pytest_configure(config: Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Generate one benchmark per cell. Each benchmark has its own timer."""
+    """Generate one benchmark per cell, each with its own timer.
+
+    Without a request for benchmarks, generate one skipped test instead.
+    """
     if "xfbench_cell" not in metafunc.fixturenames:
         return
     config = metafunc.config
@@ -110,7 +116,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def xfbench_cell(
     workload: str, framework: str, kernel: str, device: str, threads: int, pytestconfig: Config
 ) -> Cell:
-    """Return the cell of the benchmark's parameters."""
+    """Return the cell that these parameters describe."""
     parameters = (workload, framework, kernel, device, threads)
     _, cells = _select_cells(pytestconfig)
     return next(cell for cell in cells if _cell_parameters(cell) == parameters)
@@ -118,7 +124,10 @@ def xfbench_cell(
 
 @pytest.fixture
 def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
-    """Return the shared launch context, with the framework's environment prepared if possible."""
+    """Return the session's launch context, after preparing the framework's environment.
+
+    If the framework is unavailable, the context's `unavailable` has the reason.
+    """
     from xfbench.base import paths
     from xfbench.execution.launch import LaunchContext
     from xfbench.store.results_folder import Store
@@ -132,7 +141,7 @@ def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
 
 @pytest.fixture
 def xfbench_replay(request: pytest.FixtureRequest) -> ReplayTimer:
-    """Return the timer of this benchmark."""
+    """Return the timer of the benchmark that requests this fixture."""
     replay: ReplayTimer = request.node.get_closest_marker("benchmark").kwargs["timer"]
     return replay
 
@@ -147,9 +156,9 @@ def _is_benchmark_session(config: Config) -> bool:
 
 
 def _select_cells(config: Config) -> tuple[Architecture, list[Cell]]:
-    """Return the machine profile, and the cells that the options select.
+    """Return the machine profile and the selected cells, as the options say.
 
-    Both are computed once per session.
+    Both are computed once per session. Raises pytest.UsageError if an option is invalid.
     """
     if _SELECTION not in config.stash:
         from xfbench.base.errors import UsageError

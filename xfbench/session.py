@@ -1,7 +1,7 @@
 """Runs the launches of an experiment one after another and stores a record of each.
 
-Launches of different cells are interleaved in a seeded random order, so that drift of the machine
-affects all cells alike.
+The plan interleaves launches of different cells in a seeded random order. Therefore drift of the
+machine affects all cells alike.
 """
 
 from __future__ import annotations
@@ -21,10 +21,13 @@ def run_requests(
     protocols: Mapping[Cell, Protocol] | None = None,
     done: Iterable[Record] = (),
 ) -> Iterator[Record]:
-    """Launch each request, store its record and yield it.
+    """Launch the requests one after another; store and yield the record of each launch.
 
-    A cell gets no further launch if it is unsupported or unavailable, or if it has reached the
-    precision in its protocol. `done` has records of earlier launches, which count.
+    - `protocols`: the protocol of each cell. Without a protocol, a cell has no precision to reach.
+    - `done`: records of earlier launches, which count for the precision of their cells.
+
+    If a cell is unsupported or unavailable, its further requests are skipped. The same holds if the
+    cell has reached the precision in its protocol.
     """
     context.store.create_and_check_folders()
     finished: set[Cell] = set()

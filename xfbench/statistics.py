@@ -1,12 +1,12 @@
 """Figures computed from records. The unit of replication is the launch, never the step.
 
-Steps of one launch are not independent. So a launch counts once, by its median step after warm-up.
-A launch that never became steady does not count. The interval over launches is Student's t on the
-logarithm.
+The steps of one launch are not independent. Therefore a launch gives one value: its median step
+after warm-up. A launch that never became steady does not count. The confidence interval over
+launches is Student's t-interval of their logarithms.
 
-Launches of different cells in the same block ran one after another. They are compared pair by pair,
-which cancels changes of the machine. No figure is stored; all are computed from records when
-needed.
+Launches of different cells in the same block ran one after another. They are compared in pairs, so
+that slow changes of the machine cancel out. No figure is stored: all figures are computed from
+records when needed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from xfbench.model.record import Measurement, Record
 from xfbench.model.request import Request
 from xfbench.worker.steady import count_values_before_steady
 
-# One value per launch, by block: (launch number, earlier launches with that number).
+# One value per launch, by block: (launch number, count of earlier launches with the same number).
 Launches = Mapping[tuple[int, int], float]
 
 CONFIDENCE = 0.95
-POWER = 0.8  # of detecting the smallest visible difference
+POWER = 0.8  # probability of detecting the smallest visible difference
 CLAIM_LAUNCHES = 5
 INDICATIVE_LAUNCHES = 3
 _OUTLIER_SCORE = 3.5  # modified z-score
@@ -41,7 +41,11 @@ _MAX_LOGARITHM = 700.0  # larger logarithms overflow a float
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and its 95 % interval over `launches`; no interval (None) for fewer than two."""
+    """A value with its confidence interval (95 % unless stated otherwise).
+
+    - `low`, `high`: the ends of the interval; None if there are too few values for an interval.
+    - `launches`: the number of launches, or of the other values that were summarized.
+    """
 
     value: float
     low: float | None
@@ -50,16 +54,17 @@ class Interval:
 
     @property
     def evidence_label(self) -> str:
-        """Return the strength of evidence: "claim", "indicative" or "smoke"."""
+        """Return "claim" for 5 or more launches, "indicative" for 3 or 4, else "smoke"."""
         if self.launches >= CLAIM_LAUNCHES:
             return "claim"
         return "indicative" if self.launches >= INDICATIVE_LAUNCHES else "smoke"
 
 
 def throughput(request: Request, measurement: Measurement) -> float:
-    """Return images per second of a launch: global batch over the median timed step, or 0.
+    """Return the throughput of a launch in images per second; 0 without timed steps.
 
-    If ranks do not wait for one another, the rates of all ranks are added up.
+    The throughput is the global batch size divided by the median time of a timed step. With an
+    asynchronous strategy, it is the sum of the throughputs of all ranks.
     """
     if measurement.rank_step_seconds:
         batch_size = request.batch_size_per_rank
@@ -70,22 +75,27 @@ def throughput(request: Request, measurement: Measurement) -> float:
 
 
 def _median_rate(images: int, step_seconds: Sequence[float]) -> float:
+    """Return images per second at the median step, or 0 without steps."""
     median = statistics.median(step_seconds or (0.0,))
     return images / median if median > 0 else 0.0
 
 
 def launch_throughput(record: Record) -> float:
-    """Return the record's `throughput`. Raises ValueError for a record without a measurement."""
+    """Return the throughput of the record's launch in images per second.
+
+    Raises ValueError if the record has no measurement.
+    """
     if record.measurement is None or record.request is None:
         raise ValueError(f"record {record.id} has no measurement")
     return throughput(record.request, record.measurement)
 
 
 def is_steady(record: Record) -> bool:
-    """Return whether the timed steps kept their level, as far as their number can show it.
+    """Return whether no change of level was detected in the timed steps of the launch.
 
-    If ranks do not wait for one another, each rank's steps are checked. A launch with implausible
-    step times is never steady, because no figure can be computed from it.
+    Fewer than ten steps count as steady, because they are too few to detect a change. With an
+    asynchronous strategy, the steps of each rank are checked. A launch with implausible step times
+    is never steady, because no figure can be computed from it.
     """
     measurement = record.measurement
     if measurement is None:
@@ -95,18 +105,20 @@ def is_steady(record: Record) -> bool:
     )
 
 
-# A table calls this several times for each launch.
+# Cached, because a table needs this several times for each launch.
 @lru_cache(maxsize=4096)
 def _first_steady_step(seconds: tuple[float, ...]) -> int:
+    """Return the number of steps before the steady ones; 1 if step times are implausible."""
     is_plausible = seconds and all(_MIN_STEP_S <= step <= _MAX_STEP_S for step in seconds)
     return count_values_before_steady(seconds) if is_plausible else 1
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
-    """Return whether each positive value is an outlier; fewer than five values have none.
+    """Return for each value whether it is an outlier. The values must be positive.
 
-    An outlier has a modified z-score above 3.5: 0.6745 · |x − median| / MAD of the logarithms
-    (Iglewicz and Hoaglin 1993). Outliers are marked and kept.
+    An outlier has a modified z-score above 3.5 (Iglewicz and Hoaglin 1993). The score is 0.6745 ·
+    |x − median| / MAD, where x is the logarithm of the value. Fewer than five values have no
+    outliers. Outliers are marked, never removed.
     """
     if len(values) < CLAIM_LAUNCHES:
         return [False] * len(values)
@@ -119,9 +131,10 @@ def outliers(values: Sequence[float]) -> list[bool]:
 
 
 def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the geometric mean of positive values with a t-interval on their logarithms.
+    """Return the geometric mean of positive values, with a t-interval of their logarithms.
 
-    Raises ValueError if there is no value or one is not positive.
+    A single value has no interval. Raises ValueError if `values` is empty or a value is not
+    positive.
     """
     if not values or min(values) <= 0:
         raise ValueError("values must be positive, and at least one is needed")
@@ -137,11 +150,12 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
 
 
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the median of measurements with a distribution-free interval.
+    """Return the median of `values` with a distribution-free interval.
 
-    The k-th smallest and the k-th largest value enclose the median with probability 1 − 2 P(B < k).
-    B is binomial (n, ½) (David and Nagaraja, Order Statistics, 7.1). Six values are enough for an
-    interval. Raises ValueError if there is no value.
+    The interval goes from the k-th smallest to the k-th largest of the n values. It contains the
+    median with probability 1 − 2 P(B < k). B is binomial (n, ½) (David and Nagaraja, Order
+    Statistics, 7.1). At 95 %, fewer than six values have no interval. Raises ValueError if `values`
+    is empty.
     """
     if not values:
         raise ValueError("at least one value is needed")
@@ -156,9 +170,10 @@ def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> 
 
 
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the arithmetic mean with a t-interval; its `launches` is the number of values.
+    """Return the arithmetic mean of `values` with a t-interval.
 
-    Raises ValueError if there is no value.
+    The `launches` of the result is the number of values. A single value has no interval. Raises
+    ValueError if `values` is empty.
     """
     if not values:
         raise ValueError("at least one value is needed")
@@ -173,10 +188,10 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
 def log_deviation_interval(
     values: Sequence[float], confidence: float = CONFIDENCE
 ) -> Interval | None:
-    """Return the standard deviation of the logarithms of positive values.
+    """Return the standard deviation of the logarithms of positive values, with its interval.
 
-    A small deviation is nearly equal to the coefficient of variation. The interval is the
-    chi-squared interval for the deviation of a normal distribution. Returns None for fewer than two
+    A small deviation nearly equals the coefficient of variation. The interval is the chi-squared
+    interval for the standard deviation of a normal distribution. Returns None for fewer than two
     values.
     """
     if len(values) < 2:
@@ -191,7 +206,11 @@ def log_deviation_interval(
 
 
 def is_precise(values: Sequence[float], precision: float) -> bool:
-    """Return whether the half-width of the interval is at most `precision` times the value."""
+    """Return whether the geometric mean of `values` is known to the relative precision `precision`.
+
+    The distance from the mean to the upper end of its interval must be at most `precision` times
+    the mean. Fewer than two values are never precise.
+    """
     interval = geometric_interval(values) if values else None
     return bool(interval and interval.high and interval.high / interval.value - 1 <= precision)
 
@@ -199,9 +218,10 @@ def is_precise(values: Sequence[float], precision: float) -> bool:
 def required_launches(
     precision: float, log_deviation: float, min_launches: int, max_launches: int
 ) -> int:
-    """Return how many launches give that precision, within `min_launches` and `max_launches`.
+    """Return how many launches are expected to reach the relative precision `precision`.
 
-    `deviation` is the standard deviation of the logarithms of a cell's launches.
+    - `log_deviation`: standard deviation of the logarithms of a cell's launches.
+    - `min_launches`, `max_launches`: limits of the result. The lower limit is at least 2.
     """
     for count in range(max(min_launches, 2), max_launches):
         t_quantile = float(special.stdtrit(count - 1, (1 + CONFIDENCE) / 2))
@@ -214,10 +234,12 @@ def required_launches(
 class Comparison:
     """The ratio of A to B with its interval over launches.
 
-    `p` is the two-sided probability of a ratio at least as extreme if A and B are the same.
-    `smallest_visible_difference` is the relative difference that these launches detect with
-    probability POWER. Both are None if there are too few launches. `paired` says whether launches
-    of the same blocks were compared.
+    - `p`: two-sided probability of a ratio at least as extreme if A and B are equally fast.
+    - `smallest_visible_difference`: relative difference that these launches detect with probability
+      `POWER`.
+    - `paired`: whether launches of the same blocks were compared.
+
+    With too few launches, `p` and `smallest_visible_difference` are None.
     """
 
     ratio: Interval
@@ -227,16 +249,20 @@ class Comparison:
 
     @property
     def verdict(self) -> Literal["faster", "slower", "not_distinguishable"]:
-        """Return the verdict on this comparison alone; for several use `are_distinguishable`."""
+        """Return the verdict on this comparison alone.
+
+        For several comparisons together, use `are_distinguishable`.
+        """
         if self.p is None or self.p >= 1 - CONFIDENCE:
             return "not_distinguishable"
         return "faster" if self.ratio.value > 1 else "slower"
 
 
 def counted_speeds_by_block(records: Iterable[Record]) -> dict[tuple[int, int], float]:
-    """Return the throughput of each launch that counts, by block; a repeat is another block.
+    """Return the throughput in images per second of each launch that counts, by block.
 
-    A launch counts if xfbench measured it, it is ok and steady, and it is no probe.
+    A block is a pair: the launch number, and the count of earlier launches with the same number. A
+    launch counts if xfbench measured it, its status is "ok", it is steady, and it is not a probe.
     """
     speeds: dict[tuple[int, int], float] = {}
     for record in records:
@@ -252,7 +278,12 @@ def counted_speeds_by_block(records: Iterable[Record]) -> dict[tuple[int, int], 
 
 @dataclass(frozen=True)
 class _LogDifference:
-    """Difference of mean logarithms of two sets of launches; `error` is None if unknown."""
+    """The difference between the mean logarithms of two sets of launches.
+
+    - `error`: standard error of the difference; None if one set has only one launch.
+    - `freedom`: degrees of freedom of `error`.
+    - `count`: number of pairs if `paired`, else the number of launches of the smaller set.
+    """
 
     centre: float
     error: float | None
@@ -262,9 +293,11 @@ class _LogDifference:
 
 
 def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comparison:
-    """Compare logarithms of A and B: in pairs if they share blocks, else by Welch's test.
+    """Compare the logarithms of A and B, and return the ratio of A to B.
 
-    `confidence` applies to the ratio's interval. Raises ValueError if one side has no launch.
+    The launches are compared in pairs if A and B have at least two common blocks, and the smaller
+    side has no other blocks. Otherwise Welch's test compares the two sides. `confidence` applies to
+    the ratio's interval. Raises ValueError if a side has no launch.
     """
     if not a or not b:
         raise ValueError("each side needs at least one launch")
@@ -282,10 +315,11 @@ def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comp
 
 
 def overall_ratio(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
-    """Return the geometric mean of A over B, each pair compared as in `compare`.
+    """Return the geometric mean of the ratios of A to B, over all pairs (A, B).
 
-    The interval combines the pairs' independent errors, with degrees of freedom by Welch and
-    Satterthwaite. A pair of a cell with itself is exactly 1. Raises ValueError if there is no pair.
+    Each pair is compared as in `compare`. The interval combines the pairs' independent errors, with
+    degrees of freedom by Welch and Satterthwaite. If a pair has no error, there is no interval. A
+    pair of a cell with itself has exactly the ratio 1. Raises ValueError if there is no pair.
     """
     if not pairs:
         raise ValueError("at least one pair is needed")
@@ -316,7 +350,7 @@ def overall_ratio(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
 
 
 def _bounded_exp(logarithm: float) -> float:
-    """Return the exponential, limited so that it does not overflow."""
+    """Return the exponential of `logarithm`, limited so that it does not overflow."""
     return math.exp(min(logarithm, _MAX_LOGARITHM))
 
 
@@ -325,6 +359,10 @@ def _log_values(launches: Launches) -> Launches:
 
 
 def _log_difference(a: Launches, b: Launches) -> _LogDifference:
+    """Return the difference between the mean logarithms of A and B, with its standard error.
+
+    `a` and `b` have the logarithms of the launches, by block.
+    """
     common = a.keys() & b.keys()
     count = min(len(a), len(b))
     if len(common) >= 2 and len(common) >= count:
@@ -344,16 +382,16 @@ def _log_difference(a: Launches, b: Launches) -> _LogDifference:
 
 
 def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and variance; the variance of one value is 0."""
+    """Return the mean and the variance of `values`. The variance of one value is 0."""
     mean = math.fsum(values) / len(values)
     return mean, math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
 
 
 def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
-    """Return two-sided p-values: how probable is a difference at least as large if both are equal.
+    """Return the two-sided p-value of each difference; None if its error is unknown.
 
-    A p-value is None if it is unknown.
-    Without variation between launches, the probability is 0 or 1.
+    A p-value is the probability of a difference at least as large if both sides are equally fast.
+    Without variation between launches, it is 0 or 1.
     """
     testable = [difference for difference in differences if difference.error]
     t_values = np.array(
@@ -372,9 +410,10 @@ def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
 
 
 def are_distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
-    """Return whether each of several comparisons shows a difference.
+    """Return for each of several comparisons whether it shows a difference.
 
-    The error probability holds for all of them together (Holm 1979).
+    `probabilities` has the p-value of each comparison. The error probability of 5 % holds for all
+    comparisons together (Holm 1979).
     """
     order = sorted(range(len(probabilities)), key=lambda n: probabilities[n] or 0.0)
     order = [n for n in order if probabilities[n] is not None]
@@ -388,16 +427,19 @@ def are_distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
 
 
 def cell_ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
-    """Return each cell's first and last possible rank; indistinguishable cells share ranks."""
+    """Return the best and the worst possible rank of each cell; rank 1 is the fastest.
+
+    Cells that are not distinguishable share ranks.
+    """
     return group_ranks([[cell] for cell in cells])
 
 
 def group_ranks(groups: Sequence[Sequence[Launches]]) -> list[tuple[int, int]]:
-    """Return `cell_ranks` of groups of cells, each ranked by its first cell, the best.
+    """Return the best and the worst possible rank of each group of cells; rank 1 is the fastest.
 
-    A group is better if its first cell is significantly faster than all cells of the other group.
-    All pairs of cells of two groups are tested together, so the result holds for any choice of best
-    cell.
+    The first cell of a group must be its best cell. Group A is better than group B if the first
+    cell of A is significantly faster than every cell of B. All pairs of cells from different groups
+    are tested together. Therefore the result holds for any choice of the best cell.
     """
     logs = [[_log_values(cell) for cell in group] for group in groups]
     cells = [(n, index) for n, group in enumerate(logs) for index in range(len(group))]

@@ -1,6 +1,6 @@
-"""The `xfbench` command line. It parses options, calls other modules and prints.
+"""The `xfbench` command line: parses options, calls other modules and prints.
 
-Commands import their modules when they run, so that `--help` answers at once.
+Each command imports its modules when it runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from xfbench.cli import (
 _INTERRUPTED_STATUS = 130
 _INTERNAL_ERROR_STATUS = 3
 _MAX_LINE_CHARS = 4000
-# typer vendors its own copy of click; this is the base class of its usage errors.
+# The base class of typer's usage errors, looked up because typer has its own copy of click.
 ParseError: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
@@ -88,10 +88,13 @@ def _set_global_options(
 
 
 def main() -> None:
-    """Run the command line and exit.
+    """Run the command line and exit with one of these statuses.
 
-    Exit status 0: everything requested ran and passed. 1: something ran and failed. 2: the
-    command line or a file is wrong. 3: a bug in xfbench. 130: interrupted, with all records kept.
+    - 0: everything requested ran and passed.
+    - 1: something ran and failed.
+    - 2: the command line or a file is wrong.
+    - 3: there is a bug in xfbench.
+    - 130: the command was interrupted; all records are kept.
     """
     debug = "--debug" in sys.argv[1:]
     try:

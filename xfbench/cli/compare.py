@@ -11,27 +11,30 @@ from xfbench.cli.options import JsonOption, ResultsOption
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="Filter or results folder.")],
-    b: Annotated[
-        str | None, typer.Argument(help="Filter or results folder to compare A with.")
-    ] = None,
+    a: Annotated[str, typer.Argument(help="Side A: filter or results folder.")],
+    b: Annotated[str | None, typer.Argument(help="Side B: filter or results folder.")] = None,
     against_itself: Annotated[
         bool,
-        typer.Option("--self", help="Compare A with itself: alternate launches act as A and B."),
+        typer.Option(
+            "--self",
+            help="Compare A with itself: alternate launches act as A and B.",
+        ),
     ] = False,
     fail_on: Annotated[
         str | None,
-        typer.Option(help="Condition for exit status 1, such as slower:5%.", show_default=False),
+        typer.Option(
+            help="Difference that causes exit status 1, such as slower:5%.", show_default=False
+        ),
     ] = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare existing launches: the throughput of A over that of B, and a verdict.
+    """Compare existing launches: the throughput of A divided by that of B, and a verdict.
 
-    A side is a list of fields with values (framework, kernel, workload, threads, precision,
-    machine, revision, results, …) or a results folder. Fields that neither side names must be
-    equal on both. Launches of one `run` are compared block by block. All verdicts together hold
-    at 95 % (Holm).
+    A side is a results folder, or a filter: a list of fields with values (framework, kernel,
+    workload, threads, precision, machine, revision, results, …). Fields that neither side names
+    must be equal on both sides. Launches of one `run` are compared block by block. The confidence
+    of 95 % holds for all verdicts together (Holm).
 
     \b
     xfbench compare framework=torch framework=mxnet

@@ -1,4 +1,4 @@
-"""The final output of a command that measured."""
+"""The last output of commands that measure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfbench.store.results_folder import Store
 
 
 def print_record_tables(records: Sequence[Record], store: Store) -> None:
-    """Print the tables of these records and the folder that contains them."""
+    """Print the leaderboard tables of `records`, and the path of the results folder."""
     folder = store.folder
     board_tables = leaderboard.build_tables(records, certificate.read_certificates(folder))
     print(tables.to_text(board_tables))

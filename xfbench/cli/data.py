@@ -28,13 +28,17 @@ FormatOption = Annotated[
 ]
 SizeOption = Annotated[
     str | None,
-    typer.Option(help="Size of every image in pixels: 256 or HEIGHTxWIDTH.", show_default=False),
+    typer.Option(
+        help="Size of every image in pixels: 256 (height and width) or HEIGHTxWIDTH (default: "
+        "unchanged).",
+        show_default=False,
+    ),
 ]
 FitOption = Annotated[
     str,
     typer.Option(
-        help="How to fit --size. squash: scale both sides; crop: scale the shorter side, then "
-        "crop the center."
+        help="How to fit images to --size. squash: scale both sides; crop: scale the shorter side, "
+        "then crop the center."
     ),
 ]
 EncodeOption = Annotated[
@@ -47,7 +51,9 @@ EncodeOption = Annotated[
 
 NameOption = Annotated[
     str | None,
-    typer.Option("--as", help="Name of the data set (default: its kind or its folder's name)."),
+    typer.Option(
+        "--as", help="Name of the data set (default: the kind of data, or the folder's name)."
+    ),
 ]
 
 
@@ -72,7 +78,7 @@ def prepare(
     classes: Annotated[
         int | None,
         typer.Option(
-            min=2, help="Number of ImageNet classes to use, from the first (default: all)."
+            min=2, help="Number of ImageNet classes to use, counted from the first (default: all)."
         ),
     ] = None,
     set_name: NameOption = None,
@@ -80,7 +86,7 @@ def prepare(
 ) -> None:
     """Convert a data set that you have into a format that every framework can read.
 
-    Nothing is downloaded. If a run is interrupted, start it again and it continues.
+    Nothing is downloaded. If the command is interrupted, run it again to continue.
 
     \b
     xfbench data prepare mnist --from ~/mnist
@@ -124,10 +130,10 @@ def convert(
     set_name: NameOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a data set to another format; samples and order stay the same.
+    """Convert a data set to another format. Samples and their order stay the same.
 
-    Files of other tools have no manifest, so name their format: tfrecord:DIR. Class folders of
-    other tools have no order; they are shuffled with a fixed seed.
+    Data sets of other tools have no manifest, so name their format: tfrecord:DIR. Their class
+    folders define no order, so the samples are shuffled with a fixed seed.
 
     \b
     xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
@@ -192,7 +198,7 @@ def check(
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List the prepared data sets: the names that `run --data` accepts.
+    """List the prepared data sets and the names that `run --data` accepts.
 
     \b
     xfbench data list
@@ -234,7 +240,10 @@ def _format_counts(samples: Mapping[str, int]) -> str:
 
 
 def _rename_source(source: Source, name: str | None) -> Source:
-    """Return the source with the name given by --as. Raises UsageError if the name is invalid."""
+    """Return the source with the name from --as; unchanged if `name` is None.
+
+    Raises UsageError if the name is invalid.
+    """
     from xfbench.base import errors
 
     if name is None:
@@ -247,7 +256,10 @@ def _rename_source(source: Source, name: str | None) -> Source:
 def _parse_preprocessing_settings(
     format_name: str, size: str | None, fit: str, encode: str | None
 ) -> dict[str, Any]:
-    """Return the preprocessing settings. Raises UsageError if an option is invalid."""
+    """Return the settings "size", "fit" and "encoding" from these options.
+
+    Raises UsageError if an option is invalid, also if `format_name` is unknown.
+    """
     from xfbench.base import errors
     from xfbench.datasets import preparing
     from xfbench.worker.prepared import FORMATS
@@ -290,14 +302,14 @@ def _make_data_set(
     print(f"use it with: xfbench run --data {target if to else target.name}")
     if rotated_count := sum(split.turned for split in manifest.splits.values()):
         say(
-            f"{rotated_count} JPEG files have an EXIF rotation, which readers treat differently: "
-            "xfbench reads them as stored; with --size or --encode all readers do (docs/data.md)"
+            f"{rotated_count} JPEG files have an EXIF rotation, which some readers apply and "
+            "xfbench ignores: use --size or --encode to store images without it (docs/data.md)"
         )
 
 
 @contextmanager
 def _raise_data_errors_as_usage_errors() -> Iterator[None]:
-    """Turn errors of a data set or its disk into a UsageError."""
+    """Turn errors about a data set or its disk into a UsageError."""
     from xfbench.base.errors import UsageError
     from xfbench.worker.formats import Damaged
 
@@ -307,14 +319,17 @@ def _raise_data_errors_as_usage_errors() -> Iterator[None]:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(
-            f"{error.filename or 'the disk'}: {error.strerror}: the data set is incomplete and "
-            "has no final name; run the command again to continue"
+            f"{error.filename or 'the disk'}: {error.strerror}: the data set is incomplete: "
+            "run the command again to continue"
         ) from error
 
 
 @contextmanager
 def _open_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a progress reporter: a bar on a terminal, else a line for every tenth."""
+    """Yield a function that shows progress: on a terminal as a bar, else as a line for every 10 %.
+
+    The function takes a name, the number of finished items and their total.
+    """
     from rich.console import Console
     from rich.progress import Progress
 

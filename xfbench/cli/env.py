@@ -22,7 +22,7 @@ _Names = Annotated[list[str], typer.Argument(help="Names of frameworks.", show_d
 
 @app.command()
 def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
-    """Create the environments of these frameworks now, not at their first run.
+    """Create the environments of these frameworks now, instead of at their first run.
 
     \b
     xfbench env create torch mxnet

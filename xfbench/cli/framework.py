@@ -1,4 +1,4 @@
-"""`xfbench framework list`: the adapters and whether each can be used on this machine."""
+"""`xfbench framework list`: the frameworks, and whether each can be used on this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List frameworks: installed, available (created when first needed) or unavailable."""
+    """List frameworks: installed, available (installed when first needed) or unavailable."""
     from dataclasses import asdict
 
     from tabulate import tabulate

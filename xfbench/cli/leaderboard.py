@@ -24,8 +24,8 @@ def leaderboard(
         str,
         typer.Option(
             metavar="FIELD[,FIELD]",
-            help="Rows to show. row: every configuration; else the best of each framework, kernel, "
-            "threads, machine or any field of the request.",
+            help="Rows to show. row: every configuration; framework, kernel, threads, machine or "
+            "any field of the request: the best configuration for each value of these fields.",
         ),
     ] = "row",
     format: Annotated[
@@ -35,13 +35,11 @@ def leaderboard(
         str,
         typer.Option(
             help="Columns to show. throughput: images per second; accuracy: test accuracy over "
-            "seeds; "
-            "costs: start-up, time to an outcome, memory and energy; communication: the share "
-            "of a step "
-            "of several ranks that is not computing; storage: spread of launches, waiting for "
-            "input and "
-            "checkpoints; slowdown: each framework (or --by) against the best over all workloads; "
-            "layers: time of a step by layer, for launches with --profile."
+            "seeds; costs: start-up, time to an outcome, memory and energy; communication: share "
+            "of a step that several ranks do not spend computing; storage: spread of launches, "
+            "time for input and checkpoints; slowdown: each framework (or field of --by) against "
+            "the best, over all workloads; layers: time of a step by layer, for launches with "
+            "--profile."
         ),
     ] = "throughput",
     accuracy: Annotated[
@@ -51,7 +49,7 @@ def leaderboard(
         bool,
         typer.Option(
             "--published",
-            help="Also show figures that others published or measured with other tools, unranked.",
+            help="Also show unranked figures: published ones, and those measured with other tools.",
         ),
     ] = False,
     where: RecordFilterOption = None,
@@ -90,9 +88,8 @@ def leaderboard(
         raise errors.unknown_name_error("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
     if published and columns in (_SLOWDOWN, _LAYERS):
         raise errors.UsageError(
-            "--published works only with the tables of workloads: use `xfbench results list "
-            "--published "
-            "--where figure.about.study=slowdown`"
+            "--published cannot be combined with --columns slowdown or layers: use `xfbench "
+            "results list --published --where figure.about.study=slowdown`"
         )
     fields = best.parse_group_fields(by)
     [target_accuracy] = parse_list(accuracy, parse_fraction, "--accuracy") or [

@@ -18,19 +18,25 @@ def machine(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder to test instead: its storage and its read speed (takes a minute).",
+            help="Folder whose storage and read speed to show instead (takes a minute).",
             show_default=False,
         ),
     ] = None,
     size_mib: Annotated[
-        int, typer.Option("--read-size", min=8, metavar="MIB", help="MiB to read in each round.")
+        int,
+        typer.Option(
+            "--read-size",
+            min=8,
+            metavar="MIB",
+            help="MiB to read in each round of --read.",
+        ),
     ] = 256,
     as_json: JsonOption = False,
 ) -> None:
     """Show this host: processor, cores, memory, accelerators, libraries and limits.
 
-    With --read, the files of a data set are read. In any other folder a temporary file is
-    written, read and deleted.
+    With --read, show the storage of a folder instead. If the folder has a data set, its files are
+    read. In any other folder a temporary file is written, read and deleted.
     """
     if read is not None:
         _print_storage(read, size_mib * _MIB, as_json)
@@ -66,9 +72,9 @@ def doctor(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check this host for problems that affect measurements, and how to fix them.
+    """Check this host for problems that affect measurements, and show how to fix them.
 
-    The exit status is 1 if a check is bad.
+    The exit status is 1 if a check has the state "bad".
     """
     from dataclasses import asdict
 

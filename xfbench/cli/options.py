@@ -35,7 +35,7 @@ RecordFilterOption = Annotated[
     ),
 ]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what the command would do, and do nothing.")
+    bool, typer.Option("--dry-run", help="Show what the command would do, without doing it.")
 ]
 TimeLimitOption = Annotated[float, typer.Option(min=1, help="Time limit of one launch in seconds.")]
 ResumeOption = Annotated[
@@ -71,7 +71,8 @@ LearningRateOption = Annotated[
 RateScalingOption = Annotated[
     str | None,
     typer.Option(
-        help="LR scaling: linear (with the batch) or none (default: none).", show_default=False
+        help="LR scaling. linear: with the batch size; none: no scaling (default: none).",
+        show_default=False,
     ),
 ]
 RateWarmupOption = Annotated[
@@ -86,7 +87,10 @@ RateWarmupOption = Annotated[
 def parse_solver_settings(
     lars: str | None, learning_rate: str | None, rate_scaling: str | None, rate_warmup: str | None
 ) -> dict[str, Any]:
-    """Return these options as settings. Raises UsageError that names the option."""
+    """Return the values of these options, by the name of the setting.
+
+    Raises UsageError that names the option if a value is invalid.
+    """
     return {
         "lars": parse_list(lars, float, "--lars"),
         "learning_rate": parse_list(learning_rate, float, "--learning-rate"),
@@ -96,7 +100,10 @@ def parse_solver_settings(
 
 
 def parse_list(text: str | None, convert: Callable[[str], T], option: str) -> list[T] | None:
-    """Return the values of a comma-separated list. Raises UsageError that names the option."""
+    """Return the values of a comma-separated list; None if `text` is None.
+
+    `convert` converts one value. If it raises ValueError, raises UsageError that names `option`.
+    """
     if text is None:
         return None
     try:
@@ -106,7 +113,10 @@ def parse_list(text: str | None, convert: Callable[[str], T], option: str) -> li
 
 
 def parse_strategy_options(text: str | None) -> dict[str, str] | None:
-    """Parse `servers=2,bucket_size=1MB`. Raises UsageError on another form or a repeated name."""
+    """Parse text such as `servers=2,bucket_size=1MB`; None stays None.
+
+    Raises UsageError if the text has another form or repeats a name.
+    """
     if text is None:
         return None
     value_by_name: dict[str, str] = {}
@@ -144,7 +154,10 @@ def parse_fraction(text: str) -> float:
 
 
 def parse_byte_size(text: str | None, option: str) -> int | None:
-    """Parse a size such as 8GB or 512MiB in bytes. Raises UsageError that names the option."""
+    """Return a size such as "8GB" or "512MiB" in bytes; None stays None.
+
+    Raises UsageError that names `option` if the size is invalid.
+    """
     from xfbench.model.strategy import parse_size
 
     try:
@@ -154,7 +167,10 @@ def parse_byte_size(text: str | None, option: str) -> int | None:
 
 
 def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
-    """Parse `torch=/usr/bin/python3` pairs. Raises UsageError, also if a file is missing."""
+    """Return the interpreter of each framework from pairs such as `torch=/usr/bin/python3`.
+
+    Raises UsageError if a pair has another form, a framework is unknown or a file does not exist.
+    """
     from xfbench.planning import plan_builder
 
     interpreters = {}
@@ -167,7 +183,10 @@ def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
 
 
 def parse_run_command(arguments: Sequence[str]) -> Mapping[str, Any]:
-    """Return the parameters that `xfbench run` parses. Raises UsageError if one is wrong."""
+    """Return the parameters of `xfbench run` with these arguments, by name.
+
+    Raises UsageError if an argument is invalid.
+    """
     from xfbench import cli
 
     command = typer.main.get_command(cli.app)

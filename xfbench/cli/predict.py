@@ -20,14 +20,14 @@ def predict(
     to_ranks: Annotated[
         str | None,
         typer.Option(
-            help="Numbers of ranks, such as 64,1024 (default: 2 to 16 times the largest "
+            help="Numbers of ranks, such as 64,1024 (default: 2, 4, 8 and 16 times the largest "
             "measured number)."
         ),
     ] = None,
     where: Annotated[
         str | None,
         typer.Option(
-            help="Fields that select one of several series: framework=torch,workload=lenet."
+            help="Filter to select one of several series: framework=torch,workload=lenet."
         ),
     ] = None,
     link: Annotated[
@@ -38,10 +38,10 @@ def predict(
 ) -> None:
     """Predict images per second on more ranks than were measured, with a 95 % interval.
 
-    A model of computing, exchange and stragglers is fitted to runs on a few numbers of ranks.
-    The runs share one scaling law, and one of them has one rank. Without --link the model needs
-    runs on two numbers of ranks, each on several nodes. With --link one rank is enough. The last
-    column shows how far each figure is from the measured data.
+    A model of computing, exchange and stragglers is fitted to runs on a few numbers of ranks. The
+    runs must share one scaling law, and one of them must have one rank. Without --link, the model
+    needs runs on two numbers of ranks, each on several nodes. With --link, the run with one rank is
+    enough. The last column shows how far each figure is from the measured data.
 
     \b
     xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak \\

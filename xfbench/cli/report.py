@@ -1,4 +1,4 @@
-"""`xfbench report`: a results folder as one HTML page."""
+"""`xfbench report`: write a results folder as one HTML page."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def list_(
     published: Annotated[
         bool,
         typer.Option(
-            "--published", help="List the published figures that come with xfbench instead."
+            "--published",
+            help="List the published figures that come with xfbench, not records.",
         ),
     ] = False,
     results: ResultsOption = None,
@@ -76,7 +77,7 @@ def list_(
 
 
 def _print_published_figures(conditions: Sequence[Condition], as_json: bool) -> None:
-    """Print the published figures that come with xfbench; no results folder contains them."""
+    """Print the published figures that are part of xfbench. No results folder has them."""
     from xfbench.rendering import external_figures
     from xfbench.store import published
 
@@ -94,7 +95,7 @@ def _print_published_figures(conditions: Sequence[Condition], as_json: bool) -> 
 
 @app.command()
 def show(
-    record: Annotated[str, typer.Argument(help="Id of a record, or the start of one.")],
+    record: Annotated[str, typer.Argument(help="Id of a record, or the start of an id.")],
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -115,7 +116,7 @@ def show(
     if len(matches) != 1:
         candidates = ", ".join(match.id[7:19] for _, match in matches[:5]) or "none"
         raise errors.UsageError(
-            f"{record}: expected the start of one record's id, but it matches {candidates}"
+            f"{record}: expected the start of one record's id; matching ids: {candidates}"
         )
     [(location, matching_record)] = matches
     if as_json:
@@ -130,7 +131,7 @@ def merge(
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Merge the records of other folders, with certificates, runs and searches.
+    """Merge records of other results folders, with their certificates, runs and searches.
 
     \b
     xfbench results merge ../laptop/results ../node7/results
@@ -155,13 +156,15 @@ def pack(
     everything: Annotated[
         bool,
         typer.Option(
-            "--all", help="Rewrite everything into one pack, with the records of earlier packs."
+            "--all", help="Pack the records of earlier packs too, so that only one pack remains."
         ),
     ] = False,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pack records that are single files into one file, one line each; nothing else changes.
+    """Pack records that are single files into one file, with one line per record.
+
+    Nothing else changes.
 
     \b
     xfbench results pack
@@ -185,7 +188,7 @@ def validate(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Check results and list each defect with its file; exit status 1 if there are defects.
+    """Check results and list each defect with its file. Exit with status 1 if there are defects.
 
     \b
     xfbench results validate results
@@ -278,7 +281,7 @@ def import_(
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import results from another xfbench, with certificates, or figures from other tools.
+    """Import records and certificates from another xfbench, or figures from other tools.
 
     \b
     xfbench results import theirs.tar.gz
@@ -313,7 +316,10 @@ def import_(
 
 
 def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tuple[int, int]:
-    """Import by the kind of source. Return how many records are new and how many were present."""
+    """Import `source` into `store`. Return the number of new and of already present records.
+
+    Messages about damage are added to `damage_messages`.
+    """
     from xfbench.base.errors import UsageError
     from xfbench.exchange import archive, importing, submission, submission_audit
     from xfbench.store import merging
@@ -331,14 +337,14 @@ def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tu
     if is_archive and source.is_file():
         return archive.import_archive(source, store, damage_messages.append)
     if any((source / name).is_dir() for name in ("records", "packs")):
-        raise UsageError(f"{source} is a results folder: xfbench results merge {source}")
+        raise UsageError(f"{source} is a results folder: use `xfbench results merge {source}`")
     return importing.import_figures(source, store, damage_messages.append, say)
 
 
 def _print_outcome_exit_if_damaged(
     document: dict[str, object], summary: str, damage_messages: list[str], as_json: bool
 ) -> None:
-    """Print damage messages, then the summary. Exit with status 1 if anything is damaged."""
+    """Print the damage messages and the summary. If there is damage, exit with status 1."""
     for line in damage_messages:
         say(line)
     print(json.dumps({**document, "damaged": damage_messages}) if as_json else summary)

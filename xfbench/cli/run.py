@@ -64,7 +64,9 @@ def run(
     ] = None,
     threads: Annotated[
         str | None,
-        typer.Option(help="Threads per rank (default: the number of cores).", show_default=False),
+        typer.Option(
+            help="Threads per rank (default: an even share of the cores).", show_default=False
+        ),
     ] = None,
     batch_size: Annotated[
         str | None,
@@ -83,8 +85,8 @@ def run(
     page_cache: Annotated[
         str | None,
         typer.Option(
-            help="Page cache at the start of each epoch of a prepared set: cold or warm (default: "
-            "unchanged).",
+            help="State of the page cache at the start of each epoch of a prepared set: cold or "
+            "warm (default: unchanged).",
             show_default=False,
         ),
     ] = None,
@@ -92,7 +94,7 @@ def run(
         str | None,
         typer.Option(
             "--input",
-            help="Reader of a prepared set. ours: that of xfbench; native: the framework's own "
+            help="Reader of a prepared set. ours: xfbench's reader; native: the framework's own "
             "(default: ours).",
             show_default=False,
         ),
@@ -106,7 +108,8 @@ def run(
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Timed steps (default: 20).", show_default=False)
+        int | None,
+        typer.Option(min=1, help="Timed steps (default: 20; cuda: 200).", show_default=False),
     ] = None,
     epochs: Annotated[
         int | None, typer.Option(min=1, help="Epochs to train, each followed by an evaluation.")
@@ -132,7 +135,7 @@ def run(
     scaling: Annotated[
         str | None,
         typer.Option(
-            help="Scaling. strong: --batch-size is for all ranks together; weak: for each rank."
+            help="Scaling. strong: --batch-size is the total of all ranks; weak: the size per rank."
         ),
     ] = None,
     nodes: Annotated[
@@ -153,8 +156,8 @@ def run(
     affinity: Annotated[
         str | None,
         typer.Option(
-            help="Pinning. cores: each rank has its own cores; none (default: cores if a node "
-            "has several ranks).",
+            help="Pinning. cores: each rank has its own cores; none: no pinning (default: cores "
+            "if a node has several ranks or the site reserves cores, else none).",
             show_default=False,
         ),
     ] = None,
@@ -207,19 +210,25 @@ def run(
     ] = None,
     launches: Annotated[
         int | None,
-        typer.Option(min=1, help="Launches per cell, each in a fresh process.", show_default=False),
+        typer.Option(
+            min=1,
+            help="Launches per cell, each in a fresh process (default: see --until-precision).",
+            show_default=False,
+        ),
     ] = None,
     until_precision: Annotated[
         str | None,
         typer.Option(
-            help="Width of the confidence interval to reach in 5 to 20 launches (default: 2%).",
+            help="Relative half-width of the confidence interval to reach in 5 to 20 launches "
+            "(default: 2%).",
             show_default=False,
         ),
     ] = None,
     seed: Annotated[
         str,
         typer.Option(
-            help="Seeds of weights and data; launches of several seeds, such as 0,1,2, share a row."
+            help="Seeds of weights and data. Launches of several seeds, such as 0,1,2, share a row "
+            "of the leaderboard."
         ),
     ] = "0",
     python: PythonsOption = None,
@@ -228,7 +237,7 @@ def run(
     resume: ResumeOption = False,
     no_verify: Annotated[
         bool,
-        typer.Option("--no-verify", help="Do not verify first; unverified cells are not ranked."),
+        typer.Option("--no-verify", help="Do not verify first. Unverified cells are not ranked."),
     ] = False,
     strict: Annotated[
         bool,
@@ -246,7 +255,10 @@ def run(
         str, typer.Option(help="Slurm partition (default: the site's).", show_default=False)
     ] = "",
     account: Annotated[
-        str, typer.Option(help="Account to charge the job to.", show_default=False)
+        str,
+        typer.Option(
+            help="Account to charge the job to (default: the site's).", show_default=False
+        ),
     ] = "",
     minutes: Annotated[
         int, typer.Option(min=1, help="Time limit in minutes of a job submitted from a login node.")
@@ -255,7 +267,8 @@ def run(
         bool,
         typer.Option(
             "--no-wait",
-            help="Submit the job and exit; run the same command with --resume to collect it.",
+            help="Submit the job and exit. To collect the records, run the same command with "
+            "--resume.",
         ),
     ] = False,
     carry: Annotated[
@@ -272,9 +285,9 @@ def run(
     """Measure every combination of the given values in fresh processes.
 
     Comma-separated values are combined; each combination is a cell. Each cell is launched several
-    times. Without a framework, workload or other setting, the experiment `quick` runs, with
-    --launches or --until-precision if given. Configurations without a certificate are verified
-    first (see `xfbench verify`).
+    times. If no option describes the cells, the experiment `quick` runs. It accepts --launches,
+    --until-precision and --seed. Configurations without a certificate are verified first (see
+    `xfbench verify`).
 
     \b
     xfbench run
@@ -363,7 +376,7 @@ def run(
 
 
 def _build_tuned_adjustment(results: Path | None) -> Adjustment:
-    """Return the function that applies values found by `xfbench tune`."""
+    """Return a function that sets options to values found by `xfbench tune`."""
     from xfbench.base import paths
     from xfbench.tuning import using  # slow to import, and most runs do not need it
 
@@ -373,7 +386,7 @@ def _build_tuned_adjustment(results: Path | None) -> Adjustment:
 def _submit_jobs(
     jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool, dry_run: bool, as_json: bool
 ) -> None:
-    """Submit jobs from a login node; a dry run prints the scripts."""
+    """Submit jobs from a login node. A dry run only prints the job scripts."""
     from xfbench.execution import job_queue
 
     if dry_run:
@@ -384,7 +397,10 @@ def _submit_jobs(
 
 
 def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
-    """Write a bundle; a dry run lists its launches, since commands depend on the other machine."""
+    """Write a bundle to `folder`. A dry run only lists the launches.
+
+    A dry run lists no commands, because the commands depend on the other machine.
+    """
     from xfbench import bundle
 
     if dry_run:
@@ -399,7 +415,7 @@ def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> Non
 
 
 def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_json: bool) -> None:
-    """Print the records' tables; exit with status 1 if a launch failed."""
+    """Print the records' tables. Exit with status 1 if a launch failed or is invalid."""
     from xfbench.cli import conclusion
 
     summary = dict(Counter(record.status for record in records))
@@ -414,7 +430,7 @@ def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_js
 
 
 def _print_commands(plan: Plan, as_json: bool) -> None:
-    """Print the launches and their commands without running them."""
+    """Print the plan's launches and their commands without running them."""
     from xfbench.execution import dry_run
 
     commands = dry_run.list_commands_by_cell(plan)

@@ -46,7 +46,8 @@ SizeOption = Annotated[
     str | None,
     typer.Option(
         "--size",
-        help="Size. smoke: minutes; laptop: an hour; paper: as published (default: the smallest).",
+        help="Size of the study. smoke: minutes; laptop: an hour; paper: as published (default: "
+        "the smallest).",
     ),
 ]
 WithOption = Annotated[
@@ -169,8 +170,7 @@ def run(
         typer.Option(
             metavar="SIZE",
             help="Private memory per rank for batch-size searches, such as 8GB (default: the "
-            "study file's, "
-            "else the available memory).",
+            "study file's, else the available memory).",
             show_default=False,
         ),
     ] = None,
@@ -181,7 +181,10 @@ def run(
         str, typer.Option(help="Slurm partition (default: the site's).", show_default=False)
     ] = "",
     account: Annotated[
-        str, typer.Option(help="Account to charge the job to.", show_default=False)
+        str,
+        typer.Option(
+            help="Account to charge the job to (default: the site's).", show_default=False
+        ),
     ] = "",
     resume: ResumeOption = False,
     no_verify: Annotated[
@@ -193,10 +196,11 @@ def run(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a study and print its answer. A dry run shows the launches and their time.
+    """Run a study and print its answer.
 
-    The data of a study are created in the cache, also for a dry run. Cells that this machine
-    cannot run are listed with a reason, and the others run.
+    With --dry-run, the launches and their estimated time are printed instead. The data of the study
+    are created in the cache, also for a dry run. Cells that this machine cannot run are listed with
+    a reason, and the other cells run.
 
     \b
     xfbench study run thread-sweep
@@ -282,7 +286,7 @@ def report(
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Report a study: answer, figures, tables with published and measured values, limits.
+    """Report a study: its answer, figures, tables of published and measured values, and limits.
 
     \b
     xfbench study report thread-sweep
@@ -338,9 +342,9 @@ def _print_plan(
     store: Store,
     as_json: bool,
 ) -> None:
-    """Print the cells, the maximum of launches, their time, and what cannot run here.
+    """Print the cells, the maximum number of launches, their estimated time, and the skipped cells.
 
-    Cells of batch-size searches are unknown, so their starting points are printed.
+    The cells of a batch-size search are not known in advance, so its starting point is printed.
     """
     from xfbench.model import capabilities
     from xfbench.studies import media, running
@@ -397,7 +401,11 @@ def _print_plan(
 
 
 def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
-    """Return the study's answer from these sources. Raises UsageError if they have no records."""
+    """Return the study's answer from the records in `sources`.
+
+    `size` None: the size with the most records. Raises UsageError if there are no records of the
+    study.
+    """
     from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering
 

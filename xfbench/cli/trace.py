@@ -1,4 +1,4 @@
-"""`xfbench trace`: write the numbers that one framework computes, so that anyone can check them."""
+"""`xfbench trace`: write the numbers that a framework computes, so that anyone can check them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def trace(
     device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
     threads: Annotated[
         int,
-        typer.Option(min=1, help="Number of threads; one thread gives the same bits each time."),
+        typer.Option(min=1, help="Number of threads. One thread gives the same bits each time."),
     ] = 1,
     batch_size: Annotated[int, typer.Option(min=1, help="Images in the batch.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Number of updates.")] = 3,

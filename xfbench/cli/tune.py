@@ -1,4 +1,4 @@
-"""`xfbench tune`: search the best setting of a framework for a workload with few launches."""
+"""`xfbench tune`: search for the best setting of a framework for a workload with few launches."""
 
 from __future__ import annotations
 
@@ -38,18 +38,16 @@ def tune(
         typer.Option(
             metavar="NAME=VALUE,...",
             help="Values to try for kernel, threads, affinity, allocator, ranks (on this node, "
-            "sharing "
-            "the batch) or strategy (repeatable; default: all kernels, powers of two up to the "
-            "cores, both affinities, all allocators, one rank).",
+            "sharing the batch) or strategy (repeatable; default: all kernels, powers of two up "
+            "to the cores, both affinities, all allocators, one rank).",
             show_default=False,
         ),
     ] = None,
     batch_size: Annotated[
         str | None,
         typer.Option(
-            help="Images per update (default: the published batch size). Several values are "
-            "all tried, "
-            "but another batch size is different training.",
+            help="Images per update (default: the published batch size). With several values, "
+            "all are tried, but another batch size is different training.",
             show_default=False,
         ),
     ] = None,
@@ -66,7 +64,9 @@ def tune(
     steps: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Timed steps of a full-length launch (default: 20).", show_default=False
+            min=1,
+            help="Timed steps of a full-length launch (default: 20; cuda: 200).",
+            show_default=False,
         ),
     ] = None,
     warmup: Annotated[int, typer.Option(min=0, help="Untimed steps after the first step.")] = 3,
@@ -75,8 +75,8 @@ def tune(
         typer.Option(
             min=1,
             help="Launches of each setting in the confirmation (default: 5 to 20, until the "
-            "difference "
-            "is clear or a quarter of the cost of launching everything is spent).",
+            "difference is clear, or until a quarter of the time for launching all settings is "
+            "spent).",
             show_default=False,
         ),
     ] = None,
@@ -86,7 +86,11 @@ def tune(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(min=0, help="--budget in minutes (default: no limit).", show_default=False),
+        typer.Option(
+            min=0,
+            help="--budget in minutes (default: no limit).",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the order of launches.")] = 0,
     python: PythonsOption = None,
@@ -104,10 +108,11 @@ def tune(
 ) -> None:
     """Find the best setting for a workload here and save it for `xfbench run --tuned`.
 
-    The search starts with short launches of all settings in turn; if there are many settings, of
-    every second one. The better part continues with more and longer launches, until two settings
-    are left, or more if launches differ much. Full-length launches then compare the best setting
-    with the other one and with the default of `run`. All launches become ordinary records.
+    The search starts with short launches of all settings, or of every second one if there are many
+    settings. The fastest settings continue with more and longer launches. The search ends when two
+    settings are left, or more if their launches differ much. Then full-length launches compare the
+    best setting with the runner-up and with the default of `run`. All launches become ordinary
+    records.
 
     \b
     xfbench tune --framework torch --workload lenet
@@ -168,7 +173,10 @@ def tune(
 
 
 def _parse_over_option(pairs: Sequence[str]) -> dict[str, list[str]]:
-    """Parse `threads=1,2` pairs. Raises UsageError on another form or a repeated name."""
+    """Return the values of each name from pairs such as `threads=1,2`.
+
+    Raises UsageError if a pair has another form or repeats a name.
+    """
     from xfbench.base.errors import UsageError
 
     values_by_name: dict[str, list[str]] = {}
@@ -184,7 +192,7 @@ def _parse_over_option(pairs: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> None:
-    """Print the settings, the rungs and the maximum of launches without running them."""
+    """Print the planned settings, the rungs of the search and the maximum number of launches."""
     from xfbench.tuning import halving, repeating, searching
     from xfbench.tuning.space import build_setting, describe_setting
 
@@ -250,7 +258,7 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
 
 
 def _print_tuning(tuning: Tuning, file: Path) -> None:
-    """Print the best setting with its confidence interval, the search cost and how to use it."""
+    """Print the best setting, its throughput, the search's cost, and how to use the setting."""
     from xfbench.tuning.space import describe_setting
 
     best, default = tuning.best, describe_setting(tuning.default)

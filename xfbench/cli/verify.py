@@ -35,7 +35,7 @@ def verify(
         str, typer.Option(help="Workloads, or all: see `xfbench workload list`.")
     ] = WORKLOADS,
     kernel: Annotated[
-        str, typer.Option(help="Kernel libraries; all: every one of each framework.")
+        str, typer.Option(help="Kernel libraries, or all: every kernel library of each framework.")
     ] = "default",
     device: Annotated[str, typer.Option(help="Devices: cpu, cuda.")] = "cpu",
     precision: Annotated[
@@ -43,7 +43,7 @@ def verify(
     ] = "float32",
     ranks: Annotated[
         str,
-        typer.Option(help="Ranks: processes that train together, verified against one process."),
+        typer.Option(help="Ranks: processes that train together, compared with one process."),
     ] = "1",
     strategy: Annotated[
         str,
@@ -63,10 +63,10 @@ def verify(
     rate_scaling: RateScalingOption = None,
     rate_warmup: RateWarmupOption = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Number of seeds to verify with, from 0; all must be equal.")
+        int, typer.Option(min=1, help="Number of seeds, from 0. Every seed must pass.")
     ] = 1,
     again: Annotated[
-        bool, typer.Option("--again", help="Verify again if a certificate exists.")
+        bool, typer.Option("--again", help="Verify even if a certificate exists.")
     ] = False,
     self_test: Annotated[
         bool,
@@ -87,13 +87,12 @@ def verify(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare frameworks with the NumPy oracle.
+    """Verify that frameworks train the same network, by comparison with the NumPy oracle.
 
-    The comparison covers outputs, loss, every gradient and the weights after 1, 3 and 10 steps.
-    The tolerance of each number is ten times the effect of rounding on it. A framework that is
-    equal gets a certificate. Only verified configurations are ranked, and `run` verifies them
-    automatically. On several ranks the weights after 1, 3 and 10 steps must equal those of one
-    process.
+    The comparison covers outputs, loss, every gradient and the weights after 1, 3 and 10 steps. The
+    tolerance of each number is ten times the effect of rounding on it. A framework that passes gets
+    a certificate. Only verified configurations are ranked, and `run` verifies them automatically.
+    On several ranks, the weights after 1, 3 and 10 steps must equal those of one process.
 
     \b
     xfbench verify

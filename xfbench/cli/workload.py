@@ -90,7 +90,7 @@ def export(
         ),
     ] = None,
 ) -> None:
-    """Export the network for another tool on standard output.
+    """Export a workload's network to standard output, in a format for another tool.
 
     \b
     xfbench workload export alexnet --format caffe > alexnet.prototxt

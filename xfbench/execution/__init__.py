@@ -5,6 +5,7 @@
 - `starting.py` builds the start commands.
 - `watch.py` detects failed ranks.
 - `ranks.py` merges the ranks' replies.
+- `validity.py` and `canary.py` detect invalid launches.
 - `record_builder.py` builds the record.
 - `job_queue.py` submits launches to Slurm.
 """

@@ -1,7 +1,7 @@
-"""The canary: a check of the network's loss before a launch is timed.
+"""The canary: the network's loss before training, compared with the loss that the oracle expects.
 
-The oracle computes the expected loss in test mode, for the first batch and the initial weights. The
-cache has one expected loss for each workload, data, batch size, seed and precision.
+The oracle computes the expected loss for the first batch with the initial weights, in test mode.
+The result is cached for each combination of workload, data, batch size, seed and precision.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MIN_TOLERANCE = 1e-5  # relative: the accuracy of float32, also used for float6
 
 
 class Expected(BaseModel):
-    """The expected loss.
+    """The expected loss, as the oracle computes it.
 
-    - `loss`: in float64.
-    - `rounded`: in the launch's precision (float32 if that is float64).
-    - `floored`: with Caffe's lower limit on probabilities.
+    - `loss`: computed in float64.
+    - `rounded`: computed in the launch's precision, or in float32 if the launch uses float64.
+    - `floored`: computed in float64 with Caffe's lower limit on probabilities.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -39,7 +39,10 @@ class Expected(BaseModel):
     floored: float
 
     def relative_error(self, loss: float) -> float:
-        """Return the relative error of `loss`, against the nearer of `self.loss` and `floored`."""
+        """Return the relative error of `loss`.
+
+        The reference is `self.loss` or `self.floored`, whichever is nearer to `loss`.
+        """
         return min(
             abs(loss - expected_loss) / abs(expected_loss)
             for expected_loss in (self.loss, self.floored)
@@ -47,7 +50,7 @@ class Expected(BaseModel):
 
     @property
     def tolerance(self) -> float:
-        """Return the relative tolerance."""
+        """Return the relative error up to which a loss counts as equal."""
         return max(SAFETY * abs(self.rounded - self.loss) / abs(self.loss), _MIN_TOLERANCE)
 
 
@@ -61,8 +64,10 @@ def compute_expected_initial_loss(
 ) -> Expected | None:
     """Return the expected loss from the cache, or else from the oracle.
 
-    `data_set_location` is a prepared data set and its folder. Returns None if the oracle could not
-    run.
+    - `batch_size`: the batch size per rank.
+    - `data_set_location`: the prepared data set and its folder; None for other data.
+
+    Returns None if the oracle failed.
     """
     framework_adapter = adapter.load("reference")
     request = reference.build_reference_request(

@@ -1,4 +1,4 @@
-"""Lists the commands that a plan would run, as shell lines per cell."""
+"""Lists the commands that a plan would run, as shell lines for each cell."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from xfbench.model.request import Request
 def list_commands_by_cell(plan: Plan) -> dict[str, list[str]]:
     """Return the shell lines of each cell, by the cell's label.
 
-    The lines run in the launch's folder: first the helpers, then the commands that start ranks.
-    If a cell has no commands, its only line is a comment with the reason.
+    The lines would run in the run folder: first the helpers, then the commands that start the
+    ranks. If there are no commands for a cell, its only line is a comment with the reason.
     """
     request_by_cell = {request.cell(): request for request in reversed(plan.requests)}
     return {

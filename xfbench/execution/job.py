@@ -1,7 +1,7 @@
 """Runs one job in a framework's interpreter and returns its reply.
 
 A job contains everything that the worker needs. Every failure becomes a status and a reason. The
-run's folder keeps the command, so that you can run the job again by hand.
+run folder keeps the command, so that you can run the job again by hand.
 """
 
 from __future__ import annotations
@@ -38,15 +38,19 @@ from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
 _STDERR_BYTES = 100_000  # the end of standard error that is searched for the cause of a crash
-# Number and interval of polls of an ending job's state. Together they take longer than Slurm waits
-# between SIGTERM and SIGKILL.
+# Number of polls for the final state of a Slurm job, and seconds between them. Together they take
+# longer than Slurm waits between SIGTERM and SIGKILL.
 _LOOKS, _LOOK_SECONDS = 60, 1.0
 
 
 def build_job_document(
     action: str, request: Request, workload: Workload, **more: Any
 ) -> dict[str, Any]:
-    """Build the JSON document of a worker's job."""
+    """Build the JSON document of a worker's job.
+
+    `action` is what the worker does, such as "train". `more` has the fields that only this action
+    needs.
+    """
     return {
         "schema": "xfbench.job/1",
         "action": action,
@@ -60,7 +64,7 @@ def build_job_document(
 
 
 def resolve_strategy_options(request: Request) -> dict[str, Value]:
-    """Return all options of the request's strategy. Options that are not set have defaults."""
+    """Return all options of the strategy. Options that the request lacks have defaults."""
     strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
     return strategy.options_with_defaults(dict(request.strategy_options), request.device)
 
@@ -81,9 +85,12 @@ def run_job(
 ) -> dict[str, Any]:
     """Run one job in `folder` and return its reply. Without a reply, return a status and a reason.
 
-    Afterwards `folder` contains request.json, command.json, command.sh, worker.pyz, stdout and
-    stderr. If the worker wrote a reply, `folder` also contains reply.json. The files of further
-    ranks are stdout.1, stderr.1, reply.1.json and so on.
+    `time_limit` is in seconds. Afterwards `folder` contains these files:
+
+    - request.json and worker.pyz: the job and the worker.
+    - command.json and command.sh: the commands.
+    - stdout, stderr and reply.json (if the worker wrote a reply). The files of further ranks are
+      stdout.1, stderr.1, reply.1.json and so on.
     """
     job_digest = write_job_files(job, folder)
     try:
@@ -96,10 +103,10 @@ def run_job(
 
 
 def build_checkpoint_fields(request: Request, parent: Path | None) -> dict[str, str]:
-    """Return the job's field for the folder of temporary checkpoints.
+    """Return the job's field `checkpoint_folder`: the folder of temporary checkpoints.
 
-    The folder is a new one below `parent`. If `parent` is None, the folder is in the run's folder.
-    Without checkpoints, the result is empty.
+    The folder is a new one in `parent`. If `parent` is None, it is in the run folder. Without
+    checkpoints, the result is empty.
     """
     if not request.checkpoints:
         return {}
@@ -160,7 +167,7 @@ def _run_and_read_reply(
 
 
 def write_job_files(job: dict[str, Any], folder: Path) -> str:
-    """Write the job and the worker's archive to `folder`; return the job's digest."""
+    """Write the job and the worker's archive to `folder`. Return the job's digest."""
     content = json.dumps(job, indent=1).encode()
     (folder / "request.json").write_bytes(content)
     archive = worker_archive.ensure_worker_archive(job["request"]["framework"])
@@ -173,14 +180,14 @@ def read_and_merge_replies(
 ) -> dict[str, Any]:
     """Return the merged replies of the ranks in `folder`, or a status and a reason.
 
-    - `job_digest`: the digest of the ranks' job.
+    - `job_digest`: the digest of the job that the ranks must have answered.
     - `outcome`: how the ranks ended.
-    - `time_limit`: the time limit of the ranks in seconds.
+    - `time_limit`: the time limit of the ranks in seconds, for the reason.
     """
     if outcome.timed_out:
         limit = f"no reply within the time limit of {time_limit:g} s"
         return {"status": "timed_out", "reason": f"{limit}: raise it with --time-limit"}
-    # The rank that failed first knows the cause. The others were ended because of that failure.
+    # The rank that failed first knows the cause. The other ranks were ended after its failure.
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
     answers = {}
     for rank in order:
@@ -201,6 +208,7 @@ def read_and_merge_replies(
 
 
 def _prefix_rank(reason: str, rank: int, request: Request) -> str:
+    """Return the reason with the number of the rank, if there are several ranks."""
     return f"rank {rank} of {request.ranks}: {reason}" if request.ranks > 1 else reason
 
 
@@ -212,7 +220,8 @@ def build_start_and_helpers(
 ) -> tuple[Start, list[processes.Command]]:
     """Return the commands that start the ranks in `folder`, and the commands of the helpers.
 
-    Raises UnavailableError if a program or library that the commands need is missing.
+    Helpers are processes of the strategy that train nothing, such as parameter servers. Raises
+    UnavailableError if a program or library that the commands need is missing.
     """
     framework_environment = probing.prepare_probe_environment(
         request, framework_adapter, framework_environment, folder
@@ -238,7 +247,7 @@ def _run_start_and_helpers(
     folder: Path,
     time_limit: float,
 ) -> processes.Outcome:
-    """Run the start commands and helpers until all ranks have ended or one has failed."""
+    """Run the start commands and the helpers until all ranks have ended or a process has failed."""
     numbers: list[int | str] = list(range(request.ranks))
     with ExitStack() as stack:
         watch = None
@@ -265,7 +274,10 @@ def _run_start_and_helpers(
 
 
 def _output_path(folder: Path, stream_name: str, number: int | str) -> Path:
-    """Return the output file of a rank, a helper or the start command."""
+    """Return the output file of the process with this number, or of the command "start".
+
+    The numbers of helpers follow the numbers of ranks.
+    """
     return (
         folder / f"{stream_name}.start"
         if number == "start"
@@ -276,7 +288,7 @@ def _output_path(folder: Path, stream_name: str, number: int | str) -> Path:
 def _build_rank_and_helper_commands(
     base: processes.Command, framework_adapter: adapter.Adapter, request: Request
 ) -> tuple[processes.Command, list[processes.Command]]:
-    """Return the command with the strategy's variables, and the commands of its helpers."""
+    """Return `base` with the strategy's variables, and the commands of the strategy's helpers."""
     strategy = framework_adapter.together.get(request.strategy)
     if strategy is None:
         return base, []
@@ -314,8 +326,8 @@ def _build_rank_and_helper_commands(
 def _wait_for_slurm_end(folder: Path) -> tuple[str, str] | None:
     """Return the status and reason if Slurm ended the ranks, else None.
 
-    Slurm first reports that a job is ending, and later how the job ended. In between, Slurm may end
-    this process.
+    Slurm first reports that a job is ending, and only later how the job ended. In between, Slurm
+    may end this process.
     """
     stderr_path = _output_path(folder, "stderr", "start")
     number = os.environ.get("SLURM_JOB_ID")
@@ -337,7 +349,10 @@ def _wait_for_slurm_end(folder: Path) -> tuple[str, str] | None:
 def _read_rank_reply(
     folder: Path, rank: int, job_digest: str, outcome: processes.Outcome
 ) -> dict[str, Any]:
-    """Return a rank's reply to the job whose digest is `job_digest`, or a status and a reason."""
+    """Return the rank's reply to the job with this digest.
+
+    If there is no valid reply, return a status and a reason.
+    """
     last_line = _format_last_stderr_line(folder, rank)
     try:
         answer = worker_reply.read_reply(path_for_rank(folder / "reply.json", rank), job_digest)
@@ -359,6 +374,7 @@ def _link_or_copy(archive: Path, target: Path) -> None:
 
 
 def _write_command_files(commands: Sequence[processes.Command], folder: Path) -> None:
+    """Write the commands to command.json, and to command.sh for running them again by hand."""
     documents = [
         {"argv": command.argv, "environment": dict(command.environment)} for command in commands
     ]
@@ -378,7 +394,10 @@ def _write_command_files(commands: Sequence[processes.Command], folder: Path) ->
 
 
 def _format_last_stderr_line(folder: Path, number: int | str) -> str:
-    """Return the last line of standard error, with names redacted."""
+    """Return ": " and the last line of standard error, with names redacted.
+
+    If standard error is empty, return an empty string.
+    """
     lines = safe_read.read_tail(_output_path(folder, "stderr", number), 2000).split("\n")
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
@@ -387,7 +406,10 @@ def _format_last_stderr_line(folder: Path, number: int | str) -> str:
 
 
 def redact_names(text: str) -> str:
-    """Return the text without hosts, users' folders, email addresses and passwords in URLs."""
+    """Return the text with private names replaced.
+
+    Private names are host names, users' folders, email addresses and passwords in URLs.
+    """
     for host in {platform.node(), *slurm.allocation_hosts()}:
         text = re.sub(rf"\b{re.escape(host)}\b", "a node", text) if host else text
     return private_names.make_redactor(())(text)

@@ -1,8 +1,9 @@
-"""Launches from a login node. For each number of nodes, one Slurm job runs xfbench again.
+"""Launches from a login node: for each number of nodes, one Slurm job runs xfbench again.
 
-xfbench in the job works as in any allocation: it describes the machine that trains, creates its own
-certificates and interleaves the launches. This process, on the login node, submits the job once and
-follows it. If the job ends early, this process adds the missing records, with the cause as reason.
+In the job, xfbench works as in any allocation. It describes the machine that trains, creates
+certificates on that machine and interleaves the launches. This process, on the login node, submits
+each job once and follows it. If the job ends early, this process adds the missing records, with the
+cause as reason.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from xfbench.store.results_folder import Store
 
 ALIVE = "alive"  # the heartbeat file: xfbench in the job writes a rising count to it
 _LOOK_SECONDS = 2.0
-# For each job state, the longest time without a heartbeat. After it the node counts as lost. The
-# limit of a completing job is longer, because Slurm cleans up before it says how the job ended.
+# For each job state, the seconds without a heartbeat after which the node counts as lost. The limit
+# of a completing job is longer, because Slurm cleans up before it says how the job ended.
 _SILENCE_SECONDS = {"RUNNING": 10.0, "COMPLETING": 60.0}
 _LAG = 15  # polls after a job has ended, because a file system may show records late
 _BEFORE = "before"
@@ -45,8 +46,9 @@ _FORGOTTEN = 5  # consecutive polls at which Slurm does not know the job
 class Submitted:
     """A plan and its submitted job.
 
-    - `number`: the job's number.
-    - `before`: the ids of the plan's records that existed before the job.
+    - `folder`: the job's folder.
+    - `number`: the number that Slurm gave the job.
+    - `before`: ids of the plan's records that existed before the job.
     """
 
     plan: Plan
@@ -59,7 +61,7 @@ Jobs = Sequence[tuple[Plan, slurm.Job]]
 
 
 def has_requests_to_submit(plan: Plan) -> bool:
-    """Return whether part of the plan runs in jobs that this process submits."""
+    """Return whether any request of the plan must run in a job that this process submits."""
     return any(map(_needs_submission, plan.requests))
 
 
@@ -73,28 +75,39 @@ def split_local_and_submitted(plan: Plan) -> tuple[Plan, Plan]:
 
 
 def _needs_submission(request: Request) -> bool:
+    """Return whether the request uses Slurm while this process runs outside an allocation."""
     return request.launcher == "slurm" and not is_inside_allocation()
 
 
 def build_jobs(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
-    """Return one job per number of nodes. Raises UsageError if the site has no such queue."""
+    """Return one job per number of nodes, each with its part of the plan.
+
+    - `minutes`: time limit of each job; the queue may have a lower one.
+    - `queue`, `account`: if empty, the site's queue and account.
+
+    Raises UsageError if the site has no such queue, or if the queue allows fewer nodes than the
+    plan needs.
+    """
     return [
         (part, _build_job(part, store, minutes, queue, account)) for part in plan.split_by_nodes()
     ]
 
 
 def build_job_scripts(jobs: Jobs) -> list[str]:
-    """Return the scripts to submit. Raises UsageError if a script cannot express a setting."""
+    """Return the script of each job. Raises UsageError if a script cannot express a setting."""
     return [slurm.job_script(job) for _, job in jobs]
 
 
 def submit_and_follow(
     jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool
 ) -> list[Record]:
-    """Submit the remaining part of the jobs' plans and return the new records.
+    """Submit what remains of the jobs' plans and return the new records.
 
-    If `wait`, follow the jobs until they end. The environments are created first, because nodes may
-    have no network. After an interrupt, cancels the jobs and raises the interrupt again.
+    - `done`: records of earlier launches, which are not repeated.
+    - `wait`: whether to follow the jobs until they end.
+
+    The environments are created before a job is submitted, because nodes may have no network. After
+    an interrupt, cancels the jobs and raises the interrupt again.
     """
     started_jobs: list[slurm.Job] = []
     try:
@@ -113,7 +126,10 @@ def _submit_and_follow(
     *,
     wait: bool,
 ) -> list[Record]:
-    """Do the work of `measure`. Add each job that may be in the queue to `started_jobs`."""
+    """Do the work of `submit_and_follow`, without handling interrupts.
+
+    Adds each job that may be in the queue to `started_jobs`.
+    """
     submitted: list[Submitted] = []
     records: list[Record] = []
     store.create_and_check_folders()
@@ -147,7 +163,7 @@ def _submit_and_follow(
         say("no launches left to submit")
         return records
     if not wait:
-        say("not waiting: run the same command with --resume instead to collect the records")
+        say("not waiting: to collect the records, run the same command with --resume")
         return records
     return records + follow_jobs(submitted, store)
 
@@ -163,6 +179,10 @@ def _cancel_job(job: slurm.Job) -> None:
 
 
 def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
+    """Return the Slurm job of a plan, whose requests have the same number of nodes.
+
+    Raises UsageError if the site has no such queue, or if the queue allows fewer nodes.
+    """
     site = sites.load_site(plan.requests[0].site)
     queue = queue or site.queue
     nodes = max(request.nodes for request in plan.requests)
@@ -196,9 +216,9 @@ def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str)
 
 
 def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
-    """Submit the job of `plan`. If the queue already has the job, find it instead.
+    """Submit `job`, which runs `plan`. If Slurm's queue already has the job, only find it.
 
-    Raises CommandError with Slurm's message.
+    Raises CommandError with Slurm's message if Slurm rejects the job.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(job.folder / "lock", "submits this job"):
@@ -222,7 +242,7 @@ def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
 def _recorded_ids(plan: Plan, store: Store) -> list[str]:
     """Return the ids of the plan's existing records.
 
-    Ids tell old records from new ones even if the nodes' clocks differ.
+    Ids distinguish old from new records even if the nodes' clocks differ.
     """
     return [record.id for record in lookup.find_records_of_requests(plan.requests, store)]
 
@@ -230,7 +250,7 @@ def _recorded_ids(plan: Plan, store: Store) -> list[str]:
 def follow_jobs(submitted: Sequence[Submitted], store: Store) -> list[Record]:
     """Wait until the jobs end and return their records.
 
-    If a job ends early, the records added for its missing requests are included.
+    If a job ends early, this function adds a record for each missing launch, and returns it too.
     """
     running_jobs = {job.number: job for job in submitted}
     watches = {job.number: _Watch(job) for job in submitted}
@@ -252,7 +272,7 @@ def follow_jobs(submitted: Sequence[Submitted], store: Store) -> list[Record]:
 
 
 class _Watch:
-    """The state of one job between polls."""
+    """The state of one job, kept between polls."""
 
     def __init__(self, submitted: Submitted) -> None:
         self.submitted = submitted
@@ -271,9 +291,10 @@ class _Watch:
         return [r for r in unknown if r.request in self.requests_of_job and r.id not in before]
 
     def poll_job(self) -> tuple[str, str] | None:
-        """Poll the job. Return None if it goes on.
+        """Ask Slurm for the job's state. Return None if the job goes on.
 
-        Otherwise return the status and reason for its missing records.
+        If the job has ended or is cancelled here, return the status and reason for its missing
+        records.
         """
         try:
             state = slurm.query_job_state(self.submitted.number)
@@ -290,6 +311,10 @@ class _Watch:
         return self._determine_end_or_cancel()
 
     def _determine_end_or_cancel(self) -> tuple[str, str] | None:
+        """Return the status and reason for missing records if the job has ended, else None.
+
+        Cancels the job if it can never start, or if its first node is lost.
+        """
         state, number = self.last_state.state, self.submitted.number
         status = self.submitted.folder / "job.status"
         if state == "PENDING" and self.last_state.reason in slurm.PERMANENT_REASONS:
@@ -328,9 +353,10 @@ class _Watch:
             return ""
 
     def allow_one_more_poll(self, missing: Sequence[Request]) -> bool:
-        """Return whether `missing` records may still appear, because file systems show files late.
+        """Return whether to poll again, because the records of `missing` may still appear.
 
-        Each call counts as one poll.
+        File systems may show records late. Each call counts as one poll. Polls are limited, and
+        allowed only if the job's script has written its exit status.
         """
         if not missing or not (self.submitted.folder / "job.status").exists():
             return False
@@ -338,7 +364,7 @@ class _Watch:
         return self.lagging <= _LAG
 
     def _seconds_since_heartbeat(self) -> float:
-        """Return the seconds since the job's last heartbeat; 0 before the first one."""
+        """Return the seconds since the job's last heartbeat; 0 before the first heartbeat."""
         try:
             count = (self.submitted.folder / ALIVE).read_text(encoding="utf-8")
         except OSError:
@@ -349,10 +375,10 @@ class _Watch:
 
 
 def _missing_required_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
-    """Return the requests without a record.
+    """Return the requests that must have a record but have none in `records`.
 
-    Requests beyond the minimum number of launches of their cell's protocol do not count as missing.
-    Neither do requests of a cell that is unsupported or unavailable.
+    A cell needs only the minimum number of launches in its protocol. A cell that is unsupported or
+    unavailable needs only one record.
     """
     recorded_requests = {record.request for record in records}
     impossible = {
@@ -375,7 +401,8 @@ def _add_records_for_missing(
 ) -> list[Record]:
     """Add and return a record with this status and reason for each missing request.
 
-    If `status` is "unavailable", each cell gets only one record.
+    `records_so_far` decides which requests are missing. If `status` is "unavailable", each cell
+    gets only one record.
     """
     missing = _missing_required_requests(plan, records_so_far)
     if status == "unavailable":
@@ -404,9 +431,9 @@ def _format_record(record: Record) -> str:
 
 @contextlib.contextmanager
 def write_heartbeat(folder: Path) -> Iterator[None]:
-    """While the block runs, write a rising count to a file in `folder`, the job's folder.
+    """While the block runs, write a rising count to a file in the job's folder `folder`.
 
-    The count shows that the node is alive.
+    The count shows the login node that this node is alive.
     """
     stop = threading.Event()
 

@@ -28,13 +28,16 @@ from xfbench.store.results_folder import Store
 class LaunchContext:
     """The state that the launches of one `run` share: the store, environments and certificates.
 
-    - `certificates`: the id of the certificate of each kind of cell (`certified_fields`).
+    - `environments`: the environment of each framework.
+    - `certificates`: the certificate's id for each kind of cell (`certified_fields`).
     - `unavailable`: for each unavailable framework, the reason.
-    - `unallocated`: for each unavailable allocator, the reason.
-    - `time_limit`: in seconds.
+    - `unallocated`: for each unavailable memory allocator, the reason.
+    - `time_limit`: time limit of one launch in seconds.
     - `strict`: whether a noisy launch is invalid.
     - `data_folders`: the folder of each prepared data set, by `PreparedSet.folder_lookup_key`.
-    - `checkpoint_dir`: the parent folder of checkpoints; None: the run's folder.
+    - `checkpoint_dir`: parent folder of temporary checkpoints; None: the run folder.
+    - `plain_reads`: reads of each prepared data set without a framework, by the same key as
+      `data_folders`.
     """
 
     store: Store
@@ -56,7 +59,12 @@ class LaunchContext:
         site: str | None = None,
         allocator_names: Iterable[str | None] = (),
     ) -> None:
-        """Prepare the environments and allocators. If one is unavailable, store the reason."""
+        """Prepare the environments of these frameworks, and the libraries of these allocators.
+
+        If one is unavailable, store the reason in `unavailable` or `unallocated`. `pythons` has
+        interpreters that replace the managed environments, by framework. `say` gets the progress
+        messages.
+        """
         for name in dict.fromkeys(frameworks):
             try:
                 self.environments[name] = environment.ensure_environment(
@@ -73,15 +81,18 @@ class LaunchContext:
                 say(f"{allocator}: unavailable: {error}")
 
     def data_set_folder(self, request: Request) -> Path | None:
-        """Return the folder of the request's data set; None if the data set is not prepared."""
+        """Return the folder of the request's prepared data set.
+
+        Returns None if the request has no prepared data set, or if its folder is unknown.
+        """
         return (
             self.data_folders.get(request.data_set.folder_lookup_key) if request.data_set else None
         )
 
     def describe_data_storage(self, request: Request) -> Storage | None:
-        """Return the storage of the request's data; None without a prepared data set.
+        """Return the storage of the request's prepared data set; None without one.
 
-        With `--page-cache`, the storage includes plain reads, which are measured once.
+        With `--page-cache`, the storage includes plain reads, which are measured once per data set.
         """
         folder = self.data_set_folder(request)
         if folder is None or request.data_set is None:
@@ -96,10 +107,9 @@ class LaunchContext:
 
 
 def launch_obstacle(request: Request) -> tuple[Status, str] | None:
-    """Return the status and reason if the request cannot be launched, else None.
+    """Return the status and the reason if the request cannot be launched, else None.
 
-    With Slurm, the worker checks the devices, because the nodes may have devices that this host
-    lacks.
+    With Slurm, the worker checks the devices, because nodes may have devices that this host lacks.
     """
     if reason := capabilities.refusal_reason(request):
         return "unsupported", reason
@@ -115,9 +125,10 @@ def launch_obstacle(request: Request) -> tuple[Status, str] | None:
 def run_launch(
     request: Request, context: LaunchContext, protocol: Protocol | None
 ) -> tuple[Record, Path | None]:
-    """Start the ranks of a request, wait for them, and return the record and the run's folder.
+    """Start the ranks of a request, wait for them, and return the record and the run folder.
 
-    If nothing was started, the folder is None.
+    If the request is refused before it gets a run folder, the folder is None. `protocol` is stored
+    in the record.
     """
     framework_adapter = adapter.load(request.framework)
     workload = training.build_workload(request)
@@ -174,7 +185,7 @@ def run_launch(
 
 
 def _slurm_cpu_seconds_on_this_host(answer: Mapping[str, Any], request: Request) -> float:
-    """Return the CPU seconds of the ranks that Slurm, not this process, started on this host."""
+    """Return the CPU seconds on this host of ranks that Slurm started; 0 with another launcher."""
     if request.launcher != "slurm":
         return 0.0
     try:

@@ -1,8 +1,9 @@
 """Probes: launches that test a framework's support for features of HPC systems.
 
-A probe is a short training under the conditions to test. For each feature, its record has a line of
-evidence and says "yes", "no" or "not here" (this machine cannot test the feature). This module sets
-up the launch and merges the ranks' replies. `worker/probes.py` does the part inside a rank.
+A probe is a short training under the conditions to test. For each feature, the record of the probe
+says "yes", "no" or "not here" (this machine cannot test the feature), with a line of evidence. This
+module sets up the launch and merges the ranks' replies. `worker/probes.py` does the part inside a
+rank.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def probed_features(request: Request) -> tuple[str, ...]:
 
 
 def format_probe_name(request: Request) -> str | None:
-    """Return the probe's name for people; None if the request is not a probe."""
+    """Return a readable name of the probe, such as "probe ranks by slurm".
+
+    Returns None if the request is not a probe.
+    """
     if request.probe not in ("ranks", "native"):
         return request.probe and f"probe {request.probe.replace('_', ' ')}"
     return f"probe {request.probe} by {request.launcher}"
@@ -69,10 +73,11 @@ def probe_variables(request: Request) -> dict[str, str]:
 def prepare_probe_environment(
     request: Request, framework_adapter: Adapter, framework_environment: Environment, folder: Path
 ) -> Environment:
-    """Return the environment for the probe.
+    """Return the environment in which the request runs.
 
-    The probe of modules loads the environment from a new module. Raises UnavailableError if this
-    machine cannot test the feature.
+    The probe "modules" loads the environment from a new module in `folder`, unless the environment
+    uses modules already. Other requests use `framework_environment` unchanged. Raises
+    UnavailableError if this machine cannot test the probed feature.
     """
     if request.probe == "huge_pages" and not _has_reserved_huge_pages():
         raise UnavailableError("no huge pages are reserved (HugePages_Free is 0)")
@@ -89,7 +94,7 @@ def prepare_probe_environment(
     name = framework_environment.interpreter.name
     interpreter = modules.find_interpreter(loaded, name)
     if interpreter != framework_environment.interpreter:
-        raise UnavailableError(f"the module provides another {name} than the environment's")
+        raise UnavailableError(f"the module provides another {name} than the environment")
     return replace(framework_environment, kind="modules", interpreter=interpreter, loaded=loaded)
 
 
@@ -115,7 +120,10 @@ def _has_reserved_huge_pages(file: Path = _MEMORY) -> bool:
 
 
 def build_probe_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
-    """Build the probe's outcome from the reply. Raises KeyError or pydantic's ValidationError."""
+    """Return the support of each probed feature, as the launch's reply shows it.
+
+    Raises KeyError or pydantic's ValidationError if the reply is invalid.
+    """
     if request.probe == "native":
         return _build_native_probe_support(request, reply)
     support = [Support.model_validate(fields) for fields in reply["support"]]
@@ -129,9 +137,9 @@ def build_probe_support(request: Request, reply: Mapping[str, Any]) -> tuple[Sup
 
 
 def support_of_record(record: Record) -> tuple[Support, ...]:
-    """Return the support of each probed feature.
+    """Return the support of each probed feature; empty if the record is not a probe's.
 
-    If the record has no outcome of the probe, the evidence is the record's reason.
+    If the probe gave no result, the evidence is the record's reason.
     """
     request = record.request
     if request is None or not request.probe:
@@ -197,6 +205,7 @@ def _build_native_probe_support(request: Request, reply: Mapping[str, Any]) -> t
 
 
 def _list_own_strategies(framework: str) -> list[str]:
+    """Return the framework's strategies, without "none" and "mpi"."""
     strategies = adapter.load(framework).strategies if framework in adapter.list_names() else ()
     return [name for name in strategies if name not in ("none", "mpi")]
 
@@ -206,11 +215,13 @@ def _format_update_count(reply: Mapping[str, Any]) -> str:
 
 
 def _read_rank_places(reply: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return what each rank reported about its place. A single rank reports only `place`."""
     places: Sequence[Mapping[str, Any]] = reply.get("places") or [reply["place"]]
     return places
 
 
 def _own_cores_support(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return whether each rank kept to its own cores ("yes", "no", "not here"), with evidence."""
     if any(place["own"] is None for place in places):
         return "not here", f"too few CPUs to give each of {len(places)} ranks its own"
     evidence = "; ".join(
@@ -230,6 +241,7 @@ def _format_mpi_libraries(places: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _format_starter(variable_names: Sequence[str]) -> str:
+    """Return which launcher's variables set the rank numbers, as a sentence."""
     family = (
         "Open MPI's"
         if any(name.startswith("OMPI_") for name in variable_names)
@@ -241,6 +253,7 @@ def _format_starter(variable_names: Sequence[str]) -> str:
 
 
 def _pmix_support(variable_names: Sequence[str]) -> tuple[str, str]:
+    """Return whether the ranks see PMIx variables ("yes" or "no"), with evidence."""
     pmix_names = [name for name in variable_names if name.startswith("PMIX_")]
     pmix_names.sort(key=lambda name: name not in ("PMIX_RANK", "PMIX_NAMESPACE"))
     pmi_names = [name for name in variable_names if name.startswith("PMI_")]
@@ -250,6 +263,10 @@ def _pmix_support(variable_names: Sequence[str]) -> tuple[str, str]:
 
 
 def _fast_network_support(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """Return whether the ranks mapped libraries for fast networks, with evidence.
+
+    The first value is "yes", "no" or, without a device, "not here".
+    """
     mapped = sorted({name for place in places for name in place["fast"]})
     devices = sorted({name for place in places for name in place["devices"]})
     device_text = (

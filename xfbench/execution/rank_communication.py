@@ -17,9 +17,11 @@ def merge_communication(
 ) -> dict[str, Any] | None:
     """Return the launch's communication from its ranks' reports; None if a rank has no report.
 
-    `steps` has the seconds of the timed steps. The interfaces of a node are those that the node's
-    first rank reports. With an asynchronous strategy, the computing time is the harmonic mean over
-    the ranks, otherwise the mean.
+    - `rank_reports`: one report per rank, in the order of ranks.
+    - `steps`: the seconds of the timed steps.
+    - `nodes`: the number of nodes. The interfaces of a node come from the report of its first rank.
+    - `asynchronous`: whether the strategy is asynchronous. If so, the computing time of a step is
+      the harmonic mean over the ranks, else the mean.
     """
     reports = [report for report in rank_reports if report is not None]
     if len(reports) < len(rank_reports) or not reports:
@@ -50,11 +52,14 @@ def merge_communication(
 
 
 def min_bytes_of_all_ranks(payload_bytes: int, ranks: int, *, server: bool) -> int:
-    """Return the minimum number of bytes that all ranks together send in a step.
+    """Return the minimum number of bytes that a step transfers, for all ranks together.
 
-    `payload` is the number of bytes that each rank contributes. With a parameter server, each rank
-    transfers `payload` in each direction. In an all-reduce, each of n ranks sends 2 (n - 1) / n
-    times `payload`. No all-reduce algorithm needs less (Patarasuk and Yuan, "Bandwidth optimal
-    all-reduce algorithms for clusters of workstations", 2009).
+    - `payload_bytes`: the number of bytes that each rank contributes.
+    - `server`: whether the ranks use a parameter server. If so, each rank sends and receives
+      `payload_bytes`.
+
+    Without a server, each of n ranks sends 2 (n - 1) / n times `payload_bytes` in an all-reduce. No
+    all-reduce algorithm needs less (Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms
+    for clusters of workstations", 2009).
     """
     return 2 * ranks * payload_bytes if server else 2 * (ranks - 1) * payload_bytes

@@ -1,14 +1,16 @@
 """Merges the replies of a launch's ranks.
 
-- Time of a step, synchronous strategy: each rank waits for the others in every step. The time is
-  the mean over the ranks.
-- Time of a step, asynchronous strategy: each rank has its own rate, and the rates add up. The time
-  is the harmonic mean over the ranks, as if all ranks had done one step together.
+- Time of a step, synchronous strategy: the mean over the ranks, because each rank waits for the
+  others in every step.
+- Time of a step, asynchronous strategy: the harmonic mean over the ranks, because each rank has its
+  own rate, and the rates add up.
 - Training losses: the mean over the ranks. The canary's loss: the one farthest from the first
   rank's.
-- Time of start-up, of building, of phases and in all: that of the slowest rank.
-- Other observations: the first rank's. If another rank's observation differs, it replaces the
-  first rank's, so that the deviation is visible. Threads and CPUs are the most of any rank.
+- Times of start-up, building, each phase and the whole loop: the slowest rank's.
+- Images and memory: the sum over the ranks. Energy: the sum over the nodes or GPUs.
+- Threads and busy CPUs: the largest value of any rank.
+- Other observations: the first rank's. If another rank observed something else, that value replaces
+  the first rank's, so that the deviation is visible.
 """
 
 from __future__ import annotations
@@ -30,9 +32,14 @@ _ADDED_UP = ("images", "peak_rss_bytes")
 def merge_replies(
     replies: Sequence[dict[str, Any]], nodes: int = 1, *, asynchronous: bool = False
 ) -> dict[str, Any]:
-    """Merge the ranks' replies, which must be in order and all "ok", into the launch's reply.
+    """Return the launch's reply, merged from the replies of its ranks.
 
-    `nodes` is the number of nodes. Raises ValueError if the ranks' numbers of steps differ.
+    - `replies`: one per rank, in the order of ranks, all with the status "ok".
+    - `nodes`: the number of nodes.
+    - `asynchronous`: whether the strategy is asynchronous, so that ranks do not wait for each
+      other.
+
+    Raises ValueError if the ranks' numbers of steps differ.
     """
     first = replies[0]
     if len(replies) == 1:
@@ -68,7 +75,7 @@ def merge_replies(
 
 
 def _describe_node_kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
-    """Describe the kinds of nodes that the ranks ran on."""
+    """Return a line for each kind of node that ran ranks: CPU model, CPUs and accelerators."""
     machines = [reply["machine"] for reply in replies if "machine" in reply]
     words = [
         (
@@ -136,8 +143,8 @@ def _merge_epoch_reads(replies: Sequence[dict[str, Any]]) -> list[Any]:
 def _merge_learning(parts: Sequence[Any], asynchronous: bool) -> Any:
     """Merge the epochs of all ranks.
 
-    With a synchronous strategy, all ranks evaluate the same weights, and only the training loss
-    differs between ranks. With an asynchronous strategy, each rank evaluates its current weights.
+    With a synchronous strategy, all ranks evaluate the same weights, so that only their training
+    losses differ. With an asynchronous strategy, each rank evaluates its current weights.
     """
     if not parts[0]:
         return parts[0]
@@ -176,12 +183,13 @@ def _merge_observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean_if_complete(values: Sequence[float | None]) -> float | None:
+    """Return the mean of `values`, or None if a value is None."""
     known_values = [value for value in values if value is not None]
     return statistics.fmean(known_values) if len(known_values) == len(values) else None
 
 
 def _loss_farthest_from_first_rank(losses: Sequence[float | None]) -> float | None:
-    """Return the loss that differs most from the first rank's loss, or None if one is missing.
+    """Return the loss that differs most from the first rank's loss; None if a loss is missing.
 
     All ranks had the same batch, so their losses should be equal.
     """

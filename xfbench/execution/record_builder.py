@@ -39,11 +39,11 @@ def build_record(
 ) -> Record:
     """Build the record of a launch from its reply.
 
-    - `answer`: the launch's reply.
+    - `answer`: the launch's reply, merged from the ranks' replies.
     - `known_fields`: the record's fields that do not come from the reply: workload, machine, limit,
       storage, conditions (None if they were not read), certificate.
-    - `strict`: whether a noisy launch is `invalid`. A launch with impossible figures always is.
-    - `data_folder`: the folder of the prepared data set.
+    - `strict`: whether a noisy launch is "invalid". A launch with impossible figures always is.
+    - `data_folder`: the folder of the prepared data set; None without one.
     """
     fields = {
         **known_fields,

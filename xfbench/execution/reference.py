@@ -5,7 +5,7 @@ from __future__ import annotations
 from xfbench.model import adapter
 from xfbench.model.request import Request
 
-TIME_LIMIT = 3600.0
+TIME_LIMIT = 3600.0  # seconds
 
 
 def build_reference_request(

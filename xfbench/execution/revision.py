@@ -9,9 +9,9 @@ from xfbench.base import paths, processes
 
 @cache
 def find_revision() -> tuple[str | None, bool | None]:
-    """Return the commit, and whether tracked files have changed since.
+    """Return the commit, and whether tracked files were changed since that commit.
 
-    Without a checkout, both values are None.
+    If xfbench does not run from a checkout, both values are None.
     """
     root = paths.package_folder("xfbench").parent
     if not (root / ".git").exists():

@@ -18,7 +18,7 @@ from xfbench.launchers.resources import Resources
 from xfbench.model.adapter import Adapter
 from xfbench.model.request import Request
 
-# Variables that a start command inherits to find peers and libraries; none is personal.
+# Prefixes of variables that a start command inherits to find peers and libraries.
 _PREFIXES = (
     *("SLURM_", "OMPI_", "PRTE_", "PMIX_", "PMI_", "MPICH_", "HYDRA_", "I_MPI_", "MPIR_"),
     *("UCX_", "FI_", "NCCL_", "TACC_", "LSB_", "LSF_", "MUNGE", "CRAY_", "PALS_"),
@@ -32,15 +32,15 @@ _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 class Start:
     """The commands that start all ranks.
 
-    `watched` is true if ranks are not children of this process, so that a watch must detect their
-    failures.
+    `watched` is true if a watch must detect failed ranks, because the ranks are not children of
+    this process.
     """
 
     commands: list[Command]
     watched: bool
 
     def with_variable(self, name: str, value: str) -> Start:
-        """Return a copy that sets one more variable for every rank."""
+        """Return a copy that sets the variable `name` to `value` for every rank."""
         if not self.watched:
             return Start(
                 [command.with_environment({name: value}) for command in self.commands], False
@@ -58,7 +58,7 @@ class Start:
 def build_start(
     base: Command, request: Request, framework_adapter: Adapter, framework_environment: Environment
 ) -> Start:
-    """Return the commands that start the request's ranks; each rank runs `base`.
+    """Return the commands that start the request's ranks. Each rank runs `base`.
 
     Raises UnavailableError if no MPI library or launcher is found.
     """
@@ -98,7 +98,10 @@ def build_start(
 
 
 def select_inherited_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the part of `variables` that start commands inherit."""
+    """Return the variables that start commands inherit.
+
+    Variables whose name suggests a secret, such as SLURM_JWT, are left out.
+    """
     return {
         name: value
         for name, value in variables.items()
@@ -123,7 +126,10 @@ def _build_mpi_commands(
 
 
 def _with_mpi_library(base: Command, library: str, framework_adapter: Adapter) -> Command:
-    """Return `base` with variables that make mpi4py load `library`. Raises UnavailableError."""
+    """Return `base` with variables that make mpi4py load `library`.
+
+    Raises UnavailableError if `library` is empty.
+    """
     if not library:
         raise UnavailableError(
             f"no MPI library was found for {framework_adapter.title}'s strategy mpi: set "

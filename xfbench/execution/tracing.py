@@ -18,7 +18,7 @@ from xfbench.planning.matrix import Matrix
 
 
 class TraceError(XfbenchError):
-    """A framework started but returned no trace. The message says why."""
+    """The framework returned no trace. The message says why."""
 
 
 def trace_only_cell(
@@ -26,8 +26,11 @@ def trace_only_cell(
 ) -> dict[str, Any]:
     """Trace the matrix's only cell to the file `output` (.npz). Return the worker's observations.
 
-    Raises UsageError if a name or folder is wrong, UnavailableError if the framework is
-    unavailable, and TraceError if it does not support the cell or fails.
+    `time_limit` is in seconds. Raises these errors:
+
+    - UsageError if a name is unknown, or if the folder of `output` does not exist.
+    - UnavailableError if the framework is unavailable.
+    - TraceError if the framework does not support the cell, or fails.
     """
     if not output.absolute().parent.is_dir():
         raise UsageError(f"--output {output}: the folder does not exist")
@@ -49,9 +52,12 @@ def trace_cell(
     time_limit: float,
     keep: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Trace one cell in an existing environment and return the worker's observations.
+    """Trace one cell to the file `output` (.npz). Return the worker's observations.
 
-    `keep` names the parts of the trace to keep (default: all).
+    - `time_limit`: in seconds.
+    - `keep`: names of the parts of the trace to keep; None: all.
+
+    Raises UnavailableError if the framework is unavailable, and TraceError if it fails.
     """
     request = cell.request(1)
     with tempfile.TemporaryDirectory(prefix="xfbench-trace-") as scratch:

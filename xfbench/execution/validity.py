@@ -15,7 +15,7 @@ from xfbench.worker.protocol import LOSS_SCALE
 # Allowances, because the system counts CPU time in ticks and a framework's main thread also uses
 # some CPU time.
 _CPU_TOLERANCE, _EXTRA_CPUS = 1.05, 0.25
-_MAX_MEAN_DIFFERENCE = 8.0  # of pixels, in levels of 255; different images differ by more
+_MAX_MEAN_DIFFERENCE = 8.0  # of pixel values (0 to 255); different images differ by more
 
 
 def measurement_defect(
@@ -26,11 +26,11 @@ def measurement_defect(
     expected: Expected | None,
     share_of_peak: float | None,
 ) -> str | None:
-    """Return one line about the first defect of a launch; None if the launch has no defect.
+    """Return one line about the first defect of a launch, or None if the launch has no defect.
 
-    - `loss`: the canary's loss (test mode, first batch, initial weights).
-    - `expected`: the oracle's loss for the same.
-    - `share_of_peak`: None if the peak is unknown.
+    - `loss`: the canary's loss (test mode, first batch, initial weights); None if it is not finite.
+    - `expected`: the loss that the oracle expects; None if it is unknown.
+    - `share_of_peak`: training operations per second as a share of the peak; None if unknown.
     """
     steps = [
         measurement.first_step_seconds,
@@ -68,6 +68,7 @@ def measurement_defect(
 
 
 def _precision_defect(request: Request, observed: Observed) -> str | None:
+    """Return a message if the precision or the loss scale is not as requested, else None."""
     if observed.precision not in (None, request.precision):
         return f"{request.precision} was requested, but {observed.precision} was observed"
     if observed.loss_scale in (None, LOSS_SCALE):
@@ -79,7 +80,10 @@ def _precision_defect(request: Request, observed: Observed) -> str | None:
 
 
 def _library_defect(request: Request, observed: Observed) -> str | None:
-    """Return how the kernel library or memory allocator differs from the request; None if equal."""
+    """Return how the observed kernel library or memory allocator differs from the requested one.
+
+    Returns None if both match.
+    """
     if observed.kernel != request.kernel:
         return (
             f"kernel {request.kernel} was requested, but {observed.kernel} was observed: "
@@ -91,11 +95,10 @@ def _library_defect(request: Request, observed: Observed) -> str | None:
 
 
 def step_time_defect(request: Request, measurement: Measurement) -> str | None:
-    """Return the defect if the steps add up to more than the elapsed time, else None."""
+    """Return a message if the steps add up to more than the duration of the loop, else None."""
     window = measurement.window
-    updates_per_window = (
-        window if request.steps else 1
-    )  # the last window of an epoch may be shorter
+    # The last window of an epoch may be shorter, so each window counts as one update.
+    updates_per_window = window if request.steps else 1
     windows = sum(measurement.warmup_seconds) + sum(measurement.step_seconds)
     step_time_s = measurement.first_step_seconds + updates_per_window * windows
     if step_time_s <= measurement.wall_seconds * (1 + 1e-6):
@@ -107,7 +110,7 @@ def step_time_defect(request: Request, measurement: Measurement) -> str | None:
 
 
 def peak_defect(share_of_peak: float | None) -> str | None:
-    """Return the defect if the launch exceeds the peak of its cores, else None."""
+    """Return a message if the launch exceeds the peak of its cores, else None."""
     if share_of_peak is None or share_of_peak <= 1:
         return None
     return (
@@ -117,9 +120,9 @@ def peak_defect(share_of_peak: float | None) -> str | None:
 
 
 def mixed_nodes_defect(kinds: Sequence[str]) -> str | None:
-    """Return the defect if ranks ran on different kinds of nodes, else None.
+    """Return a message if the ranks ran on different kinds of nodes, else None.
 
-    A record describes only one kind of machine.
+    The launch is then invalid, because a record describes only one kind of machine.
     """
     if len(kinds) < 2:
         return None
@@ -130,7 +133,10 @@ def mixed_nodes_defect(kinds: Sequence[str]) -> str | None:
 
 
 def checkpoint_defect(request: Request, checkpoints: Checkpoints | None) -> str | None:
-    """Return one line about what is wrong with the requested checkpoints; None if nothing is."""
+    """Return one line about what is wrong with the checkpoints, or None if nothing is wrong.
+
+    `checkpoints` None: no checkpoint was taken.
+    """
     count = len(checkpoints.save_seconds) if checkpoints else 0
     if count != request.checkpoints:
         return f"{request.checkpoints} checkpoints were requested, but {count} were taken"
@@ -142,7 +148,7 @@ def checkpoint_defect(request: Request, checkpoints: Checkpoints | None) -> str 
 
 
 def _affinity_defect(observed: Observed) -> str | None:
-    """Return the defect if a process may run on CPUs outside its assigned CPUs, else None."""
+    """Return a message if a process may run on CPUs that it was not given, else None."""
     for rank_observed in observed.ranks or (observed,):
         unexpected_cpus = set(rank_observed.affinity) - set(
             rank_observed.laid_out or rank_observed.affinity
@@ -163,10 +169,10 @@ def _join_cpus(cpus: Sequence[int]) -> str:
 
 
 def _thread_defect(request: Request, observed: Observed) -> str | None:
-    """Return how the threads of a CPU launch differ from the request; None if they do not.
+    """Return how the threads of a CPU launch differ from the request, or None if they match.
 
-    GPU launches are not checked, because CPU threads do not define their cells and XLA then has no
-    CPU thread pool.
+    GPU launches are not checked. Their cells do not depend on CPU threads, and XLA has no CPU
+    thread pool on a GPU.
     """
     if request.device != "cpu":
         return None
@@ -184,10 +190,11 @@ def _thread_defect(request: Request, observed: Observed) -> str | None:
 
 
 def reader_mismatch(storage: Storage | None) -> str | None:
-    """Return how the samples of a framework's own reader differ from xfbench's; None if they match.
+    """Return how the samples of the framework's own reader differ from those of xfbench's reader.
 
-    Two decoders of one image may differ by a few levels. Two different images differ by tens of
-    levels everywhere.
+    Returns None if they match, or if the framework's own reader was not used. Two decoders of the
+    same image may differ by a few levels of 255. Two different images differ by tens of levels
+    everywhere.
     """
     reader_check = storage.reader if storage else None
     if reader_check is None:
@@ -199,13 +206,16 @@ def reader_mismatch(storage: Storage | None) -> str | None:
     if reader_check.mean_difference > _MAX_MEAN_DIFFERENCE:
         return (
             f"the framework's own reader returned other images than xfbench's: the mean difference "
-            f"of one is {reader_check.mean_difference:.3g} of 255"
+            f"of one image is {reader_check.mean_difference:.3g} of 255"
         )
     return None
 
 
 def cache_state_error(storage: Storage | None) -> str | None:
-    """Return one line about the first epoch without the requested page cache state, or None."""
+    """Return one line about the first epoch that did not have the requested page cache state.
+
+    Returns None if there is no such epoch.
+    """
     for number, epoch in enumerate(storage.epochs if storage else (), 1):
         if epoch.held is False:
             evidence = f"{epoch.device_bytes} of {epoch.bytes} bytes came from the device"

@@ -1,7 +1,7 @@
 """The driver's side of `worker/watch.py`: receives messages from each rank's watcher.
 
-The watch detects the first failed rank and ranks on nodes that no longer answer. It does so sooner
-than a start command or a scheduler. When the watch closes, all ranks end.
+The watch detects the first rank that fails, and ranks on nodes that no longer answer. Start
+commands and schedulers detect these later. When the watch closes, all ranks end.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _MAX_UNIDENTIFIED = 64  # unidentified connections, in addition to one per rank
 class Watch:
     """A context manager that watches `ranks` ranks on `nodes` nodes.
 
-    It listens at the address `host`, which the watcher of every rank must be able to reach.
-    When a rank fails or is lost, `alarm` becomes readable and `failure` says how the rank ended.
+    It listens at the address `host`, which the watcher of every rank must be able to reach. When a
+    rank fails or is lost, `alarm` becomes readable and `failure` says how the rank ended.
     """
 
     def __init__(self, ranks: int, nodes: int, host: str) -> None:
@@ -64,9 +64,9 @@ class Watch:
         self._selector.close()
 
     def wait_for_failure(self, timeout_s: float = 2.0) -> Outcome | None:
-        """Return how the first failed rank ended; None if none has failed.
+        """Return how the first failed rank ended, or None if no rank has failed.
 
-        Waits up to `patience` seconds for a failure.
+        Waits for a failure up to `timeout_s` seconds, and only while a rank is connected.
         """
         end = time.monotonic() + timeout_s
         while self.failure is None and time.monotonic() < end and self._heard:
@@ -90,6 +90,7 @@ class Watch:
                 self._send_heartbeats()
 
     def _accept(self) -> None:
+        """Accept a connection. If too many are unidentified, close the oldest of them."""
         with contextlib.suppress(OSError):
             connection, _ = self.listener.accept()
             connection.setblocking(False)
@@ -116,6 +117,11 @@ class Watch:
             self._close_connection(connection)
 
     def _handle_line(self, connection: socket.socket, line: str) -> None:
+        """Handle one line from a rank's watcher.
+
+        The first line of a connection must have the token and the rank's number. Later lines are
+        heartbeats, or report how the rank ended.
+        """
         if connection in self._heard:
             self._heard[connection] = self._heard[connection][0], time.monotonic()
             if ended := re.fullmatch(r"ended (-?\d{1,3})", line):
@@ -133,6 +139,7 @@ class Watch:
             self._close_connection(connection)
 
     def _send_heartbeats(self) -> None:
+        """Send heartbeats to the ranks' watchers. Close connections that are silent too long."""
         silent = time.monotonic() - SILENCE_SECONDS
         for connection, (_, heard) in list(self._heard.items()):
             if heard < silent:
@@ -148,6 +155,7 @@ class Watch:
                 self._close_connection(connection, loss_reason="its connection broke")
 
     def _close_connection(self, connection: socket.socket, loss_reason: str = "") -> None:
+        """Close a connection. With `loss_reason`, its rank counts as lost."""
         rank, _ = self._heard.pop(connection, (None, 0.0))
         self._text.pop(connection, None)
         with contextlib.suppress(KeyError, ValueError):
