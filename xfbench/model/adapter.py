@@ -26,9 +26,10 @@ class EnvironmentSource(_Table):
     - `kind`: "managed" is a virtual environment built from `requirements.lock`. "debian" is
       packages of a Debian release in a private prefix. "own" is xfbench's own interpreter.
     - `python`: version of the interpreter.
-    - `suite`: the Debian release.
-    - `interpreter`: path of the interpreter in the prefix.
-    - `wheels`: a second lock, whose wheels are unpacked into `wheels/` of the Debian prefix.
+    - `suite`: name of the Debian release.
+    - `interpreter`: path of the interpreter in the Debian prefix.
+    - `wheels`: name of a second lock, whose wheels are unpacked into `wheels/` of the Debian
+      prefix.
     - `size`: space on disk, shown before a large installation.
     - `fallback`: options with which a failed installation is tried again.
     - `variables`: environment variables of the worker.

@@ -38,7 +38,9 @@ def refusal_reason(request: Request) -> str | None:
         (request.device, kernel.devices),
     ):
         if supported and requested not in supported:
-            return f"kernel {request.kernel} of {framework_adapter.title} has no {requested}"
+            return (
+                f"kernel {request.kernel} of {framework_adapter.title} does not support {requested}"
+            )
     options = strategy.options_with_defaults(dict(request.strategy_options), request.device)
     for exclusion in framework_adapter.unsupported:
         fields = exclusion.model_dump(exclude={"reason", "options"})
@@ -59,7 +61,9 @@ def refusal_reason(request: Request) -> str | None:
 def _page_cache_refusal_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
     """Return why the ranks cannot prepare the page cache together; None if they can."""
     if request.page_cache and framework_adapter.strategy_or_default(request.strategy).asynchronous:
-        return f"--page-cache needs ranks that wait for each other; {request.strategy} has none"
+        return (
+            f"--page-cache needs ranks that wait for each other, unlike those of {request.strategy}"
+        )
     return None
 
 

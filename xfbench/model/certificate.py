@@ -37,7 +37,7 @@ class _FrozenModel(BaseModel):
 
 
 class Subject(_FrozenModel):
-    """What a certificate covers: launches for which all of these fields are equal."""
+    """The launches that a certificate covers: those with exactly these values."""
 
     framework: str
     workload: str

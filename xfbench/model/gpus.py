@@ -46,7 +46,7 @@ class Gpu(DocumentPart):
 
 
 def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
-    """Return why a device was not free or not at full clock, in one line; None if all were.
+    """Return why a device was shared, busy or slowed down, in one line; None if none was.
 
     `wall_seconds` is the duration of the training loop.
     """
@@ -78,7 +78,8 @@ def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
 def noise_causes(gpus: Sequence[Gpu], wall_seconds: float) -> Iterator[str]:
     """Yield each cause that may have changed the launch's figures, as one line.
 
-    Among the causes is a clock that the site has set.
+    A clock that the site has set counts as a cause. `wall_seconds` is the duration of the training
+    loop.
     """
     for gpu in gpus:
         for cause, slowed_s in gpu.slowed_seconds.items():

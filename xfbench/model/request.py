@@ -87,7 +87,7 @@ class Cell(BaseModel):
     `input` is "ours" if the worker reads the prepared data set, "native" if the framework's own
     reader does.
     The worker's reader is the same for every framework.
-    `affinity` is "cores" if each rank is pinned to its own cores, "none" if the system places it.
+    `affinity` is "cores" if each rank is pinned to its own cores, "none" if ranks are not pinned.
     `checkpoints` is the number of checkpoints, spread over the timed windows or the epochs.
     `profile` is whether a few more steps run under the framework's profiler after all measurements.
     `lars` is the trust coefficient of LARS, 0 for no LARS; null: as published.
@@ -97,7 +97,7 @@ class Cell(BaseModel):
     published.
     `memory_limit` is the maximum of private memory per rank in bytes; null: no limit.
     `allocator` replaces the memory allocator of the C library (see `environments/allocators.py`).
-    `probe` is the kind of test for HPC support that replaces measuring; null: no test.
+    `probe` is the test of HPC support that the launch makes instead of measuring; null: no test.
 
     `training.py` applies the settings of the solver. The values of `probe` say how a test runs:
 

@@ -68,7 +68,7 @@ class DocumentPart(BaseModel):
 
 
 class SealedDocument(BaseModel):
-    """A document whose `id` is the digest of all its other fields, under their names in JSON."""
+    """A document whose `id` is the digest of all its other fields, as they are in JSON."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False
@@ -92,8 +92,8 @@ class SealedDocument(BaseModel):
 
         The id covers all fields in the text, also those that this version does not know. A document
         therefore stays valid if it was written before a field was added, or by a later version with
-        more fields. Raises ValidationError if it is not such a document, and EditedError if it was
-        edited.
+        more fields. Raises ValidationError if the fields are invalid, and EditedError if the
+        document was edited.
         """
         parsed = cls.model_validate_json(content, extra="ignore")
         verify_id(content)
@@ -106,5 +106,5 @@ class SealedDocument(BaseModel):
         return digests.of_json(document)
 
     def document(self) -> dict[str, Any]:
-        """Return the document as JSON values, by the fields' names in JSON."""
+        """Return the document as JSON values, with its names of fields in JSON."""
         return self.model_dump(mode="json", by_alias=True)

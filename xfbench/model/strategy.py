@@ -47,8 +47,8 @@ class Option(_Table):
 
     - `kind`: "count" is a whole number of one or more. "bytes" is a size such as 1MB, 512KiB or
       plain digits. "choice" is one of `choices`.
-    - `default`: the default value, or the default by device. It may also be a word with which the
-      framework itself chooses the value.
+    - `default`: the default value, or the default by device. A default may also be a word that lets
+      the framework choose the value.
     """
 
     title: str
@@ -134,10 +134,7 @@ class Strategy(_Table):
     def options_with_defaults(
         self, chosen_options: Mapping[str, Value], device: str
     ) -> dict[str, Value]:
-        """Return the value of every option by name.
-
-        This is the value in `chosen_options`, otherwise the default on the device.
-        """
+        """Return the value of each option: the chosen value, or the default on the device."""
         return {
             name: chosen_options.get(name, option.default_for(device))
             for name, option in self.options.items()

@@ -21,8 +21,8 @@ def build_workload(cell: Cell) -> Workload:
     """Return the workload that the cell trains.
 
     With "linear" scaling, the learning rate grows with the ratio of the global batch to the
-    published batch (Goyal et al. 2017). Raises UsageError if there is a warm-up and the length of
-    an epoch is unknown.
+    published batch (Goyal et al. 2017). Raises UsageError if the cell has a warm-up in epochs and
+    the length of an epoch is unknown.
     """
     published = workloads()[cell.workload]
     solver = published.solver
@@ -63,9 +63,9 @@ def solver_variants(
 def replace_defaults_with_none(
     published: Workload, setting_name: str, values: Sequence[Any] | None
 ) -> list[Any]:
-    """Return the values of a setting with None instead of the workload's published value.
+    """Return the values of a solver setting, with None in place of the published value.
 
-    Cells also store None for a published value. Without values, return [None].
+    Cells also store None for the published value. If `values` is None or empty, return [None].
     """
     defaults = {
         "lars": published.solver.lars,
@@ -87,7 +87,7 @@ def _warmup_updates(cell: Cell, published: Workload) -> int:
     )
     if images is None:
         raise UsageError(
-            f"rate_warmup is in epochs: the number of images in an epoch of {published.name} is "
-            "unknown"
+            f"rate_warmup is in epochs, but the number of images in an epoch of {published.name} "
+            "is unknown: leave out the warm-up"
         )
     return max(1, cell.rate_warmup * (images // cell.global_batch_size))

@@ -1,7 +1,7 @@
 """The reading of a worker's reply, which rejects anything but a complete reply to the job.
 
-A worker runs foreign code, so its reply is not trusted. A reply is JSON of limited length in a
-regular file, contains the job's digest, and has a reason of one line.
+A worker runs foreign code, so its reply is not trusted. A valid reply is JSON of limited length in
+a regular file, and contains the job's digest. Its reason becomes one line of limited length.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def read_reply(path: Path, job_digest: str) -> dict[str, Any]:
         raise ReplyError("the reply is malformed (it has no job)")
     reason = answer.get("reason")
     if answer.get("status") not in _STATUSES or not isinstance(reason, str | None):
-        raise ReplyError("the reply is malformed (status or reason)")
+        raise ReplyError("the reply is malformed (invalid status or reason)")
     return {**answer, "reason": reason and _shorten_to_one_line(reason)}
 
 
 def _parse_exact_integer(text: str) -> int:
-    """Return the integer.
+    """Return the integer in `text`.
 
-    Raises ValueError if a float64 cannot represent it, because RFC 8785 then cannot either.
+    Raises ValueError if a float64 cannot represent the integer exactly, as RFC 8785 requires.
     """
     if len(text) > len(str(_LARGEST)) + 1 or abs(int(text)) > _LARGEST:
         raise ValueError(f"a number of {len(text)} digits")
@@ -67,7 +67,7 @@ def _parse_exact_integer(text: str) -> int:
 
 
 def _is_utf8_encodable(answer: dict[str, Any], content: bytes) -> bool:
-    """Return whether the answer can be encoded as UTF-8. A lone surrogate cannot."""
+    """Return whether UTF-8 can encode the answer. It cannot encode a lone surrogate."""
     if b"\\ud" not in content.lower():
         return True
     try:

@@ -33,7 +33,7 @@ NOTHING = "No matching cell was measured here."
 def settings_and_options(cell: MeasuredCell) -> dict[str, Any]:
     """Return the cell's settings and non-default strategy options by name.
 
-    The `where` of a claim selects figures by them.
+    The `where` of a claim is compared with this mapping.
     """
     options = dict(cell.request.strategy_options)
     return {**options, **{name: cell.setting(name) for name in of_cells.SETTINGS}}
@@ -219,8 +219,8 @@ def analyze_ratio(
     """Return a finding with each cell's quantity divided by the quantity of its baseline.
 
     `analysis.against` chooses the baseline among the cells of the same comparison group (see
-    `cells.comparison_groups`). If `against` is "best", the ratio always says how many times worse
-    the cell is.
+    `cells.comparison_groups`). If `against` is "best", the ratio says how many times worse the cell
+    is, whether a higher or a lower quantity is better.
     """
     quantity = find_quantity(analysis)
     values: list[Value] = []
@@ -247,9 +247,8 @@ def analyze_ratio(
                 continue
             reason = of_cells.incomparable_reason(cell, baseline, certificates)
             pair = (cell_launches, launch_values(quantity, baseline.records))
-            if (
-                analysis.against == "best" and not quantity.lower_is_better
-            ):  # so that the ratio says how many times worse the cell is
+            # The ratio to the best cell says how many times worse the cell is.
+            if analysis.against == "best" and not quantity.lower_is_better:
                 pair = (pair[1], pair[0])
             interval = None if reason else statistics.compare(*pair).ratio
             note = (
@@ -279,7 +278,10 @@ def analyze_ratio(
 
 
 def no_result_reason(cell: MeasuredCell) -> str:
-    """Return the reason that the cell's last launch states, else "no launch counts"."""
+    """Return why no launch of the cell counts.
+
+    This is the reason in the last record, or "no launch counts" if the last launch was ok.
+    """
     last = cell.records[-1]
     return last.reason if last.status != "ok" and last.reason else "no launch counts"
 
@@ -333,7 +335,7 @@ def analyze_efficiency(
 ) -> Finding:
     """Return a finding with the scaling efficiency of each cell that has a scaling law.
 
-    The efficiency is relative to the cell with the fewest ranks that was measured.
+    The baseline of a cell is the measured cell with the fewest ranks in the same comparison group.
     """
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []

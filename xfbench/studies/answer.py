@@ -83,7 +83,7 @@ class Answer:
 
     @property
     def limits(self) -> list[str]:
-        """The limits of the answer, in sentences: those of the study's file and of the launches."""
+        """The limits of the answer: sentences from the study's file and about the launches."""
         min_launches = min(
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
@@ -239,7 +239,7 @@ def check_analyses(study: Experiment) -> None:
                     raise errors.unknown_name_error("setting", name, settings)
             if (claim.best is not None) != (analysis.name == "best_of"):
                 raise errors.UsageError(
-                    f"claim of {analysis.name}: best_of needs best, others need low or high"
+                    f"claim of {analysis.name}: a claim of best_of needs best, others need low or high"
                 )
 
 
@@ -270,7 +270,10 @@ def _cells_without_result(
 def _unused_optional_data_sets(
     study: Experiment, size: Size, records: Sequence[Record]
 ) -> list[tuple[str, str]]:
-    """Return the study's optional data sets that no record used, each with what to do."""
+    """Return the optional data sets of the study that no record used.
+
+    Each name comes with a message that says how to create the data set.
+    """
     requested_names = [
         name for matrix in study.matrices_of_size(size) for name in matrix.data or ()
     ]

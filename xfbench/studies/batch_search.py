@@ -43,9 +43,9 @@ class CellSearch:
         return self.cell.ranks if self.cell.scaling == "strong" else 1
 
     def cell_with_batch(self, batch: int) -> Cell:
-        """Return the cell with another batch.
+        """Return the cell with another batch size.
 
-        `batch` is in images per rank under weak scaling, otherwise in images per update.
+        `batch` is the number of images per rank under weak scaling, otherwise of images per update.
         """
         per_rank = batch // self.batch_multiple
         sizes = {"batch_size_per_rank": per_rank, "global_batch_size": per_rank * self.cell.ranks}
@@ -126,7 +126,7 @@ def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
 def _is_ended_by_rules(
     search: CellSearch, largest_ok_batch: int, trials: Mapping[int, Trial]
 ) -> bool:
-    """Return whether the rules end the search although no launch was out of memory."""
+    """Return whether the rules end the search before any launch is out of memory."""
     rules, limit = search.rules, search.cell.memory_limit
     if rules.most is not None and 2 * largest_ok_batch > rules.most:
         return True
@@ -144,8 +144,8 @@ def _is_ended_by_rules(
 def select_trial_records(searches: Sequence[CellSearch], records: Sequence[Record]) -> list[Record]:
     """Return the records with an outcome that belong to these searches, oldest first.
 
-    Outcomes are "ok", "invalid" and running out of memory. A search without a memory limit accepts
-    records with any limit.
+    A record has an outcome if it is ok, invalid or out of memory. A search without a memory limit
+    accepts records with any limit.
     """
     keys = [(_search_key(search.cell), search) for search in searches]
     trial_records = []
@@ -214,11 +214,11 @@ def run_batch_searches(
 ) -> list[Record]:
     """Run each search, then the remaining launches of doubled batches. Return the new records.
 
-    - `template`: the plan whose requests and protocols are replaced in each round.
-    - `run_plan`: runs a plan with its earlier records, and returns the new records.
+    - `template`: a plan with all other settings. Each round replaces its requests and protocols.
+    - `run_plan`: runs a plan, given the records that it already has. Returns the new records.
     - `report_progress`: prints one progress line.
 
-    Each round runs the next trial of every search. If a trial has no record after its round, the
+    Each round runs the next trial of every search. If a round leaves a trial without a record, the
     searches stop.
     """
     records = select_trial_records(searches, earlier_records)

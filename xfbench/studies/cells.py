@@ -28,7 +28,7 @@ SETTINGS = (
     *SOLVER,
     *("checkpoints", "memory_limit", "allocator", "probe", "machine"),
 )
-# Dependent settings by setting: they may also differ between cells that are compared over it.
+# For each setting, the other settings that may differ between cells compared over it.
 _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "workload": ("batch_size", "data"),
     "framework": ("kernel",),
@@ -125,7 +125,7 @@ def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> 
 def drop_search_trials(
     study: Experiment, size: Size, cells: Iterable[MeasuredCell]
 ) -> list[MeasuredCell]:
-    """Return the cells without those that were tried only to find the memory limit."""
+    """Return the cells except those whose batch was tried only to find the memory limit."""
     matrices, catalog = study.matrices_of_size(size), matching.Catalog()
     return [
         cell
@@ -142,8 +142,8 @@ def drop_search_trials(
 def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | None:
     """Return the size of the study for which the most records are ok.
 
-    If sizes have equally many, return the smallest of them. Return None if there are no ok records
-    of the study.
+    If several sizes have equally many ok records, return the smallest size. Return None if no
+    record of the study is ok.
     """
     ok_records = [record for record in records if record.status == "ok"]
     counts = {size: len(select_records(study, size, ok_records)) for size in study.sizes}
@@ -205,7 +205,7 @@ def cell_name(
     parts = []
     for field in SETTINGS:
         value = cell.setting(field)
-        if value == _DEFAULTS.get(field):  # also true for a setting that the cell does not have
+        if value == _DEFAULTS.get(field):  # None equals None if the cell does not have it
             continue
         if field in omitted or (field not in required and field not in varying):
             continue
@@ -243,7 +243,7 @@ def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certific
 def unverified_reasons_by_id(
     group: Sequence[MeasuredCell], certificates: Certificates
 ) -> dict[int, str]:
-    """Return why each unverified cell must not be compared in the group, by `id` of the cell.
+    """Return why each unverified cell must not be compared in the group, by `id(cell)`.
 
     Verified cells and cells without an ok launch are left out. If all cells use the same
     translation of the network, no cell needs a certificate and the result is empty.

@@ -19,7 +19,7 @@ class Value:
 
     - `name`: the configuration, without the varied setting.
     - `at`: the value of the varied setting in words; empty if no setting is varied.
-    - `x`: that value as a number; None if it is not a number.
+    - `x`: the value of the varied setting as a number; None if it is not a number.
     - `interval`: the figure; None if no launch counts or there is nothing to compare with.
     - `fields`: the settings of the configuration, by which claims select values.
     - `reason`: why `interval` is None.
@@ -43,6 +43,8 @@ class Value:
 class JudgedClaim:
     """A claim of a source, and whether it holds here.
 
+    - `source`: key of the source.
+    - `text`: the claim in words.
     - `verdict`: whether the measured figures agree with the claim.
     - `why`: the figures behind the verdict, or why there are none.
     """
@@ -69,11 +71,12 @@ class Finding:
     - `over`: name of the varied setting.
     - `unit`: unit of the values: "times" for ratios, "%" for shares (stored as fractions).
     - `judged`: verdicts on claims.
-    - `plot`: "bars", "lines" or "none".
+    - `plot`: how the values are drawn: "bars", "lines" or "none".
     - `beside`: published figures whose quantity starts with this text are drawn too; empty: none.
     - `curves`: lines of a second figure, with the x axis `x_title`; empty: no second figure.
     - `notes`: remarks below the table.
-    - `table`: replaces the table of values unless it is empty. Its first row has the headers.
+    - `table`: a table that replaces the table of values; empty: no replacement. The first row has
+      the headers.
     """
 
     title: str
@@ -106,10 +109,11 @@ def judge_claims_with_bounds(
 
 
 def overall_verdict(agreements: Sequence[Agreement]) -> Verdict:
-    """Return "does not hold" if a figure contradicts the claim, "holds" if all figures agree.
+    """Return the verdict on a claim from the agreement of each figure.
 
-    In all other cases, return "cannot be told". The agreement of a figure is "unknown" if it has
-    too few launches to be indicative, or if its interval crosses a bound.
+    - "does not hold": a figure disagrees.
+    - "holds": there are figures, and all agree.
+    - "cannot be told": all other cases.
     """
     if "no" in agreements:
         return "does not hold"

@@ -19,9 +19,11 @@ def load_records_and_certificates(
 ) -> tuple[list[Record], dict[str, Certificate | str]]:
     """Load all records and certificates from results folders and archives.
 
-    Return a list of the records without duplicates, and the certificates by id. The error text
-    replaces a certificate that cannot be read. `complain` gets one line for each damaged record.
-    Raises UsageError if a folder has no results.
+    - First value: the records, without duplicates.
+    - Second value: the certificates by id. If a certificate cannot be read, the error text replaces
+      it.
+
+    `complain` gets one line for each damaged record. Raises UsageError if a folder has no results.
     """
     records: dict[str, Record] = {}
     certificates: dict[str, Certificate | str] = {}

@@ -33,9 +33,8 @@ def analyze_speedups_over_one_rank(
 ) -> Finding:
     """Return a finding with the parallel and the learning speed-up over one rank.
 
-    - Parallel speed-up: the ratio of the images per second.
-    - Learning speed-up: the inverse ratio of the times to ℓ*, the best test loss that all runs
-      reached.
+    - Parallel speed-up: how many times more images per second.
+    - Learning speed-up: how many times less time to ℓ*, the best test loss that all runs reached.
 
     The curves of the finding show the learning speed-up over the test loss.
     """

@@ -75,8 +75,8 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
 def _links_of_record(record: Record) -> Sequence[Link]:
     """Return the links of a record.
 
-    Old records have no links, but the bytes that each network interface sent, summed over all
-    nodes. For such a record, return one link of node 0 per interface.
+    An old record has only the bytes that each network interface sent, summed over all nodes. For
+    such a record, return one link per interface, with node 0.
     """
     communication = record.communication
     if communication is None or communication.links:
@@ -121,10 +121,10 @@ def _describe_link_traffic(
     counter: str,
     interval: Interval | None,
 ) -> str:
-    """Return the link's bytes per step in words; "" if they are unknown.
+    """Return a text with the link's bytes per step; "" if they are unknown.
 
-    The text also has the ratio to the bytes that all ranks must send, and the minimum seconds on
-    the link, if these are known.
+    If the values are known, the text also has the ratio to the bytes that all ranks must send, and
+    the minimum time on the link.
     """
     link_launches = launch_values(
         Quantity("bytes", "B", lambda record: _bytes_per_step(record, key, counter)), cell.records

@@ -54,7 +54,7 @@ class _BatchLimit:
     - `cells`: the cells, sorted by batch.
     - `largest_ok`: the cell with the largest batch that ran; None if none ran.
     - `smallest_failed`: the cell with the smallest batch that was out of memory; None if none was.
-    - `reason`: why the batch of `smallest_failed` failed, or "".
+    - `reason`: why the smallest failed batch failed; empty if none failed.
     """
 
     cells: Sequence[MeasuredCell]
@@ -130,7 +130,7 @@ def _find_batch_limit(cells: Sequence[MeasuredCell]) -> _BatchLimit:
 
 
 def _no_limit_reason(batch_limit: _BatchLimit) -> str:
-    """Return why no limit was found: no batch was out of memory, or the last launches failed."""
+    """Return why no limit is known: all batches ran, or the largest batch did not run."""
     last_cell = batch_limit.cells[-1]
     if not last_cell.ok_records():
         return analyses.no_result_reason(last_cell)
@@ -142,10 +142,10 @@ def _batch_size(cell: MeasuredCell) -> int:
 
 
 def _min_launch_count(batch_limit: _BatchLimit) -> int:
-    """Return the smaller number of launches that show that a batch runs or fails.
+    """Return the smaller of two numbers of launches.
 
-    These are the ok launches of the largest batch that ran, and the launches of the smallest failed
-    batch that were out of memory.
+    - Ok launches with the largest batch that ran.
+    - Launches with the smallest failed batch that were out of memory.
     """
     assert batch_limit.largest_ok and batch_limit.smallest_failed
     return min(
@@ -210,7 +210,10 @@ class MemoryGrowth:
 
 
 def fit_memory_growth(sizes: Sequence[int], peaks: Sequence[float]) -> MemoryGrowth | None:
-    """Fit a line to the peaks in bytes over the batch sizes by least squares.
+    """Fit a line to peak memory over the batch by least squares.
+
+    - `sizes`: batch sizes in images.
+    - `peaks`: peak memory of each batch size in bytes.
 
     The intervals are t-intervals with n − 2 degrees of freedom. Return None if there are fewer than
     three different sizes.

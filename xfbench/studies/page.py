@@ -30,7 +30,7 @@ def render_html(answer: Answer) -> str:
 def build_sections(
     records: Sequence[Record], certificates: Certificates, complain: Callable[[str], None]
 ) -> list[Study]:
-    """Return a report section for each study for which the records have figures or answers.
+    """Return a report section for each study that these records answer, at least in part.
 
     Both built-in studies and the user's studies are included. Each section shows the size of the
     study that has the most ok records. If a study cannot be loaded or answered, report the error

@@ -14,10 +14,10 @@ from xfbench.statistics import Launches
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that each launch has, such as its throughput.
+    """A number that describes a launch, such as its throughput.
 
     - `title`: the name of the quantity in sentences.
-    - `extract`: reads the number from a record; None if the record does not have it.
+    - `extract`: reads the number from a record; returns None if the record does not have it.
     - `steady_only`: whether only launches in the steady state count.
     - `lower_is_better`: whether a smaller number is better.
 
@@ -34,7 +34,8 @@ class Quantity:
 def launch_values(quantity: Quantity, records: Iterable[Record]) -> Launches:
     """Return the quantity of each launch that counts, by block.
 
-    Only ok launches count. A block is a pair: 1000 · seed + launch number, and the number of
+    A launch counts if it is ok and its value is positive. If `quantity.steady_only` is true, the
+    launch must also be steady. A block is a pair: 1000 · seed + launch number, and the number of
     earlier values with the same seed and launch number.
     """
     values: dict[tuple[int, int], float] = {}
@@ -78,7 +79,7 @@ def _peak_memory_mb(record: Record) -> float | None:
 
 
 def _epoch_images_per_second(record: Record) -> float | None:
-    """Return the images of an epoch divided by the epochs' median duration.
+    """Return the images per epoch divided by the median duration of the launch's epochs.
 
     The duration includes waiting for input.
     """

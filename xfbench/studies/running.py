@@ -92,8 +92,11 @@ class Estimate:
 def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
     """Write the study's prepared data, and return its plan for this size.
 
-    Raises UsageError if the study does not have the size, uses none of the chosen frameworks, or
-    has no data set left. Raises UsageError also if a medium is invalid.
+    Raises UsageError in these cases:
+
+    - The study does not have the size, or uses none of the chosen frameworks.
+    - All data sets of the study are missing.
+    - A medium is unknown, or its folder cannot be written.
     """
     matrices = study.matrices_of_size(size)
     if not matrices:
@@ -183,7 +186,7 @@ def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) ->
     """Estimate the duration of the requested launches from earlier records.
 
     The estimate for a launch is the median duration of ok records of the same cell. If there are
-    none, it is the median over similar cells. They have the same framework, workload, device,
+    none, it is the median over similar cells: those with the same framework, workload, device,
     precision, steps, epochs and warm-up. Launches that the adapter does not support are not
     counted.
     """
@@ -217,8 +220,11 @@ def _work_key(request: Request) -> tuple[object, ...]:
 def is_ok_or_expected_failure(study: Experiment, record: Record) -> bool:
     """Return whether a launch succeeded, or failed in a way that the study expects.
 
-    Expected are unsupported and unavailable launches, probes of any status, and launches that
-    diverged in a study with the analysis "diverged".
+    These failures are expected:
+
+    - An unsupported or unavailable launch.
+    - Any failure of a probe.
+    - A launch that diverged, if the study has the analysis "diverged".
     """
     if record.status in ("ok", "unsupported", "unavailable"):
         return True

@@ -76,7 +76,7 @@ def analyze_support_evidence(
 
 
 def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
-    """Return the answer for each feature and column. A column is a framework on a kind of machine.
+    """Return one answer for each feature and column. A column is a framework on a kind of machine.
 
     The latest tested answer ("yes" or "no") counts. If there is none, the latest other answer
     counts. An answer without a machine (for example of a rejected job) applies to all machines of

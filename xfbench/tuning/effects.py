@@ -55,7 +55,7 @@ class _Fit(Generic[T]):
 
     @classmethod
     def of(cls, speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> _Fit[T]:
-        """Fit the speeds. `speeds` and `factors` are by setting."""
+        """Fit the logarithms of `speeds`: images per second by setting and block."""
         launches = [
             (setting, block, speed)
             for setting, by_block in speeds.items()
@@ -83,9 +83,9 @@ def speeds_relative_to_fastest(
     """Return the estimated speed of each setting relative to the fastest one, fastest first.
 
     The logarithm of the estimate is the sum of two parts: the effects of the setting's factors, and
-    a part of the mean residual of its own launches. The more launches the setting has, the larger
-    the second part. Differences between blocks cancel. Settings whose work has no launch are left
-    out. Without `factors`, settings do not predict each other.
+    a part of the mean residual of the setting's own launches. The more launches the setting has,
+    the larger the second part. Differences between blocks cancel. Settings whose work has no launch
+    are left out. Without `factors`, settings do not predict each other.
     """
     factors = factors or {setting: (setting,) for setting in speeds}
     if not any(speeds.values()):

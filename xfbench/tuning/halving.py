@@ -30,10 +30,11 @@ NEGLIGIBLE = 0.02  # a relative difference that is not worth more launches
 MAX_TIME_SHARE = 0.25
 # An interval with this confidence has a one-sided 95 % bound as its upper bound.
 _ONE_SIDED = 2 * statistics.CONFIDENCE - 1
-_REDUCTION = 3  # one setting in 3 goes on; after a partial first rung, one in 4
+_REDUCTION = 3  # one of 3 settings goes on; after a partial first rung, one of 4
 # Up to this number of settings, launching half would save less time than the confirmation takes.
 _MAX_FULL_FIRST_RUNG = 8
-_STEP_SHARES = (0.25, 0.5)  # fraction of the usual steps in rung 1 and in later rungs; never all
+# Steps of a launch as a fraction of the usual steps: in the first rung, and in later rungs.
+_STEP_SHARES = (0.25, 0.5)
 MAX_EXTRA_RUNGS = 4  # maximum number of rungs beyond the planned ones
 
 
@@ -194,11 +195,12 @@ def _plan_extra_rung(
     speeds: Mapping[T, Launches],
     factors: Mapping[T, Factors],
 ) -> list[Rung]:
-    """Return one rung with one more launch of each possible finalist, or an empty list.
+    """Return a list with one extra rung, or an empty list if none is needed.
 
-    A setting is a possible finalist if it is slower than the last finalist by at most the standard
-    error of the difference of two settings. An extra rung is needed only if this standard error is
-    above NEGLIGIBLE and there are more than FINALISTS possible finalists.
+    The rung launches each possible finalist once more. A setting is a possible finalist if it is
+    slower than the last finalist by at most the standard error of the difference of two settings.
+    An extra rung is needed if this standard error is above NEGLIGIBLE and there are more than
+    FINALISTS possible finalists.
     """
     deviation = estimate_noise(speeds, factors)
     if deviation is None or len(ranked) <= FINALISTS:

@@ -79,7 +79,7 @@ def has_distant_cores(record: Record, near_core_latency_s: float | None) -> bool
     """Return whether the cores of a launch with several threads or ranks were far apart.
 
     `near_core_latency_s` is the latency of near cores in seconds (None: unknown). Return False for
-    a launch without a measurement, because near cores would not help it.
+    a launch without a measurement, because such a launch would also fail on near cores.
     """
     request = record.request
     if request is None or record.measurement is None:

@@ -241,7 +241,7 @@ def _speed_figure(speeds: Launches | None) -> Figure | None:
 def _ratio_figure(
     speeds: Mapping[Cell, Launches], cell: Cell, baseline: Cell | None
 ) -> Figure | None:
-    """Return the ratio of the cell's speed to that of the baseline; None if there is none."""
+    """Return the ratio of the cell's speed to the baseline's; None if they cannot be compared."""
     if baseline is None or baseline == cell or not speeds.get(cell) or not speeds.get(baseline):
         return None
     return Figure.from_interval(statistics.compare(speeds[cell], speeds[baseline]).ratio)
@@ -435,10 +435,10 @@ class _SearchLauncher:
         )
 
     def _find_reusable_records(self, requests: Sequence[Request]) -> dict[Request, Record]:
-        """Return earlier records of these requests, by request.
+        """Return the earlier record of each request that has one and need not be launched again.
 
-        Only records from this kind of machine and from the same environment are returned. If
-        `choices.resume` is false, return no records.
+        Only records from this kind of machine and the same environment are returned. If
+        `choices.resume` is false, no records are returned.
         """
         if not self.choices.resume:
             return {}

@@ -86,7 +86,7 @@ class Space:
         return Space(cells, self.default, (*self.left_out, *left_out), self.data_folders)
 
     def values(self) -> dict[str, tuple[str | int, ...]]:
-        """Return the values of each setting field, in searched cells and in those left out."""
+        """Return the values that occur in each setting field. Cells left out are included."""
         all_cells = [*self.cells, *(cell for cell, _ in self.left_out)]
         return {
             name: tuple(dict.fromkeys(build_setting(cell)[name] for cell in all_cells))
