@@ -80,8 +80,8 @@ class Adapter(_Table):
     - `module`: the Python module of the framework.
     - `together`: the strategies that the adapter describes, by name.
     - `reuses`: names of adapters whose code this adapter uses.
-    - `mpi`: folder of the MPICH in the adapter's environment, whose folder is written "{prefix}";
-      empty: the environment has no MPICH.
+    - `mpi`: folder of MPICH, such as "{prefix}/wheels"; empty: there is no MPICH. "{prefix}" stands
+      for the folder of the environment.
     - `checkpoint`: format of the framework's checkpoints; empty: the adapter saves none.
     - `readers`: the framework's own reader for `--input native`, by data set format.
     - `unsupported`: cells that the framework does not support.

@@ -65,8 +65,8 @@ def crossings_and_messages(
     - "ring": a reduce-scatter and an all-gather on a ring.
     - "halving": recursive halving and doubling. Ranks beyond a power of two first send all
       gradients to another rank, and receive the result at the end.
-    - "server": every rank sends its gradients to the `servers`, and receives the result. Each
-      server has an equal part.
+    - "server": every rank sends its gradients to the servers, and receives the result. Each of
+      `servers` servers has an equal part of the gradients.
     """
     if ranks == 1:
         return 0.0, 0.0

@@ -91,7 +91,7 @@ def impossible_number(record: Record) -> str | None:
 
 
 def _number_ranges(value: Any, name: str = "") -> Iterator[tuple[str, float, float]]:
-    """Yield the name of each number or list of numbers, with its minimum and maximum."""
+    """Yield the name of each number or list of numbers in `value`, with minimum and maximum."""
     if isinstance(value, BaseModel):
         for field, nested_value in value.__dict__.items():
             yield from _number_ranges(nested_value, field)

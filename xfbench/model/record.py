@@ -95,7 +95,7 @@ class Measurement(DocumentPart):
 
     `startup_seconds` is the time from the start of the process until the framework was loaded.
     `window` is the number of steps between two synchronizations with a device that queues its
-    steps; the clock and the loss are read only then.
+    steps; the clock and the loss are read only at these times.
     `step_seconds` has the mean duration of a step in each window; asynchronous: the harmonic mean
     over the ranks.
     The harmonic mean is used because the rates of asynchronous ranks add up.

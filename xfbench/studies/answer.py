@@ -239,7 +239,8 @@ def check_analyses(study: Experiment) -> None:
                     raise errors.unknown_name_error("setting", name, settings)
             if (claim.best is not None) != (analysis.name == "best_of"):
                 raise errors.UsageError(
-                    f"claim of {analysis.name}: a claim of best_of needs best, others need low or high"
+                    f"claim of {analysis.name}: a claim of best_of needs best, "
+                    "others need low or high"
                 )
 
 

@@ -76,7 +76,8 @@ PUBLISHED_HEADERS = ["published", "of", "figure", "source"]
 def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     """Return the answer as a Markdown document.
 
-    `pictures` has the file names of the figures, in the order of `render_svgs`.
+    `pictures` has the file names of the figures, in the order of `render_svgs`. If there are no
+    names, the document has no figures.
     """
     study = answer.study
     machines = "; ".join(answer.machines) or "no machine yet"

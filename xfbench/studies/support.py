@@ -147,7 +147,7 @@ def _summarize_support(answers: Answers) -> str:
 
 
 def _untested_features(answers: Answers, feature_names: set[str]) -> list[str]:
-    """Return the features in `feature_names` that no framework tested, in the table's order."""
+    """Return the features in `feature_names` that no framework tested, in the order of FEATURES."""
     tried = {name for (name, _), answer in answers.items() if answer.supported in _TRIED_ANSWERS}
     return [name for name in FEATURES if name in feature_names - tried]
 

@@ -55,7 +55,7 @@ def apply_tuning(
     pythons: Mapping[str, Path],
     say: Say,
 ) -> list[tuple[Cell, Protocol]]:
-    """Return the cells with tuned values from the results folder.
+    """Return the cells with the tuned values that the folder `results` has for them.
 
     - `user_set_names`: settings that the user set, which stay as they are.
     - `pythons`: interpreters by framework.
