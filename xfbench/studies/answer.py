@@ -58,8 +58,8 @@ class Answer:
     - `launches`: number of ok launches.
     - `disturbed`: number of ok launches whose figures other work on the machine may have changed.
     - `oversubscribed`: number of ok launches with more threads than processors.
-    - `discarded_launches`: the failed launches of cells that also have ok launches, each in one
-      line.
+    - `discarded_launches`: why launches do not count, one line each, for cells that also have ok
+      launches.
     - `sentences`: pairs of a source's key and a paraphrase of what the source says.
     """
 

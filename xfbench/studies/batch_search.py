@@ -52,9 +52,9 @@ class CellSearch:
         return self.cell.model_copy(update=sizes)
 
     def with_default_memory_limit(self, default_limit: int | None) -> CellSearch:
-        """Return the search with `default_limit` bytes per rank, unless its cell has a limit.
+        """Return the search with a limit of `default_limit` bytes per rank.
 
-        If `default_limit` is None, return the unchanged search.
+        If the cell already has a limit or `default_limit` is None, return the unchanged search.
         """
         if self.cell.memory_limit or default_limit is None:
             return self

@@ -43,7 +43,7 @@ class Value:
 class JudgedClaim:
     """A claim of a source, and whether it holds here.
 
-    - `source`: key of the source.
+    - `source`: the source.
     - `text`: the claim in words.
     - `verdict`: whether the measured figures agree with the claim.
     - `why`: the figures behind the verdict, or why there are none.
@@ -154,6 +154,11 @@ def tally_text(agreements: Sequence[Agreement]) -> str:
 
 
 def _agreement(interval: Interval, claim: Claim) -> Agreement:
+    """Return whether the interval lies between the claim's bounds.
+
+    The answer is "unknown" if there are too few launches to be indicative, or if the interval
+    crosses a bound.
+    """
     if interval.low is None or interval.high is None or interval.evidence_label == "smoke":
         return "unknown"
     low, high = claim.bounds
