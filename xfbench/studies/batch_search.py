@@ -216,6 +216,7 @@ def run_batch_searches(
 
     - `template`: a plan with all other settings. Each round replaces its requests and protocols.
     - `run_plan`: runs a plan, given the records that it already has. Returns the new records.
+    - `earlier_records`: records whose trials are not repeated.
     - `report_progress`: prints one progress line.
 
     Each round runs the next trial of every search. If a round leaves a trial without a record, the
