@@ -1,7 +1,7 @@
-"""The frameworks' adapters, as declared in their `adapter.toml`.
+"""The frameworks' adapters, as their `adapter.toml` files declare them.
 
-An adapter has the name of its folder. A folder in `XFBENCH_ADAPTERS` replaces a built-in one of the
-same name.
+The name of an adapter is the name of its folder. The environment variable `XFBENCH_ADAPTERS` lists
+folders with more adapters, separated by colons. They replace built-in adapters of the same name.
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ class _Table(BaseModel):
 class EnvironmentSource(_Table):
     """The source of the framework's interpreter.
 
-    managed: a virtual environment built from `requirements.lock`. debian: packages of a
-    Debian release, unpacked into a private prefix. own: xfbench's own interpreter. `wheels` is
-    a second lock; a debian prefix gets the files of its wheels below `wheels/`. `python` is the
-    version of the interpreter. `size` is the space on disk, shown before a large installation.
+    - `kind`: "managed" is a virtual environment built from `requirements.lock`. "debian" is
+      packages of a Debian release in a private prefix. "own" is xfbench's own interpreter.
+    - `python`: version of the interpreter.
+    - `suite`: name of the Debian release.
+    - `interpreter`: path of the interpreter in the Debian prefix.
+    - `wheels`: name of a second lock, whose wheels are unpacked into `wheels/` of the Debian
+      prefix.
+    - `size`: space on disk, shown before a large installation.
+    - `fallback`: options with which a failed installation is tried again.
+    - `variables`: environment variables of the worker.
     """
 
     kind: Literal["managed", "debian", "own"]
@@ -40,9 +46,10 @@ class EnvironmentSource(_Table):
 
 
 class Kernel(_Table):
-    """A kernel library of the framework, and the variables that select it.
+    """A kernel library of the framework.
 
-    If `devices` or `precisions` are given, it supports only these.
+    - `variables`: environment variables that select the library.
+    - `devices`, `precisions`: what the library supports; empty: all that the adapter supports.
     """
 
     title: str
@@ -52,7 +59,10 @@ class Kernel(_Table):
 
 
 class Exclusion(_Table):
-    """Cells that the framework does not support, and the reason. All given fields must match."""
+    """Cells that the framework does not support, and the reason.
+
+    A cell is excluded if it has all non-empty fields and all `options` of the exclusion.
+    """
 
     workload: str = ""
     precision: str = ""
@@ -64,11 +74,17 @@ class Exclusion(_Table):
 
 
 class Adapter(_Table):
-    """The content of a framework's `adapter.toml`, and the folder of that file.
+    """The content of a framework's `adapter.toml`.
 
-    `mpi` is the folder of the MPICH that its environment includes. `checkpoint` is the format
-    of the framework's checkpoints, empty if the adapter saves none. `readers` names, by data set
-    format, the framework's own reader that `--input native` uses.
+    - `folder`: the folder of that file.
+    - `module`: the Python module of the framework.
+    - `together`: the strategies that the adapter describes, by name.
+    - `reuses`: names of adapters whose code this adapter uses.
+    - `mpi`: folder of MPICH, such as "{prefix}/wheels"; empty: there is no MPICH. "{prefix}" stands
+      for the folder of the environment.
+    - `checkpoint`: format of the framework's checkpoints; empty: the adapter saves none.
+    - `readers`: the framework's own reader for `--input native`, by data set format.
+    - `unsupported`: cells that the framework does not support.
     """
 
     folder: Path
@@ -90,7 +106,7 @@ class Adapter(_Table):
     unsupported: tuple[Exclusion, ...] = ()
 
     def kernels_on(self, device: str) -> list[str]:
-        """Return the kernel libraries available on `device`, the default first."""
+        """Return the kernel libraries that support `device`. The default one is first."""
         return [
             name
             for name in dict.fromkeys((self.default_kernel, *self.kernels))
@@ -98,13 +114,19 @@ class Adapter(_Table):
         ]
 
     def strategy_or_default(self, name: str) -> Strategy:
-        """Return the strategy of that name; one that the adapter does not describe has defaults."""
+        """Return the strategy with this name.
+
+        If the adapter does not describe the strategy, return one with default fields.
+        """
         default_strategy = Strategy(title=name, exchange="halving" if name == "mpi" else "ring")
         return self.together.get(name, default_strategy)
 
     @property
     def files(self) -> dict[str, bytes]:
-        """Return the content of the adapter's files by path relative to the adapters folder."""
+        """The content of the files of this adapter and of those it reuses.
+
+        The keys are paths relative to the folder that contains the adapters.
+        """
         adapters = [self, *(load(name) for name in self.reuses)]
         return {
             f"{adapter.folder.name}/{name}": content
@@ -114,12 +136,15 @@ class Adapter(_Table):
 
     @property
     def digest(self) -> str:
-        """Return the digest of its files: declaration, lock and code."""
+        """The digest of `files`: declaration, lock and code."""
         return digests.of_files(self.files)
 
 
 def find_folders() -> dict[str, Path]:
-    """Return each adapter's folder by name; the user's replaces a built-in of the same name."""
+    """Return the folder of each adapter, by name.
+
+    A user's adapter replaces a built-in one of the same name.
+    """
     roots = [paths.package_folder("xfbench.adapters")]
     roots += [Path(root) for root in os.environ.get("XFBENCH_ADAPTERS", "").split(":") if root]
     return {
@@ -135,7 +160,7 @@ def list_names() -> list[str]:
 
 
 def load(name: str) -> Adapter:
-    """Load the adapter of that name. Raises UsageError if it is missing or its file is invalid."""
+    """Load the adapter `name`. Raises UsageError if it does not exist or its file is invalid."""
     folders_by_name = find_folders()
     if name not in folders_by_name:
         raise errors.unknown_name_error("framework", name, folders_by_name)

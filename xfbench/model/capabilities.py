@@ -1,4 +1,4 @@
-"""Checks whether a framework's adapter supports a request."""
+"""The check whether a framework's adapter supports a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xfbench.workloads import workloads
 
 
 def refusal_reason(request: Request) -> str | None:
-    """Return why the adapter does not support this request, or None if it does."""
+    """Return why the adapter does not support this request; None if it does."""
     framework_adapter = adapter.load(request.framework)
     for kind, requested, supported in (
         ("device", request.device, framework_adapter.devices),
@@ -38,7 +38,9 @@ def refusal_reason(request: Request) -> str | None:
         (request.device, kernel.devices),
     ):
         if supported and requested not in supported:
-            return f"kernel {request.kernel} of {framework_adapter.title} has no {requested}"
+            return (
+                f"kernel {request.kernel} of {framework_adapter.title} does not support {requested}"
+            )
     options = strategy.options_with_defaults(dict(request.strategy_options), request.device)
     for exclusion in framework_adapter.unsupported:
         fields = exclusion.model_dump(exclude={"reason", "options"})
@@ -57,14 +59,16 @@ def refusal_reason(request: Request) -> str | None:
 
 
 def _page_cache_refusal_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
-    """Return why the ranks cannot prepare the page cache together, or None if they can."""
+    """Return why the ranks cannot prepare the page cache together; None if they can."""
     if request.page_cache and framework_adapter.strategy_or_default(request.strategy).asynchronous:
-        return f"--page-cache needs ranks that wait for each other; {request.strategy} has none"
+        return (
+            f"--page-cache needs ranks that wait for each other, unlike those of {request.strategy}"
+        )
     return None
 
 
 def _checkpoint_refusal_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
-    """Return why the requested checkpoints cannot be taken, or None if they can."""
+    """Return why the requested checkpoints cannot be taken; None if they can."""
     if request.checkpoints and not framework_adapter.checkpoint:
         return f"the adapter for {framework_adapter.title} saves no checkpoints"
     if request.checkpoints and framework_adapter.strategy_or_default(request.strategy).asynchronous:
@@ -75,7 +79,7 @@ def _checkpoint_refusal_reason(request: Request, framework_adapter: adapter.Adap
 def _native_input_refusal_reason(
     request: Request, framework_adapter: adapter.Adapter
 ) -> str | None:
-    """Return why `--input native` cannot be used, or None if it can."""
+    """Return why `--input native` cannot be used; None if it can."""
     if request.input != "native" or request.data_set is None:
         return None
     if request.data_set.format in framework_adapter.readers:

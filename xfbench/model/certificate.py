@@ -1,8 +1,8 @@
 """Certificates of verified networks, bound to the digests of everything they depend on.
 
 A certificate covers every launch with the same workload, adapter, environment, kernel, device kind,
-precision, ranks and strategy on the same kind of machine. It covers no other launch. Its name is
-the digest of its content, so that an edited certificate is detected.
+precision, ranks and strategy on the same kind of machine. It covers no other launch. The name of
+its file is the digest of its content, so that an edited certificate is detected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
 
 
 class CertificateError(XfbenchError):
-    """A file is not a certificate, or was edited."""
+    """Error for a file that is not a certificate, or that was edited."""
 
 
 class _FrozenModel(BaseModel):
@@ -37,7 +37,7 @@ class _FrozenModel(BaseModel):
 
 
 class Subject(_FrozenModel):
-    """The subject of a certificate; if any field differs, the certificate does not apply."""
+    """The launches that a certificate covers: those with exactly these values."""
 
     framework: str
     workload: str
@@ -62,6 +62,7 @@ class Subject(_FrozenModel):
         environment_digest: str,
         machine: Machine,
     ) -> Self:
+        """Return the subject of a request on this machine."""
         return cls(
             framework=request.framework,
             workload=request.workload,
@@ -80,16 +81,19 @@ class Subject(_FrozenModel):
 
     @property
     def key(self) -> str:
-        """Return a file name; equal subjects have equal keys."""
+        """A file name for the subject. Equal subjects have equal keys."""
         omitted_fields = set() if self.strategy_options else {"strategy_options"}
         return digests.of_json(self.model_dump(mode="json", exclude=omitted_fields))[7:39]
 
 
 class Check(_FrozenModel):
-    """One kind of check: the number of quantities, their tolerances, and the largest error.
+    """One kind of check of several quantities.
 
-    `tolerance` is the median of the quantities' relative tolerances, and `loosest` is the largest.
-    `excess` is the largest error as a multiple of its tolerance, or None if it is infinite.
+    - `kind`: name of the kind.
+    - `quantities`: number of quantities.
+    - `tolerance`: median of the quantities' relative tolerances.
+    - `loosest`: largest relative tolerance.
+    - `excess`: largest error as a multiple of its tolerance; None: infinite.
     """
 
     kind: str
@@ -100,7 +104,11 @@ class Check(_FrozenModel):
 
 
 class Certificate(SealedDocument):
-    """The verdict on a subject. A cell is ranked only if the verdict is "equal"."""
+    """The verdict on a subject. A cell is ranked only if the verdict is "equal".
+
+    - `finding`: how the networks differ; None: they are equal.
+    - `safety_factor`: tolerance as a multiple of the measured rounding error.
+    """
 
     schema_: Literal["xfbench.certificate/1"] = Field(default=SCHEMA, alias="schema")
     subject: Subject
@@ -113,7 +121,7 @@ class Certificate(SealedDocument):
     xfbench_version: str = __version__
 
     def write(self, target: Path) -> None:
-        """Write the certificate to a file atomically."""
+        """Write the certificate to the file `target` atomically."""
         atomic_files.write(target, self.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
 
 
@@ -130,7 +138,10 @@ def read(path: Path) -> Certificate:
 
 
 def read_certificates(results_folder: Path) -> dict[str, Certificate | str]:
-    """Return each certificate in a results folder, or its error, by the id in its file name."""
+    """Return the certificates in a results folder by id. The id is in the file name.
+
+    If a certificate cannot be read, the error text replaces it.
+    """
     certificates: dict[str, Certificate | str] = {}
     for path in sorted((results_folder / "certificates").glob("*.json")):
         try:
@@ -141,7 +152,7 @@ def read_certificates(results_folder: Path) -> dict[str, Certificate | str]:
 
 
 def coverage_error(certificate: Certificate, record: Record) -> str | None:
-    """Return why the certificate does not cover the record, in one line; None if it does."""
+    """Return why the certificate does not cover the record, in one line; None if it covers it."""
     request, facts, software, machine = (
         record.request,
         record.workload,
@@ -185,9 +196,9 @@ def _abbreviate(value: Any) -> str:
 
 
 def certified_fields(request: Request) -> CertifiedFields:
-    """Return the fields that decide which certificate covers a request.
+    """Return the fields of a request that decide which certificate covers it.
 
-    Threads, batch and data are not among them.
+    Threads, batch and data are not among these fields.
     """
     return (
         request.framework,

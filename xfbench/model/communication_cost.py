@@ -1,4 +1,4 @@
-"""A model of gradient exchange: its time by algorithm and link, and its overlap with computing.
+"""A model of gradient exchange: its duration by algorithm and link, and its overlap with computing.
 
 A message costs its latency plus its size over the bandwidth (Hockney, "The communication challenge
 for MPP", 1994). The costs of the algorithms are those of Thakur, Rabenseifner and Gropp,
@@ -27,7 +27,11 @@ _LATENCY_PATTERN = re.compile(r"([\d.]+) ?(ns|us|µs|ms|s)")
 
 @dataclass(frozen=True)
 class Link:
-    """A link between two nodes: bandwidth per direction in bytes/s, latency in seconds."""
+    """A link between two nodes.
+
+    - `bandwidth`: bytes per second in each direction.
+    - `latency`: seconds.
+    """
 
     bandwidth: float
     latency: float
@@ -54,11 +58,15 @@ class Link:
 def crossings_and_messages(
     algorithm: Algorithm, ranks: int, servers: int = 1
 ) -> tuple[float, float]:
-    """Return how many gradient sizes cross the busiest link, and how many messages in sequence.
+    """Return the traffic of the busiest link, and the number of messages in sequence.
 
-    "ring" is a reduce-scatter and an all-gather on a ring. "halving" is recursive halving and
-    doubling; ranks beyond a power of two first send all gradients to another rank, and receive the
-    result. "server" sends everything to one of `servers` and back. One rank gives (0, 0).
+    The traffic is a multiple of the size of a rank's gradients. For one rank, both numbers are 0.
+
+    - "ring": a reduce-scatter and an all-gather on a ring.
+    - "halving": recursive halving and doubling. Ranks beyond a power of two first send all
+      gradients to another rank, and receive the result at the end.
+    - "server": every rank sends its gradients to the servers, and receives the result. Each of
+      `servers` servers has an equal part of the gradients.
     """
     if ranks == 1:
         return 0.0, 0.0
@@ -76,17 +84,17 @@ def crossings_and_messages(
 def exchange_seconds(
     algorithm: Algorithm, ranks: int, payload_bytes: float, link: Link, servers: int = 1
 ) -> float:
-    """Return the seconds of one exchange of `payload_bytes` per rank."""
+    """Return the seconds of one exchange in which each rank has `payload_bytes` of gradients."""
     crossings, messages = crossings_and_messages(algorithm, ranks, servers)
     return crossings * payload_bytes / link.bandwidth + messages * link.latency
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Gradients exchanged together.
+    """Gradients that are exchanged together.
 
-    `share` is their share of all gradients. `ready_share` is the share of the step's computing that
-    is done when they are ready.
+    - `share`: the bucket's share of all gradients.
+    - `ready_share`: the share of the step's computing that is done when the bucket is ready.
     """
 
     share: float
@@ -101,9 +109,12 @@ def gradient_buckets(
 ) -> tuple[Bucket, ...]:
     """Sort gradients into buckets, in the order of the backward pass.
 
-    `first_bytes` and `other_bytes` are the sizes of the buckets. `value_bytes` is the size of one
-    value. The buckets are those of PyTorch's DistributedDataParallel after its first step. A
-    layer's share of the compute time is its share of multiply-accumulates.
+    - `first_bytes`: size at which the first bucket is full.
+    - `other_bytes`: size at which each other bucket is full.
+    - `value_bytes`: size of one value.
+
+    The buckets are those of PyTorch's DistributedDataParallel after its first step. The share of a
+    layer in the computing time is taken to be its share of the multiply-accumulates.
     """
     filled: list[Bucket] = []
     pending_bytes, limit_bytes = 0, first_bytes
@@ -113,7 +124,7 @@ def gradient_buckets(
         done_macs += layer.macs(input_shapes) * (1 if layer.inputs == ("data",) else 2)
         parameters = [*layer.parameters(input_shapes).values()]
         if isinstance(layer, layers.InnerProduct):
-            parameters.reverse()  # here the bias is ready first; in a convolution, the weight
+            parameters.reverse()  # its bias is ready first; in a convolution, the weight is
         for value_count in (prod(parameter.shape) for parameter in parameters if parameter.learned):
             pending_bytes += value_count * value_bytes
             if pending_bytes >= limit_bytes:
@@ -125,10 +136,12 @@ def gradient_buckets(
 def exposed_seconds(
     buckets: Sequence[Bucket], computing_s: float, costs_s: Sequence[float]
 ) -> float:
-    """Return the seconds of exchange after the end of computing; buckets are sent one by one.
+    """Return the seconds of exchange after the end of computing.
 
-    `costs_s` has each bucket's time on the link. `computing_s` is the time of a step without
-    exchange.
+    - `computing_s`: seconds of a step without exchange.
+    - `costs_s`: seconds of each bucket on the link.
+
+    Buckets are sent one after another, each when it is ready.
     """
     end_s = 0.0
     for bucket, cost_s in zip(buckets, costs_s, strict=True):

@@ -15,7 +15,7 @@ from xfbench.model.sealed import DocumentPart
 class Citation(DocumentPart):
     """The publication or the file that a figure comes from.
 
-    `where` is the place in it: table, figure, page or line.
+    `where` is the place in the source: table, figure, page or line.
     """
 
     key: str
@@ -24,10 +24,10 @@ class Citation(DocumentPart):
 
 
 class About(DocumentPart):
-    """What a figure describes; names are those of a request, if the source means the same.
+    """What a figure describes, in the names of a request if the source means the same thing.
 
-    `study` is the study whose question the figure answers (`xfbench study list`). `machine` is the
-    machine in the words of the source.
+    `study` is the study whose question the figure answers (`xfbench study list`).
+    `machine` is the machine in the words of the source.
     """
 
     study: str | None = None
@@ -53,9 +53,11 @@ class About(DocumentPart):
 class Figure(DocumentPart):
     """A figure as its source states it: a value, a range, or both.
 
-    `low` is the lower end of the range. `high` is the upper end of the range. `relative_to` is what
-    a ratio or a percentage refers to. `values` are the single measurements behind the value, in the
-    same unit, if the source has all of them.
+    `low` is the lower end of the range.
+    `high` is the upper end of the range.
+    `relative_to` is what a ratio or a percentage refers to.
+    `values` are the single measurements behind the value, in the same unit, if the source has all
+    of them.
     """
 
     quantity: str
@@ -69,7 +71,7 @@ class Figure(DocumentPart):
 
 
 def figure_error(figure: Figure) -> str | None:
-    """Return why a figure is impossible, in one line, or None if it is possible."""
+    """Return why a figure is impossible, in one line; None if it is possible."""
     value, low, high = figure.value, figure.low, figure.high
     if value is None and low is None and high is None:
         return "the figure has neither a value nor a range"

@@ -1,4 +1,4 @@
-"""Facts derived from a workload: its digest, size and work, and its layers with their shapes."""
+"""Facts about a workload: its digest, size, work per image, and layers with their shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xfbench.workloads import Workload
 
 
 def workload_facts(workload: Workload) -> WorkloadFacts:
-    """Return the facts of a workload that a record stores.
+    """Return the facts about a workload that a record stores.
 
     The digest covers the network with its initial values, the solver and the input.
     """
@@ -29,7 +29,7 @@ def workload_facts(workload: Workload) -> WorkloadFacts:
 
 
 def describe_workload(workload: Workload) -> dict[str, Any]:
-    """Return the workload as `workload show --json` prints it, layer by layer."""
+    """Return the document that `workload show --json` prints, with all layers."""
     network = workload.network
     return {
         **workload_facts(workload).model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""Features of an HPC system that a framework may use, and the form of a probe's answer."""
+"""Features of an HPC system that a framework may use, and what a probe observed of one."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
 class Support(BaseModel):
-    """A probe's observation of one feature; "not here" means that the machine cannot test it.
+    """A probe's observation of one feature.
 
+    `supported` is "not here" if the machine cannot test the feature.
     `evidence` is what was observed, in one line that names no host and no path.
     """
 

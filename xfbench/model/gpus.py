@@ -1,6 +1,6 @@
 """The NVIDIA devices that a launch's ranks computed on, and whether they were free.
 
-A record stores what NVML reported. Conclusions are drawn here.
+A record stores what NVML reported. This module draws conclusions from it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from xfbench.model.sealed import DocumentPart
 
-# Share of the time before the launch used the device; a driver's housekeeping takes less.
+# Share of the time before the launch used the device. The driver alone keeps it less busy.
 _MAX_BUSY_SHARE = 0.05
 _MAX_SLOWED_SHARE = 0.01  # share of the launch's wall time
 # Each of these cuts the clock to a fraction. "hardware slowdown" also appears at any clock change.
@@ -19,13 +19,15 @@ _FORCED_SLOWDOWNS = ("software thermal slowdown", "hardware thermal slowdown", "
 
 
 class Gpu(DocumentPart):
-    """A rank's NVIDIA device, as NVML reported it after the last step; null: not reported.
+    """A rank's NVIDIA device, as NVML reported it after the last step. Null: not reported.
 
-    `clock_hz` is the clock of the multiprocessors. `most_clock_hz` is the highest clock of the
-    multiprocessors. `slowed_by` is what held the clock down after the last step. `slowed_seconds`
-    is how long the clock was held down while the rank trained, by cause. `busy_before` is the share
-    of time that the device was busy before the launch used it. `memory_bytes` is the memory in use
-    by all processes. `others` are processes that do not belong to the launch.
+    `clock_hz` is the clock of the multiprocessors.
+    `most_clock_hz` is the highest clock of the multiprocessors.
+    `slowed_by` is what held the clock down after the last step.
+    `slowed_seconds` is how long each cause held the clock down while the rank trained.
+    `busy_before` is the share of time that the device was busy before the launch used it.
+    `memory_bytes` is the memory in use by all processes.
+    `others` are processes that do not belong to the launch.
     """
 
     rank: int = 0
@@ -44,7 +46,10 @@ class Gpu(DocumentPart):
 
 
 def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
-    """Return why the devices were not free and at full clock, in one line, or None."""
+    """Return why a device was shared, busy or slowed down, in one line; None if none was.
+
+    `wall_seconds` is the duration of the training loop.
+    """
     for gpu in gpus:
         if gpu.others:
             return (
@@ -71,9 +76,10 @@ def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
 
 
 def noise_causes(gpus: Sequence[Gpu], wall_seconds: float) -> Iterator[str]:
-    """Yield what may have changed a launch's figures, one line each.
+    """Yield each cause that may have changed the launch's figures, as one line.
 
-    This includes how the site configures its devices.
+    A clock that the site has set counts as a cause. `wall_seconds` is the duration of the training
+    loop.
     """
     for gpu in gpus:
         for cause, slowed_s in gpu.slowed_seconds.items():

@@ -6,7 +6,10 @@ from xfbench.model.record import Machine
 
 
 def machine_class(machine: Machine | None) -> str:
-    """Return the kind of machine as a heading names it; hosts of one kind share a table."""
+    """Return the name of the machine's kind, as headings show it.
+
+    Machines of the same kind share a table.
+    """
     if machine is None:
         return "unknown machine"
     parts = [f"{machine.cores} cores {machine.cpu_model} ({machine.microarchitecture})"]

@@ -1,4 +1,4 @@
-"""The plan of one `run`: executed here, or read by `run` inside a submitted job."""
+"""The plan of one `xfbench run`, which executes it here or in a submitted job."""
 
 from __future__ import annotations
 
@@ -18,9 +18,16 @@ DEFAULT_TIME_LIMIT = 1800.0  # seconds per launch
 
 
 class Plan(BaseModel):
-    """The launches that may be needed, in order, and their settings.
+    """The launches of one run, and their settings.
 
-    `data_folders` maps `PreparedSet.folder_lookup_key` to the folder of a prepared data set.
+    - `requests`: the launches that may be needed, in order.
+    - `protocols`: the cells, each with its number of launches.
+    - `pythons`: interpreters by framework.
+    - `verify`: whether to verify the networks.
+    - `strict`: whether to refuse to run on a noisy machine, and to discard noisy launches.
+    - `time_limit`: maximum seconds per launch.
+    - `data_folders`: folders of prepared data sets, by `PreparedSet.folder_lookup_key`.
+    - `checkpoint_dir`: parent folder of checkpoints; None: the run's folder.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,7 +43,7 @@ class Plan(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read the plan of a job. Raises UsageError if it is unreadable or invalid."""
+        """Read a plan from a file. Raises UsageError if the file is unreadable or invalid."""
         try:
             return cls.model_validate_json(
                 safe_read.read_bytes(path, worker_reply.LONGEST, follow_link=True)
@@ -45,7 +52,7 @@ class Plan(BaseModel):
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
 
     def job_name(self) -> str:
-        """Return the name of the plan's job. The same plan always has the same name."""
+        """Return the name of the plan's job. Equal plans have the same name."""
         return f"xfbench-{digests.of_json(self.model_dump(mode='json'))[7:19]}"
 
     def without_recorded(self, records: Sequence[Record]) -> Self:

@@ -1,4 +1,4 @@
-"""Whether a record was measured by xfbench, and which fields of other records are trusted.
+"""Whether xfbench measured a record, and which fields of other records are trusted.
 
 A record states its own source, and a valid digest does not prove that the source is true. Fields
 that only a launch can fill are dropped from records of other sources. A measured record with an
@@ -24,10 +24,8 @@ _MEASURED_FIELDS = (
     "conditions",
 )
 _FIELDS_WITH_NUMBERS = ("request", "workload", "machine", "observed", *_MEASURED_FIELDS)
-_MAX_NUMBER, _MAX_SIGNED_NUMBER = (
-    1e21,
-    1e100,
-)  # larger than any real number of bytes, seconds or operations
+# Larger than any real number of bytes, seconds or operations.
+_MAX_NUMBER, _MAX_SIGNED_NUMBER = 1e21, 1e100
 _SIGNED_FIELDS = (
     "losses",
     "train_loss",
@@ -44,7 +42,7 @@ _MIN_DIVISOR = 1e-12
 
 
 def unmeasured_source(record: Record) -> str | None:
-    """Return the source in one line if xfbench did not measure the record, else None."""
+    """Return the record's source in one line if xfbench did not measure it, else None."""
     if record.source == "measured":
         return None
     citation = record.citation
@@ -52,11 +50,11 @@ def unmeasured_source(record: Record) -> str | None:
 
 
 def drop_untrusted_fields(record: Record) -> Record:
-    """Return the record with only what is trusted.
+    """Return the record with only its trusted fields.
 
     A record from another source keeps its request, its figure and its citation. It loses all fields
-    that only a launch can fill. A measured record with an impossible number loses its measurements,
-    and becomes invalid if its status is "ok".
+    that only a launch can fill. A measured record with an impossible number loses its measurements.
+    It becomes invalid if its status is "ok".
     """
     if record.source == "measured":
         error = impossible_number(record)
@@ -71,7 +69,7 @@ def drop_untrusted_fields(record: Record) -> Record:
 
 
 def impossible_number(record: Record) -> str | None:
-    """Return the first impossible number of a launch, in one line, or None."""
+    """Return why a number of the record is impossible, in one line; None if all are possible."""
     parts = [getattr(record, name) for name in _FIELDS_WITH_NUMBERS]
     for name, smallest, largest in _number_ranges(parts):
         if name in _SIGNED_FIELDS:
@@ -93,7 +91,7 @@ def impossible_number(record: Record) -> str | None:
 
 
 def _number_ranges(value: Any, name: str = "") -> Iterator[tuple[str, float, float]]:
-    """Yield each number's name, and the smallest and largest number with that name."""
+    """Yield the name of each number or list of numbers in `value`, with minimum and maximum."""
     if isinstance(value, BaseModel):
         for field, nested_value in value.__dict__.items():
             yield from _number_ranges(nested_value, field)

@@ -1,7 +1,7 @@
 """The record of one launch: the schema `xfbench.record/1`.
 
 A record is written once and never changed. Times are in seconds, sizes in bytes, rates in images
-per second. Derived figures are not stored: they are computed when a record is read. A field may be
+per second. Derived figures are not stored: they are computed when a record is read. Fields may be
 added, but none is renamed.
 """
 
@@ -50,13 +50,16 @@ class OfRank(DocumentPart):
 class Observed(DocumentPart):
     """What actually ran, as observed in the worker and not as requested.
 
-    `threads` is the number of threads that worked during the timed steps. `cpus` is the number of
-    CPUs that the threads kept busy. `pools` are the framework's thread pools with their sizes.
-    `affinity` are the CPUs that the threads may run on. `laid_out` are the CPUs that were assigned
-    to the process; null: none were assigned. `precision` is the precision of the values between
-    layers. `exchange` is how the framework combines the ranks, as it says. `allocator` is the
-    library file that allocated the memory. `gpus` are the GPUs that the ranks computed on.
+    `threads` is the number of threads that worked during the timed steps.
+    `cpus` is the number of CPUs that the threads kept busy.
+    `pools` are the framework's thread pools with their sizes.
+    `affinity` are the CPUs that the threads may run on.
+    `laid_out` are the CPUs that were assigned to the process; null: none were assigned.
+    `precision` is the precision of the values between layers.
+    `allocator` is the library file that allocated the memory.
+    `exchange` is how the framework says that it combines the ranks' gradients.
     `loss_scale` is the factor of the loss in float16, at the end of the launch.
+    `gpus` are the GPUs that the ranks computed on.
     """
 
     framework_version: str
@@ -92,9 +95,10 @@ class Measurement(DocumentPart):
 
     `startup_seconds` is the time from the start of the process until the framework was loaded.
     `window` is the number of steps between two synchronizations with a device that queues its
-    steps; the clock and the loss are read only at a synchronization.
-    `step_seconds` has the mean duration of a step in each window; under an asynchronous strategy
-    each value is the harmonic mean over the ranks, because the ranks' rates add up.
+    steps; the clock and the loss are read only at these times.
+    `step_seconds` has the mean duration of a step in each window; asynchronous: the harmonic mean
+    over the ranks.
+    The harmonic mean is used because the rates of asynchronous ranks add up.
     `rank_step_seconds` has the timed steps of each rank under an asynchronous strategy.
     `wall_seconds` is the duration of the training loop, with evaluations and checkpoints.
     `losses` has one value per window, untimed windows included; null: not finite.
@@ -128,11 +132,12 @@ class Epoch(DocumentPart):
 
 
 class Limit(DocumentPart):
-    """The peak performance of a launch's cores, measured before it in the same session.
+    """The peak performance of a launch's cores, measured before the launch in the same session.
 
-    `matrix_product` is in floating-point operations per second, in the precision of the launch and
-    on as many threads as the launch had. `memory_bandwidth` is in bytes per second, read and
-    written. `source` is how the peak is known: "measured", or the publication.
+    `matrix_product` is in floating-point operations per second, with the launch's precision and
+    number of threads.
+    `memory_bandwidth` is in bytes per second, read and written.
+    `source` is "measured", or the publication that states the peak.
     """
 
     threads: int
@@ -143,11 +148,10 @@ class Limit(DocumentPart):
 
 
 class Link(DocumentPart):
-    """The traffic of one link of a node per step, of all processes, as the link itself counts it.
+    """The traffic per step of one link of a node, from all processes, as the link counts it.
 
-    `kind` is loopback, network, infiniband,
-    nvlink (all links of a device) or pcie. `sent_bytes` of a device are the bytes that left the
-    device. `bits_per_second` is the capacity of the link in each direction; null: unknown.
+    `kind` is loopback, network, infiniband, nvlink (all links of a device) or pcie.
+    `bits_per_second` is the capacity of the link in each direction; null: unknown.
     """
 
     node: int
@@ -159,18 +163,23 @@ class Link(DocumentPart):
 
 
 class Communication(DocumentPart):
-    """What the ranks exchanged, and what it cost.
+    """What the ranks exchanged, and how long it took.
 
     `bytes_per_step` is the minimum that the strategy must send per step, summed over all ranks.
-    `payload_bytes` is the size of the gradients of each rank. `interface_bytes` is what the network
-    interfaces of the nodes counted per step, for all processes; shared memory bypasses them.
-    `compute_seconds` is the duration of steps that each rank does alone after the timed steps, as
-    the mean over the ranks. `waiting_seconds` is how much longer the slowest rank took for a step
-    alone. `exposed_seconds` is what each timed step took beyond the slowest rank's median step
-    alone; rounding and noise may make it negative. Under an asynchronous strategy no rank waits,
-    and these seconds are computed from the sum of the ranks' rates. `strategy_options` has every
-    option of the strategy, defaults included. `links` are the links of each node that have a
-    counter. `uncounted` is why there is no counter, by kind of link.
+    `payload_bytes` is the size of the gradients of each rank.
+    `interface_bytes` is what each network interface sent per step, summed over processes and nodes;
+    shared memory is not counted.
+    `compute_seconds` is the duration of each step that a rank does alone after the timed steps, as
+    the mean over the ranks.
+    `waiting_seconds` is how much longer the slowest rank took for a step alone than the ranks'
+    mean.
+    `exposed_seconds` is how much longer each timed step took than the slowest rank's median step
+    alone; noise may make it negative.
+    Under an asynchronous strategy no rank waits. The harmonic mean over the ranks then replaces
+    both their mean and the slowest rank.
+    `strategy_options` has every option of the strategy, defaults included.
+    `links` are the links of each node that have a counter.
+    `uncounted` says for each kind of link without a counter why there is none.
     """
 
     strategy: str
@@ -186,15 +195,18 @@ class Communication(DocumentPart):
 
 
 class Checkpoints(DocumentPart):
-    """Checkpoints that were taken between steps; each was saved, read back and compared.
+    """Checkpoints that were taken between steps. Each was saved, read back and compared.
 
-    `save_seconds` is the time until all of a checkpoint was on the medium (fsync). `load_seconds`
-    is the time until the trainer had read a checkpoint back, after its eviction from the page cache
-    if the file system allows that. `bytes` is the size of one checkpoint. `format` is the
-    framework's own format. `file_system` is the type of the file system. `equal` is whether every
-    parameter came back bit for bit. `differing` are the parameters that did not come back bit for
-    bit. `wall_seconds` is the total time, with comparing and deleting; it is part of the
-    measurement's wall time, but not of its step times.
+    `format` is the framework's own format.
+    `file_system` is the type of the file system.
+    `bytes` is the size of one checkpoint.
+    `save_seconds` is the time until all of a checkpoint was on the medium (fsync).
+    `load_seconds` is the time until the trainer had read a checkpoint back, after its eviction from
+    the page cache (if possible).
+    `equal` is whether every parameter came back bit for bit.
+    `differing` are the parameters that did not come back bit for bit.
+    `wall_seconds` is the total time, with comparing and deleting; it is part of the measurement's
+    wall time, but not of its step times.
     """
 
     format: str
@@ -208,12 +220,14 @@ class Checkpoints(DocumentPart):
 
 
 class Medium(DocumentPart):
-    """The medium of a data set; no field names a host, a user or a path.
+    """The medium of a data set. No field names a host, a user or a path.
 
     `device` is the kind of block device ("nvme", "virtio", "loop", …), or "memory", "network",
-    "host" (of a virtual machine), "overlay", "unknown". `disks` are the kinds of the underlying
-    disks. `options` are the mount options that cannot hold a name. `below` are the file systems
-    that hold this one, as far as they are visible; of an overlay, the writable one is first.
+    "host" (of a virtual machine), "overlay", "unknown".
+    `disks` are the kinds of the underlying disks.
+    `options` are the mount options that cannot contain a name.
+    `below` are the visible file systems that hold this one; of an overlay, the writable one is
+    first.
     """
 
     file_system: str
@@ -257,14 +271,17 @@ class Reads(DocumentPart):
 class EpochReading(DocumentPart):
     """The page cache before an epoch of one rank, and what storage delivered during the epoch.
 
-    `bytes` is what the data set's files need from storage if nothing is in memory. `share` is the
-    part of the files' bytes that the epoch requests: whole batches, or the images of its rank.
+    `bytes` is what the data set's files need from storage if nothing is in memory.
+    `share` is the part of the files' bytes that the epoch requests: whole batches, and only the
+    images of its rank.
     `resident_before` is how many bytes of the files were in memory before the epoch; null: unknown.
-    `resident_of` is the size of the files. `device_bytes` is what the rank's processes read from
-    storage; null: unknown. `device_bytes_of_all` is what the device delivered to all processes;
-    null: unknown. `held` is whether a cold epoch read its share of the bytes from storage, and a
-    warm one nothing, within 2 % of the bytes; null: unknown, or no state was requested. `reason` is
-    why the state did not hold or is unknown.
+    `resident_of` is the size of the files in bytes.
+    `device_bytes` is what the rank's processes read from storage; null: unknown.
+    `device_bytes_of_all` is what the device delivered to all processes; null: unknown.
+    `held` is whether the epoch had the requested state, within 2 % of the bytes; null: unknown, or
+    no state was requested.
+    A cold epoch must read its share of the bytes from storage, and a warm epoch nothing.
+    `reason` is why the state did not hold or is unknown.
     """
 
     page_cache: Literal["cold", "warm", "as-is"]
@@ -279,12 +296,12 @@ class EpochReading(DocumentPart):
 
 
 class ReaderCheck(DocumentPart):
-    """Differences, in levels of 0 to 255, between images of the framework's and our reader.
+    """Differences (in levels of 0 to 255) between images of the framework's and worker's reader.
 
-    `compared` is the number of images compared. `differing`
-    is the number of images in which any pixel differs. `largest_difference` is the largest
-    difference of any pixel. `mean_difference` is the mean difference of a pixel in the image that
-    differs most.
+    `compared` is the number of images compared.
+    `differing` is the number of images in which any pixel differs.
+    `largest_difference` is the largest difference of any pixel.
+    `mean_difference` is the mean difference of a pixel in the image that differs most.
     """
 
     compared: int
@@ -295,10 +312,10 @@ class ReaderCheck(DocumentPart):
 
 
 class Storage(DocumentPart):
-    """The medium of a launch's data, plain reads of it in the same session, and its epochs.
+    """The medium of a launch's data, plain reads of the data, and the page cache in each epoch.
 
-    `epochs` are those of the first rank, then those of the next. `reader` compares the framework's
-    own reader with the worker's; null: the worker read the data.
+    `epochs` are those of the first rank, then those of the next.
+    `reader` compares the framework's own reader with the worker's; null: the worker read the data.
     """
 
     medium: Medium
@@ -324,7 +341,7 @@ class Machine(DocumentPart):
 
 
 class Competitor(DocumentPart):
-    """Another process that used CPUs during the launch, and how many."""
+    """Another process that used CPUs during the launch."""
 
     name: str
     cpus: float
@@ -333,10 +350,10 @@ class Competitor(DocumentPart):
 class Conditions(DocumentPart):
     """What else happened on the machine during the launch.
 
-    `seconds` is the duration of the launch from start to end. `other_cpus` is how many CPUs all
-    other processes used together. `competing` are other processes that used a tenth of a CPU or
-    more and still ran at the end. `accelerator_processes` are other processes that computed on an
-    accelerator. `thermal_throttles` is null if the processors do not report it.
+    `seconds` is the duration of the launch from start to end.
+    `other_cpus` is how many CPUs all other processes used together.
+    `competing` are other processes that used a tenth of a CPU or more and still ran at the end.
+    `accelerator_processes` are other processes that computed on an accelerator.
     """
 
     load_before: float
@@ -365,7 +382,7 @@ class Software(DocumentPart):
 
 
 class Record(SealedDocument):
-    """The complete record of one launch; `id` is the digest of everything else."""
+    """The complete record of one launch. `id` is the digest of all other fields."""
 
     schema_: Literal["xfbench.record/1"] = Field(default=SCHEMA, alias="schema")
     id: str = Digest

@@ -1,4 +1,4 @@
-"""Cells and requests: a cell is one combination of settings, a request is one launch of it."""
+"""Cells and requests: a cell is one combination of settings, a request is one launch of a cell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pydantic import (
 from xfbench.model.strategy import Value, format_options
 
 Positive = Field(ge=1)
-# Settings of the solver that a cell may change (see `model/training.py`); None is as published.
+# Settings of the solver that a cell may change (see `training.py`). None: as published.
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
 
 
@@ -26,7 +26,7 @@ def _sorted_pairs(options: Any) -> Any:
     return tuple(sorted(options.items())) if isinstance(options, Mapping) else options
 
 
-# A mapping in JSON; here sorted pairs, because cells must be hashable.
+# A mapping in JSON, but sorted pairs in Python, because cells must be hashable.
 StrategyOptions = Annotated[
     tuple[tuple[str, Value], ...],
     BeforeValidator(_sorted_pairs),
@@ -41,7 +41,7 @@ StrategyOptions = Annotated[
 
 
 def describe_solver_setting(name: str, value: Any) -> str:
-    """Describe a value of a setting in `SOLVER`; None is as published."""
+    """Return the value of the solver setting `name` in words."""
     if name == "lars":
         return f"LARS {float(value):g}" if value else "no LARS"
     if name == "rate_warmup":
@@ -54,8 +54,8 @@ def describe_solver_setting(name: str, value: Any) -> str:
 class PreparedSet(BaseModel):
     """A data set on disk (see `xfbench.datasets`): its samples and their storage.
 
-    `shape` is (channels, height, width) if all images have the same shape. `medium` is its file
-    system and device, for example "ext4 on nvme".
+    `shape` is (channels, height, width); null: images have different shapes.
+    `medium` is the file system and device that hold the data set, for example "ext4 on nvme".
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -71,30 +71,41 @@ class PreparedSet(BaseModel):
 
     @property
     def folder_lookup_key(self) -> str:
-        """Return the key of its folder on this machine."""
+        """The key of the data set's folder in `Plan.data_folders`."""
         return f"{self.format} {self.digest} {self.medium}"
 
 
 class Cell(BaseModel):
     """One combination of settings, with nothing left open. Batch sizes are images per update.
 
-    `steps` is the number of timed steps after the warm-up; null if epochs are given. `epochs` is
-    the number of passes over the data set, the warm-up included; null if steps are given. `warmup`
-    is the minimum number of untimed steps after the first step, which is never timed. The worker
-    waits for the device after every `window` steps. With affinity "cores" each rank has its own
-    cores; with "none" the system places it. `strategy_options` are the options that differ from the
-    adapter's defaults. `input` is "ours" if the worker reads the prepared data set, and "native" if
-    the framework's own reader does. The worker's reader is the same for every framework.
-    `checkpoints` is the number of checkpoints, spread over the timed windows or the epochs. With
-    `profile`, a few more steps run under the framework's own profiler after all measurements.
+    `steps` is the number of timed steps after the warm-up; null if epochs are given.
+    `epochs` is the number of passes over the data set, the warm-up included; null if steps are
+    given.
+    `warmup` is the minimum number of untimed steps after the first step, which is never timed.
+    `window` is the number of steps after which the worker waits for the device.
+    `strategy_options` are the options that differ from the adapter's defaults.
+    `input` is "ours" if the worker reads the prepared data set, "native" if the framework's own
+    reader does.
+    The worker's reader is the same for every framework.
+    `affinity` is "cores" if each rank is pinned to its own cores, "none" if ranks are not pinned.
+    `checkpoints` is the number of checkpoints, spread over the timed windows or the epochs.
+    `profile` is whether a few more steps run under the framework's profiler after all measurements.
     `lars` is the trust coefficient of LARS, 0 for no LARS; null: as published.
-    `learning_rate` is the base learning rate; null: as published. `rate_scaling` "linear" scales
-    the learning rate with the batch; null: as published. `rate_warmup` is the number of epochs in
-    which the learning rate rises at first; null: as published. See `model/training.py`. Each rank
-    gets at most `memory_limit` bytes of private memory, from `allocator` (see
-    `environments/allocators.py`) or, if that is None, from the C library. A `probe` tests support
-    for an HPC system instead of measuring: in one process, with reserved huge pages, from a module,
-    on several ranks, or on ranks that know only what their start command tells them (native).
+    `learning_rate` is the base learning rate; null: as published.
+    `rate_scaling` "linear" scales the learning rate with the batch; null: as published.
+    `rate_warmup` is the number of epochs in which the learning rate rises at first; null: as
+    published.
+    `memory_limit` is the maximum of private memory per rank in bytes; null: no limit.
+    `allocator` replaces the memory allocator of the C library (see `environments/allocators.py`).
+    `probe` is the test of HPC support that the launch makes instead of measuring; null: no test.
+
+    `training.py` applies the settings of the solver. The values of `probe` say how a test runs:
+
+    - "process": in one process.
+    - "huge_pages": with reserved huge pages.
+    - "modules": from an environment module.
+    - "ranks": on several ranks.
+    - "native": on ranks that know only what their start command tells them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -164,12 +175,12 @@ class Cell(BaseModel):
 
     @property
     def strategy_text(self) -> str:
-        """Return the strategy and its changed options: "dist_sync servers=2"."""
+        """The strategy and its changed options, such as "dist_sync servers=2"."""
         return f"{self.strategy} {format_options(self.strategy_options)}".rstrip()
 
     @property
     def solver_text(self) -> str:
-        """Return the changed solver settings: "LARS 0.5, rate linear"; "" if there are none."""
+        """The changed solver settings, such as "LARS 0.5, rate linear"; "" if there are none."""
         settings = [(name, getattr(self, name)) for name in SOLVER]
         return ", ".join(
             describe_solver_setting(name, value) for name, value in settings if value is not None
@@ -177,7 +188,7 @@ class Cell(BaseModel):
 
     @property
     def fixed_batch_size(self) -> int:
-        """Return the batch size that scaling keeps: per rank if weak, else per update."""
+        """The batch size that scaling keeps constant: per rank if weak, else per update."""
         return self.batch_size_per_rank if self.scaling == "weak" else self.global_batch_size
 
     def label(self) -> str:
@@ -192,13 +203,15 @@ class Cell(BaseModel):
         return " · ".join(filter(None, parts))
 
     def request(self, launch: int) -> Request:
+        """Return the request for launch number `launch` of this cell."""
         return Request(**self.model_dump(), launch=launch)
 
 
 class Protocol(BaseModel):
     """The number of launches of a cell.
 
-    `least` is the minimum number of launches. `most` is the maximum number of launches.
+    `least` is the minimum number of launches.
+    `most` is the maximum number of launches.
     `precision` is the relative half-width of the 95 % interval of throughput at which launches end;
     null: always the maximum.
     """
@@ -211,11 +224,12 @@ class Protocol(BaseModel):
 
     @classmethod
     def fixed(cls, launches: int) -> Protocol:
+        """Return a protocol with exactly this number of launches."""
         return cls(least=launches, most=launches, precision=None)
 
 
 class Request(Cell):
-    """A cell plus a launch number, counted from 1."""
+    """A cell with a launch number, counted from 1."""
 
     launch: int = Positive
 
@@ -226,8 +240,8 @@ class Request(Cell):
     def cell_digest_fields(self) -> dict[str, Any]:
         """Return the request as JSON values without its launch number.
 
-        Optional settings that are not set are left out, so that digests equal those of records from
-        before the setting existed. `profile` is left out because it changes no measurement.
+        Optional settings that are not set are left out. Digests therefore equal those of records
+        from before the settings existed. `profile` is left out because it changes no measurement.
         """
         choices = ("strategy_options", "data_set", "page_cache", "checkpoints", "memory_limit")
         unset_names = {name for name in choices if not getattr(self, name)}

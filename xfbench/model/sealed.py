@@ -15,24 +15,28 @@ MAX_DOCUMENT_BYTES = 64 * 2**20  # no valid document is longer
 
 
 def utc_now() -> str:
-    """Return the current time as documents state it: RFC 3339, UTC, milliseconds."""
+    """Return the current time in the form of all documents: RFC 3339, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class EditedError(ValueError):
-    """The content of a document does not match its id."""
+    """Error for a document whose content does not match its id."""
 
 
 def verify_id(content: bytes) -> str:
     """Return the id of the document in `content`.
 
-    Raises EditedError if the id does not match, and ValueError if there is no document.
+    Raises EditedError if the id does not match, and ValueError if `content` is no document with an
+    id.
     """
     return _verify_id_fast(content) or _verify_id_exactly(content)
 
 
 def _verify_id_fast(content: bytes) -> str | None:
-    """Return the id if it certainly matches, else None; five times as fast as the exact check."""
+    """Return the id if it certainly matches, otherwise None.
+
+    This check is five times as fast as the exact one.
+    """
     try:
         document = orjson.loads(content)
         stated_id = document.pop("id")
@@ -64,7 +68,7 @@ class DocumentPart(BaseModel):
 
 
 class SealedDocument(BaseModel):
-    """A document whose `id` is the digest of everything else in it, by the schema's names."""
+    """A document whose `id` is the digest of all its other fields, as they are in JSON."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False
@@ -84,22 +88,23 @@ class SealedDocument(BaseModel):
 
     @classmethod
     def read(cls, content: bytes) -> Self:
-        """Return the document in `content`, the JSON as it was written.
+        """Parse a document and verify its id. `content` is the JSON text as it was written.
 
-        The id covers the JSON text, not what this version parses from it. So a document stays valid
-        if it was written before a field was added, or by a later version with more fields. Raises
-        ValidationError if it is not such a document, and EditedError if it was edited.
+        The id covers all fields in the text, also those that this version does not know. A document
+        therefore stays valid if it was written before a field was added, or by a later version with
+        more fields. Raises ValidationError if the fields are invalid, and EditedError if the
+        document was edited.
         """
         parsed = cls.model_validate_json(content, extra="ignore")
         verify_id(content)
         return parsed
 
     def computed_id(self) -> str:
-        """Return the id that the content requires."""
+        """Return the digest of all fields except `id`: the id that the document must have."""
         document = self.document()
         del document["id"]
         return digests.of_json(document)
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON values, by the schema's names."""
+        """Return the document as JSON values, with its names of fields in JSON."""
         return self.model_dump(mode="json", by_alias=True)

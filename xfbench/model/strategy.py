@@ -23,12 +23,15 @@ _UNITS |= {f"{letter}iB": 1024**n for n, letter in enumerate("KMG", 1)}
 
 
 def format_options(options: Iterable[tuple[str, Value]]) -> str:
-    """Format options as the user types them: "overlap=off servers=2"."""
+    """Return options as the user types them, such as "overlap=off servers=2"."""
     return " ".join(f"{name}={value}" for name, value in options)
 
 
 def parse_size(text: str) -> int:
-    """Parse a size: 1MB, 512KiB, 1.5GB, or a number of bytes. Raises ValueError."""
+    """Return the bytes of a size such as 1MB, 512KiB, 1.5GB or 4096.
+
+    Raises ValueError if the text is not a size, or if the size is less than a byte.
+    """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
     if not match or match[2] not in _UNITS or not int(float(match[1]) * _UNITS[match[2]]):
         raise ValueError("give a size in bytes, for example 1MB or 512KiB")
@@ -40,11 +43,12 @@ class _Table(BaseModel):
 
 
 class Option(_Table):
-    """An option of a strategy, with its default.
+    """An option of a strategy.
 
-    A count is a whole number of one or more. A number of bytes is written as 1MB, 512KiB or plain
-    digits. A choice is one of `choices`. The default may depend on the device. It may also be a
-    word with which the framework chooses the value.
+    - `kind`: "count" is a whole number of one or more. "bytes" is a size such as 1MB, 512KiB or
+      plain digits. "choice" is one of `choices`.
+    - `default`: the default value, or the default by device. A default may also be a word that lets
+      the framework choose the value.
     """
 
     title: str
@@ -57,7 +61,10 @@ class Option(_Table):
         return self.default[device] if isinstance(self.default, dict) else self.default
 
     def parse_value(self, name: str, text: Value) -> Value:
-        """Parse a value as the user typed it. Raises UsageError if it is invalid."""
+        """Parse a value of the option `name` as the user typed it.
+
+        Raises UsageError if the value is invalid.
+        """
         defaults = self.default.values() if isinstance(self.default, dict) else (self.default,)
         if text in defaults:
             return text
@@ -76,7 +83,11 @@ class Option(_Table):
 
 
 class Helper(NamedTuple):
-    """A helper process: its number among the helpers of its kind, from 0, and its variables."""
+    """A helper process of a strategy.
+
+    - `number`: number among the helpers of its kind, from 0.
+    - `variables`: environment variables.
+    """
 
     number: int
     variables: dict[str, str]
@@ -85,10 +96,16 @@ class Helper(NamedTuple):
 class Strategy(_Table):
     """A strategy of a framework: how several ranks train together.
 
-    `variables` are set in every rank and helper. A helper is a process on the driver's host. A
-    helper imports the framework, or runs the Python code in `serve`, and has variables of its own
-    too. Each option named in `counted` gives the number of helpers of that kind. If `asynchronous`,
-    no rank waits for another.
+    - `asynchronous`: whether no rank waits for another.
+    - `variables`: environment variables of every rank and helper.
+    - `helpers`: the helper processes, each with additional variables. A helper runs on the driver's
+      host.
+    - `counted`: additional variables of more helpers, by option. The option's value is their
+      number.
+    - `serve`: Python code that a helper runs; empty: a helper imports the framework.
+    - `exchange`: the all-reduce algorithm, for `xfbench predict`.
+    - `buckets`: bytes of the first and of each other bucket, which are exchanged during the
+      backward pass, for `xfbench predict`. None: the exchange follows the backward pass.
 
     These placeholders in variables are replaced:
 
@@ -97,10 +114,6 @@ class Strategy(_Table):
     - "{host}" and "{port}": a free address on the driver's host.
     - "{address}": the address of the node that reads the variable.
     - An option's name in braces: the option's value.
-
-    `xfbench predict` uses `exchange` and `buckets`. `exchange` is the all-reduce algorithm. Without
-    `buckets` the exchange follows the backward pass; with them it overlaps the backward pass.
-    `buckets` are the bytes of the first bucket and of each other bucket.
     """
 
     title: str
@@ -115,20 +128,23 @@ class Strategy(_Table):
 
     @property
     def algorithm(self) -> Algorithm:
-        """Return the algorithm of gradient exchange: "server" if the strategy starts helpers."""
+        """The algorithm of gradient exchange: "server" if there are helpers, else `exchange`."""
         return "server" if self.helpers or self.counted else self.exchange
 
     def options_with_defaults(
         self, chosen_options: Mapping[str, Value], device: str
     ) -> dict[str, Value]:
-        """Return every option's value: the chosen one, else the default on the device."""
+        """Return the value of each option: the chosen value, or the default on the device."""
         return {
             name: chosen_options.get(name, option.default_for(device))
             for name, option in self.options.items()
         }
 
     def helper_processes(self, options: Mapping[str, Value]) -> list[Helper]:
-        """Return the strategy's helpers; `options` come from `options_with_defaults`."""
+        """Return the helpers that the strategy starts.
+
+        `options` has every option's value, as `options_with_defaults` returns them.
+        """
         counted_helpers = [
             Helper(index, helper_variables)
             for name, helper_variables in self.counted.items()
@@ -139,7 +155,7 @@ class Strategy(_Table):
     def non_default_options(
         self, chosen_options: Mapping[str, Value], device: str
     ) -> dict[str, Value]:
-        """Parse the chosen options and return those that differ from their defaults.
+        """Return the chosen options that differ from their defaults, with parsed values.
 
         Unknown options are kept; `capabilities.py` refuses them. Raises UsageError if a value is
         invalid.

@@ -1,6 +1,7 @@
-"""Builds the workload that a cell trains: the published one, with the cell's solver settings.
+"""The workload that a cell trains: the published one, with the cell's solver settings.
 
-Solver settings make another workload with another digest, which has its own tables.
+A workload with changed solver settings is another workload. It has another digest and its own
+tables.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from xfbench.workloads import Workload, workloads
 
 
 def build_workload(cell: Cell) -> Workload:
-    """Build the workload that the cell trains.
+    """Return the workload that the cell trains.
 
     With "linear" scaling, the learning rate grows with the ratio of the global batch to the
-    published one (Goyal et al. 2017). Raises UsageError if a warm-up needs the length of an epoch
-    and it is unknown.
+    published batch (Goyal et al. 2017). Raises UsageError if the cell has a warm-up in epochs and
+    the length of an epoch is unknown.
     """
     published = workloads()[cell.workload]
     solver = published.solver
@@ -40,9 +41,11 @@ def build_workload(cell: Cell) -> Workload:
 def solver_variants(
     cell: Cell, values_by_setting: Mapping[str, Sequence[Any] | None]
 ) -> Iterator[Cell]:
-    """Yield the cell with every combination of the `lists`, whose keys are names of `SOLVER`.
+    """Yield the cell with every combination of solver settings.
 
-    Raises UsageError as `build_workload` does, and ValidationError if a value is invalid.
+    `values_by_setting` has the values of each setting in `SOLVER`; a missing setting keeps its
+    published value. Raises UsageError as `build_workload` does, and ValidationError if a value is
+    invalid.
     """
     if not any(values_by_setting.values()):
         yield cell
@@ -60,7 +63,10 @@ def solver_variants(
 def replace_defaults_with_none(
     published: Workload, setting_name: str, values: Sequence[Any] | None
 ) -> list[Any]:
-    """Return the values with the network's default replaced by None, as in cells."""
+    """Return the values of a solver setting, with None in place of the published value.
+
+    Cells also store None for the published value. If `values` is None or empty, return [None].
+    """
     defaults = {
         "lars": published.solver.lars,
         "learning_rate": published.solver.base_lr,
@@ -71,7 +77,7 @@ def replace_defaults_with_none(
 
 
 def _warmup_updates(cell: Cell, published: Workload) -> int:
-    """Return the number of updates of the learning rate warm-up."""
+    """Return the number of updates in the warm-up of the learning rate."""
     if not cell.rate_warmup:
         return 0
     images = (
@@ -81,7 +87,7 @@ def _warmup_updates(cell: Cell, published: Workload) -> int:
     )
     if images is None:
         raise UsageError(
-            f"rate_warmup is in epochs: the number of images in an epoch of {published.name} is "
-            "unknown"
+            f"rate_warmup is in epochs, but the number of images in an epoch of {published.name} "
+            "is unknown: leave out the warm-up"
         )
     return max(1, cell.rate_warmup * (images // cell.global_batch_size))

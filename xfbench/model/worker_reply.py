@@ -1,7 +1,7 @@
-"""Reads a worker's reply and rejects anything but a complete reply to its job.
+"""The reading of a worker's reply, which rejects anything but a complete reply to the job.
 
-A worker runs foreign code, so its reply is not trusted. A reply is JSON of limited length in a
-regular file, contains the job's digest, and has a reason of one line.
+A worker runs foreign code, so its reply is not trusted. A valid reply is JSON of limited length in
+a regular file, and contains the job's digest. Its reason becomes one line of limited length.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ WRONG = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, Re
 
 
 class ReplyError(ValueError):
-    """There is no valid reply to this job."""
+    """Error: there is no valid reply to the job."""
 
 
 class MissingError(ReplyError):
-    """There is no reply file."""
+    """Error: there is no reply file."""
 
 
 class ForeignError(ReplyError):
-    """The reply is to another job."""
+    """Error: the reply is to another job."""
 
 
 def read_reply(path: Path, job_digest: str) -> dict[str, Any]:
-    """Read the reply in `path` to the job with this digest. Raises ReplyError."""
+    """Return the reply to the job with this digest. `path` is the reply file.
+
+    Raises ReplyError if there is no valid reply to the job.
+    """
     try:
         content = safe_read.read_bytes(path, LONGEST)
         answer = json.loads(content, parse_int=_parse_exact_integer)
@@ -49,19 +52,22 @@ def read_reply(path: Path, job_digest: str) -> dict[str, Any]:
         raise ReplyError("the reply is malformed (it has no job)")
     reason = answer.get("reason")
     if answer.get("status") not in _STATUSES or not isinstance(reason, str | None):
-        raise ReplyError("the reply is malformed (status or reason)")
+        raise ReplyError("the reply is malformed (invalid status or reason)")
     return {**answer, "reason": reason and _shorten_to_one_line(reason)}
 
 
 def _parse_exact_integer(text: str) -> int:
-    """Return the integer. Raises ValueError if a float64, and so RFC 8785, cannot represent it."""
+    """Return the integer in `text`.
+
+    Raises ValueError if a float64 cannot represent the integer exactly, as RFC 8785 requires.
+    """
     if len(text) > len(str(_LARGEST)) + 1 or abs(int(text)) > _LARGEST:
         raise ValueError(f"a number of {len(text)} digits")
     return int(text)
 
 
 def _is_utf8_encodable(answer: dict[str, Any], content: bytes) -> bool:
-    """Return whether the answer can be encoded as UTF-8; it cannot with a lone surrogate."""
+    """Return whether UTF-8 can encode the answer. It cannot encode a lone surrogate."""
     if b"\\ud" not in content.lower():
         return True
     try:

@@ -1,4 +1,4 @@
-"""Basic analyses for study files: functions that turn cells into a finding."""
+"""The basic analyses of a study: each turns measured cells into a finding."""
 
 from __future__ import annotations
 
@@ -31,20 +31,23 @@ NOTHING = "No matching cell was measured here."
 
 
 def settings_and_options(cell: MeasuredCell) -> dict[str, Any]:
-    """Return the cell's settings and strategy options, by which a claim's `where` can select."""
+    """Return the cell's settings and non-default strategy options by name.
+
+    The `where` of a claim is compared with this mapping.
+    """
     options = dict(cell.request.strategy_options)
     return {**options, **{name: cell.setting(name) for name in of_cells.SETTINGS}}
 
 
 def find_quantity(analysis: Analysis) -> Quantity:
-    """Return the analysis's quantity. Raises UsageError if its name is unknown."""
+    """Return the quantity that `analysis.of` names. Raises UsageError if the name is unknown."""
     if analysis.of not in QUANTITIES:
         raise errors.unknown_name_error("quantity", analysis.of, QUANTITIES)
     return QUANTITIES[analysis.of]
 
 
 def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Return the mean of the analysis's quantity for each cell."""
+    """Return a finding with the geometric mean of the quantity over each cell's launches."""
     quantity = find_quantity(analysis)
     values = [
         _build_value(analysis, cell, cells, _geometric_mean(launch_values(quantity, cell.records)))
@@ -74,7 +77,10 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
 def analyze_launch_spread(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return the spread of each cell's launches: the standard deviation of their logarithms."""
+    """Return a finding with the spread of the quantity among each cell's launches.
+
+    The spread is the standard deviation of the logarithms of the launches' values.
+    """
     quantity = find_quantity(analysis)
     values = []
     for cell in cells:
@@ -98,7 +104,11 @@ def analyze_launch_spread(
 def analyze_best_of(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return which values of a setting are or may be best, all else being equal."""
+    """Return a finding that names the best values of the setting `analysis.over`.
+
+    Only verified cells of the same comparison group are compared (see `cells.comparison_groups`).
+    If launches cannot separate two values, each of them may be the best.
+    """
     quantity = find_quantity(analysis)
     values: list[Value] = []
     outcomes: list[tuple[list[MeasuredCell], list[MeasuredCell]]] = []
@@ -206,7 +216,12 @@ def _replace_cores_by_core_count(claimed_best: Scalar | None, cell: MeasuredCell
 def analyze_ratio(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return each cell's quantity divided by its baseline's quantity, all else being equal."""
+    """Return a finding with each cell's quantity divided by the quantity of its baseline.
+
+    `analysis.against` chooses the baseline among the cells of the same comparison group (see
+    `cells.comparison_groups`). If `against` is "best", the ratio says how many times worse the cell
+    is, whether a higher or a lower quantity is better.
+    """
     quantity = find_quantity(analysis)
     values: list[Value] = []
     for group in of_cells.comparison_groups(cells, analysis.over):
@@ -232,9 +247,8 @@ def analyze_ratio(
                 continue
             reason = of_cells.incomparable_reason(cell, baseline, certificates)
             pair = (cell_launches, launch_values(quantity, baseline.records))
-            if (
-                analysis.against == "best" and not quantity.lower_is_better
-            ):  # so that the ratio says how many times worse the cell is
+            # The ratio to the best cell says how many times worse the cell is.
+            if analysis.against == "best" and not quantity.lower_is_better:
                 pair = (pair[1], pair[0])
             interval = None if reason else statistics.compare(*pair).ratio
             note = (
@@ -264,7 +278,10 @@ def analyze_ratio(
 
 
 def no_result_reason(cell: MeasuredCell) -> str:
-    """Return why no launch of the cell counts."""
+    """Return why no launch of the cell counts.
+
+    This is the reason in the last record, or "no launch counts" if the last launch was ok.
+    """
     last = cell.records[-1]
     return last.reason if last.status != "ok" and last.reason else "no launch counts"
 
@@ -272,7 +289,11 @@ def no_result_reason(cell: MeasuredCell) -> str:
 def _choose_baseline(
     analysis: Analysis, cell: MeasuredCell, candidates: Sequence[MeasuredCell], quantity: Quantity
 ) -> MeasuredCell | None:
-    """Return the baseline of `cell`, which may be `cell` itself."""
+    """Return the candidate that is the baseline of `cell`; None if there is none.
+
+    The baseline may be `cell` itself. If `analysis.against` is "previous" and no candidate has a
+    smaller value of `analysis.over`, return `cell`.
+    """
     against = analysis.against
     if isinstance(against, dict):
         against = against.get(cell.request.framework, "least")
@@ -303,6 +324,7 @@ def _is_before(candidate: MeasuredCell, cell: MeasuredCell, over: str) -> bool:
 
 
 def _score_cell(cell: MeasuredCell, quantity: Quantity) -> float:
+    """Return a score for the cell. A higher score is better, whatever the quantity."""
     mean = _geometric_mean(launch_values(quantity, cell.records))
     assert mean is not None
     return -mean.value if quantity.lower_is_better else mean.value
@@ -311,7 +333,10 @@ def _score_cell(cell: MeasuredCell, quantity: Quantity) -> float:
 def analyze_efficiency(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return the scaling efficiency of each cell relative to the fewest ranks measured."""
+    """Return a finding with the scaling efficiency of each cell that has a scaling law.
+
+    The baseline of a cell is the measured cell with the fewest ranks in the same comparison group.
+    """
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []
     for group in of_cells.comparison_groups(
@@ -389,7 +414,7 @@ def _build_value(
 
 
 def _divergence_note(cell: MeasuredCell) -> str:
-    """Return how many launches diverged and at which update the first one did; "" if none."""
+    """Return how many of the cell's launches diverged, and why the first did; "" if none did."""
     diverged = cell.diverged_records()
     if not diverged:
         return ""
@@ -425,7 +450,7 @@ def _geometric_mean(cell_launches: Launches) -> Interval | None:
 
 
 def _score_launches(cell_launches: Launches, quantity: Quantity) -> Launches:
-    """Return a score for each launch. A higher score is better, whatever the quantity."""
+    """Return a score for each launch, by block. A higher score is better, whatever the quantity."""
     return (
         {block: 1 / value for block, value in cell_launches.items()}
         if quantity.lower_is_better

@@ -1,4 +1,4 @@
-"""A study's answer: its findings, published figures and missing cells."""
+"""The answer of a study: its findings, published figures, and cells without a result."""
 
 from __future__ import annotations
 
@@ -51,13 +51,16 @@ ANALYSES: dict[str, analyses.AnalysisFunction] = {
 class Answer:
     """A study's answer, built from records.
 
-    - `missing`: cells without a result, each with the reason.
-    - `span`: the first and the last day of the records.
+    - `published`: published figures, each with its citation.
+    - `missing`: cells and optional data sets without a result, each with the reason.
+    - `machines`: the kinds of machines that the ok launches ran on.
+    - `span`: the dates of the first and the last record; empty if there are no records.
     - `launches`: number of ok launches.
-    - `disturbed`: number of ok launches during which other work ran on the machine.
+    - `disturbed`: number of ok launches whose figures other work on the machine may have changed.
     - `oversubscribed`: number of ok launches with more threads than processors.
-    - `discarded_launches`: why other launches of the same cells failed.
-    - `sentences`: paraphrases of what sources say.
+    - `discarded_launches`: why launches do not count, one line each, for cells that also have ok
+      launches.
+    - `sentences`: pairs of a source's key and a paraphrase of what the source says.
     """
 
     study: Experiment
@@ -75,12 +78,12 @@ class Answer:
 
     @property
     def command(self) -> str:
-        """The command that repeats the study."""
+        """The command that runs the study again."""
         return f"xfbench study run {self.study.name} --size {self.size}"
 
     @property
     def limits(self) -> list[str]:
-        """The limits of the answer: the file's limits, too few launches, and discarded launches."""
+        """The limits of the answer: sentences from the study's file and about the launches."""
         min_launches = min(
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
@@ -140,7 +143,10 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
 def answer_study(
     study: Experiment, size: Size, records: Sequence[Record], certificates: Certificates
 ) -> Answer:
-    """Return the study's answer from the records. Raises UsageError if an analysis is unknown."""
+    """Return the answer of the study at this size, computed from `records`.
+
+    Raises UsageError as `check_analyses` does.
+    """
     check_analyses(study)
     study_records = cells.select_records(study, size, records)
     measured_cells = cells.group_cells(study_records)
@@ -204,7 +210,11 @@ def _is_disturbed(record: Record) -> bool:
 
 
 def check_analyses(study: Experiment) -> None:
-    """Raise UsageError if an analysis uses an unknown name, before anything is launched."""
+    """Check all names in the study's analyses and claims.
+
+    Call this before any launch. Raises UsageError if an analysis, a quantity or a setting is
+    unknown, or if a claim does not have the fields that its analysis needs.
+    """
     options = {
         option
         for matrix in study.matrix
@@ -229,7 +239,8 @@ def check_analyses(study: Experiment) -> None:
                     raise errors.unknown_name_error("setting", name, settings)
             if (claim.best is not None) != (analysis.name == "best_of"):
                 raise errors.UsageError(
-                    f"claim of {analysis.name}: best_of needs best, others need low or high"
+                    f"claim of {analysis.name}: a claim of best_of needs best, "
+                    "others need low or high"
                 )
 
 
@@ -245,7 +256,7 @@ def _cells_without_result(
 ) -> list[tuple[str, str]]:
     """Return the names of cells without an ok launch, each with the reason.
 
-    If the study has the analysis "diverged", leave out cells that diverged.
+    If `analysis_names` has "diverged", leave out cells that diverged.
     """
     return [
         (
@@ -260,7 +271,10 @@ def _cells_without_result(
 def _unused_optional_data_sets(
     study: Experiment, size: Size, records: Sequence[Record]
 ) -> list[tuple[str, str]]:
-    """Return the optional data sets that the study did not train on, each with the reason."""
+    """Return the optional data sets of the study that no record used.
+
+    Each name comes with a message that says how to create the data set.
+    """
     requested_names = [
         name for matrix in study.matrices_of_size(size) for name in matrix.data or ()
     ]
@@ -272,7 +286,7 @@ def _unused_optional_data_sets(
 
 
 def published_figures(study: Experiment) -> tuple[tuple[Citation, Figure], ...]:
-    """Return published figures from the study's file and from the built-in records."""
+    """Return the published figures of the study's file, then those of built-in records."""
     study_figures = [(quotation.citation, quotation.figure) for quotation in study.published]
     built_in_figures = [
         (record.citation, record.figure)

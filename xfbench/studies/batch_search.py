@@ -1,7 +1,7 @@
 """The search for the largest batch that fits in memory: the next batch to try, and its launches.
 
-A trial is an ordinary launch with few steps. If a trial runs out of memory, its record says how.
-A trial that has a record already is not repeated.
+A trial is an ordinary launch. If a trial runs out of memory, its record states the reason. A trial
+that already has a record is not repeated.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch
 
 RunPlan = Callable[[Plan, Sequence[Record]], list[Record]]
-_FAR_FROM_LIMIT = 0.25  # fraction of the limit; below it, two or more doublings still fit
+_FAR_FROM_LIMIT = 0.25  # fraction of the memory limit below which two doublings still fit
 _MAX_ROUNDS = 100  # far more than any memory allows
 
 
 @dataclass(frozen=True)
 class CellSearch:
-    """A cell with its first batch, the search rules, and the protocol for each doubled batch."""
+    """A search for the largest batch of one cell.
+
+    - `cell`: the cell with the first batch.
+    - `rules`: when the search ends.
+    - `protocol`: how often each doubled batch is launched.
+    """
 
     cell: Cell
     rules: BatchSearch
@@ -34,24 +39,30 @@ class CellSearch:
 
     @property
     def batch_multiple(self) -> int:
-        """The number that must divide every batch, because ranks share a batch evenly."""
+        """The number that must divide every batch: the ranks under strong scaling, otherwise 1."""
         return self.cell.ranks if self.cell.scaling == "strong" else 1
 
     def cell_with_batch(self, batch: int) -> Cell:
-        """Return the cell with this batch."""
+        """Return the cell with another batch size.
+
+        `batch` is the number of images per rank under weak scaling, otherwise of images per update.
+        """
         per_rank = batch // self.batch_multiple
         sizes = {"batch_size_per_rank": per_rank, "global_batch_size": per_rank * self.cell.ranks}
         return self.cell.model_copy(update=sizes)
 
     def with_default_memory_limit(self, default_limit: int | None) -> CellSearch:
-        """Return the search with this memory limit per rank, unless the cell has one already."""
+        """Return the search with a limit of `default_limit` bytes per rank.
+
+        If the cell already has a limit or `default_limit` is None, return the unchanged search.
+        """
         if self.cell.memory_limit or default_limit is None:
             return self
         cell = self.cell.model_copy(update={"memory_limit": default_limit})
         return CellSearch(cell, self.rules, self.protocol)
 
     def max_launches(self) -> int | None:
-        """Return the maximum number of launches; None if the rules have no largest batch."""
+        """Return the maximum number of launches; None if `rules` set no largest batch."""
         if self.rules.most is None:
             return None
         doublings = (self.rules.most // self.rules.start).bit_length()
@@ -60,7 +71,12 @@ class CellSearch:
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of a batch's first launch. `seconds` is the duration of the whole launch."""
+    """The outcome of the first launch with a batch.
+
+    - `outcome`: "ran", "out" (of memory), or "otherwise" (no figures for another reason).
+    - `seconds`: duration of the whole launch.
+    - `peak_bytes`: peak memory of all processes.
+    """
 
     outcome: Literal["ran", "out", "otherwise"]
     seconds: float = 0.0
@@ -69,7 +85,7 @@ class Trial:
 
 
 def read_trial(record: Record) -> Trial:
-    """Return the trial's outcome from the record of its launch."""
+    """Return the outcome of a trial from the record of its launch."""
     seconds = (record.conditions and record.conditions.seconds) or 0.0
     if memory.is_out_of_memory(record):
         return Trial("out", seconds)
@@ -80,7 +96,10 @@ def read_trial(record: Record) -> Trial:
 
 
 def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
-    """Return the next batch to try; None if the search has ended."""
+    """Return the next batch to try; None if the search has ended.
+
+    `trials` has the outcome of each batch that was tried.
+    """
     if not trials:
         return search.rules.start
     if any(trial.outcome == "otherwise" for trial in trials.values()):
@@ -107,7 +126,7 @@ def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
 def _is_ended_by_rules(
     search: CellSearch, largest_ok_batch: int, trials: Mapping[int, Trial]
 ) -> bool:
-    """Return whether the rules end the search before a launch is out of memory."""
+    """Return whether the rules end the search before any launch is out of memory."""
     rules, limit = search.rules, search.cell.memory_limit
     if rules.most is not None and 2 * largest_ok_batch > rules.most:
         return True
@@ -125,7 +144,8 @@ def _is_ended_by_rules(
 def select_trial_records(searches: Sequence[CellSearch], records: Sequence[Record]) -> list[Record]:
     """Return the records with an outcome that belong to these searches, oldest first.
 
-    A search without a memory limit accepts records with any limit.
+    A record has an outcome if it is ok, invalid or out of memory. A search without a memory limit
+    accepts records with any limit.
     """
     keys = [(_search_key(search.cell), search) for search in searches]
     trial_records = []
@@ -154,16 +174,16 @@ def _search_key(cell: Cell) -> Cell:
 def limit_to_available_memory(
     searches: Sequence[CellSearch], earlier_records: Sequence[Record]
 ) -> list[CellSearch]:
-    """Return the searches. Each search that trains on CPUs has a memory limit per rank.
+    """Return the searches, with a memory limit per rank for those that train on CPUs.
 
     The limit is the first of these that exists:
 
     1. The limit in the study's file.
-    2. The limit of the last recorded trial whose limit fits in the available memory per rank. With
-       the same limit, earlier trials count.
+    2. The limit of the latest trial in `earlier_records` whose limit fits in the available memory
+       per rank. With the same limit, earlier trials need not be repeated.
     3. The available memory per rank.
 
-    A search on a device needs no limit: the device's memory is the limit.
+    Searches on other devices are returned unchanged: the device's memory is their limit.
     """
     available_bytes = memory.available_launch_bytes()
     limited_searches = []
@@ -194,8 +214,13 @@ def run_batch_searches(
 ) -> list[Record]:
     """Run each search, then the remaining launches of doubled batches. Return the new records.
 
-    `run_plan` runs a plan. `report` prints a progress line. Each round runs the next trial of every
-    search.
+    - `template`: a plan with all other settings. Each round replaces its requests and protocols.
+    - `run_plan`: runs a plan, given the records that it already has. Returns the new records.
+    - `earlier_records`: records whose trials are not repeated.
+    - `report_progress`: prints one progress line.
+
+    Each round runs the next trial of every search. If a round leaves a trial without a record, the
+    searches stop.
     """
     records = select_trial_records(searches, earlier_records)
     earlier_count = len(records)
@@ -231,7 +256,10 @@ def run_batch_searches(
 
 
 def collect_trials(search: CellSearch, records: Collection[Record]) -> dict[int, Trial]:
-    """Return the outcome of each batch of a search, from its latest record with launch 1."""
+    """Return the outcome of each batch that the search has tried, by batch.
+
+    Only first launches count. If a batch has several records, the last one in `records` counts.
+    """
     trials = {}
     for record in records:
         request = record.request

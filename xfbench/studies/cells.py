@@ -1,4 +1,4 @@
-"""The cells of a study's records: selecting, naming and grouping them for comparison."""
+"""The measured cells of a study: selection, names, and groups for comparison."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS = (
     *SOLVER,
     *("checkpoints", "memory_limit", "allocator", "probe", "machine"),
 )
-# For each setting, its dependent settings: they may differ between cells that differ in it.
+# For each setting, the other settings that may differ between cells compared over it.
 _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "workload": ("batch_size", "data"),
     "framework": ("kernel",),
@@ -36,25 +36,26 @@ _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "ranks": ("nodes", "strategy"),
     "nodes": ("ranks", "strategy"),
 }
-# The values of settings that the user does not choose.
+# The values that stand for settings that are not set.
 _DEFAULTS = {"lars": 0, "rate_scaling": "none", "rate_warmup": 0}
 _WITH_UNIT = {"threads": "thread", "ranks": "rank", "nodes": "node", "checkpoints": "checkpoint"}
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredCell:
-    """One cell on one kind of machine, with the records of all launches and seeds."""
+    """One cell on one kind of machine, with the records of its launches for all seeds."""
 
     records: tuple[Record, ...]
 
     @property
     def request(self) -> Request:
+        """The request of the cell's last record."""
         request = self.records[-1].request
         assert request is not None
         return request
 
     def setting(self, name: str) -> Any:
-        """Return a setting or a strategy option by name; None if the cell has none."""
+        """Return the value of a setting or a strategy option; None if the cell does not have it."""
         request = self.request
         if name == "machine":
             return machine_class(self.records[-1].machine)
@@ -76,7 +77,7 @@ class MeasuredCell:
         )
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
-        """Return whether the cell has all of these settings."""
+        """Return whether the cell has these values. Values are compared as text."""
         return all(str(self.setting(name)) == str(value) for name, value in settings.items())
 
     def ok_records(self) -> list[Record]:
@@ -95,7 +96,7 @@ def has_diverged(record: Record) -> bool:
 
 
 def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:
-    """Return the cells of the records, sorted by their settings."""
+    """Group the records by cell and return the cells, sorted by their settings."""
     measured_cells = [
         MeasuredCell(tuple(cell_records))
         for cells in group_by_heading_and_cell(records, include_probes=True).values()
@@ -107,7 +108,10 @@ def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:
 
 
 def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> list[Record]:
-    """Return the measured records, from any machine, of cells in the study's matrices."""
+    """Return the measured records of cells in the study's matrices of this size.
+
+    Records from all machines are included.
+    """
     matrices, catalog = study.matrices_of_size(size), matching.Catalog()
     return [
         record
@@ -121,7 +125,7 @@ def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> 
 def drop_search_trials(
     study: Experiment, size: Size, cells: Iterable[MeasuredCell]
 ) -> list[MeasuredCell]:
-    """Return the cells, without cells whose batch was only tried to find the memory limit."""
+    """Return the cells except those whose batch was tried only to find the memory limit."""
     matrices, catalog = study.matrices_of_size(size), matching.Catalog()
     return [
         cell
@@ -136,7 +140,11 @@ def drop_search_trials(
 
 
 def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | None:
-    """Return the size with the most ok records, the smallest in a tie; None without records."""
+    """Return the size of the study for which the most records are ok.
+
+    If several sizes have equally many ok records, return the smallest size. Return None if no
+    record of the study is ok.
+    """
     ok_records = [record for record in records if record.status == "ok"]
     counts = {size: len(select_records(study, size, ok_records)) for size in study.sizes}
     best_size = max(counts, key=lambda size: (counts[size], -SIZES.index(size)))
@@ -146,8 +154,9 @@ def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | N
 def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[MeasuredCell]]:
     """Return groups of cells that differ only in `over` and its dependent settings.
 
-    Each group is sorted by `over`. If `over` is "ranks" or "nodes", each strategy has a group, and
-    cells with one rank belong to all of these groups.
+    `over` is the name of a setting or a strategy option. Each group is sorted by `over`. If `over`
+    is "ranks" or "nodes", each strategy has its own group. Cells with one rank belong to all these
+    groups.
     """
     free = {over, *_DEPENDENT_SETTINGS.get(over, ())}
     fixed = [name for name in SETTINGS if name not in free]
@@ -172,7 +181,10 @@ def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[Mea
 
 
 def _setting_text_without_option(cell: MeasuredCell, name: str, omitted_option: str) -> str:
-    """Return a setting as text. The text of a strategy leaves out the option `over`."""
+    """Return the setting `name` as text.
+
+    If the setting is the strategy, its text leaves out the strategy option `omitted_option`.
+    """
     if name == "strategy" and omitted_option not in SETTINGS:
         other_options = [
             pair for pair in cell.request.strategy_options if pair[0] != omitted_option
@@ -184,13 +196,16 @@ def _setting_text_without_option(cell: MeasuredCell, name: str, omitted_option: 
 def cell_name(
     cell: MeasuredCell, among: Sequence[MeasuredCell], omitted: Sequence[str] = ()
 ) -> str:
-    """Return the cell's name: workload, framework, and the settings that vary in `among`."""
+    """Return the cell's name: workload, framework, and the settings that vary in `among`.
+
+    The name leaves out the settings in `omitted` and all default values.
+    """
     required = [field for field in ("workload", "framework") if field not in omitted]
     varying = _varying_settings(tuple(among))
     parts = []
     for field in SETTINGS:
         value = cell.setting(field)
-        if value == _DEFAULTS.get(field):  # also true for a setting that the cell does not have
+        if value == _DEFAULTS.get(field):  # None equals None if the cell does not have it
             continue
         if field in omitted or (field not in required and field not in varying):
             continue
@@ -206,7 +221,7 @@ def _varying_settings(among: tuple[MeasuredCell, ...]) -> set[str]:
 
 
 def format_setting(field: str, value: Any) -> str:
-    """Return a setting's value in words: "2 threads"."""
+    """Return the value of the setting `field` in words, such as "2 threads"."""
     if unit := _WITH_UNIT.get(field):
         return f"{value} {unit}{'' if value == 1 else 's'}"
     if field in SOLVER:
@@ -221,17 +236,17 @@ def format_setting(field: str, value: Any) -> str:
 
 
 def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certificates) -> str | None:
-    """Return why two cells are not known to train the same network; None if they are."""
+    """Return why two cells may train different networks; None if they train the same one."""
     return comparison.incomparable_reason(a.ok_records(), b.ok_records(), certificates)
 
 
 def unverified_reasons_by_id(
     group: Sequence[MeasuredCell], certificates: Certificates
 ) -> dict[int, str]:
-    """Return the reason why a cell must not be compared in the group, by `id` of the cell.
+    """Return why each unverified cell must not be compared in the group, by `id(cell)`.
 
-    Comparable cells are left out. If all cells use the same translation of the network, no cell
-    needs a certificate.
+    Verified cells and cells without an ok launch are left out. If all cells use the same
+    translation of the network, no cell needs a certificate and the result is empty.
     """
     ok_cells = [cell for cell in group if cell.ok_records()]
     if not ok_cells or not any(incomparable_reason(cell, ok_cells[0], {}) for cell in ok_cells):
@@ -247,5 +262,6 @@ def unverified_reasons_by_id(
 
 
 def _sort_key(value: Any) -> tuple[bool, float, str]:
+    """Return a sort key: numbers come first in numerical order, then other values as text."""
     number = isinstance(value, int | float)
     return not number, float(value) if number else 0.0, str(value)

@@ -1,7 +1,7 @@
 """The analysis of training that diverges: launches with a non-finite loss.
 
-Such a launch is `invalid`, and no other analysis uses its figures. This analysis counts it as
-diverged.
+Such a launch has the status "invalid", and other analyses ignore its figures. This analysis counts
+it as diverged.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from xfbench.studies.wording import format_value_with_bounds, join_words, plural
 def analyze_diverged_share(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return the share of each cell's launches that diverged.
+    """Return a finding with the share of each cell's finished launches that diverged.
 
-    The note of a cell names the update at which its first such launch diverged.
+    A launch is finished if it is ok or diverged. The note of a cell states the reason of its first
+    diverged launch, with the number of the update.
     """
     values: list[Value] = []
     phrases: list[str] = []

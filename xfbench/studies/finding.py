@@ -1,4 +1,4 @@
-"""The result of an analysis: figures with intervals, an answer, and verdicts on claims."""
+"""The result of an analysis: values with intervals, an answer, and verdicts on claims."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ Agreement = Literal["yes", "no", "unknown"]
 
 @dataclass(frozen=True)
 class Value:
-    """A figure of one configuration. `at` is the value of the varied setting.
+    """A figure of one configuration.
 
-    If no launch counts or there is nothing to compare with, `interval` is None and `reason` says
-    why. `fields` are the settings of the configuration; claims select values by them.
+    - `name`: the configuration, without the varied setting.
+    - `at`: the value of the varied setting in words; empty if no setting is varied.
+    - `x`: the value of the varied setting as a number; None if it is not a number.
+    - `interval`: the figure; None if no launch counts or there is nothing to compare with.
+    - `fields`: the settings of the configuration, by which claims select values.
+    - `reason`: why `interval` is None.
+    - `note`: a remark on the figure.
     """
 
     name: str
@@ -30,13 +35,19 @@ class Value:
     note: str = ""
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
-        """Return whether the fields have these values (a claim's `where`)."""
+        """Return whether `fields` has these values. Values are compared as text."""
         return all(str(self.fields.get(name)) == str(value) for name, value in settings.items())
 
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A source's claim, the verdict on it here, and the figures behind the verdict."""
+    """A claim of a source, and whether it holds here.
+
+    - `source`: the source.
+    - `text`: the claim in words.
+    - `verdict`: whether the measured figures agree with the claim.
+    - `why`: the figures behind the verdict, or why there are none.
+    """
 
     source: str
     text: str
@@ -46,7 +57,7 @@ class JudgedClaim:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line to plot; each point is x, figure, low and high."""
+    """A line to plot. Each point has x, y, and the lower and upper bound of y (None: unknown)."""
 
     name: str
     points: tuple[tuple[float, float, float | None, float | None], ...]
@@ -54,12 +65,18 @@ class Curve:
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one analysis: `sentence` is the answer, `values` are its figures.
+    """The result of one analysis.
 
+    - `sentence`: the answer.
     - `over`: name of the varied setting.
     - `unit`: unit of the values: "times" for ratios, "%" for shares (stored as fractions).
-    - `curves`: if not empty, they are a further figure, over the axis `x_title`.
-    - `table`: if not empty, it replaces the table of values. Its first line has the headers.
+    - `judged`: verdicts on claims.
+    - `plot`: how the values are drawn: "bars", "lines" or "none".
+    - `beside`: published figures whose quantity starts with this text are drawn too; empty: none.
+    - `curves`: lines of a second figure, with the x axis `x_title`; empty: no second figure.
+    - `notes`: remarks below the table.
+    - `table`: a table that replaces the table of values; empty: no replacement. The first row has
+      the headers.
     """
 
     title: str
@@ -77,22 +94,26 @@ class Finding:
 
     @property
     def has_content(self) -> bool:
-        """Whether the finding has a figure or a table of answers."""
+        """Whether the finding has a figure or a table."""
         return bool(self.table) or any(value.interval for value in self.values)
 
 
 def judge_claims_with_bounds(
     claims: Sequence[Claim], values: Sequence[Value], to_text: Callable[[Interval], str]
 ) -> tuple[JudgedClaim, ...]:
-    """Return the verdict on each claim that is judged by bounds (`low`, `high`), not by `best`."""
+    """Return the verdict on each claim that has bounds (`low`, `high`) instead of `best`.
+
+    `to_text` writes an interval in words.
+    """
     return tuple(_judge_bounds(claim, values, to_text) for claim in claims if claim.best is None)
 
 
 def overall_verdict(agreements: Sequence[Agreement]) -> Verdict:
-    """Return "does not hold" if a figure contradicts the claim, "holds" if all figures agree.
+    """Return the verdict on a claim from the agreement of each figure.
 
-    In all other cases, return "cannot be told". A figure is "unknown" if it has too few launches to
-    be indicative, or if its interval crosses a bound.
+    - "does not hold": a figure disagrees.
+    - "holds": there are figures, and all agree.
+    - "cannot be told": all other cases.
     """
     if "no" in agreements:
         return "does not hold"
@@ -122,7 +143,7 @@ def _judge_bounds(
 
 
 def tally_text(agreements: Sequence[Agreement]) -> str:
-    """Return how many figures agree, disagree or are undecided, in words; "" for no figures."""
+    """Return how many figures agree, disagree or are undecided, in words; "" without figures."""
     words: dict[Agreement, str] = {
         "yes": "agree",
         "no": "disagree",
@@ -133,6 +154,11 @@ def tally_text(agreements: Sequence[Agreement]) -> str:
 
 
 def _agreement(interval: Interval, claim: Claim) -> Agreement:
+    """Return whether the interval lies between the claim's bounds.
+
+    The answer is "unknown" if there are too few launches to be indicative, or if the interval
+    crosses a bound.
+    """
     if interval.low is None or interval.high is None or interval.evidence_label == "smoke":
         return "unknown"
     low, high = claim.bounds

@@ -1,4 +1,4 @@
-"""Loading records and certificates from results folders and archives."""
+"""Loading of records and certificates from results folders and archives."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from xfbench.store.results_folder import Store, WarningHandler, open_existing_st
 def load_records_and_certificates(
     folders_and_archives: Sequence[Path], complain: WarningHandler
 ) -> tuple[list[Record], dict[str, Certificate | str]]:
-    """Return all records, without duplicates, and the certificates of the sources.
+    """Load all records and certificates from results folders and archives.
 
-    Raises UsageError if a source holds no results.
+    - First value: the records, without duplicates.
+    - Second value: the certificates by id. If a certificate cannot be read, the error text replaces
+      it.
+
+    `complain` gets one line for each damaged record. Raises UsageError if a folder has no results.
     """
     records: dict[str, Record] = {}
     certificates: dict[str, Certificate | str] = {}

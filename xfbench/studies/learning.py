@@ -24,16 +24,19 @@ from xfbench.studies.finding import Curve, Finding, Value, judge_claims_with_bou
 from xfbench.studies.quantities import QUANTITIES, launch_values
 from xfbench.studies.wording import format_value_with_bounds, join_words, pluralize
 
-_CURVE_POINTS = 12  # points of the curve over the loss
+_CURVE_POINTS = 12  # number of points per curve
 PARALLEL, LEARNING = "parallel", "learning"
 
 
 def analyze_speedups_over_one_rank(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return both speed-ups of each number of ranks over one rank.
+    """Return a finding with the parallel and the learning speed-up over one rank.
 
-    Curves show the learning speed-up over the loss.
+    - Parallel speed-up: how many times more images per second.
+    - Learning speed-up: how many times less time to ℓ*, the best test loss that all runs reached.
+
+    The curves of the finding show the learning speed-up over the test loss.
     """
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []
@@ -123,9 +126,10 @@ def _count_diverged(records: Sequence[Record]) -> int:
 def _learning_speedup_by_loss(
     base_records: Sequence[Record], records: Sequence[Record], lowest_loss: float
 ) -> tuple[tuple[float, float, float | None, float | None], ...]:
-    """Return points of the learning speed-up L over the loss.
+    """Return points (test loss, learning speed-up, lower bound, upper bound).
 
-    The losses range from the lowest first-epoch test loss of all runs to `level`.
+    The losses range from `lowest_loss` to the lowest test loss that any run had after its first
+    epoch.
     """
     epoch_losses = [r.learning[0].test_loss for r in (*base_records, *records) if r.learning]
     first_losses = [loss for loss in epoch_losses if loss is not None]

@@ -1,4 +1,4 @@
-"""The analysis of traffic over links, compared with the fewest bytes that ranks must send."""
+"""The analysis of traffic over links, compared with the bytes that the ranks must send."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from xfbench.studies.quantities import Quantity, launch_values
 from xfbench.studies.wording import format_value_with_bounds
 
 _DEVICE_LINKS = ("nvlink", "pcie")
-# Names of directions. Networks count only sent bytes: another node has sent what a node receives.
+# Directions by counter. On networks only sent bytes count, because another node sent the others.
 _DIRECTIONS = {"sent_bytes": "out", "received_bytes": "in"}
 
 
 def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Return the gigabytes per epoch over each link of each cell, and why links may be missing."""
+    """Return a finding with the gigabytes per epoch over each link of each cell.
+
+    The notes of the finding say which kinds of links were not counted, and why.
+    """
     values: list[Value] = []
     notes: dict[str, None] = {}
     for cell in cells:
@@ -72,7 +75,8 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
 def _links_of_record(record: Record) -> Sequence[Link]:
     """Return the links of a record.
 
-    An old record has no links. It has only the bytes that the interfaces of all nodes sent.
+    An old record has only the bytes that each network interface sent, summed over all nodes. For
+    such a record, return one link per interface, with node 0.
     """
     communication = record.communication
     if communication is None or communication.links:
@@ -117,7 +121,11 @@ def _describe_link_traffic(
     counter: str,
     interval: Interval | None,
 ) -> str:
-    """Return the bytes per step, their ratio to the minimum, and the link's minimum seconds."""
+    """Return a text with the link's bytes per step; "" if they are unknown.
+
+    If the values are known, the text also has the ratio to the bytes that all ranks must send, and
+    the minimum time on the link.
+    """
     link_launches = launch_values(
         Quantity("bytes", "B", lambda record: _bytes_per_step(record, key, counter)), cell.records
     )

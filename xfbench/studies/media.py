@@ -18,9 +18,10 @@ _TIMEOUT_S = 600.0  # to wait for a lock; writing a data set takes far less
 
 
 def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Return data folders by medium: the cache, memory (if writable), and `named_folders`.
+    """Return the folder for studies' data on each medium, by the name of the medium.
 
-    Raises UsageError if a named folder does not exist.
+    The media are "cache", "memory" (if it is writable) and those of `named_folders`, which
+    `--medium` names. Raises UsageError if a named folder does not exist.
     """
     folders = {CACHE: paths.cache() / "studies"}
     memory = Path("/dev/shm")
@@ -36,9 +37,10 @@ def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
 def write_prepared_data(
     study: Experiment, matrix: Matrix, folders_by_medium: Mapping[str, Path]
 ) -> Matrix:
-    """Write the study's prepared data. Return the matrix with folders in place of data set names.
+    """Write the study's prepared data unless it exists. Return the matrix with data folders.
 
-    Raises UsageError if a medium is unknown or a folder cannot be written.
+    In the returned matrix, folders replace the names of the prepared data sets. Raises UsageError
+    if a medium is unknown or a folder cannot be written.
     """
     if study.prepared is None or matrix.data is None:
         return matrix
@@ -66,10 +68,11 @@ def write_prepared_data(
 def resolve_optional_data_sets(
     study: Experiment, matrix: Matrix
 ) -> tuple[Matrix | None, tuple[str, ...]]:
-    """Return the matrix with the folders of optional data sets, and the names of missing ones.
+    """Return the matrix with folders of optional data sets, and the names of missing sets.
 
-    If all data sets are missing, the matrix is None. If several data sets have the same name, the
-    first one is used.
+    The matrix has the folder of each existing optional data set instead of its name. It leaves out
+    missing data sets. If no data set remains, the matrix is None. If several prepared data sets
+    have the same name, the first one is used.
     """
     folders = {
         name: str(data_set.folder)
@@ -85,7 +88,7 @@ def resolve_optional_data_sets(
 
 
 def missing_data_message(name: str) -> str:
-    """Return a message for an optional data set that does not exist."""
+    """Return the error message for an optional data set that does not exist."""
     return f"there is no data set {name}: create it with `xfbench data prepare`"
 
 

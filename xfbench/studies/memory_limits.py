@@ -1,4 +1,4 @@
-"""Analyses over the batch size: the memory limit, memory per image, and where throughput is flat.
+"""Analyses over the batch size: largest batch, memory per image, and where throughput is flat.
 
 A least-squares line is fitted to peak memory over the batch. Its slope is the memory per image. Its
 intercept is the memory that does not depend on the batch.
@@ -49,9 +49,12 @@ def is_always_out_of_memory(cell: MeasuredCell) -> bool:
 
 @dataclass(frozen=True)
 class _BatchLimit:
-    """The largest batch that ran, the smallest batch that failed, and the `reason` of the failure.
+    """The limit of the batch among cells that differ only in the batch.
 
-    `cells` are cells that differ only in the batch.
+    - `cells`: the cells, sorted by batch.
+    - `largest_ok`: the cell with the largest batch that ran; None if none ran.
+    - `smallest_failed`: the cell with the smallest batch that was out of memory; None if none was.
+    - `reason`: why the smallest failed batch failed; empty if none failed.
     """
 
     cells: Sequence[MeasuredCell]
@@ -63,7 +66,7 @@ class _BatchLimit:
 def analyze_largest_batch(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return the largest batch that runs, and why the next larger batch that was tried fails."""
+    """Return a finding with the largest batch that runs, and why the next tried batch fails."""
     values: list[Value] = []
     phrases: list[str] = []
     batch_limits = [
@@ -127,6 +130,7 @@ def _find_batch_limit(cells: Sequence[MeasuredCell]) -> _BatchLimit:
 
 
 def _no_limit_reason(batch_limit: _BatchLimit) -> str:
+    """Return why no limit is known: all batches ran, or the largest batch did not run."""
     last_cell = batch_limit.cells[-1]
     if not last_cell.ok_records():
         return analyses.no_result_reason(last_cell)
@@ -138,7 +142,11 @@ def _batch_size(cell: MeasuredCell) -> int:
 
 
 def _min_launch_count(batch_limit: _BatchLimit) -> int:
-    """Return the number of launches behind both batches: the smaller of the two numbers."""
+    """Return the smaller of two numbers of launches.
+
+    - Ok launches with the largest batch that ran.
+    - Launches with the smallest failed batch that were out of memory.
+    """
     assert batch_limit.largest_ok and batch_limit.smallest_failed
     return min(
         len(batch_limit.largest_ok.ok_records()),
@@ -151,10 +159,11 @@ def _format_megabytes(size_bytes: float) -> str:
 
 
 def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedClaim:
-    """Judge whether the largest possible batch must lie between the claim's bounds.
+    """Judge whether the largest possible batch lies between the claim's bounds.
 
-    The largest possible batch is at least the largest batch that ran, and smaller than the smallest
-    batch that failed. Noise does not affect whether a launch runs out of memory.
+    The largest possible batch is at least the largest batch that ran. It is smaller than the
+    smallest batch that failed. One launch per batch is enough, because noise does not affect
+    whether a launch runs out of memory.
     """
     agreements: list[Agreement] = []
     details = []
@@ -188,7 +197,12 @@ def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedCla
 
 @dataclass(frozen=True)
 class MemoryGrowth:
-    """A line fitted to peak bytes over the batch, and the largest relative deviation from it."""
+    """A line that is fitted to peak memory over the batch.
+
+    - `slope`: bytes per image.
+    - `intercept`: bytes that do not depend on the batch.
+    - `max_relative_error`: largest deviation from the line, as a fraction of the measured peak.
+    """
 
     slope: Interval
     intercept: Interval
@@ -196,9 +210,13 @@ class MemoryGrowth:
 
 
 def fit_memory_growth(sizes: Sequence[int], peaks: Sequence[float]) -> MemoryGrowth | None:
-    """Fit the line by least squares, with t-intervals on n − 2 degrees of freedom.
+    """Fit a line to peak memory over the batch by least squares.
 
-    Return None for fewer than three batches.
+    - `sizes`: batch sizes in images.
+    - `peaks`: peak memory of each batch size in bytes.
+
+    The intervals are t-intervals with n − 2 degrees of freedom. Return None if there are fewer than
+    three different sizes.
     """
     if len(set(sizes)) < 3:
         return None
@@ -231,7 +249,7 @@ def fit_memory_growth(sizes: Sequence[int], peaks: Sequence[float]) -> MemoryGro
 def analyze_memory_per_image(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return the peak memory per image, and the memory that does not depend on the batch."""
+    """Return a finding with the memory per image and the memory that every batch needs."""
     values: list[Value] = []
     phrases: list[str] = []
     notes: list[str] = []
@@ -273,7 +291,11 @@ def analyze_memory_per_image(
 def analyze_stops_growing(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return the smallest batch that no larger batch beats by more than the visible difference."""
+    """Return a finding with the smallest batch that no larger batch beats visibly.
+
+    A larger batch beats another one visibly if it is faster by more than the smallest visible
+    difference.
+    """
     values: list[Value] = []
     phrases: list[str] = []
     for group in of_cells.comparison_groups(cells, "batch_size"):
@@ -359,7 +381,7 @@ def _is_first_batch_beaten(cells_by_batch: Sequence[MeasuredCell]) -> bool:
 
 
 def _can_first_batch_be_beaten(cells_by_batch: Sequence[MeasuredCell]) -> bool:
-    """Return whether the launches cannot rule out that a larger batch has a relevant gain."""
+    """Return whether a larger batch may be faster than the first by more than RELEVANT_GAIN."""
     for larger in cells_by_batch[1:]:
         high = _compare_throughput(larger, cells_by_batch[0]).ratio.high
         if high is None or high > 1 + RELEVANT_GAIN:

@@ -1,4 +1,4 @@
-"""A study's answer as an HTML page and as a section of the report."""
+"""The answer of a study as an HTML page, and as a section of the report."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def render_html(answer: Answer) -> str:
 def build_sections(
     records: Sequence[Record], certificates: Certificates, complain: Callable[[str], None]
 ) -> list[Study]:
-    """Return a section for each study, built-in or the user's, that the records have content for.
+    """Return a report section for each study that these records answer, at least in part.
 
-    Each study uses the size that has the most records. If a study's file is invalid, report it with
-    `complain` and leave it out.
+    Both built-in studies and the user's studies are included. Each section shows the size of the
+    study that has the most ok records. If a study cannot be loaded or answered, report the error
+    with `complain` and leave the study out.
     """
     sections = []
     for name in experiment.list_names():
@@ -50,7 +51,10 @@ def build_sections(
 
 
 def build_section(answer: Answer, max_rows: int | None = None) -> Study:
-    """Return the section of a study, with at most `max_rows` rows per table (None: all rows)."""
+    """Return the section of a study.
+
+    Tables, notes and limits have at most `max_rows` rows each (None: all rows).
+    """
     study = answer.study
     dates = " to ".join(dict.fromkeys(answer.span))
     launches = f"{pluralize(answer.launches, 'launch')} · size {answer.size}"
@@ -101,7 +105,10 @@ def _build_part(finding: Finding, answer: Answer, max_rows: int | None) -> Part:
 
 
 def _shorten_figure(figure: Figure, max_rows: int | None) -> Figure:
-    """Return the figure with at most `max_rows` rows of data, and evenly chosen points per line."""
+    """Return the figure with at most `max_rows` rows of data and points per line.
+
+    The points are chosen evenly along each line.
+    """
     longest = max((len(line.points) for line in figure.lines), default=0)
     if max_rows is None or max(longest, len(figure.data)) <= max_rows:
         return figure

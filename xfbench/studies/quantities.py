@@ -14,10 +14,14 @@ from xfbench.statistics import Launches
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of a launch. `extract` reads it from a record, or returns None if there is none.
+    """A number that describes a launch, such as its throughput.
 
-    If `steady_only`, only launches in the steady state count. Only positive numbers count, because
-    quantities are compared by ratio.
+    - `title`: the name of the quantity in sentences.
+    - `extract`: reads the number from a record; returns None if the record does not have it.
+    - `steady_only`: whether only launches in the steady state count.
+    - `lower_is_better`: whether a smaller number is better.
+
+    Only positive numbers count, because quantities are compared by ratio.
     """
 
     title: str
@@ -30,7 +34,9 @@ class Quantity:
 def launch_values(quantity: Quantity, records: Iterable[Record]) -> Launches:
     """Return the quantity of each launch that counts, by block.
 
-    A block is (1000 · seed + launch, number of earlier values with the same seed and launch).
+    A launch counts if it is ok and its value is positive. If `quantity.steady_only` is true, the
+    launch must also be steady. A block is a pair: 1000 · seed + launch number, and the number of
+    earlier values with the same seed and launch number.
     """
     values: dict[tuple[int, int], float] = {}
     for record in records:
@@ -73,7 +79,10 @@ def _peak_memory_mb(record: Record) -> float | None:
 
 
 def _epoch_images_per_second(record: Record) -> float | None:
-    """Return images per epoch divided by an epoch's median seconds, including waits for input."""
+    """Return the images per epoch divided by the median duration of the launch's epochs.
+
+    The duration includes waiting for input.
+    """
     request, learning = record.request, record.learning
     if not learning or request is None or request.data_set is None:
         return None

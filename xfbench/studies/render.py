@@ -1,4 +1,4 @@
-"""A study's answer as text: table rows, a Markdown document, and SVG figures."""
+"""The answer of a study as text: table rows, a Markdown document, and SVG figures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from xfbench.studies.drawing import draw_figures, figure_subject
 from xfbench.studies.finding import Finding
 from xfbench.studies.wording import format_interval_bounds, format_number_without_unit
 
-# A standalone picture needs its own style, because no page styles it.
+# A standalone picture needs its own style, because no page around it has one.
 _STYLE = (
     "<style>text{font:11px sans-serif}path{fill:none;stroke:#456}.bar{fill:#69a;stroke:none}"
     ".grid{stroke:#ddd}.mark{fill:#fff}.range{stroke:#000}.ideal{stroke-dasharray:2 3}"
@@ -23,7 +23,10 @@ _STYLE = (
 
 
 def table_headers(finding: Finding) -> list[str]:
-    """Return the headers of the finding's table. If it has none, return those of its values."""
+    """Return the headers of the table that shows a finding.
+
+    This is the finding's own table, or a table of its values if it has no table.
+    """
     if finding.table:
         return [*finding.table[0]]
     over = [finding.over] if finding.over else []
@@ -31,9 +34,10 @@ def table_headers(finding: Finding) -> list[str]:
 
 
 def table_rows(finding: Finding) -> list[list[str]]:
-    """Return the rows of the finding's table. If it has none, return a row for each value.
+    """Return the rows of the table that shows a finding.
 
-    The row of a value without an interval has the reason.
+    If the finding has no table of its own, return a row for each value. The row of a value without
+    an interval states the reason.
     """
     if finding.table:
         return [[*line] for line in finding.table[1:]]
@@ -70,7 +74,11 @@ PUBLISHED_HEADERS = ["published", "of", "figure", "source"]
 
 
 def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
-    """Return the answer in Markdown. `pictures` are the file names of its figures, in order."""
+    """Return the answer as a Markdown document.
+
+    `pictures` has the file names of the figures, in the order of `render_svgs`. If there are no
+    names, the document has no figures.
+    """
     study = answer.study
     machines = "; ".join(answer.machines) or "no machine yet"
     dates = " to ".join(dict.fromkeys(answer.span)).strip() or "no date"
@@ -114,13 +122,13 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
 
 
 def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; "|" in fields is escaped."""
+    """Return a Markdown table with `lines` as rows. The character "|" in fields is escaped."""
     clean = [[make_legible(field).replace("|", "\\|") for field in line] for line in lines]
     return tabulate(clean, list(headers), "github", disable_numparse=True)
 
 
 def render_svgs(answer: Answer) -> list[str]:
-    """Return the answer's figures as standalone SVG documents, in the order of the document."""
+    """Return the figures as standalone SVG documents, in the order of the Markdown document."""
     svgs: list[str] = []
     for finding in answer.findings:
         for figure in draw_figures(finding, answer.published):
@@ -137,7 +145,7 @@ def _one_line(text: str) -> str:
 
 
 def _join_markdown_blocks(blocks: Sequence[str]) -> str:
-    """Join parts with blank lines between them, but without blank lines inside a list."""
+    """Join the blocks with blank lines between them, but not between two list items."""
     text = ""
     last = ""
     for block in blocks:

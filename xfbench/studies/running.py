@@ -1,4 +1,4 @@
-"""Builds a study's plan for this machine, lists skipped cells, and estimates the duration."""
+"""The launches of a study on this machine: plan, skipped cells, and expected duration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,18 @@ from xfbench.studies.cells import has_diverged
 
 @dataclass(frozen=True)
 class Choices:
-    """The options of `study run`; everything else is in the study's file."""
+    """The options of `study run`. All other settings are in the study's file.
+
+    - `frameworks`: frameworks to run; empty: all of the study.
+    - `launches`: number of launches per cell; None: as in the file.
+    - `launcher`, `site`: None: as in the file.
+    - `pythons`: interpreters by framework.
+    - `media`: folders by the name of the medium.
+    - `verify`: whether to verify the networks.
+    - `strict`: whether to refuse to run on a noisy machine.
+    - `time_limit`: maximum seconds per launch.
+    - `memory_limit`: bytes per rank in searches for the largest batch; None: as in the file.
+    """
 
     frameworks: Sequence[str] = ()
     launches: int | None = None
@@ -42,10 +53,12 @@ class Choices:
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """The launches of a study, and the skipped cells, each with the reason.
+    """The launches of a study on this machine.
 
-    `plan` has the launches that are known in advance. The launches of `searches` are not: a search
-    determines its batches one by one. `missing_data` are optional data sets that do not exist.
+    - `plan`: the launches that are known in advance.
+    - `skipped_cells`: cells that are not launched, each with the reason.
+    - `searches`: searches for the largest batch, which choose their launches one by one.
+    - `missing_data`: names of optional data sets that do not exist.
     """
 
     plan: Plan
@@ -56,7 +69,12 @@ class StudyPlan:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The `seconds` that `known` launches take. For `unknown` other launches, nothing is known."""
+    """The expected duration of launches.
+
+    - `seconds`: total duration of the launches that can be estimated.
+    - `known`: number of these launches.
+    - `unknown`: number of launches without an estimate.
+    """
 
     seconds: float
     known: int
@@ -72,9 +90,13 @@ class Estimate:
 
 
 def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
-    """Return the plan of the study at this size and write its prepared data.
+    """Write the study's prepared data, and return its plan for this size.
 
-    Raises UsageError if the study lacks the size or the framework, or has no data.
+    Raises UsageError in these cases:
+
+    - The study does not have the size, or uses none of the chosen frameworks.
+    - All data sets of the study are missing.
+    - A medium is unknown, or its folder cannot be written.
     """
     matrices = study.matrices_of_size(size)
     if not matrices:
@@ -140,9 +162,10 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
 
 
 def oversubscription_reason(cell: Cell) -> str | None:
-    """Return why this machine, or a node of the site, has too few processors for the cell.
+    """Return why a node has too few processors for the cell; None if it has enough.
 
-    Return None if it has enough, or if the number is unknown.
+    The node is this machine if the launcher is "local", otherwise a node of the cell's site. Return
+    None if the number of processors is unknown, or if the cell does not train on CPUs.
     """
     if cell.device != "cpu":
         return None
@@ -160,10 +183,11 @@ def oversubscription_reason(cell: Cell) -> str | None:
 
 
 def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:
-    """Estimate the duration of launches from earlier records.
+    """Estimate the duration of the requested launches from earlier records.
 
-    Use records of the same cell. If there are none, use records of similar cells, which may differ
-    in threads, kernel, ranks, batch, data and seed. Launches that are impossible here are not
+    The estimate for a launch is the median duration of ok records of the same cell. If there are
+    none, it is the median over similar cells: those with the same framework, workload, device,
+    precision, steps, epochs and warm-up. Launches that the adapter does not support are not
     counted.
     """
     seconds_by_cell: dict[Cell, list[float]] = defaultdict(list)
@@ -194,7 +218,14 @@ def _work_key(request: Request) -> tuple[object, ...]:
 
 
 def is_ok_or_expected_failure(study: Experiment, record: Record) -> bool:
-    """Return whether a launch succeeded, or failed in a way that the study expects."""
+    """Return whether a launch succeeded, or failed in a way that the study expects.
+
+    These failures are expected:
+
+    - An unsupported or unavailable launch.
+    - Any failure of a probe.
+    - A launch that diverged, if the study has the analysis "diverged".
+    """
     if record.status in ("ok", "unsupported", "unavailable"):
         return True
     if record.request and record.request.probe:

@@ -1,4 +1,4 @@
-"""The analyses of frameworks' support for HPC features: a table of answers and their evidence."""
+"""The analyses of support for HPC features: tables of answers and of their evidence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answers = Mapping[tuple[str, Column], Support]
 
 
 def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Return a table of features by framework: yes, no, or not here."""
+    """Return a finding with a table of features by framework: "yes", "no" or "not here"."""
     answers = collect_support_answers(cells)
     columns = _sorted_columns(answers)
     lines = [
@@ -50,7 +50,7 @@ def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certif
 def analyze_support_evidence(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return a table with the evidence of each answer."""
+    """Return a finding with a table of all answers and their evidence."""
     answers = collect_support_answers(cells)
     columns = _sorted_columns(answers)
     lines = [
@@ -76,10 +76,10 @@ def analyze_support_evidence(
 
 
 def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
-    """Return the latest answer for each feature and column.
+    """Return one answer for each feature and column. A column is a framework on a kind of machine.
 
-    Tested answers ("yes", "no") take precedence over others. A column is a framework on a kind of
-    machine. An answer without a machine (for example of a rejected job) applies to all machines of
+    The latest tested answer ("yes" or "no") counts. If there is none, the latest other answer
+    counts. An answer without a machine (for example of a rejected job) applies to all machines of
     its framework.
     """
     answers: dict[tuple[str, Column], Support] = {}
@@ -98,7 +98,11 @@ def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
 
 
 def _assign_answers_to_machines(answers: Mapping[tuple[str, Column], Support]) -> Answers:
-    """Give answers without a machine to all machines of their framework."""
+    """Copy answers without a machine to all machines of their framework.
+
+    A machine's own answer is kept. If a framework has no machine, its answers stay without a
+    machine.
+    """
     no_machine = machine_class(None)
     assigned = dict(answers)
     for (name, (framework, machine)), answer in answers.items():
@@ -143,15 +147,16 @@ def _summarize_support(answers: Answers) -> str:
 
 
 def _untested_features(answers: Answers, feature_names: set[str]) -> list[str]:
-    """Return the features that were not tested in any framework, in the order of the table."""
+    """Return the features in `feature_names` that no framework tested, in the order of FEATURES."""
     tried = {name for (name, _), answer in answers.items() if answer.supported in _TRIED_ANSWERS}
     return [name for name in FEATURES if name in feature_names - tried]
 
 
 def _judge_claim(claim: Claim, answers: Answers) -> JudgedClaim:
-    """Judge whether the share of "yes" answers lies within the claim's bounds.
+    """Judge whether the share of "yes" among the tested answers lies within the claim's bounds.
 
-    The verdict is "cannot be told" if a feature of the claim could not be tested.
+    The verdict is "cannot be told" if a feature of the claim was not tested, or if no answer
+    matches.
     """
     matching = {
         (name, column): answer

@@ -9,7 +9,7 @@ from xfbench.statistics import Interval
 
 
 def format_number_without_unit(value: float, unit: str) -> str:
-    """Return a number without its unit; shares become percentages."""
+    """Return a number without its unit. If `unit` is "%", write the fraction as a percentage."""
     if unit == "%":
         return f"{value:.1%}"
     if unit == "times":
@@ -20,7 +20,7 @@ def format_number_without_unit(value: float, unit: str) -> str:
 
 
 def format_interval_bounds(interval: Interval, unit: str) -> str:
-    """Return the bounds of the interval, or "–" if it has none."""
+    """Return the interval's bounds as "low – high", or "–" if a bound is missing."""
     if interval.low is None or interval.high is None:
         return "–"
     low, high = (format_number_without_unit(end, unit) for end in (interval.low, interval.high))
@@ -28,7 +28,7 @@ def format_interval_bounds(interval: Interval, unit: str) -> str:
 
 
 def format_value_with_bounds(interval: Interval, unit: str) -> str:
-    """Return a figure with its unit, and its interval if it has one."""
+    """Return the interval's value with its unit, and the bounds if it has them."""
     text = format_number_without_unit(interval.value, unit)
     if interval.low is not None and interval.high is not None:
         text += f" ({format_interval_bounds(interval, unit)})"
@@ -36,11 +36,11 @@ def format_value_with_bounds(interval: Interval, unit: str) -> str:
 
 
 def pluralize(count: int, noun: str) -> str:
-    """Return the count and the noun, in the plural unless the count is 1."""
+    """Return the count and the noun. The noun is in the plural unless the count is 1."""
     suffix = "es" if noun.endswith("ch") else "s"
     return f"{count} {noun}{'' if count == 1 else suffix}"
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Join words as "A, B and C"."""
+    """Join the words as in "A, B and C"."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -1,4 +1,4 @@
-"""Estimates of the effect of each choice from launches of half of the settings.
+"""Estimation of the speed of all settings from launches of half of them.
 
 A setting consists of its *work* (kernel, threads and ranks, which interact) and of other choices
 (allocator and affinity). The effects of work and choices mostly add up in the logarithm of the
@@ -24,7 +24,10 @@ Factors = tuple[Hashable, ...]
 
 
 def select_half(factors: Mapping[T, Factors]) -> list[T]:
-    """Return about half of the settings. Each work and each choice occurs as often as possible."""
+    """Return about half of the settings. Every work occurs, and choices occur about equally often.
+
+    `factors` has the factors of each setting.
+    """
     works = list(dict.fromkeys(work for work, *_ in factors.values()))
     levels = [list(dict.fromkeys(column)) for column in zip(*factors.values(), strict=True)][1:]
     even: dict[Hashable, list[T]] = {work: [] for work in works}
@@ -38,10 +41,11 @@ def select_half(factors: Mapping[T, Factors]) -> list[T]:
 
 @dataclass(frozen=True)
 class _Fit(Generic[T]):
-    """A least-squares fit of the logarithm of speed. Each block and each factor has an effect.
+    """A least-squares fit of the logarithms of speed. Each block and each factor has an effect.
 
-    `effects` is keyed by (position among the factors, choice). `residuals` has one number for each
-    launch, in the order of `settings`.
+    - `settings`: the setting of each launch.
+    - `effects`: by ("block", block) and by (position among the factors, choice).
+    - `residuals`: measured minus fitted logarithm of each launch, in the order of `settings`.
     """
 
     settings: list[T]
@@ -51,7 +55,7 @@ class _Fit(Generic[T]):
 
     @classmethod
     def of(cls, speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> _Fit[T]:
-        """Fit the speeds by least squares."""
+        """Fit the logarithms of `speeds`: images per second by setting and block."""
         launches = [
             (setting, block, speed)
             for setting, by_block in speeds.items()
@@ -76,12 +80,12 @@ class _Fit(Generic[T]):
 def speeds_relative_to_fastest(
     speeds: Mapping[T, Launches], factors: Mapping[T, Factors] | None = None
 ) -> dict[T, float]:
-    """Return each setting's estimated speed relative to the fastest, fastest first.
+    """Return the estimated speed of each setting relative to the fastest one, fastest first.
 
-    The estimate adds up the effects of the setting's factors and part of the mean residual of its
-    own launches. The more launches the setting has, the larger that part. Effects that are common
-    to a block cancel. Settings whose work has no launch are left out. Without `factors`, settings
-    do not predict each other.
+    The logarithm of the estimate is the sum of two parts: the effects of the setting's factors, and
+    a part of the mean residual of the setting's own launches. The more launches the setting has,
+    the larger the second part. Differences between blocks cancel. Settings whose work has no launch
+    are left out. Without `factors`, settings do not predict each other.
     """
     factors = factors or {setting: (setting,) for setting in speeds}
     if not any(speeds.values()):
@@ -105,7 +109,7 @@ def speeds_relative_to_fastest(
 
 
 def estimate_noise(speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> float | None:
-    """Return the relative standard deviation among launches of one setting; None if unknown."""
+    """Return the relative standard deviation of launches of the same setting; None if unknown."""
     for noise_factors in ({setting: (setting,) for setting in speeds}, factors):
         if any(speeds.values()) and (fit := _Fit.of(speeds, noise_factors)).degrees_of_freedom > 1:
             return math.sqrt(float(np.sum(fit.residuals**2)) / fit.degrees_of_freedom)

@@ -3,11 +3,11 @@
 These functions launch nothing: the caller defines the settings, the launches and their cost (see
 `searching.py`, and the simulation in the tests).
 
-A rung launches its settings in blocks, with one launch of each setting per block. Then the settings
-are ranked by all launches so far (`effects.py`). The best settings go on to the next rung, whose
-launches are longer and more numerous (Jamieson and Talwalkar 2016). If there are many settings, the
-first rung launches only half of them. If the planned launches are too noisy to separate the best
-settings, more rungs follow.
+A rung launches its settings in blocks, with one launch of each setting per block. After each rung,
+all launches of the search rank the settings (`effects.py`). The best settings go on to the next
+rung, whose launches are longer and more numerous (Jamieson and Talwalkar 2016). If there are many
+settings, the first rung launches only half of them. If the planned launches are too noisy to
+separate the best settings, more rungs follow.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ T = TypeVar("T", bound=Hashable)
 
 FINALISTS = 2
 NEGLIGIBLE = 0.02  # a relative difference that is not worth more launches
-MAX_TIME_SHARE = (
-    0.25  # fraction of the time of an exhaustive search after which the confirmation stops
-)
-_ONE_SIDED = 2 * statistics.CONFIDENCE - 1  # its upper bound is a one-sided 95 % bound
-_REDUCTION = 3  # one setting in 3 goes on; after a partial first rung, one in 4
-_MAX_FULL_FIRST_RUNG = (
-    8  # settings; with so few, launching half would save less than the confirmation takes
-)
-_STEP_SHARES = (0.25, 0.5)  # fraction of the usual steps in rung 1 and in later rungs; never all
+# The confirmation stops after this fraction of the time of an exhaustive search.
+MAX_TIME_SHARE = 0.25
+# An interval with this confidence has a one-sided 95 % bound as its upper bound.
+_ONE_SIDED = 2 * statistics.CONFIDENCE - 1
+_REDUCTION = 3  # one of 3 settings goes on; after a partial first rung, one of 4
+# Up to this number of settings, launching half would save less time than the confirmation takes.
+_MAX_FULL_FIRST_RUNG = 8
+# Steps of a launch as a fraction of the usual steps: in the first rung, and in later rungs.
+_STEP_SHARES = (0.25, 0.5)
 MAX_EXTRA_RUNGS = 4  # maximum number of rungs beyond the planned ones
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung launches at most `settings` settings, each `launches` times.
+    """One stage of the search, which launches a number of settings.
 
-    A launch has the fraction `share` of the usual steps. Blocks are numbered through the whole
-    search; `first` is the number of the rung's first block.
+    - `number`: number of the rung, from 1.
+    - `settings`: maximum number of settings.
+    - `launches`: number of launches of each setting, one per block.
+    - `share`: number of steps of a launch, as a fraction of the usual number.
+    - `first`: number of the first block. Blocks are numbered through the whole search.
     """
 
     number: int
@@ -54,15 +57,17 @@ class Rung:
 
     @property
     def blocks(self) -> range:
+        """The numbers of the rung's blocks."""
         return range(self.first, self.first + self.launches)
 
 
 @dataclass(frozen=True)
 class Round(Generic[T]):
-    """The outcome of a rung: images per second of each launch that counts, by block.
+    """The outcome of a rung.
 
-    `reasons` says for each setting without a launch that counts why there is none.
-    `ended_by_budget` is true if the budget ended the rung before all its launches were done.
+    - `speeds`: images per second of each launch that counts, by setting and block.
+    - `reasons`: for each launched setting without a launch that counts, why none counts.
+    - `ended_by_budget`: whether the budget ended the rung before all its launches were done.
     """
 
     speeds: Mapping[T, Launches]
@@ -72,7 +77,12 @@ class Round(Generic[T]):
 
 @dataclass(frozen=True)
 class Dropped(Generic[T]):
-    """A setting dropped after a rung: the reason, and its speed relative to the fastest then."""
+    """A setting that was dropped after a rung.
+
+    - `rung`: number of the rung.
+    - `reason`: why the setting was dropped.
+    - `relative`: speed relative to the setting that was the fastest after the rung; None: unknown.
+    """
 
     setting: T
     rung: int
@@ -82,10 +92,12 @@ class Dropped(Generic[T]):
 
 @dataclass(frozen=True)
 class HalvingOutcome(Generic[T]):
-    """The outcome of a search: the `finalists`, fastest first.
+    """The outcome of a search.
 
-    `rungs` are the rungs that started, each with the number of settings it launched.
-    `ended_by_budget` is true if the budget ended the search.
+    - `finalists`: the remaining settings, fastest first.
+    - `dropped`: all other settings.
+    - `rungs`: the rungs that started, each with the number of settings it launched.
+    - `ended_by_budget`: whether the budget ended the search.
     """
 
     finalists: tuple[T, ...]
@@ -100,16 +112,15 @@ class HalvingOutcome(Generic[T]):
 
 
 def plan_rungs(setting_count: int, first_rung_count: int | None = None) -> list[Rung]:
-    """Return the rungs that reduce the number of `settings` to FINALISTS.
+    """Return the rungs that reduce `setting_count` settings to FINALISTS.
 
-    Return no rung if there are at most FINALISTS settings. Up to MAX_EXTRA_RUNGS rungs may follow
-    the planned ones, each with at most as many settings as the rung before. `first` is the number
-    of settings launched in the first rung (None: all).
+    `first_rung_count` is the number of settings that the first rung launches (None: all). Up to
+    MAX_EXTRA_RUNGS rungs may follow the planned ones. Each of them has at most as many settings as
+    the rung before. If there are at most FINALISTS settings, return no rung.
     """
     planned: list[Rung] = []
-    is_partial = (
-        first_rung_count is not None and first_rung_count < setting_count
-    )  # they predict the other settings
+    # The launches of a partial first rung predict the other settings.
+    is_partial = first_rung_count is not None and first_rung_count < setting_count
     while setting_count > FINALISTS:
         number = len(planned) + 1
         share = _STEP_SHARES[min(number, len(_STEP_SHARES)) - 1]
@@ -123,7 +134,7 @@ def plan_rungs(setting_count: int, first_rung_count: int | None = None) -> list[
 
 
 def first_rung_settings(settings: Sequence[T], factors: Callable[[T], Factors]) -> list[T]:
-    """Return the settings that the first rung launches."""
+    """Return the settings that the first rung launches: all, or about half if there are many."""
     return (
         select_half({setting: factors(setting) for setting in settings})
         if len(settings) > _MAX_FULL_FIRST_RUNG
@@ -136,7 +147,11 @@ def search_by_successive_halving(
     factors: Callable[[T], Factors],
     measure: Callable[[Rung, Sequence[T]], Round[T]],
 ) -> HalvingOutcome[T]:
-    """Search among the settings. `measure` runs a rung's launches of the given settings."""
+    """Search for the fastest settings and return the finalists.
+
+    - `factors`: returns the factors of a setting (see `effects.py`).
+    - `measure`: runs the launches of a rung for the given settings.
+    """
     remaining, to_launch = [*settings], first_rung_settings(settings, factors)
     setting_factors = {setting: factors(setting) for setting in settings}
     speeds: dict[T, dict[tuple[int, int], float]] = {setting: {} for setting in remaining}
@@ -180,11 +195,12 @@ def _plan_extra_rung(
     speeds: Mapping[T, Launches],
     factors: Mapping[T, Factors],
 ) -> list[Rung]:
-    """Return a rung with one more launch of each possible finalist; empty if none is needed.
+    """Return a list with one extra rung, or an empty list if none is needed.
 
-    A setting is a possible finalist if it is slower than the last finalist by at most the standard
-    error of the difference of two settings. An extra rung is needed if this standard error is above
-    NEGLIGIBLE and there are more than FINALISTS possible finalists.
+    The rung launches each possible finalist once more. A setting is a possible finalist if it is
+    slower than the last finalist by at most the standard error of the difference of two settings.
+    An extra rung is needed if this standard error is above NEGLIGIBLE and there are more than
+    FINALISTS possible finalists.
     """
     deviation = estimate_noise(speeds, factors)
     if deviation is None or len(ranked) <= FINALISTS:
@@ -207,7 +223,7 @@ def _no_speed_reason(
     speeds: Mapping[T, Launches],
     relative: Mapping[T, float],
 ) -> str | None:
-    """Return why a setting must be dropped whatever its speed; None if there is no such reason."""
+    """Return why a setting must be dropped whatever its speed; None if it may stay."""
     if setting in rung_round.reasons:
         return rung_round.reasons[setting]
     if not speeds[setting] and (setting in launched_settings or rung_round.ended_by_budget):
@@ -221,7 +237,8 @@ def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
     """Return whether more launches would hardly change the choice of the winner.
 
     Each rival with launches must be significantly faster or slower than the winner, or be at most
-    NEGLIGIBLE faster (by the upper one-sided 95 % bound). Return False if the winner has no launch.
+    NEGLIGIBLE faster (by the upper one-sided 95 % bound). Return False if the winner has no launch,
+    or if there are too few launches for this bound.
     """
     for rival in filter(None, rivals if winner else ()):
         comparison = statistics.compare(rival, winner, confidence=_ONE_SIDED)
@@ -236,7 +253,7 @@ def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
 def settings_to_repeat(winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]) -> list[T]:
     """Return the settings to launch again: the winner and the rivals that may still beat it.
 
-    Return an empty list if all rivals are settled.
+    Return an empty list if the winner has launches and all rivals are settled.
     """
     rivals = [setting for setting in compared if setting != winner]
     unsettled = [rival for rival in rivals if not is_settled(speeds[winner], [speeds[rival]])]
@@ -250,11 +267,14 @@ def has_spent_share_of_exhaustive(
     min_launches: int,
     max_launches: int,
 ) -> bool:
-    """Return whether a search has taken MAX_TIME_SHARE of the time of an exhaustive one.
+    """Return whether a search has taken MAX_TIME_SHARE of the time of an exhaustive search.
 
-    `spent_s` is the time the search has taken so far. An exhaustive search launches all settings
-    once in `all_once_s` seconds. It does so `min_launches` to `max_launches` times, until the mean
-    is known to within NEGLIGIBLE. The number of times is computed from the noise in `speeds`.
+    - `spent_s`: seconds that the search has taken.
+    - `all_settings_once_s`: seconds in which an exhaustive search launches each setting once.
+    - `speeds`: speeds of the launches of each setting, from which the noise is computed.
+    - `min_launches`, `max_launches`: limits of the launches per setting in an exhaustive search.
+
+    An exhaustive search launches each setting until its mean is known to within NEGLIGIBLE.
     """
     logs = [
         [math.log(speed) for speed in launches.values()] for launches in speeds if len(launches) > 1

@@ -1,4 +1,4 @@
-"""Repeat launches during which the system had moved the vCPUs apart.
+"""Repetition of launches during which the system had moved the vCPUs apart.
 
 The speed of such a launch says nothing about its setting: on two vCPUs it may be half as fast
 (docs/findings.md#two-modes).
@@ -22,9 +22,12 @@ MAX_REPEATS = 5  # maximum number of repeats of one launch
 def launch_block(
     settings: Iterable[T], launch: Callable[[T], L | None], should_repeat: Callable[[L], bool]
 ) -> dict[T, L]:
-    """Launch each setting, then repeat launches while `should_repeat`, up to MAX_REPEATS times.
+    """Launch each setting, and repeat a launch while `should_repeat` is true for it.
 
-    Return the last launch of each setting. `launch` returns None if no launch is possible any more.
+    - `launch`: launches a setting. Returns None if no launch is possible any more.
+    - `should_repeat`: returns whether to repeat a launch, at most MAX_REPEATS times.
+
+    Return the last launch of each setting.
     """
     last_launches: dict[T, L] = {}
     pending = list(settings)
@@ -41,11 +44,11 @@ def launch_block(
 
 
 class CoreMonitor:
-    """Collects core-to-core latencies during a search and decides which launches to repeat.
+    """The core-to-core latencies of a search, and the decision which launches to repeat.
 
-    Repeats are at most half of all launches, or MAX_REPEATS if that is more, because cores may
-    stay apart. `latencies_s` are earlier
-    core-to-core latencies (round trips, in seconds).
+    Cores may stay apart. The number of repeats is therefore limited to half of all launches, or to
+    MAX_REPEATS if that is more. `latencies_s` are earlier core-to-core latencies (round trips, in
+    seconds).
     """
 
     def __init__(self, latencies_s: Sequence[float] = ()) -> None:
@@ -58,12 +61,12 @@ class CoreMonitor:
         return near_cores_latency_seconds(self.latencies_s)
 
     def add_record(self, record: Record) -> None:
-        """Add the record of a launch."""
+        """Count a launch and add the core-to-core latencies of its record."""
         self.launches += 1
         self.latencies_s += core_latency.latencies_of_record(record)
 
     def decide_and_count_repeat(self, record: Record) -> bool:
-        """Return whether to repeat a launch; if so, count the repeat."""
+        """Return whether to repeat the launch of this record. If so, count the repeat."""
         if not has_distant_cores(record, self.near_core_latency_s) or self.repeats >= max(
             MAX_REPEATS, self.launches // 2
         ):
@@ -75,7 +78,8 @@ class CoreMonitor:
 def has_distant_cores(record: Record, near_core_latency_s: float | None) -> bool:
     """Return whether the cores of a launch with several threads or ranks were far apart.
 
-    Return False for a launch without a measurement, because it would also fail with near cores.
+    `near_core_latency_s` is the latency of near cores in seconds (None: unknown). Return False for
+    a launch without a measurement, because such a launch would also fail on near cores.
     """
     request = record.request
     if request is None or record.measurement is None:

@@ -1,4 +1,4 @@
-"""Running a search: launches, budget, progress lines, and the resulting document.
+"""The run of a search: launches, budget, progress lines, and the resulting document.
 
 `halving.py` decides what is launched next. Each launch is stored as an ordinary record.
 """
@@ -56,10 +56,15 @@ Say = Callable[[str], None]
 class SearchOptions:
     """Options of a search.
 
+    - `pythons`: interpreters by framework.
     - `min_launches`, `max_launches`: how often the confirmation launches each setting.
-    - `budget_seconds`: a launch that is expected to end later does not start. Only the time of
-      launches made by this call counts.
-    - `resume`: launches that have a record already are not repeated.
+    - `budget_seconds`: maximum total time of new launches; None: no maximum. A launch that is
+      expected to exceed the budget does not start.
+    - `seed`: seed of the random order of launches.
+    - `verify`: whether only settings with a certificate are searched.
+    - `strict`: whether to refuse to run on a noisy machine.
+    - `resume`: whether launches that already have a record are not repeated.
+    - `time_limit`: maximum seconds per launch.
     """
 
     pythons: Mapping[str, Path] = field(default_factory=dict)
@@ -76,10 +81,11 @@ class SearchOptions:
 def find_and_confirm_best_setting(
     space: Space, choices: SearchOptions, store: Store, say: Say
 ) -> Tuning:
-    """Find the best setting and confirm it; store the record of each launch.
+    """Find and confirm the best setting, and return the document of the search.
 
-    Raises UnavailableError if the framework is unavailable. Raises XfbenchError if no setting can
-    be tried or no launch counts.
+    The record of each launch is stored in `store`. `say` prints a progress line. Raises
+    UnavailableError if the framework is unavailable. Raises XfbenchError if no setting can be tried
+    or no launch counts.
     """
     framework = space.default.framework
     session = LaunchContext(
@@ -186,14 +192,17 @@ def max_launches(space: Space, choices: SearchOptions) -> int:
 
 
 def planned_rungs(space: Space) -> list[Rung]:
-    """Return the planned rungs of a search."""
+    """Return the planned rungs of a search. Extra rungs may follow them."""
     return plan_rungs(
         len(space.cells), len(first_rung_settings(space.cells, split_work_allocator_affinity))
     )
 
 
 def steps_per_launch(cell: Cell, rung: Rung) -> int:
-    """Return the timed steps of a launch in this rung, a multiple of the cell's window."""
+    """Return the number of timed steps of a launch in this rung.
+
+    The number is a multiple of the cell's window.
+    """
     assert cell.steps is not None
     return max(1, round(cell.steps * rung.share / cell.window)) * cell.window
 
@@ -201,9 +210,10 @@ def steps_per_launch(cell: Cell, rung: Rung) -> int:
 def _verify_and_collect_unverified(
     space: Space, session: LaunchContext, choices: SearchOptions, say: Say
 ) -> dict[Cell, str]:
-    """Verify the cells. Return cells that must not win, each with why it has no certificate.
+    """Verify the cells of the space. Return cells that have no certificate, each with the reason.
 
-    If `choices.verify` is false, only attach cached certificates and return no cells.
+    These cells must not win. Cells that cannot be launched are not verified. If `choices.verify` is
+    false, attach cached certificates and return no cells.
     """
     all_cells = [*dict.fromkeys([*space.cells, space.default])]
     requests = [
@@ -231,13 +241,14 @@ def _speed_figure(speeds: Launches | None) -> Figure | None:
 def _ratio_figure(
     speeds: Mapping[Cell, Launches], cell: Cell, baseline: Cell | None
 ) -> Figure | None:
+    """Return the ratio of the cell's speed to the baseline's; None if they cannot be compared."""
     if baseline is None or baseline == cell or not speeds.get(cell) or not speeds.get(baseline):
         return None
     return Figure.from_interval(statistics.compare(speeds[cell], speeds[baseline]).ratio)
 
 
 class _SearchLauncher:
-    """The launches of one search and the time they have taken so far."""
+    """The launches of one search, and the time that they have taken."""
 
     def __init__(
         self, space: Space, choices: SearchOptions, session: LaunchContext, say: Say
@@ -245,13 +256,16 @@ class _SearchLauncher:
         self.space, self.choices, self.session, self.say = space, choices, session, say
         self.records: list[Record] = []
         self.cores = repeating.CoreMonitor(core_latency.read_saved_latencies())
-        self.last_records: dict[Cell, Record] = {}  # by setting, whatever the length of the launch
+        self.last_records: dict[Cell, Record] = {}  # last ok launch of any length, by setting
         self.seconds = 0.0
         self.new_seconds = 0.0  # without the time of earlier launches that are reused
         self.ended_by_budget = False
 
     def run_rung(self, rung: Rung, cells: Sequence[Cell]) -> Round[Cell]:
-        """Run the launches of a rung, in a new random order for each block."""
+        """Run the launches of a rung and return their outcome.
+
+        Each block launches the cells in a new random order.
+        """
         short_cells = {
             cell: cell.model_copy(update={"steps": steps_per_launch(cell, rung)}) for cell in cells
         }
@@ -295,9 +309,11 @@ class _SearchLauncher:
     def launch_finalists_until_settled(
         self, winner: Cell, rivals: Sequence[Cell], halved: HalvingOutcome[Cell]
     ) -> dict[Cell, Launches]:
-        """Launch the settings with the usual length, in blocks, until the choice is settled.
+        """Launch the winner and its rivals until the choice between them is settled.
 
-        A settled rival is not launched again.
+        Launches have the usual length. A settled rival is not launched again. The launches also end
+        if the budget or MAX_TIME_SHARE of an exhaustive search is spent. Return the speed of each
+        launch that counts, by cell and block.
         """
         cells = pending = [winner, *rivals]
         blocks = range(halved.blocks + 1, halved.blocks + 1 + self.choices.max_launches)
@@ -348,7 +364,12 @@ class _SearchLauncher:
     def _launch_or_reuse(
         self, cell: Cell, request: Request, reusable_records: dict[Request, Record], stage: str
     ) -> Record:
-        """Return the new or earlier record of a launch. `cell` is the setting of usual length."""
+        """Return the record of a launch: an earlier one if it can be reused, otherwise a new one.
+
+        - `cell`: the setting, with the usual number of steps.
+        - `request`: the launch, which may have fewer steps.
+        - `stage`: the start of the progress line.
+        """
         record = reusable_records.pop(request, None)
         if record is None:
             [record] = run_requests([request], self.session)
@@ -366,13 +387,15 @@ class _SearchLauncher:
         return record
 
     def _fits_budget(self, seconds: float) -> bool:
+        """Return whether new launches may take this many more seconds."""
         budget = self.choices.budget_seconds
         return budget is None or self.new_seconds + seconds <= budget
 
     def _predict_launch_seconds(self, past_cell: Cell, cell_to_launch: Cell) -> float:
-        """Predict the seconds of a launch of `launched_cell` from the last launch of `cell`.
+        """Predict the seconds of a launch of `cell_to_launch`.
 
-        If `cell` has no launch yet, return the mean seconds of all launches so far.
+        The prediction uses the last ok launch of `past_cell`. If there is none, return the mean
+        seconds of all launches of the search (0 if there are no launches).
         """
         record = self.last_records.get(past_cell)
         if record is not None:
@@ -380,7 +403,10 @@ class _SearchLauncher:
         return stdlib_statistics.fmean(map(_launch_seconds, self.records)) if self.records else 0.0
 
     def _predict_confirmation_seconds(self) -> float:
-        """Predict the minimum duration of the confirmation, in seconds."""
+        """Predict the minimum duration of the confirmation in seconds.
+
+        The confirmation launches the two fastest settings and the default.
+        """
         fastest = sorted(
             self.last_records,
             key=lambda cell: -statistics.launch_throughput(self.last_records[cell]),
@@ -409,9 +435,10 @@ class _SearchLauncher:
         )
 
     def _find_reusable_records(self, requests: Sequence[Request]) -> dict[Request, Record]:
-        """Return earlier records of these requests from this kind of machine and environment.
+        """Return the earlier record of each request that has one and need not be launched again.
 
-        Return no records if `resume` is false.
+        Only records from this kind of machine and the same environment are returned. If
+        `choices.resume` is false, no records are returned.
         """
         if not self.choices.resume:
             return {}
@@ -449,12 +476,15 @@ def _build_round(
 
 
 def _launch_seconds(record: Record) -> float:
-    """Return the duration of the whole launch."""
+    """Return the duration of the whole launch in seconds; 0 if unknown."""
     return (record.conditions and record.conditions.seconds) or 0.0
 
 
 def _predict_seconds_from_record(cell: Cell, record: Record) -> float:
-    """Predict the seconds of a launch of `cell` from a launch with another number of steps."""
+    """Predict the seconds of a launch of `cell` from the record of another launch.
+
+    The launches may differ in the number of steps.
+    """
     assert record.request and record.measurement
     extra_steps = (cell.steps or 0) - (record.request.steps or 0)
     step_s = stdlib_statistics.median(record.measurement.step_seconds or (0.0,))
@@ -462,6 +492,7 @@ def _predict_seconds_from_record(cell: Cell, record: Record) -> float:
 
 
 def _describe_outcome(record: Record) -> str:
+    """Return the images per second of a launch, or why it does not count, in words."""
     if record.status == "ok" and record.measurement:
         if not statistics.is_steady(record):
             return "never became steady"

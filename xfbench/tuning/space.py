@@ -40,10 +40,16 @@ SETTING_FIELDS = (
 class SpaceRequest:
     """A framework, a workload, and the values to try.
 
-    - `over`: values to try, by a name in OVER_NAMES. For a name that is missing, all values are
-      tried, except that only one rank is tried.
-    - `batch_sizes`: images per update (default: the published batch).
-    - `steps`: steps of a launch of usual length.
+    - `batch_sizes`: images per update; empty: the published batch.
+    - `over`: values to try, by a name in OVER_NAMES.
+    - `steps`: number of timed steps of a launch of usual length.
+    - `warmup`: number of untimed steps after the first step.
+
+    If a name is missing in `over`, all values are tried, with three exceptions:
+
+    - "threads": 1, 2, 4, … up to the number of cores, and that number.
+    - "ranks": one rank.
+    - "strategy": the default strategy.
     """
 
     framework: str
@@ -59,10 +65,13 @@ class SpaceRequest:
 
 @dataclass(frozen=True)
 class Space:
-    """The cells to search, each with the steps of a launch of usual length.
+    """The cells to search.
 
-    `default` is the cell that `run` measures without options. It may be missing from `cells`.
-    `left_out` are cells that are impossible here, each with the reason.
+    - `cells`: each cell has the steps of a launch of usual length.
+    - `default`: the cell that `run` measures if no setting is chosen. It may be missing from
+      `cells`.
+    - `left_out`: cells that cannot be searched here, each with the reason.
+    - `data_folders`: folders of prepared data sets, as in `Plan`.
     """
 
     cells: tuple[Cell, ...]
@@ -71,13 +80,13 @@ class Space:
     data_folders: Mapping[str, Path] = field(default_factory=dict)
 
     def without_cells(self, left_out: Sequence[tuple[Cell, str]]) -> Space:
-        """Return the space without these cells."""
+        """Return the space with these cells moved to `left_out`, each with its reason."""
         excluded = {cell for cell, _ in left_out}
         cells = tuple(cell for cell in self.cells if cell not in excluded)
         return Space(cells, self.default, (*self.left_out, *left_out), self.data_folders)
 
     def values(self) -> dict[str, tuple[str | int, ...]]:
-        """Return the values of each field in the space."""
+        """Return the values that occur in each setting field. Cells left out are included."""
         all_cells = [*self.cells, *(cell for cell, _ in self.left_out)]
         return {
             name: tuple(dict.fromkeys(build_setting(cell)[name] for cell in all_cells))
@@ -86,7 +95,10 @@ class Space:
 
 
 def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
-    """Return the space of all combinations. Raises UsageError if a name is unknown."""
+    """Return the space of all combinations of the requested values.
+
+    `pythons` are interpreters by framework. Raises UsageError if a name or a value is invalid.
+    """
     for name in request.over:
         if name not in OVER_NAMES:
             if name in ("batch_size", "batch-size"):
@@ -115,18 +127,24 @@ def _launch_obstacle(cell: Cell) -> str | None:
 
 
 def split_work_allocator_affinity(cell: Cell) -> Factors:
-    """Return the factors of the cell (see `effects.py`): its work, allocator and affinity."""
+    """Return the factors of the cell (see `effects.py`): its work, allocator and affinity.
+
+    The work is the cell with default allocator and affinity.
+    """
     default_placement = {"affinity": "none", "allocator": None}
     return cell.model_copy(update=default_placement), cell.allocator, cell.affinity
 
 
 def build_setting(cell: Cell) -> dict[str, str | int]:
-    """Return the cell's values of the searched fields."""
+    """Return the cell's values by name, for the names in SETTING_FIELDS.
+
+    The allocator of the C library is `allocators.SYSTEM` instead of None.
+    """
     return {name: getattr(cell, name) or allocators.SYSTEM for name in SETTING_FIELDS}
 
 
 def describe_setting(cell: Cell) -> str:
-    """Return the setting in words: "onednn · 2 threads · affinity cores"."""
+    """Return the setting in words, such as "onednn · 2 threads · affinity cores"."""
     parts = [cell.kernel, f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"]
     parts += [f"affinity {cell.affinity}"] if cell.affinity != "none" else []
     parts += [cell.allocator] if cell.allocator else []

@@ -37,7 +37,7 @@ _RANK_FIELDS = ("ranks", "nodes", "threads", "scaling", *_STRATEGY_FIELDS)
 def build_adjustment(results: Path) -> Adjustment:
     """Return a function for `plan_builder.build_plan` that applies the tuning in `results`.
 
-    It reports the values it uses on standard error.
+    The returned function reports the values it uses on standard error.
     """
 
     def adjust(
@@ -55,10 +55,13 @@ def apply_tuning(
     pythons: Mapping[str, Path],
     say: Say,
 ) -> list[tuple[Cell, Protocol]]:
-    """Return the cells with tuned values from `results`, except for settings in `chosen_names`.
+    """Return the cells with the tuned values that the folder `results` has for them.
 
-    Report with `say` which values are used, and what to do for cells without tuning. Raises
-    UsageError if a job would train on another machine.
+    - `user_set_names`: settings that the user set, which stay as they are.
+    - `pythons`: interpreters by framework.
+    - `say`: reports the tuned values of a cell, or what to do if there are none.
+
+    Raises UsageError if a job would train on another machine.
     """
     if any(cell.launcher == "slurm" for cell, _ in cells) and not job_queue.is_inside_allocation():
         raise errors.UsageError(
@@ -90,7 +93,11 @@ def apply_tuning(
 def is_applicable(
     search: Tuning, cell: Cell, version: str | None, user_set_names: Collection[str]
 ) -> bool:
-    """Return whether the search applies to the cell on this machine with framework `version`."""
+    """Return whether the result of a search applies to the cell on this machine.
+
+    - `version`: the installed version of the framework; None: unknown.
+    - `user_set_names`: settings that the user set. Some of them exclude tuned ranks.
+    """
     best = search.best
     matched_fields = ("framework", "workload", "device", "precision", "global_batch_size")
     if not search.confirmed or search.framework_version != version:
@@ -113,7 +120,10 @@ def is_applicable(
 
 
 def build_tuned_cell(search: Tuning, cell: Cell, user_set_names: Collection[str]) -> Cell:
-    """Return the cell with the search's best setting, except for settings in `chosen_names`."""
+    """Return the cell with the best setting of the search.
+
+    Settings in `user_set_names` stay as they are.
+    """
     best = search.best
     update: dict[str, Any] = {
         name: getattr(best, name) for name in _PLACEMENT_FIELDS if name not in user_set_names
@@ -127,7 +137,7 @@ def build_tuned_cell(search: Tuning, cell: Cell, user_set_names: Collection[str]
 
 
 def _framework_version(cell: Cell, pythons: Mapping[str, Path]) -> str | None:
-    """Return the framework's version; None if it has no environment."""
+    """Return the version of the cell's framework; None if the framework has no environment."""
     try:
         framework_adapter = adapter.load(cell.framework)
         framework_environment = environment.find_environment(
