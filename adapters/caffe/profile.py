@@ -24,8 +24,8 @@ def profile(
 
     - `network_layer_by_caffe_layer`: the name of the network's layer for a layer of Caffe. The time
       of other layers, which Caffe adds, is unattributed.
-    - `step_seconds`: the seconds of `STEPS` whole steps. The update takes what the layers do not
-      take.
+    - `step_seconds`: the seconds of `STEPS` whole steps. What remains after the time of the layers
+      is the time of the update.
     """
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)

@@ -69,7 +69,7 @@ def data_layer(
 
 
 def solver(workload: Workload, net_path: str) -> str:
-    """Return the text of a solver file, with which `caffe train` trains the network `net_path`."""
+    """Return the text of a solver file for `caffe train`. `net_path` is the network's file."""
     return (
         f"# {workload.name}, after {workload.source}.\n"
         f"{solver_parameter(workload.solver, net_path)}"
@@ -109,9 +109,9 @@ def uses_lars_or_warmup(solver: Solver) -> bool:
 
 
 def solver_parameter(solver: Solver, net_path: str) -> str:
-    """Return `solver` as SolverParameter text for the network in the file `net_path`, on CPU.
+    """Return `solver` as SolverParameter text for the CPU. `net_path` is the network's file.
 
-    Its weight decay is 0 if the adapter applies the decay (see `uses_lars_or_warmup`).
+    The weight decay in the text is 0 if the adapter applies the decay (`uses_lars_or_warmup`).
     """
     lines = [
         f"net: {_quoted(net_path)}",
@@ -133,7 +133,7 @@ def solver_parameter(solver: Solver, net_path: str) -> str:
 
 
 def blob_name_by_layer(network: xl.Network, dropout: str = "random") -> dict[str, str]:
-    """Return the name of the blob that holds each layer's output, by layer name, and of "data".
+    """Return the name of each layer's output blob, by layer name. "data" is included.
 
     A ReLU, Dropout or BatchNorm layer overwrites its input blob if no other layer reads the blob.
     There are two exceptions, because the backward pass needs an unchanged output:

@@ -216,8 +216,8 @@ class CaffeTrainer:
 def _working_directory(folder: Path) -> Iterator[None]:
     """Change the working directory to `folder` for the `with` block.
 
-    A solver writes snapshots relative to it, because their prefix is fixed when the solver is
-    created.
+    Caffe writes snapshots relative to the working directory, because the prefix of snapshots is
+    fixed when a solver is created.
     """
     before = Path.cwd()
     os.chdir(str(folder))

@@ -22,8 +22,8 @@ PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 def choose_device(device: str, rank: int) -> None:
     """Make JAX compute on `device`, "cpu" or "cuda".
 
-    On "cuda" it uses the GPU whose index is `rank` modulo the number of GPUs. Raises Unavailable if
-    JAX finds no GPU for "cuda".
+    For "cuda", JAX uses the GPU whose index is `rank` modulo the number of GPUs. Raises Unavailable
+    if `device` is "cuda" and JAX finds no NVIDIA device.
     """
     jax.config.update("jax_platforms", device)
     try:
@@ -38,7 +38,7 @@ def choose_device(device: str, rank: int) -> None:
 def measure_product_precision() -> str:
     """Measure the precision of float32 products and return its name, such as "tf32".
 
-    It is the lower of the precisions of a matrix product and a convolution.
+    A matrix product and a convolution are measured. The lower of their precisions is returned.
     """
     return rounding.lowest_measured_precision(_product, _product_by_convolution)
 

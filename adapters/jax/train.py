@@ -137,7 +137,7 @@ def _output(layer: xl.Layer, inputs: list[Any], parts: Values, key: Any) -> Any:
         return jnp.concatenate(inputs, axis=-1)
     if isinstance(layer, xl.Eltwise):
         return sum(inputs[1:], inputs[0])
-    raise TypeError(f"no translation of {type(layer).__name__}")
+    raise TypeError(f"the JAX adapter does not translate {type(layer).__name__}")
 
 
 class JaxTrainer:

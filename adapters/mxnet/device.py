@@ -14,8 +14,8 @@ from xfbench.worker.protocol import Unavailable
 def context(device: str, rank: int) -> Any:
     """Return MXNet's context for `device`, "cpu" or "cuda".
 
-    For "cuda" it is the GPU whose index is `rank` modulo the number of GPUs. Raises Unavailable if
-    MXNet finds no GPU for "cuda".
+    For "cuda", the context is the GPU whose index is `rank` modulo the number of GPUs. Raises
+    Unavailable if `device` is "cuda" and MXNet finds no NVIDIA device.
     """
     if device == "cpu":
         return mx.cpu()
@@ -34,7 +34,7 @@ def context(device: str, rank: int) -> Any:
 def measure_product_precision(mx_context: Any) -> str:
     """Measure the precision of float32 products and return its name, such as "tf32".
 
-    It is the lower of the precisions of a matrix product and a convolution.
+    A matrix product and a convolution are measured. The lower of their precisions is returned.
     """
 
     def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The update of weights in MXNet, and the exchange of gradients between ranks.
 
-A parameter server that updates weights loads this module while MXNet is still being imported. So
-code that runs on a server takes MXNet's names from their submodules.
+A parameter server that updates weights loads this module while MXNet is still being imported.
+Therefore code that runs on a server imports its names from MXNet's submodules.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xfbench.workloads.solver import Solver
 
 
 def create_exchange(group: Group) -> Any:
-    """Return an object whose `mean` averages gradients over the ranks.
+    """Return the exchange, whose method `mean` averages gradients over the ranks.
 
     Return None if the strategy is neither "dist_sync" nor "mpi".
     """
@@ -38,7 +38,7 @@ def _connect_to_server(strategy: str) -> Any:
 
 
 class _Server:
-    """An average over the ranks, computed by parameter servers."""
+    """The exchange that averages gradients over the ranks through parameter servers."""
 
     instance_count = 0  # in this process: part of the keys, which cannot be used again
 
@@ -64,7 +64,7 @@ class _Server:
 
 
 class _AllReduce:
-    """An average over the ranks, computed by MPI."""
+    """The exchange that averages gradients over the ranks by MPI."""
 
     def __init__(self, group: Group) -> None:
         self.ranks = AllReduce(group)
@@ -157,8 +157,8 @@ class UpdatingServer:
     def initialize_and_update(self, tensors: list[Any], solver: Solver) -> None:
         """Send the first rank's weights and the optimiser to the servers, and update once.
 
-        All ranks must call this. Raises RuntimeError if the update changed no weight: after an
-        error, MXNet's server only prints a message and continues.
+        All ranks must call this. Raises RuntimeError if the update changed no weight. This is the
+        only sign of an error on the server, which prints a message and continues.
         """
         self.tensors = dict(enumerate(tensors, UpdatingServer.key_count))
         UpdatingServer.key_count += len(tensors)

@@ -1,8 +1,8 @@
 """Layer times of MXNet, measured by its profiler, which times each operation.
 
-The profiler records an operation's kind, but not its layer. A hook of the block records the layer.
-The hook waits for each operation, so that hook and profiler list the same operations in the same
-order.
+The profiler records an operation's kind, but not its layer. A hook of Gluon's block records the
+layer. The hook waits for each operation, so that hook and profiler list the same operations in the
+same order.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def profile(
 ) -> Profile:
     """Run `run_steps` under MXNet's profiler and return the seconds of each layer of `block`.
 
-    The operations of `block` run one by one. `run_first_step` runs one step, in which MXNet sets up
-    the block. It is called before the profiler starts.
+    The operations of `block` run one by one. `run_first_step` is called before the profiler starts.
+    It runs one step, in which MXNet sets up the block.
     """
     nodes: List[Node] = []
     block.register_op_hook(lambda name, kind, _: _record_node(nodes, name.decode(), kind.decode()))
@@ -54,7 +54,7 @@ def profile(
 def _record_node(nodes: List[Node], output: str, kind: str) -> None:
     """Append to `nodes` the (name, kind) of the operation that computed `output`.
 
-    An operation may report several outputs in sequence, but it is appended once.
+    An operation may report several outputs in sequence, but each operation is appended once.
     """
     mx.nd.waitall()
     node = output.rpartition("_")[0], kind

@@ -170,12 +170,12 @@ def _neighbour_count(layer: xl.LRN) -> int:
 
 
 def _neighbour_sums(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
-    """Return the sum over the neighbours of each value, itself included, with zeros at the edges.
+    """Return, for each value of `x`, the sum of its neighbours and itself.
 
-    Raises ValueError if the size of `layer` is even.
+    Values beyond the edges are 0. Raises ValueError if the size of `layer` is even.
     """
     if layer.size % 2 == 0:
-        raise ValueError(f"{layer.name}: an even number of neighbours has no middle")
+        raise ValueError(f"{layer.name}: the size of an LRN layer must be odd")
     half = layer.size // 2
     if layer.region == "within":
         square = xl.Pooling(layer.name, layer.inputs, "average", layer.size, 1, half)

@@ -17,7 +17,7 @@ from xfbench.worker.protocol import LOSS_SCALE
 
 @dataclass(frozen=True)
 class Precision:
-    """What is rounded in one precision.
+    """A precision of training: which values are rounded, and to how many bits.
 
     - `dtype`: the dtype of all arrays.
     - `operands`: significand bits of the operands of convolutions and inner products. The leading

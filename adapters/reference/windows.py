@@ -41,7 +41,7 @@ def convolution_weight_gradient(layer: xl.Convolution, x: np.ndarray, dy: np.nda
 def convolution_input_gradient(
     layer: xl.Convolution, x: np.ndarray, weight: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
-    """Return the gradient of the input, to which each pixel of `dy` adds over its window."""
+    """Return the gradient of the input. Each pixel of `dy` adds to all pixels of its window."""
     columns = np.matmul(
         _kernel_matrices(layer, weight).transpose(0, 2, 1), _channel_rows(layer, dy)
     )
@@ -102,7 +102,10 @@ def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 
 
 def average_pooling_gradient(layer: xl.Pooling, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Return the gradient of the input. Pixels and padding of a window share its `dy` equally."""
+    """Return the gradient of the input. All positions of a window share the window's `dy` equally.
+
+    Gradients of padding are dropped.
+    """
     dx = _allocate_padded(layer, x)
     share = dy / _window_sizes(layer, x)
     for gradient in _views_by_window_position(layer, dx, x.shape):
@@ -174,9 +177,9 @@ def _unpadded_view(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> np.n
 def _views_by_window_position(
     layer: Windowed, padded: np.ndarray, shape: xl.Shape
 ) -> Iterator[np.ndarray]:
-    """Yield one view of `padded` per position in a window, row by row.
+    """Yield a view of `padded` for each position in a window, row by row.
 
-    The view has the pixel at this position of every window: (N, C, windows down, windows across).
+    A view has the pixel at one position of every window: (N, C, windows down, windows across).
     `shape` is the shape of the input without padding.
     """
     _, height, width = layer.output_shape([shape[1:]])
@@ -196,9 +199,9 @@ def _refuse_empty_windows(layer: xl.Pooling, shape: xl.Shape) -> None:
 
 
 def _window_sizes(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """Return the number of pixels in each window: (windows down, windows across).
+    """Return the size of each window in pixels, clipped to the padded input.
 
-    Windows are clipped to the padded input.
+    The result has the shape (windows down, windows across).
     """
     down, across = (_side_sizes(layer, size) for size in x.shape[2:])
     return np.outer(down, across).astype(x.dtype)

@@ -18,8 +18,8 @@ from xfbench.worker.protocol import Options, Unavailable
 def choose_device(device: str, rank: int) -> None:
     """Make TensorFlow compute on `device`, "cpu" or "cuda".
 
-    On "cuda" it uses the GPU whose index is `rank` modulo the number of GPUs. Raises Unavailable if
-    TensorFlow finds no GPU for "cuda".
+    For "cuda", TensorFlow uses the GPU whose index is `rank` modulo the number of GPUs. Raises
+    Unavailable if `device` is "cuda" and TensorFlow finds no NVIDIA device.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if device == "cuda" and not gpus:
@@ -43,7 +43,7 @@ def set_product_precision(precision: str) -> None:
 def measure_product_precision(options: Options) -> str:
     """Measure the precision of float32 products and return its name, such as "tf32".
 
-    It is the lower of the precisions of a matrix product and a convolution.
+    A matrix product and a convolution are measured. The lower of their precisions is returned.
     """
     set_product_precision(options.precision)
     xla = options.kernel == "xla"

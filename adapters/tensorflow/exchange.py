@@ -42,7 +42,7 @@ def _create_server(
 
     - `job`: "ps" for a parameter server, "worker" for a rank.
     - `index`: this process's number among the parameter servers or among the ranks.
-    - `rendezvous_path`: path of files in which the processes exchange their addresses.
+    - `rendezvous_path`: prefix of the files in which the processes exchange their addresses.
     - `host`: address of this process's host.
     """
     names = [f"{rank}" for rank in range(ranks)] + [f"ps{server}" for server in range(servers)]

@@ -140,4 +140,4 @@ def output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: b
         return tf.concat(inputs, axis=-1)
     if isinstance(layer, xl.Eltwise):
         return tf.add_n(inputs)
-    raise TypeError(f"no translation of {type(layer).__name__}")
+    raise TypeError(f"the TensorFlow adapter does not translate {type(layer).__name__}")

@@ -75,8 +75,8 @@ def _xla_operations(space: Any) -> Iterator[Tuple[str, float]]:
 def _resolve_fused_scope(network: xl.Network, scope: str, kind: str) -> str:
     """Return the scope of the layer to which an operation's time belongs.
 
-    TensorFlow gives an operation that is fused with a ReLU the scope of the ReLU. Its time belongs
-    to the layer before the ReLU. All other operations keep `scope`.
+    An operation that TensorFlow fused with a ReLU has the scope of the ReLU, but the operation's
+    time belongs to the layer before the ReLU. All other operations keep `scope`.
     """
     place = scopes.layer_index_of_scope(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):

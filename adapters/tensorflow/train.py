@@ -38,7 +38,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     tf.random.set_seed(options.seed)
     if group.size > 1 and options.kernel == "xla":
-        raise Unsupported("XLA cannot compile the exchange between ranks here")
+        raise Unsupported("kernel xla needs a single rank: XLA cannot compile the exchange")
     return TensorFlowTrainer(network, solver, options, group)
 
 

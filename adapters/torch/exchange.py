@@ -56,7 +56,7 @@ def wrap_in_ddp(graph: nn.Module, group: Group) -> nn.Module:
 
 
 def _delay_all_reduce(waiting: list[Any], bucket: Any) -> Any:
-    """Average all buckets when the last one is full. This is a communication hook of DDP.
+    """Average all buckets over the ranks when the last bucket is full: a hook for DDP.
 
     `bucket` is the bucket that is now full. `waiting` collects (buffer, future) of full buckets.
     The last bucket has the gradients of the first layers. Return the future of `bucket`.

@@ -179,7 +179,7 @@ class TorchTrainer:
         self, batch: Any, run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.kernel == "inductor":
-            raise Unsupported("profiles of inductor are not possible: it fuses layers")
+            raise Unsupported("no profile with kernel inductor: TorchInductor fuses layers")
         return profile.profile(self.graph, self.options.device, run_steps)
 
     def runtime_info(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class TorchTrainer:
         return tensor
 
     def _to_packed_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return `tensor`, in plain layout, converted to the layout of the parameter `name`."""
+        """Return `tensor` converted from PyTorch's plain layout to that of the parameter `name`."""
         return tensor
 
     def _describe_ddp(self) -> list[str]:
@@ -245,7 +245,7 @@ class TorchTrainer:
         return _host(torch.nn.functional.conv2d(images, kernels)[:, :, 0, 0])
 
     def _detect_kernel_and_evidence(self) -> tuple[str, list[str]]:
-        """Return the kernel, and the evidence from oneDNN's and MKL's logs of a step."""
+        """Return (name of the kernel, lines of evidence for it)."""
         kernel, evidence = self._library_kernel_and_evidence()
         if not compiled.is_compiled(self.gradient_function):
             return kernel, evidence

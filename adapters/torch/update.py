@@ -2,8 +2,7 @@
 
 PyTorch has no LARS (see `xfbench.workloads.solver`). LARS scales a gradient together with its
 weight decay. Therefore this module adds the decay, and SGD adds none. The trust ratio multiplies
-the gradient and not the learning rate. So the learning rate and the momentum buffer are treated as
-without LARS.
+the gradient instead of the learning rate, which is the same for a whole parameter group.
 """
 
 from __future__ import annotations
