@@ -120,10 +120,10 @@ class WorkloadError(Exception):
 
 
 def workloads() -> dict[str, Workload]:
-    """Return every workload by name: the built-in ones, then those of `XFBENCH_WORKLOADS`.
+    """Return every workload by name: the built-in ones, then those of the user.
 
-    `XFBENCH_WORKLOADS` lists the user's folders, separated by colons. Modules are sorted by name,
-    and the workloads of a module are in the order of its `WORKLOADS`.
+    The environment variable `XFBENCH_WORKLOADS` lists the user's folders, separated by colons.
+    Modules are sorted by name, and the workloads of a module are in the order of its `WORKLOADS`.
 
     Raises WorkloadError if a folder does not exist, if a user's module cannot be imported or is
     invalid, or if it defines a workload name that already exists.

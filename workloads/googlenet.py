@@ -38,9 +38,12 @@ _lrn = partial(LRN, region="across", size=5, alpha=1e-4, beta=0.75)
 def _inception(name: str, source: str, channels: tuple[int, ...]) -> tuple[Layer, ...]:
     """Return an inception block, which concatenates the outputs of four branches.
 
-    The branches are a 1×1 convolution, a 1×1 then a 3×3 convolution, a 1×1 then a 5×5 convolution,
-    and pooling then a 1×1 convolution. `channels` has the output channels of the convolutions in
-    this order.
+    1. A 1×1 convolution.
+    2. A 1×1 convolution ("reduce"), then a 3×3 convolution.
+    3. A 1×1 convolution ("reduce"), then a 5×5 convolution.
+    4. Max pooling, then a 1×1 convolution.
+
+    `channels` has the output channels of these six convolutions, in this order.
     """
     channels_1x1, reduce_3x3, channels_3x3, reduce_5x5, channels_5x5, projection = channels
 

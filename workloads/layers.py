@@ -57,8 +57,8 @@ class Parameter:
 class Convolution:
     """A two-dimensional cross-correlation with a square kernel and `groups` independent groups.
 
-    `kernel`, `stride` and `pad` are in pixels. `lr_mult` and `decay_mult` are (for the weight, for
-    the bias).
+    `kernel`, `stride` and `pad` are in pixels. `lr_mult` and `decay_mult` have two multipliers: of
+    the weight and of the bias.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Convolution:
 class InnerProduct:
     """A fully connected layer, whose input is flattened in C, H, W order.
 
-    `lr_mult` and `decay_mult` are (for the weight, for the bias).
+    `lr_mult` and `decay_mult` have two multipliers: of the weight and of the bias.
     """
 
     name: str
@@ -120,7 +120,10 @@ class InnerProduct:
 
 @dataclass(frozen=True)
 class _BaseLayer:
-    """The base of layers without parameters or counted multiply-accumulates."""
+    """The base class of layers, whose output by default has the shape of the first input.
+
+    By default a layer has no parameters, and its multiply-accumulates are not counted.
+    """
 
     name: str
     inputs: Tuple[str, ...]

@@ -29,9 +29,9 @@ _convolution = partial(Convolution, bias=False, weight_filler=Filler("msra"))
 def _conv_batch_norm(
     name: str, source: str, channels: int, *, kernel: int = 1, stride: int = 1, relu: bool = True
 ) -> tuple[Layer, ...]:
-    """Return a convolution "res<name>", its batch norm "bn<name>" and, if `relu` is true, a ReLU.
+    """Return a convolution "res<name>", its batch norm "bn<name>" and its ReLU "res<name>_relu".
 
-    The name of the ReLU is "res<name>_relu". `source` is the name of the convolution's input.
+    If `relu` is false, there is no ReLU. `source` is the name of the convolution's input.
     """
     layers: tuple[Layer, ...] = (
         _convolution(
@@ -43,10 +43,10 @@ def _conv_batch_norm(
 
 
 def _block(name: str, source: str, width: int, *, stride: int, project: bool) -> tuple[Layer, ...]:
-    """Return a bottleneck block, which adds the output of three convolutions to the block's input.
+    """Return a bottleneck block: three convolutions, whose result is added to the block's input.
 
     The convolutions are 1×1 and 3×3 with `width` channels, then 1×1 with 4 * `width` channels. The
-    input is the output of the layer `source`. If `project` is true, another 1×1 convolution
+    block's input is the output of the layer `source`. If `project` is true, another 1×1 convolution
     projects the input before the addition.
     """
     first, second, third = (f"{name}_branch2{part}" for part in "abc")

@@ -10,8 +10,8 @@ or |gradient| is 0, the trust ratio is 1. With gradual warm-up (Goyal et al. 201
 rates of the first n updates are multiplied by 1/n, 2/n, … 1.
 
 The velocity includes the learning rate, so a change of the learning rate affects new gradients
-only. In several frameworks the velocity excludes it. Their results differ as soon as the learning
-rate changes.
+only. In several frameworks the velocity excludes the learning rate. The results of such a framework
+differ as soon as the learning rate changes.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ class Solver:
         return self._policy_rate(iteration) * self.warmup_factor(iteration)
 
     def warmup_factor(self, iteration: int) -> float:
-        """Return the warm-up's factor of the learning rate for update number `iteration`.
+        """Return the factor by which warm-up multiplies the learning rate of an update.
 
-        It is 1 after the warm-up and in its last update.
+        `iteration` is the number of the update, counted from 0. The factor rises from 1/`warmup` to
+        1 during the warm-up and stays 1 afterwards.
         """
         return min(1.0, (iteration + 1) / self.warmup) if self.warmup else 1.0
 
