@@ -32,8 +32,8 @@ class CaffeReader:
         self.encoded = isinstance(first.image, bytes)
 
     def epoch(self, seed: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-        # A separate net, because one cannot wait for a single layer of the solver's net. At the end
-        # of the database, its thread starts again, until the net is freed.
+        # A separate net, because one cannot wait for a single layer of the solver's net. Until this
+        # net is freed, its thread reads the database again and again.
         net = self._build_data_net(self.files.batch_size, training=True)
         for _ in range(self.files.image_count // self.files.batch_size):
             net.forward()

@@ -114,7 +114,7 @@ class CaffeTrainer:
     def layer_outputs(self, batch: Batch) -> dict[str, np.ndarray]:
         self._feed(self.net, batch)
         self.net.forward()
-        last = {blob: name for name, blob in self.names.items()}  # the layer that wrote it last
+        last = {blob: name for name, blob in self.names.items()}  # other outputs are overwritten
         return {
             name: _host(self.net.blobs[blob].data)
             for blob, name in last.items()

@@ -38,7 +38,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     Raises Unavailable if `options.device` is "cuda" and JAX finds no NVIDIA device.
     """
     device.choose_device(options.device, group.rank)
-    if options.precision == "float64":  # never reset: all float32 arrays have an explicit dtype
+    if options.precision == "float64":  # not reset later: float32 arrays have an explicit dtype
         jax.config.update("jax_enable_x64", True)
     return JaxTrainer(network, solver, options, group)
 

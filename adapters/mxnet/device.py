@@ -19,7 +19,7 @@ def context(device: str, rank: int) -> Any:
     """
     if device == "cpu":
         return mx.cpu()
-    # The number of GPUs is 0 in a build without CUDA; without a driver, the call raises.
+    # A build without CUDA counts 0 GPUs. A build with CUDA raises an error if there is no driver.
     try:
         count = mx.context.num_gpus()
     except mx.MXNetError:

@@ -21,7 +21,7 @@ MARK = "::"  # separates the layer's name from the rest of an operation's name
 _BACKWARD = "_backward"
 _UPDATES = ("sgd", "mom_update", "lars", "sum_sq")
 _MICROSECOND = 1e-6
-_NEAR = 25  # number of events in which the next operation is searched
+_NEAR = 25  # how many events ahead the next operation is searched
 
 Node = Tuple[str, str]
 

@@ -221,7 +221,7 @@ class _Averages:
             unbiased = np.where(self.biased, count / np.maximum(count - 1, 1), 1.0)
             self.take[batch_size] = self._repeat_per_channel((1 - self.momenta) * unbiased)
         # MXNet's engine does not know that a backward pass writes these arrays, and may read
-        # them too early. Reading gamma's gradient in the same operation makes it wait.
+        # them too early. Reading gamma's gradient in the same operation makes the engine wait.
         arrays = [array.data() for array in self.arrays] + [gamma.grad() for gamma in self.gammas]
         batch = mx.nd.concat(*arrays, dim=0)[: sum(self.sizes)]
         self.values = self.keep * self.values + self.take[batch_size] * batch

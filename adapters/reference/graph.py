@@ -217,7 +217,7 @@ def _layer_parameters(
 
 
 def _inputs(layer: xl.Layer, outputs: Arrays, precision: Precision) -> list[np.ndarray]:
-    """Return the inputs of `layer`. Inputs of a convolution or inner product are rounded."""
+    """Return the inputs of `layer`, rounded as operands for a convolution or inner product."""
     inputs = [outputs[name] for name in layer.inputs]
     if isinstance(layer, _PRODUCTS):
         inputs = [precision.round_operand(value) for value in inputs]

@@ -34,9 +34,11 @@ class Precision:
     loss_scale: float = 1.0
 
     def round_operand(self, x: np.ndarray) -> np.ndarray:
+        """Return `x` rounded as an operand of a convolution or inner product."""
         return self._round(x, self.operands)
 
     def round_value(self, x: np.ndarray) -> np.ndarray:
+        """Return `x` rounded as a value or gradient that one layer passes to another."""
         return self._round(x, self.values)
 
     def _round(self, x: np.ndarray, bits: int | None) -> np.ndarray:

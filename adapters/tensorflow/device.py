@@ -36,7 +36,7 @@ def set_product_precision(precision: str) -> None:
 
     TensorFlow's default is TF32.
     """
-    if precision != "float64":  # float64 products are always exact
+    if precision != "float64":  # float64 products are never computed in TF32
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
 
 

@@ -25,7 +25,7 @@ def compile_training(graph: nn.Module) -> Any:
     _choose_safe_cache_folder()
     # Earlier compilations would count towards the recompilation limit of `graph`.
     torch._dynamo.reset()
-    # With DDP, TorchDynamo splits the graph at the buckets.
+    # With DDP, TorchDynamo splits the graph at the buckets, so `fullgraph` must be off.
     is_single = not isinstance(graph, nn.parallel.DistributedDataParallel)
     return torch.compile(graph, fullgraph=is_single, dynamic=False)
 
@@ -56,7 +56,7 @@ def describe_compilation(gradient_function: str) -> list[str]:
 def _choose_safe_cache_folder() -> None:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    folder_stat = Path(cache_dir()).lstat()  # of a link itself, because its target may change
+    folder_stat = Path(cache_dir()).lstat()  # not `stat`: the target of a link may change
     if folder_stat.st_uid != os.getuid() or folder_stat.st_mode & 0o022:
         _cache_folders.append(tempfile.TemporaryDirectory(prefix="torchinductor-"))
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = _cache_folders[-1].name

@@ -24,7 +24,7 @@ _MICROSECOND = 1e-6
 def profile(graph: Any, device: str, run_steps: Callable[[], float]) -> Profile:
     """Run `run_steps` under PyTorch's profiler and return the seconds of each layer of `graph`.
 
-    If `device` is "cuda", these are the seconds of the layer's kernels.
+    If `device` is "cuda", these are the seconds of the layer's kernels on the GPU.
     """
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
