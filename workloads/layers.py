@@ -129,12 +129,15 @@ class _BaseLayer:
     inputs: Tuple[str, ...]
 
     def output_shape(self, inputs: list[Shape]) -> Shape:
+        """Return the shape of the output if `inputs` are the shapes of the inputs."""
         return inputs[0]
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
+        """Return the parameters by kind, such as "gamma", if `inputs` are the input shapes."""
         return {}
 
     def macs(self, inputs: list[Shape]) -> int:
+        """Return the counted multiply-accumulates in the forward pass of one image."""
         return 0
 
 
@@ -142,8 +145,8 @@ class _BaseLayer:
 class Pooling(_BaseLayer):
     """Pooling over square windows, with `method` "max" or "average".
 
-    `kernel`, `stride` and `pad` are in pixels. An average includes padding as zeros. Its divisor is
-    Caffe's: the size of the window, clipped to the padded input.
+    `kernel`, `stride` and `pad` are in pixels. An average counts padding as zeros. As in Caffe, its
+    divisor is the size of the window, clipped to the padded input.
     """
 
     method: str = "max"
@@ -291,6 +294,7 @@ class Network:
         return shapes
 
     def input_shapes(self, layer: Layer) -> list[Shape]:
+        """Return the shape per image of each input of `layer`."""
         return [self.shapes[name] for name in layer.inputs]
 
     @cached_property
@@ -326,6 +330,7 @@ class Network:
 
     @property
     def losses(self) -> list[SoftmaxLoss]:
+        """The loss layers, in the order in which they run."""
         return [layer for layer in self.layers if isinstance(layer, SoftmaxLoss)]
 
     @property
@@ -334,6 +339,7 @@ class Network:
         return self.losses[-1].inputs[0]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the network as a JSON object. `layer_from_json` reads its layers."""
         return {
             "name": self.name,
             "input_shape": list(self.input_shape),
