@@ -125,8 +125,8 @@ def workloads() -> dict[str, Workload]:
     The environment variable `XFBENCH_WORKLOADS` lists the user's folders, separated by colons.
     Modules are sorted by name, and the workloads of a module are in the order of its `WORKLOADS`.
 
-    Raises WorkloadError if a folder does not exist, if a user's module cannot be imported or is
-    invalid, or if it defines a workload name that already exists.
+    Raises WorkloadError if a folder does not exist or a user's module is invalid. Also raises it if
+    a user's workload has the name of another workload.
     """
     by_name: dict[str, Workload] = {}
     for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):

@@ -4,10 +4,13 @@
     v = momentum * v + learning_rate(t) * lr_mult * g
     w = w - v
 
-With LARS (You, Gitman and Ginsburg 2017), the learning rate of each parameter is multiplied by its
-trust ratio, lars * |w| / (|gradient| + weight_decay * decay_mult * |w|), in Euclidean norms. If |w|
-or |gradient| is 0, the trust ratio is 1. With gradual warm-up (Goyal et al. 2017), the learning
-rates of the first n updates are multiplied by 1/n, 2/n, … 1.
+With LARS (You, Gitman and Ginsburg 2017), a parameter's learning rate is multiplied by its trust
+ratio. If the Euclidean norms |w| and |gradient| are positive, the trust ratio is
+
+    lars * |w| / (|gradient| + weight_decay * decay_mult * |w|)
+
+Otherwise the trust ratio is 1. With gradual warm-up (Goyal et al. 2017), the learning rates of the
+first n updates are multiplied by 1/n, 2/n, … 1.
 
 The velocity includes the learning rate, so a change of the learning rate affects new gradients
 only. In several frameworks the velocity excludes the learning rate. The results of such a framework
