@@ -26,7 +26,10 @@ class Scale:
         self.solver, self.learned = solver, learned
 
     def __call__(self, iteration: int) -> None:
-        """Change the gradients of update number `iteration`, counted from 0, in place."""
+        """Add weight decay to the gradients and scale them, in place.
+
+        `iteration` is the number of the update, counted from 0.
+        """
         share = self.solver.warmup_factor(iteration)
         for how, blob in self.learned.values():
             weight, gradient = blob.data, blob.diff

@@ -148,7 +148,10 @@ class ReferenceTrainer:
         )
 
     def _draw_dropout_masks(self, batch_size: int) -> dict[str, np.ndarray]:
-        """Return new masks for one step by layer name; no mask if dropout is "identity"."""
+        """Return a new mask for each dropout layer, by layer name.
+
+        If the option `dropout` is "identity", return no mask.
+        """
         if self.options.dropout == "identity":
             return {}
         return {
