@@ -1,8 +1,8 @@
-"""The workloads: networks with their solvers and input, stored as data.
+"""The workloads: networks with their solvers and inputs, described as data.
 
 A module in this folder, or in a folder listed in `XFBENCH_WORKLOADS`, defines its workloads in
-`WORKLOADS`. Nothing here imports a framework. The worker carries this package into every
-interpreter, so it uses only the standard library and NumPy and runs on Python 3.8 and later.
+`WORKLOADS`. Nothing here imports a framework. Every framework's interpreter imports this package.
+Therefore it uses only the standard library and NumPy, and it runs on Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 from xfbench.workloads.layers import Network, layer_from_json
 from xfbench.workloads.solver import Solver
 
-# Training images of the data sets that networks were published with: ILSVRC 2012 (Russakovsky et
-# al. 2015), CIFAR-10 (Krizhevsky 2009), MNIST (LeCun et al. 1998).
+# Numbers of training images in the data sets with which networks were published: ILSVRC 2012
+# (Russakovsky et al. 2015), CIFAR-10 (Krizhevsky 2009), MNIST (LeCun et al. 1998).
 IMAGENET, CIFAR10, MNIST = 1_281_167, 50_000, 60_000
 
 
@@ -31,9 +31,11 @@ IMAGENET, CIFAR10, MNIST = 1_281_167, 50_000, 60_000
 class Pixels:
     """The conversion of stored pixels (0 to 255) to network input: (pixel - mean) * scale.
 
-    `mean` has one value per channel, in the network's channel order. `order` is that order:
-    "gray" or "BGR", the order of Caffe's own pipelines. Training crops larger stored images at
-    random. With `mirror`, it mirrors every other image.
+    - `order`: the network's channel order: "gray" or "BGR", the order of Caffe's own pipelines.
+    - `mean`: one value per channel, in this order.
+    - `mirror`: training mirrors each image with probability 1/2.
+
+    If stored images are larger than the network's input, training crops them at random positions.
     """
 
     order: str
@@ -46,9 +48,11 @@ class Pixels:
 class Workload:
     """A network, its solver and its input.
 
-    `batch_size` is the published batch size in images per update. `data` is the default data
-    set. `source` cites the definition. `epoch_images` is the number of images in an epoch of the
-    data set that the network was published with, or None if there was no such data set.
+    - `batch_size`: the published batch size, in images per update.
+    - `data`: the name of the default data set.
+    - `source`: a citation of the published definition.
+    - `epoch_images`: the number of training images in the data set with which the network was
+      published. None if there was no such data set.
     """
 
     network: Network
@@ -64,7 +68,7 @@ class Workload:
         return self.network.name
 
     def to_json(self) -> dict[str, Any]:
-        """Return the workload as JSON values. `workload_from_json` reads them."""
+        """Return the workload as a JSON object, which `workload_from_json` reads."""
         return {
             "network": self.network.to_json(),
             "solver": _solver_as_json(self.solver),
@@ -77,19 +81,22 @@ class Workload:
 
 
 def _solver_as_json(solver: Solver) -> dict[str, Any]:
-    """Return the solver as JSON, without warm-up if it is off: old digests stay valid."""
+    """Return the fields of `solver`, without `warmup` if 0, so that old digests stay valid."""
     document = asdict(solver)
     return document if solver.warmup else {k: v for k, v in document.items() if k != "warmup"}
 
 
 def _pixels_as_json(pixels: Pixels) -> dict[str, Any]:
-    """Return the pixels as JSON, without `mirror` if it is off: old digests stay valid."""
+    """Return the fields of `pixels`, without `mirror` if false, so that old digests stay valid."""
     document = {**asdict(pixels), "mean": list(pixels.mean)}
     return document if pixels.mirror else {k: v for k, v in document.items() if k != "mirror"}
 
 
 def workload_from_json(document: dict[str, Any]) -> Workload:
-    """Return the workload that `Workload.to_json` wrote. Raises KeyError or TypeError otherwise."""
+    """Return the workload described by `document`, a JSON object from `Workload.to_json`.
+
+    Raises KeyError or TypeError if a field is missing or unknown.
+    """
     network = document["network"]
     pixels = document["pixels"]
     return Workload(
@@ -109,14 +116,17 @@ def workload_from_json(document: dict[str, Any]) -> Workload:
 
 
 class WorkloadError(Exception):
-    """A workload module of the user is invalid. The message gives the file and the cause."""
+    """A folder or module of the user's workloads is invalid. The message names it and the cause."""
 
 
 def workloads() -> dict[str, Workload]:
-    """Return every workload by name: built-in, then from each folder in `XFBENCH_WORKLOADS`.
+    """Return every workload by name: the built-in ones, then those of the user.
 
-    The order is that of the modules and of their `WORKLOADS`. Raises WorkloadError if a user's
-    module cannot be read, or if it defines a workload name that already exists.
+    The environment variable `XFBENCH_WORKLOADS` lists the user's folders, separated by colons.
+    Modules are sorted by name, and the workloads of a module are in the order of its `WORKLOADS`.
+
+    Raises WorkloadError if a folder does not exist or a user's module is invalid. Also raises it if
+    a user's workload has the name of another workload.
     """
     by_name: dict[str, Workload] = {}
     for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
@@ -136,7 +146,7 @@ def workloads() -> dict[str, Workload]:
 
 @lru_cache(maxsize=None)
 def _load_file(file: Path, _mtime_ns: int) -> tuple[Workload, ...]:
-    """Return the workloads of a user's module. A changed modification time misses the cache."""
+    """Return the workloads of a user's module, imported again if its modification time changes."""
     spec = importlib.util.spec_from_file_location(f"{__name__}.{file.stem}", file)
     if spec is None or spec.loader is None:
         raise WorkloadError(f"{file}: cannot be read")

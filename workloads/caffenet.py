@@ -1,7 +1,7 @@
 """AlexNet (Krizhevsky et al. 2012) and CaffeNet, Caffe's variant of it.
 
-CaffeNet pools before it normalises; AlexNet normalises before it pools. CaffeNet starts some
-biases at 1 instead of 0.1. Everything else, including the amount of work, is the same. A
+CaffeNet pools before it normalises, and AlexNet normalises before it pools. CaffeNet starts some
+biases at 1 instead of 0.1. Everything else is the same, including the multiply-accumulates. A
 comparison that confuses the two would go unnoticed.
 """
 
@@ -110,7 +110,7 @@ def _workload(network: Network, source: str) -> Workload:
             max_iter=450_000,
             weight_decay=5e-4,
         ),
-        # The published input subtracts ImageNet's mean image; this is its mean per channel.
+        # The published input subtracts ImageNet's mean image. This is that image's channel mean.
         pixels=Pixels("BGR", (104.0, 117.0, 123.0), mirror=True),
         batch_size=256,
         data="synthetic",

@@ -1,7 +1,7 @@
 """ConvNet: Caffe's two CIFAR-10 networks, "full" (`convnet`) and "quick" (`convnet-quick`).
 
-By the published definition, their first convolutions start almost at zero (standard deviation
-1e-4). The first training steps therefore change the weights little.
+As published, the weights of the first convolution start almost at zero (standard deviation 1e-4).
+The first training steps therefore change the weights little.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _max_pooling = partial(Pooling, method="max", kernel=3, stride=2)
 _average_pooling = partial(Pooling, method="average", kernel=3, stride=2)
 _lrn = partial(LRN, region="within", size=3, alpha=5e-5, beta=0.75)
 
-# The published input subtracts the data set's mean image. Without the data set, the middle
-# of the pixel range replaces it.
+# The published input subtracts the data set's mean image. Here the middle of the pixel range
+# replaces that image, so that the data set is not needed.
 _PIXELS = Pixels("BGR", (127.5, 127.5, 127.5))
 
 _FULL = Network(

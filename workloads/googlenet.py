@@ -1,4 +1,4 @@
-"""GoogLeNet (Szegedy et al. 2015) as Caffe defines it, with both auxiliary heads."""
+"""GoogLeNet (Szegedy et al. 2015) as Caffe defines it, with both auxiliary classifiers."""
 
 from __future__ import annotations
 
@@ -36,9 +36,14 @@ _lrn = partial(LRN, region="across", size=5, alpha=1e-4, beta=0.75)
 
 
 def _inception(name: str, source: str, channels: tuple[int, ...]) -> tuple[Layer, ...]:
-    """Return an inception block: 1×1, 3×3 and 5×5 (after a 1×1 each) and a projected pooling.
+    """Return an inception block, which concatenates the outputs of four branches.
 
-    `channels`: 1×1, 3×3 reduce, 3×3, 5×5 reduce, 5×5, pool projection.
+    1. A 1×1 convolution.
+    2. A 1×1 convolution ("reduce"), then a 3×3 convolution.
+    3. A 1×1 convolution ("reduce"), then a 5×5 convolution.
+    4. Max pooling, then a 1×1 convolution.
+
+    `channels` has the output channels of these six convolutions, in this order.
     """
     channels_1x1, reduce_3x3, channels_3x3, reduce_5x5, channels_5x5, projection = channels
 
@@ -67,7 +72,7 @@ def _inception(name: str, source: str, channels: tuple[int, ...]) -> tuple[Layer
 
 
 def _auxiliary_head(name: str, source: str) -> tuple[Layer, ...]:
-    """Return an auxiliary classifier, whose loss has 0.3 of the main classifier's weight."""
+    """Return an auxiliary classifier. Its loss has 0.3 times the weight of the main loss."""
     return (
         Pooling(f"{name}/ave_pool", (source,), "average", kernel=5, stride=3),
         _convolution(f"{name}/conv", (f"{name}/ave_pool",), 128, kernel=1),

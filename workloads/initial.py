@@ -1,7 +1,7 @@
-"""The initial weights, with the same bytes for every framework.
+"""The initial parameters, with the same bytes for every framework.
 
-NumPy's `RandomState` draws them in float32, parameter by parameter, in the network's order.
-NumPy guarantees that its stream never changes.
+NumPy's `RandomState` draws them parameter by parameter, in the network's order. They are then
+rounded to float32. NumPy guarantees that the random numbers of a seed never change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from xfbench.workloads.layers import Network, Parameter
 
 
 def initial_parameters(network: Network, seed: int) -> dict[str, np.ndarray]:
-    """Return float32 arrays by canonical name. Raises ValueError for an unknown filler."""
+    """Return the initial parameters for `seed`: float32 arrays by canonical name.
+
+    Raises ValueError for an unknown filler.
+    """
     generator = np.random.RandomState(seed)
     return {
         name: _initial_value(parameter, generator) for name, parameter in network.parameters.items()

@@ -1,9 +1,12 @@
-"""Layers and networks as values, with their shapes, parameters and operation counts.
+"""Layers and networks as data, with their shapes, parameters and operation counts.
 
-The geometry is Caffe's: convolution rounds its output size down. Pooling rounds up and drops a
-last window that would start in the padding. Shapes are per image, channels first. Parameters
-have the canonical layout (convolution: out, in/groups, kh, kw; inner product: out, in over a
-C, H, W flatten). This module imports no framework and holds no trained values.
+- The geometry is Caffe's. Convolution rounds its output size down. Pooling rounds it up, and drops
+  a last window that would start in the padding.
+- Shapes are per image, channels first: (C, H, W).
+- Canonical layout of weights: (out, in/groups, kh, kw) for a convolution; (out, in) for an inner
+  product, whose input is flattened in C, H, W order.
+
+This module imports no framework and holds no trained values.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ Shape = Tuple[int, ...]
 
 @dataclass(frozen=True)
 class Filler:
-    """The initial values of a parameter, as Caffe's fillers of the same names define them.
+    """The distribution of a parameter's initial values, named as in Caffe.
 
-    constant: every element is `value`; gaussian: normal, standard deviation `value`;
-    xavier: uniform within ±sqrt(3 / fan_in) (Glorot and Bengio 2010, in Caffe's form);
-    msra: normal, standard deviation sqrt(2 / fan_in) (He et al. 2015).
+    - "constant": every element is `value`.
+    - "gaussian": normal with standard deviation `value`.
+    - "xavier": uniform within ±sqrt(3 / fan_in) (Glorot and Bengio 2010, in Caffe's form).
+    - "msra": normal with standard deviation sqrt(2 / fan_in) (He et al. 2015).
     """
 
     type: str = "constant"
@@ -35,10 +39,11 @@ ONE_FILLER = Filler("constant", 1.0)
 
 @dataclass(frozen=True)
 class Parameter:
-    """A trained or tracked tensor of a layer: its shape, filler and solver multipliers.
+    """A tensor of a layer: its shape, filler and solver multipliers.
 
-    `lr_mult` and `decay_mult` multiply the solver's learning rate and weight decay.
-    A parameter that is not `learned` (a running average) has no gradient.
+    - `lr_mult`: factor of the solver's learning rate for this parameter.
+    - `decay_mult`: factor of the solver's weight decay for this parameter.
+    - `learned`: false for a running average, which has no gradient.
     """
 
     shape: Shape
@@ -50,7 +55,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Convolution:
-    """A two-dimensional cross-correlation with a square kernel and `groups` independent groups."""
+    """A two-dimensional cross-correlation with a square kernel and `groups` independent groups.
+
+    `kernel`, `stride` and `pad` are in pixels. `lr_mult` and `decay_mult` have two multipliers: of
+    the weight and of the bias.
+    """
 
     name: str
     inputs: Tuple[str, ...]
@@ -78,14 +87,17 @@ class Convolution:
         return _weight_and_bias_parameters(self, weight_shape)
 
     def macs(self, inputs: list[Shape]) -> int:
-        """Return the multiply-accumulates of one image's forward pass, without the bias."""
+        """Return the multiply-accumulates in the forward pass of one image, without the bias."""
         per_output = inputs[0][0] // self.groups * self.kernel * self.kernel
         return prod(self.output_shape(inputs)) * per_output
 
 
 @dataclass(frozen=True)
 class InnerProduct:
-    """A fully connected layer over its input flattened in C, H, W order."""
+    """A fully connected layer, whose input is flattened in C, H, W order.
+
+    `lr_mult` and `decay_mult` have two multipliers: of the weight and of the bias.
+    """
 
     name: str
     inputs: Tuple[str, ...]
@@ -108,27 +120,33 @@ class InnerProduct:
 
 @dataclass(frozen=True)
 class _BaseLayer:
-    """The base of layers without parameters or counted multiply-accumulates."""
+    """The base class of layers, whose output by default has the shape of the first input.
+
+    By default a layer has no parameters, and its multiply-accumulates are not counted.
+    """
 
     name: str
     inputs: Tuple[str, ...]
 
     def output_shape(self, inputs: list[Shape]) -> Shape:
+        """Return the shape of the output if `inputs` are the shapes of the inputs."""
         return inputs[0]
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
+        """Return the parameters by kind, such as "gamma", if `inputs` are the input shapes."""
         return {}
 
     def macs(self, inputs: list[Shape]) -> int:
+        """Return the counted multiply-accumulates in the forward pass of one image."""
         return 0
 
 
 @dataclass(frozen=True)
 class Pooling(_BaseLayer):
-    """Pooling with `method` "max" or "average". The average counts padding in its divisor.
+    """Pooling over square windows, with `method` "max" or "average".
 
-    The divisor is Caffe's: the size of the window clipped to the padded input. A window that
-    extends past the padding is divided by the part inside it.
+    `kernel`, `stride` and `pad` are in pixels. An average counts padding as zeros. As in Caffe, its
+    divisor is the size of the window, clipped to the padded input.
     """
 
     method: str = "max"
@@ -141,7 +159,7 @@ class Pooling(_BaseLayer):
         return (channels, self.output_size(height), self.output_size(width))
 
     def output_size(self, size: int) -> int:
-        """Return the number of windows along `size` pixels, rounded up.
+        """Return the number of windows along an input side of `size` pixels, rounded up.
 
         No window starts in the padding behind the last pixel.
         """
@@ -158,10 +176,11 @@ class ReLU(_BaseLayer):
 
 @dataclass(frozen=True)
 class LRN(_BaseLayer):
-    """Local response normalisation, x / (k + alpha / n * sum of squares) ** beta.
+    """Local response normalisation: x / (k + alpha / n * sum of n squares) ** beta.
 
-    `region` "across": n = size neighbouring channels; "within": n = size * size pixels
-    of the same channel, zero padded; the padding counts (k is then 1).
+    - `region` "across": the squares of `size` neighbouring channels, so n = size.
+    - `region` "within": the squares of size * size pixels of the same channel, so n = size ** 2.
+      Padding counts as zeros. `k` must be 1, because Caffe always uses 1 here.
     """
 
     region: str = "across"
@@ -180,10 +199,10 @@ class Dropout(_BaseLayer):
 
 @dataclass(frozen=True)
 class BatchNorm(_BaseLayer):
-    """Batch normalisation with scale (gamma) and shift (beta), per channel.
+    """Batch normalisation of each channel, with scale (gamma) and shift (beta).
 
-    The layer normalises by the batch's biased variance. The running averages are
-    new = momentum * old + (1 - momentum) * batch, with the unbiased variance.
+    Training normalises by the mean and the biased variance of the batch. A running average becomes
+    momentum * old + (1 - momentum) * batch, where `batch` is the mean or the unbiased variance.
     """
 
     eps: float = 1e-5
@@ -255,9 +274,10 @@ LAYER_TYPES: Dict[str, Type[Any]] = {
 
 @dataclass(frozen=True)
 class Network:
-    """Layers in the order they run. Each names its inputs; "data" is the images.
+    """A network: its layers in the order in which they run.
 
-    `input_shape` is (channels, height, width). A layer's name is also the name of its output.
+    Each layer names its inputs. A layer's name is also the name of its output, and "data" is the
+    name of the images. `input_shape` is (channels, height, width).
     """
 
     name: str
@@ -267,13 +287,14 @@ class Network:
 
     @cached_property
     def shapes(self) -> dict[str, Shape]:
-        """The output shape per image of "data" and of every layer, by name."""
+        """The shape per image of "data" and of every layer's output, by name."""
         shapes: dict[str, Shape] = {"data": self.input_shape}
         for layer in self.layers:
             shapes[layer.name] = layer.output_shape([shapes[name] for name in layer.inputs])
         return shapes
 
     def input_shapes(self, layer: Layer) -> list[Shape]:
+        """Return the shape per image of each input of `layer`."""
         return [self.shapes[name] for name in layer.inputs]
 
     @cached_property
@@ -292,15 +313,15 @@ class Network:
 
     @property
     def forward_macs(self) -> int:
-        """The multiply-accumulates per image of the forward pass."""
+        """The number of multiply-accumulates in the forward pass of one image."""
         return sum(layer.macs(self.input_shapes(layer)) for layer in self.layers)
 
     @property
     def train_macs(self) -> int:
-        """The multiply-accumulates per image of a training step.
+        """The number of multiply-accumulates in a training step, per image.
 
-        The forward pass, the weight gradient and the input gradient each cost the same. A layer
-        that reads the images computes no input gradient.
+        In each layer, the forward pass, the weight gradient and the input gradient cost the same.
+        A layer that reads the images computes no input gradient.
         """
         return sum(
             layer.macs(self.input_shapes(layer)) * (2 if layer.inputs == ("data",) else 3)
@@ -309,14 +330,16 @@ class Network:
 
     @property
     def losses(self) -> list[SoftmaxLoss]:
+        """The loss layers, in the order in which they run."""
         return [layer for layer in self.layers if isinstance(layer, SoftmaxLoss)]
 
     @property
     def scores_layer(self) -> str:
-        """The layer whose output is the class scores, the input of the last loss."""
+        """The name of the layer that outputs the class scores, the input of the last loss."""
         return self.losses[-1].inputs[0]
 
     def to_json(self) -> dict[str, Any]:
+        """Return the network as a JSON object. `layer_from_json` reads its layers."""
         return {
             "name": self.name,
             "input_shape": list(self.input_shape),
@@ -328,7 +351,10 @@ class Network:
 
 
 def layer_from_json(document: dict[str, Any]) -> Layer:
-    """Return a layer from its JSON object. Raises KeyError for a type, TypeError for a field."""
+    """Return the layer described by `document`, a JSON object.
+
+    Raises KeyError for a missing or unknown "type", TypeError for a missing or unknown field.
+    """
     values = dict(document)
     kind = LAYER_TYPES[values.pop("type")]
     for field in fields(kind):

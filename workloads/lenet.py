@@ -1,4 +1,4 @@
-"""LeNet as Caffe's MNIST example defines it (after LeCun et al. 1998, with ReLU)."""
+"""LeNet (LeCun et al. 1998) as Caffe's MNIST example defines it, with ReLU."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ResNet-50 and ResNet-101, version 1 (He et al. 2016), in the Caffe definition.
 
-The first 1×1 convolution and the shortcut of a block have its stride. As published, the first
-convolution of ResNet-50 has a bias, and that of ResNet-101 has none.
+In a block with a stride, the first 1×1 convolution and the shortcut have this stride. As published,
+the first convolution has a bias in ResNet-50 and none in ResNet-101.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _convolution = partial(Convolution, bias=False, weight_filler=Filler("msra"))
 def _conv_batch_norm(
     name: str, source: str, channels: int, *, kernel: int = 1, stride: int = 1, relu: bool = True
 ) -> tuple[Layer, ...]:
-    """Return a convolution "res<name>", its batch norm "bn<name>" and, if `relu`, its ReLU."""
+    """Return a convolution "res<name>", its batch norm "bn<name>" and its ReLU "res<name>_relu".
+
+    If `relu` is false, there is no ReLU. `source` is the name of the convolution's input.
+    """
     layers: tuple[Layer, ...] = (
         _convolution(
             f"res{name}", (source,), channels, kernel=kernel, stride=stride, pad=kernel // 2
@@ -40,7 +43,12 @@ def _conv_batch_norm(
 
 
 def _block(name: str, source: str, width: int, *, stride: int, project: bool) -> tuple[Layer, ...]:
-    """Return a bottleneck block: 1×1, 3×3, 1×1, plus its input, projected if `project`."""
+    """Return a bottleneck block: three convolutions, whose result is added to the block's input.
+
+    The convolutions are 1×1 and 3×3 with `width` channels, then 1×1 with 4 * `width` channels. The
+    block's input is the output of the layer `source`. If `project` is true, another 1×1 convolution
+    projects the input before the addition.
+    """
     first, second, third = (f"{name}_branch2{part}" for part in "abc")
     shortcut: tuple[Layer, ...] = ()
     if project:
@@ -75,7 +83,7 @@ def _network(name: str, stages: tuple[tuple[str, ...], ...], *, first_bias: bool
             source = f"res{block}_relu"
     layers += [
         Pooling("pool5", (source,), "average", kernel=7, stride=1),
-        # The published definition has no filler here. This one is from Goyal et al. 2017.
+        # The published definition has no filler here. This filler is from Goyal et al. 2017.
         InnerProduct("fc1000", ("pool5",), 1000, weight_filler=Filler("gaussian", 0.01)),
         SoftmaxLoss("loss", ("fc1000",)),
     ]

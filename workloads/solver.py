@@ -4,13 +4,17 @@
     v = momentum * v + learning_rate(t) * lr_mult * g
     w = w - v
 
-With LARS (You, Gitman and Ginsburg 2017) each parameter's rate is multiplied by
-lars * |w| / (|gradient| + weight_decay * decay_mult * |w|), in Euclidean norms. A parameter
-that is zero or has no gradient keeps its rate. With gradual warm-up (Goyal et al. 2017) the
-policy's rate is multiplied by 1/n, 2/n, … 1 in the first n updates.
+With LARS (You, Gitman and Ginsburg 2017), a parameter's learning rate is multiplied by its trust
+ratio. If the Euclidean norms |w| and |gradient| are positive, the trust ratio is
 
-The learning rate is inside the velocity, so a change of rate acts on new gradients only.
-Several frameworks keep it outside, which differs as soon as the rate changes.
+    lars * |w| / (|gradient| + weight_decay * decay_mult * |w|)
+
+Otherwise the trust ratio is 1. With gradual warm-up (Goyal et al. 2017), the learning rates of the
+first n updates are multiplied by 1/n, 2/n, … 1.
+
+The velocity includes the learning rate, so a change of the learning rate affects new gradients
+only. In several frameworks the velocity excludes the learning rate. The results of such a framework
+differ as soon as the learning rate changes.
 """
 
 from __future__ import annotations
@@ -20,10 +24,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Solver:
-    """A learning-rate policy (fixed, step, inv, poly), momentum and weight decay.
+    """A learning-rate policy with momentum and weight decay, and optionally LARS and warm-up.
 
-    `stepsize`, `max_iter` and `warmup` count updates. `lars` is the trust coefficient of LARS.
-    If `warmup` or `lars` is 0, it is off.
+    - `policy`: "fixed", "step", "inv" or "poly", as in Caffe.
+    - `stepsize`, `max_iter`: parameters of the policy, in updates.
+    - `lars`: the trust coefficient of LARS; 0 means no LARS.
+    - `warmup`: the length of the warm-up in updates; 0 means no warm-up.
     """
 
     base_lr: float
@@ -40,12 +46,16 @@ class Solver:
     def learning_rate(self, iteration: int) -> float:
         """Return the learning rate of update number `iteration`, counted from 0.
 
-        Raises ValueError for a policy other than these four of Caffe.
+        Raises ValueError for an unknown policy.
         """
         return self._policy_rate(iteration) * self.warmup_factor(iteration)
 
     def warmup_factor(self, iteration: int) -> float:
-        """Return the factor on the policy's rate: less than 1 only during the warm-up."""
+        """Return the factor by which warm-up multiplies the learning rate of an update.
+
+        `iteration` is the number of the update, counted from 0. The factor rises from 1/`warmup` to
+        1 during the warm-up and stays 1 afterwards.
+        """
         return min(1.0, (iteration + 1) / self.warmup) if self.warmup else 1.0
 
     def _policy_rate(self, iteration: int) -> float:

@@ -1,4 +1,4 @@
-"""The number of ranks that Caffe determines by itself from its start command."""
+"""Rank detection by Caffe itself, without xfbench's help."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import caffe
 
 
 def detect_rank_count() -> int:
-    """Return the number of ranks that it would join: the value set by hand, else one."""
+    """Return Caffe's number of ranks: 1, unless the process sets another solver count."""
     return int(caffe.solver_count())

@@ -1,4 +1,4 @@
-"""Profile Caffe by timing each layer separately, as the tool `caffe time` does.
+"""Layer times of Caffe, measured by timing each layer separately, as the tool `caffe time` does.
 
 pycaffe has no profiler, but it can run the layers of a net one by one.
 """
@@ -20,11 +20,12 @@ def profile(
     step_seconds: float,
     clock: Callable[[], float],
 ) -> Profile:
-    """Return the time of each layer's forward and backward pass, repeated for every step.
+    """Run both passes of every layer `STEPS` times and return the seconds of each layer.
 
-    `network_layer_by_caffe_layer` has no layers that Caffe adds.
-    `step_seconds` is the time of whole steps in seconds. The part that the layers do not use is the
-    update's time.
+    - `network_layer_by_caffe_layer`: the name of the network's layer for a layer of Caffe. The time
+      of other layers, which Caffe adds, is unattributed.
+    - `step_seconds`: the seconds of `STEPS` whole steps. What remains after the time of the layers
+      is the time of the update.
     """
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)

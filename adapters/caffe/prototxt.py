@@ -1,8 +1,7 @@
-"""Networks and solvers as Caffe's text formats `NetParameter` and `SolverParameter`.
+"""Networks and solvers in Caffe's text formats `NetParameter` and `SolverParameter`.
 
-The adapter trains from this text and `xfbench workload export` prints it, so that the export
-is what is measured. Geometry needs no translation, because workloads use Caffe's conventions.
-This module imports no framework.
+The adapter trains the same network that `xfbench workload export` prints. Geometry needs no
+translation, because workloads use Caffe's conventions. This module imports no framework.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ _IN_PLACE = (xl.ReLU, xl.Dropout, xl.BatchNorm)
 
 
 def train_val(workload: Workload, batch_size: int, dropout: str = "random") -> str:
-    """Return the workload's network for both phases, with fillers, as a file to train from.
+    """Return the text of a file with the workload's network, for training and testing.
 
-    It reads the blobs "data" (pixels as the network gets them) and "label".
+    The first layer is an Input layer with the blobs "data" (pixels, already scaled) and "label". A
+    comment has a Data layer that can replace it. `dropout` "identity" omits the dropout layers.
     """
     stored = data_layer(workload, "LMDB", batch_size)
     return (
@@ -39,10 +39,10 @@ def data_layer(
     training: bool = True,
     encoded: bool = False,
 ) -> str:
-    """Return the layer that reads the blobs "data" and "label" from the LMDB database `source`.
+    """Return a Data layer that reads the LMDB database `source` into the blobs "data" and "label".
 
-    In training it prepares pixels as the workload does; otherwise it only crops them.
-    `encoded` images are decoded to the number of channels that the network reads.
+    - `training`: crop, scale and mirror images as the workload defines. If false, only crop them.
+    - `encoded`: decode the stored images, to the number of channels that the network reads.
     """
     pixels, channels = workload.pixels, workload.network.input_shape[0]
     transform = [f"crop_size: {workload.network.input_shape[1]}"]
@@ -69,7 +69,7 @@ def data_layer(
 
 
 def solver(workload: Workload, net_path: str) -> str:
-    """Return the solver as a file for `caffe train` of the network in `net_path`."""
+    """Return the text of a solver file for `caffe train`. `net_path` is the network's file."""
     return (
         f"# {workload.name}, after {workload.source}.\n"
         f"{solver_parameter(workload.solver, net_path)}"
@@ -79,7 +79,7 @@ def solver(workload: Workload, net_path: str) -> str:
 
 
 def net_parameter(network: xl.Network, batch_size: int, dropout: str = "random") -> str:
-    """Return `network` as a NetParameter. `dropout` "identity" omits the dropout layers."""
+    """Return `network` as NetParameter text. `dropout` "identity" omits the dropout layers."""
     blobs = blob_name_by_layer(network, dropout)
     parts = [
         f"name: {_quoted(network.name)}",
@@ -104,12 +104,15 @@ def net_parameter(network: xl.Network, batch_size: int, dropout: str = "random")
 
 
 def uses_lars_or_warmup(solver: Solver) -> bool:
-    """Return whether the solver uses LARS or warm-up. Then Caffe does not apply the decay."""
+    """Return whether `solver` uses LARS or warm-up. If so, the adapter applies the weight decay."""
     return bool(solver.lars or solver.warmup)
 
 
 def solver_parameter(solver: Solver, net_path: str) -> str:
-    """Return `solver` as a SolverParameter for the network in `net_path`, on the CPU."""
+    """Return `solver` as SolverParameter text for the CPU. `net_path` is the network's file.
+
+    The weight decay in the text is 0 if the adapter applies the decay (`uses_lars_or_warmup`).
+    """
     lines = [
         f"net: {_quoted(net_path)}",
         'type: "SGD"',
@@ -130,11 +133,15 @@ def solver_parameter(solver: Solver, net_path: str) -> str:
 
 
 def blob_name_by_layer(network: xl.Network, dropout: str = "random") -> dict[str, str]:
-    """Return the blob that holds "data" and each layer's output.
+    """Return the name of each layer's output blob, by layer name. "data" is included.
 
-    A ReLU, Dropout or BatchNorm overwrites its input if nothing else reads it. The backward
-    pass of an LRN layer needs its unchanged output. That of a ReLU needs the signs of its
-    output, which BatchNorm would change.
+    A ReLU, Dropout or BatchNorm layer overwrites its input blob if no other layer reads the blob.
+    There are two exceptions, because the backward pass needs an unchanged output:
+
+    - No layer overwrites the output of an LRN layer.
+    - A BatchNorm layer does not overwrite the output of a ReLU, whose signs it would change.
+
+    With `dropout` "identity", the output of a dropout layer is its input blob.
     """
     readers: dict[str, list[str]] = {}
     for layer in network.layers:
@@ -161,7 +168,10 @@ def blob_name_by_layer(network: xl.Network, dropout: str = "random") -> dict[str
 
 
 def scale_name(batch_norm: str) -> str:
-    """Return the name of the Scale layer for a BatchNorm's gamma and beta ("bn2a": "scale2a")."""
+    """Return the name of the Scale layer with the gamma and beta of the layer `batch_norm`.
+
+    For example, the Scale layer of "bn2a" is "scale2a".
+    """
     return f"scale{batch_norm[2:]}" if batch_norm.startswith("bn") else f"{batch_norm}/scale"
 
 

@@ -1,7 +1,7 @@
-"""The data loader of Caffe: a Data layer on LMDB, which prepares batches in its own thread.
+"""The data loader of Caffe: a Data layer, which reads LMDB databases in its own thread.
 
-It always reads images in the order of the database. Caffe draws the positions of crops and
-the mirroring.
+Caffe always reads images in the order of the database. Caffe's random numbers define the crops and
+the mirroring of images.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xfbench.worker.protocol import Options, TrainingFiles
 
 
 def open_reader(files: TrainingFiles, _: Options) -> CaffeReader:
-    """Return the reader for LMDB databases of Datums."""
+    """Return a reader of LMDB databases with Caffe's Datums."""
     return CaffeReader(files)
 
 
@@ -32,12 +32,12 @@ class CaffeReader:
         self.encoded = isinstance(first.image, bytes)
 
     def epoch(self, seed: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-        # A separate net, because a layer of the solver's net cannot be waited for separately.
-        # Its thread reads past the end of the database, from the start, until the net is freed.
+        # A separate net, because one cannot wait for a single layer of the solver's net. Until this
+        # net is freed, its thread reads the database again and again.
         net = self._build_data_net(self.files.batch_size, training=True)
         for _ in range(self.files.image_count // self.files.batch_size):
             net.forward()
-            # Copies, because the net's memory is reused by the thread and later freed.
+            # Copies, because the thread reuses the net's memory, which is later freed.
             yield np.array(net.blobs["data"].data), np.array(net.blobs["label"].data)
 
     def center_crops(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
@@ -45,7 +45,7 @@ class CaffeReader:
         for _ in range(self.files.image_count):
             net.forward()
             images, labels = net.blobs["data"].data, net.blobs["label"].data
-            # The channels of a Data layer are blue first.
+            # A Data layer returns channels in BGR order.
             yield images[:, ::-1].astype(np.uint8), labels.astype(np.int64)
 
     def _build_data_net(self, batch_size: int, *, training: bool) -> Any:

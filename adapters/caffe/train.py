@@ -1,8 +1,8 @@
-"""The trainer of Caffe: its own solver on prototxt text, through pycaffe, in float32.
+"""The trainer of Caffe: Caffe's own solver, called through pycaffe, in float32.
 
-This module only translates. Caffe stores a batch norm's running averages as decaying sums
-with a divisor. With the divisor at its limit, 1 / (1 - momentum), the quotient is the
-average that the workload defines.
+Caffe stores the running averages of a batch norm as decaying sums and a divisor. This trainer sets
+the divisor to its limit, 1 / (1 - momentum). Then sum / divisor is the average that the workload
+defines.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ LARS = True
 
 Batch = Tuple[np.ndarray, np.ndarray]
 
-# Prefix of snapshots: Caffe appends "_iter_<updates>" and ".caffemodel" or ".solverstate". If a
-# folder had this name, Caffe would write into it.
+# Prefix of snapshot files. Caffe appends "_iter_<updates>" and ".caffemodel" or ".solverstate". If
+# a folder had this name, Caffe would write into it.
 _SNAPSHOT = "snapshot"
 _BLOBS = {"weight": 0, "bias": 1, "gamma": 0, "beta": 1, "mean": 0, "variance": 1}
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> CaffeTrainer:
-    """Return a trainer for `network`. Its kernel is the BLAS library that was loaded."""
+    """Return a trainer for `network`. Its kernel is the BLAS library that the process loaded.
+
+    Raises Unsupported if the precision is not float32.
+    """
     if options.precision != "float32":
         raise Unsupported(f"Caffe's Python interface has float32 only, not {options.precision}")
     caffe.set_mode_cpu()
@@ -87,7 +90,7 @@ class CaffeTrainer:
         if prototxt.uses_lars_or_warmup(solver):
             learned = {name: (network.parameters[name], self.blobs[name]) for name in self.learned}
             self.scale = update.Scale(solver, learned)
-        if joined or self.scale:  # between the backward pass and the update
+        if joined or self.scale:  # called between the backward pass and the update
             self.solver.add_callback(lambda: None, self._average_and_scale_gradients)
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> Batch:
@@ -152,7 +155,7 @@ class CaffeTrainer:
 
     def restore(self, folder: Path) -> None:
         [state] = folder.glob("*.solverstate")
-        with _working_directory(folder):  # the state refers to its weights by a relative path
+        with _working_directory(folder):  # the state file names its weights by a relative path
             self.solver.restore(state.name)
 
     def profile(
@@ -185,7 +188,7 @@ class CaffeTrainer:
             self.scale(self.solver.iter)
 
     def _average_gradients(self) -> None:
-        """Replace each gradient by its mean over the ranks."""
+        """Replace each gradient by its mean over the ranks, if ranks train together."""
         if self.joined:
             self.joined.average_in_place([self.blobs[name].diff for name in self.learned])
 
@@ -194,7 +197,7 @@ class CaffeTrainer:
         self.test_net.forward()
 
     def _feed(self, net: Any, batch: Batch) -> None:
-        """Copy `batch` into the net's input blobs, unless they already hold it."""
+        """Copy `batch` into the input blobs of `net`, unless they already hold this batch."""
         if self.fed.get(net) is batch:
             return
         images, labels = net.blobs["data"], net.blobs["label"]
@@ -211,7 +214,11 @@ class CaffeTrainer:
 
 @contextlib.contextmanager
 def _working_directory(folder: Path) -> Iterator[None]:
-    """Work in `folder`, because a solver's snapshot directory is fixed when it is created."""
+    """Change the working directory to `folder` for the `with` block.
+
+    Caffe writes snapshots relative to the working directory, because the prefix of snapshots is
+    fixed when a solver is created.
+    """
     before = Path.cwd()
     os.chdir(str(folder))
     try:

@@ -1,8 +1,9 @@
-"""Apply LARS and warm-up (see `xfbench.workloads.solver`) to gradients, as Caffe has neither.
+"""LARS and warm-up for Caffe, which has neither (see `xfbench.workloads.solver`).
 
-This runs on Caffe's blobs between the backward pass and Caffe's own update. Decay is added
-here, because it is scaled with the gradient; Caffe's solver has no decay then. Caffe still
-applies the policy, momentum and the multipliers of the rate.
+This module changes gradients in Caffe's blobs between the backward pass and Caffe's update. LARS
+and warm-up scale a gradient together with its weight decay. Therefore this module adds the decay,
+and Caffe's solver adds none. Caffe still applies the learning-rate policy, its multipliers and the
+momentum.
 """
 
 from __future__ import annotations
@@ -16,13 +17,19 @@ from xfbench.workloads.solver import Solver
 
 
 class Scale:
-    """Scale each learned parameter's gradient, with decay added, by the factor of its rate."""
+    """LARS and warm-up on gradients: adds weight decay, then multiplies by both factors.
+
+    `learned` has (parameter, blob) of each learned parameter, by name.
+    """
 
     def __init__(self, solver: Solver, learned: dict[str, tuple[Parameter, Any]]) -> None:
         self.solver, self.learned = solver, learned
 
     def __call__(self, iteration: int) -> None:
-        """Scale the gradients of update number `iteration`, counted from 0."""
+        """Add weight decay to the gradients and scale them, in place.
+
+        `iteration` is the number of the update, counted from 0.
+        """
         share = self.solver.warmup_factor(iteration)
         for how, blob in self.learned.values():
             weight, gradient = blob.data, blob.diff
@@ -34,6 +41,6 @@ class Scale:
 
 
 def _trust_ratio(lars: float, decay: float, weight: np.ndarray, gradient: np.ndarray) -> float:
-    """Return the factor by which LARS multiplies the rate."""
+    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     return lars * size / (slope + decay * size) if size and slope else 1.0

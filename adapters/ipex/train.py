@@ -1,8 +1,8 @@
-"""The trainer of Intel's extension: PyTorch's trainer, optimised by `ipex.optimize`.
+"""The trainer of Intel's extension: PyTorch's trainer, changed by `ipex.optimize`.
 
-The extension replaces convolutions, whose weights it packs in oneDNN's blocked layout, and the
-optimiser's step. In float64 it packs no weights and only replaces the update. It computes with
-channels last unless this is disabled.
+The extension replaces the convolutions and the optimiser's step. It packs the weights of
+convolutions in oneDNN's blocked layout. In float64 it packs no weights and replaces only the
+optimiser's step. The extension computes with channels last unless this is disabled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ LARS = True
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> IpexTrainer:
-    """Return a trainer for `network`. Kernels: "channels_last", or "onednn" with channels first."""
+    """Return a trainer for `network`.
+
+    Kernels: "channels_last" (oneDNN, channels last) and "onednn" (oneDNN, channels first).
+    """
     return IpexTrainer(network, solver, options, group)
 
 
@@ -38,7 +41,7 @@ class IpexTrainer(TorchTrainer):
         packed = {
             id(part.weight): part.ctx for part in self.graph.modules() if hasattr(part, "ctx")
         }
-        # The objects that convert a parameter to and from blocks, by its name.
+        # By parameter name: the object that packs and unpacks the parameter, or None.
         self.blocks = {name: packed.get(id(tensor)) for name, tensor in self.tensors.items()}
 
     def _to_plain_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -51,9 +54,9 @@ class IpexTrainer(TorchTrainer):
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def load_graph_state(self, state: dict[str, Any]) -> None:
-        """Restore in place: after `load_state_dict` convolutions read the old bias's memory.
+        """Restore the graph from `state`, its `state_dict`, by copying into its tensors.
 
-        See docs/findings.md.
+        After `load_state_dict`, convolutions would still read the old biases (docs/findings.md).
         """
         named_tensors = {**dict(self.graph.named_parameters()), **dict(self.graph.named_buffers())}
         names = {id(tensor): name for name, tensor in self.tensors.items()}

@@ -1,4 +1,4 @@
-"""Checkpoints by `jax.numpy.savez`; JAX has no checkpoint format and uses NumPy's arrays."""
+"""Checkpoints of JAX: NumPy's .npz files, because JAX has no checkpoint format of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILE = "checkpoint.npz"
 
 
 def save(trainer: Any, folder: Path) -> None:
-    """Write a checkpoint of the trainer to `folder`."""
+    """Write a checkpoint of `trainer` to `folder`."""
     state = {
         f"{kind}:{name}": value
         for kind, of in (("value", trainer.values), ("velocity", trainer.velocities))
@@ -22,7 +22,7 @@ def save(trainer: Any, folder: Path) -> None:
 
 
 def restore(trainer: Any, folder: Path) -> None:
-    """Restore the trainer from the checkpoint in `folder`."""
+    """Restore `trainer` from the checkpoint in `folder`."""
     with np.load(folder / _FILE, allow_pickle=False) as state:
         trainer.iteration = int(state["iteration"])
         for kind, of in (("value", trainer.values), ("velocity", trainer.velocities)):

@@ -1,4 +1,7 @@
-"""The device and precision of JAX, chosen once per process before it creates anything."""
+"""The device of JAX and its precision of float32 products.
+
+The device must be chosen before JAX creates any array in the process.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,16 @@ from jax import lax
 from xfbench.worker import rounding
 from xfbench.worker.protocol import Unavailable
 
-# JAX's names for the precision of products; None is its default, TF32 on a GPU.
+# JAX's names for the precision of products. JAX's default is None, which is TF32 on a GPU.
 PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
 @lru_cache(maxsize=None)
 def choose_device(device: str, rank: int) -> None:
-    """Make JAX compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
+    """Make JAX compute on `device`, "cpu" or "cuda".
 
-    Raises Unavailable if JAX finds no such device.
+    For "cuda", JAX uses the GPU whose index is `rank` modulo the number of GPUs. Raises Unavailable
+    if `device` is "cuda" and JAX finds no NVIDIA device.
     """
     jax.config.update("jax_platforms", device)
     try:
@@ -32,7 +36,10 @@ def choose_device(device: str, rank: int) -> None:
 
 
 def measure_product_precision() -> str:
-    """Return the precision of float32 products, measured in a matrix product and a convolution."""
+    """Measure the precision of float32 products and return its name, such as "tf32".
+
+    A matrix product and a convolution are measured. The lower of their precisions is returned.
+    """
     return rounding.lowest_measured_precision(_product, _product_by_convolution)
 
 

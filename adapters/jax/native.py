@@ -1,4 +1,4 @@
-"""The number of ranks that JAX determines by itself from its start command."""
+"""Rank detection by JAX itself, without xfbench's help."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import jax
 
 
 def detect_rank_count() -> int:
-    """Return the number of ranks that it joins. Raises the framework's error if it finds none."""
+    """Return the number of ranks in the group that JAX finds and joins.
+
+    Raises JAX's error if JAX finds no group.
+    """
     jax.distributed.initialize()
     return int(jax.process_count())

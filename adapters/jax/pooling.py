@@ -1,7 +1,7 @@
-"""Pooling in JAX: windows of rows and columns, channels last.
+"""Sums and maxima over square windows in JAX, channels last.
 
-The gradient of a window's maximum is implemented here. XLA's derived gradient carries the
-positions of all elements through another reduction, which is several times slower on a CPU.
+The gradient of the maximum is implemented here. JAX's own gradient carries the positions of all
+elements through another reduction, which is several times slower on a CPU.
 """
 
 from __future__ import annotations
@@ -19,13 +19,20 @@ _Window = Tuple[int, int, int, int]
 
 
 def sums(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
-    """Return the sum of every window. Values outside the input are 0."""
+    """Return the sum of every window of `kernel` × `kernel` pixels, with zeros as padding.
+
+    `pads` has the pixels of padding (before, after) for height and width.
+    """
     return _reduce_windows(x, 0.0, lax.add, kernel, stride, pads)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
 def maxima(x: Any, kernel: int, stride: int, pads: Pads) -> Any:
-    """Return the maximum of every window. The first maximum gets the gradient."""
+    """Return the maximum of every window of `kernel` × `kernel` pixels, ignoring padding.
+
+    `pads` has the pixels of padding (before, after) for height and width. In the backward pass, the
+    first maximum of a window gets the window's whole gradient.
+    """
     return _reduce_windows(x, -np.inf, lax.max, kernel, stride, pads)
 
 

@@ -1,4 +1,4 @@
-"""Profile JAX with its profiler, which times the operations that XLA compiled a step to."""
+"""Layer times of JAX, measured by its profiler, which times each operation of XLA's program."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _NANOSECOND = 1e-9
 def profile(
     layers: Sequence[str], run_steps: Callable[[], float], get_program_text: Callable[[], str]
 ) -> Profile:
-    """Run `run_steps` under JAX's profiler and return the seconds that each of `layers` took.
+    """Run `run_steps` under JAX's profiler and return the seconds of each layer.
 
-    `get_program_text` returns the text of the compiled program that the steps run.
+    `layers` has the names of the network's layers in order. `get_program_text` returns the text of
+    the program that XLA compiled for the steps.
     """
     options: Any = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0

@@ -1,8 +1,9 @@
-"""The trainer of JAX: one program per step, compiled by XLA, channels last.
+"""The trainer of JAX: training steps compiled by XLA, channels last.
 
-This module only translates. Parameters are a dictionary that each step returns anew, in the memory
-of the old one. LRN and batch norm are implemented here, because JAX has neither. So is mixed
-precision, whose parameters stay in float32.
+A step is one compiled program, or two programs if ranks exchange gradients by MPI. Each step
+returns a new dictionary of parameters, which reuses the memory of the old one. LRN, batch norm and
+mixed precision are implemented here, because JAX has none of them. Mixed precision keeps parameters
+in float32.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ Window = Tuple[int, int, int, int]
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
-    """Return a trainer for `network`. The only kernel is "xla"."""
+    """Return a trainer for `network`. The only kernel is "xla".
+
+    Raises Unavailable if `options.device` is "cuda" and JAX finds no NVIDIA device.
+    """
     device.choose_device(options.device, group.rank)
-    if options.precision == "float64":  # never reset: all float32 arrays have an explicit dtype
+    if options.precision == "float64":  # not reset later: float32 arrays have an explicit dtype
         jax.config.update("jax_enable_x64", True)
     return JaxTrainer(network, solver, options, group)
 
@@ -58,7 +62,7 @@ def _pooling(layer: xl.Pooling, x: Any) -> Any:
     pads = tuple((pad, max(end - size, 0)) for end, size in zip(window_ends, sizes))
     if layer.method == "max":
         return pooling.maxima(x, kernel, stride, pads)
-    # The divisor of an average counts the padding, but not what lies beyond it.
+    # The divisor of an average counts the padding, but nothing beyond it.
     inside = [
         np.minimum(kernel, size + 2 * pad - np.arange(count) * stride)
         for size, count in zip(sizes, counts)
@@ -85,7 +89,11 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
 def _batch_norm_and_averages(
     layer: xl.BatchNorm, x: Any, parts: Values, training: bool
 ) -> tuple[Any, Values]:
-    """Return the normalised `x` and the new running averages (none in test mode)."""
+    """Return (normalised `x`, new running averages by parameter name).
+
+    In test mode there are no new averages. `parts` has the layer's parameters by kind ("gamma",
+    "beta", "mean", "variance").
+    """
     mean, variance, averages = parts["mean"], parts["variance"], {}
     if training:
         old = mean, variance
@@ -102,7 +110,11 @@ def _batch_norm_and_averages(
 
 
 def _output(layer: xl.Layer, inputs: list[Any], parts: Values, key: Any) -> Any:
-    """Return a layer's output (not BatchNorm, SoftmaxLoss). Without a key there is no dropout."""
+    """Return the output of `layer`, which is not a BatchNorm or SoftmaxLoss.
+
+    `parts` has the layer's parameters by kind ("weight", "bias"). `key` is the random key of
+    dropout. If it is None, dropout layers do nothing.
+    """
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
         y = _convolution(layer, x, parts["weight"])
@@ -125,7 +137,7 @@ def _output(layer: xl.Layer, inputs: list[Any], parts: Values, key: Any) -> Any:
         return jnp.concatenate(inputs, axis=-1)
     if isinstance(layer, xl.Eltwise):
         return sum(inputs[1:], inputs[0])
-    raise TypeError(f"no translation of {type(layer).__name__}")
+    raise TypeError(f"the JAX adapter does not translate {type(layer).__name__}")
 
 
 class JaxTrainer:
@@ -137,7 +149,7 @@ class JaxTrainer:
         self.network, self.solver, self.options = network, solver, options
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = jnp.dtype("float64" if options.precision == "float64" else "float32")
-        # The dtypes of values between layers and of operands of products.
+        # The dtype of values between layers and of operands of products.
         short = options.precision in mixed.PRECISIONS
         self.passed = jnp.dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
@@ -228,7 +240,7 @@ class JaxTrainer:
     ) -> Profile:
         if self.options.device != "cpu":
             raise Unsupported("profiles of JAX on a GPU are not supported yet")
-        self.step(batch)  # compiled again if the exchange between ranks was disabled
+        self.step(batch)  # compiles the step again if `disable_sync` was called
         self.wait_for_loss()
         return profile.profile(
             [layer.name for layer in self.network.layers],
@@ -254,7 +266,7 @@ class JaxTrainer:
             return device.measure_product_precision()
 
     def _describe_step_program(self) -> str:
-        """Return the content of a step's program after all of XLA's optimisations."""
+        """Return a sentence that counts the operations in XLA's optimised program of a step."""
         program = self._latest_step_program()
         if program is None:
             return "no step has run yet"
@@ -269,7 +281,10 @@ class JaxTrainer:
         return f"the step that XLA compiled contains {shown}"
 
     def _latest_step_program(self) -> Any:
-        """The latest compiled program of a step, or None before the first step."""
+        """Return the latest compiled program of a training step; None before the first step.
+
+        With MPI, it is the program of the loss and the gradients, without the update.
+        """
         latest = {name: program for (name, _), program in self.programs.items()}
         return latest.get(self._train.__name__) or latest.get(
             self._loss_gradients_and_averages.__name__
@@ -278,7 +293,10 @@ class JaxTrainer:
     def _loss_mean_gradients_and_averages(
         self, iteration: Any, batch: tuple[Any, Any]
     ) -> tuple[Any, Values, Values]:
-        """Return this rank's loss and running averages, and the mean gradients over all ranks."""
+        """Return (loss, gradients, new running averages).
+
+        Gradients are means over all ranks. Loss and running averages are those of this rank.
+        """
         loss, gradients, averages = self._run_compiled(
             self._loss_gradients_and_averages, self.values, iteration, *batch
         )
@@ -294,7 +312,10 @@ class JaxTrainer:
     def _run_compiled(
         self, function: Callable[..., Any], *arguments: Any, donated: Any = ()
     ) -> Any:
-        """Run the compiled function on `arguments`. It may reuse the memory of those `donated`."""
+        """Run `function` on `arguments`, compiled once for their shapes.
+
+        `donated` has the positions of the arguments whose memory the program may reuse.
+        """
         # Arrays in dictionaries have the network's shapes. Only batches differ in shape.
         shapes = tuple(x.shape for x in arguments if not isinstance(x, dict))
         key = function.__name__, shapes
@@ -307,7 +328,11 @@ class JaxTrainer:
     def _loss_outputs_and_averages(
         self, values: Values, images: Any, labels: Any, training: bool, key: Any = None
     ) -> tuple[Any, Values, Values]:
-        """Return the weighted loss, the other layers' outputs and the new running averages."""
+        """Return (weighted loss, outputs by layer name, new running averages by parameter name).
+
+        The outputs include "data" and exclude those of loss layers. `values` has the parameters.
+        `key` is the random key of dropout; None means no dropout.
+        """
         outputs: Values = {"data": images}
         loss: Any = 0.0
         averages: Values = {}
@@ -336,7 +361,10 @@ class JaxTrainer:
     def _cast_inputs(
         self, layer: xl.Layer, inputs: list[Any], parts: Values
     ) -> tuple[list[Any], Values]:
-        """Return a layer's operand in its precision, unchanged without mixed precision."""
+        """Return a layer's (inputs, parameters by kind), cast as mixed precision requires.
+
+        Without mixed precision, return them unchanged.
+        """
         if self.passed == self.dtype:
             return inputs, parts
         casts = [partial(lax.convert_element_type, new_dtype=t) for t in (self.passed, self.dtype)]
@@ -345,7 +373,7 @@ class JaxTrainer:
     def _loss_gradients_and_averages(
         self, values: Values, iteration: Any, images: Any, labels: Any
     ) -> Any:
-        """Return the loss, its gradients and the new running averages."""
+        """Return (loss, gradients, new running averages) of this rank, the last two by name."""
         random = self.options.dropout == "random"
         key = jax.random.fold_in(self.key, iteration) if random else None
         averages = {name: value for name, value in values.items() if name not in self.learned}

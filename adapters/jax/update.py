@@ -1,4 +1,4 @@
-"""The parameter update in JAX, inside the compiled step. JAX has no optimiser of its own."""
+"""The parameter update in JAX, as part of the compiled step. JAX has no optimiser of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from xfbench.workloads.solver import Solver
 def update_parameter(
     solver: Solver, parameter: Parameter, weight: Any, velocity: Any, rate: Any, gradient: Any
 ) -> tuple[Any, Any]:
-    """Return the weight and its velocity after one update."""
+    """Return (weight, velocity) after an update with `gradient`.
+
+    `rate` is the learning rate without the multiplier of `parameter`.
+    """
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult
     if solver.lars:
@@ -25,7 +28,7 @@ def update_parameter(
 
 
 def _trust_ratio(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
-    """Return the factor by which LARS multiplies the rate."""
+    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
     size, slope = jnp.linalg.norm(weight.ravel()), jnp.linalg.norm(gradient.ravel())
     is_scaled = (size > 0) & (slope > 0)
     return jnp.where(is_scaled, lars * size / jnp.where(is_scaled, slope + decay * size, 1), 1)

@@ -1,6 +1,7 @@
-"""Checkpoints in MXNet's parameter files, one for weights and one for velocities.
+"""Checkpoints of MXNet: one parameter file with weights, and one with velocities.
 
-Gluon saves an optimiser's states as a pickle, which can execute code when it is loaded.
+Gluon's own method saves the states of an optimiser as a pickle, which can execute code when it is
+loaded. A parameter file cannot.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _COUNT = "iteration"
 
 
 def save(trainer: Any, folder: Path) -> None:
-    """Write a checkpoint of the trainer to `folder`."""
+    """Write a checkpoint of `trainer` to `folder`."""
     if trainer.averages:
         trainer.averages.write_to_graph()
     trainer.tensors.save(str(folder / _WEIGHTS))
@@ -26,7 +27,7 @@ def save(trainer: Any, folder: Path) -> None:
 
 
 def restore(trainer: Any, folder: Path) -> None:
-    """Restore the trainer from the checkpoint in `folder`."""
+    """Restore `trainer` from the checkpoint in `folder`."""
     trainer.tensors.load(str(folder / _WEIGHTS), ctx=trainer.place)
     if trainer.averages:
         trainer.averages.read_from_graph()

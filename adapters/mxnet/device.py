@@ -1,4 +1,4 @@
-"""The device and precision of MXNet."""
+"""The device of MXNet and its precision of float32 products."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from xfbench.worker.protocol import Unavailable
 
 
 def context(device: str, rank: int) -> Any:
-    """Return MXNet's context for `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
+    """Return MXNet's context for `device`, "cpu" or "cuda".
 
-    Raises Unavailable if MXNet finds no such device.
+    For "cuda", the context is the GPU whose index is `rank` modulo the number of GPUs. Raises
+    Unavailable if `device` is "cuda" and MXNet finds no NVIDIA device.
     """
     if device == "cpu":
         return mx.cpu()
-    # The number of GPUs is 0 in a build without CUDA; without a driver, the call raises.
+    # A build without CUDA counts 0 GPUs. A build with CUDA raises an error if there is no driver.
     try:
         count = mx.context.num_gpus()
     except mx.MXNetError:
@@ -31,7 +32,10 @@ def context(device: str, rank: int) -> Any:
 
 
 def measure_product_precision(mx_context: Any) -> str:
-    """Return the precision of float32 products, measured in a matrix product and a convolution."""
+    """Measure the precision of float32 products and return its name, such as "tf32".
+
+    A matrix product and a convolution are measured. The lower of their precisions is returned.
+    """
 
     def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         return np.asarray(mx.nd.dot(_to_context(left), _to_context(right)).asnumpy())

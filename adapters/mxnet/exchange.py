@@ -1,7 +1,7 @@
-"""The update of weights, and the exchange of gradients before or during it.
+"""The update of weights in MXNet, and the exchange of gradients between ranks.
 
-A parameter server that updates weights loads this module while MXNet is still being imported, so
-code that runs there refers to MXNet's names through their modules.
+A parameter server that updates weights loads this module while MXNet is still being imported.
+Therefore code that runs on a server imports its names from MXNet's submodules.
 """
 
 from __future__ import annotations
@@ -20,21 +20,27 @@ from xfbench.workloads.solver import Solver
 
 
 def create_exchange(group: Group) -> Any:
-    """Return the exchange that averages the ranks' gradients, or None if there is none."""
+    """Return the exchange, whose method `mean` averages gradients over the ranks.
+
+    Return None if the strategy is neither "dist_sync" nor "mpi".
+    """
     joins = {"dist_sync": _Server, "mpi": _AllReduce}
     return joins[group.strategy](group) if group.strategy in joins else None
 
 
 @lru_cache(maxsize=None)
 def _connect_to_server(strategy: str) -> Any:
-    """Return the connection to the server. A process that opens a second one blocks forever."""
+    """Return the connection to the parameter servers, opened once.
+
+    A process that opens a second connection blocks forever.
+    """
     return mx.kvstore.create(strategy)
 
 
 class _Server:
-    """The exchange through a parameter server, which averages the ranks' gradients."""
+    """The exchange that averages gradients over the ranks through parameter servers."""
 
-    instance_count = 0  # in this process: keys cannot be reused, and each trainer needs its own
+    instance_count = 0  # in this process: part of the keys, which cannot be used again
 
     def __init__(self, group: Group) -> None:
         _Server.instance_count += 1
@@ -44,7 +50,7 @@ class _Server:
         self.initialized_keys: set[str] = set()
 
     def mean(self, gradients: dict[str, Any]) -> None:
-        """Replace each of `gradients` by its mean over the ranks."""
+        """Replace each gradient by its mean over the ranks, in place."""
         if not self.overlap:
             nd.waitall()
         for order, name in enumerate(gradients):
@@ -58,13 +64,13 @@ class _Server:
 
 
 class _AllReduce:
-    """The exchange through MPI, which averages the ranks' gradients."""
+    """The exchange that averages gradients over the ranks by MPI."""
 
     def __init__(self, group: Group) -> None:
         self.ranks = AllReduce(group)
 
     def mean(self, gradients: dict[str, Any]) -> None:
-        """Replace each of `gradients` by its mean over the ranks."""
+        """Replace each gradient by its mean over the ranks, in place."""
         arrays = [gradient.asnumpy() for gradient in gradients.values()]
         self.ranks.average_in_place(arrays)
         for gradient, mean in zip(gradients.values(), arrays):
@@ -72,11 +78,12 @@ class _AllReduce:
 
 
 class SGD(Optimizer):  # type: ignore[misc]
-    """MXNet's SGD with momentum, one parameter at a time; `mx.optimizer.SGD` takes four at a time.
+    """MXNet's SGD with momentum, called for one parameter at a time.
 
-    The kernel for one parameter is several times faster. Both take their rates in float32, so
-    the float64 update is implemented here. MXNet's own LARS excludes biases. Therefore decay is
-    added here before the kernel, which then has no decay, and the sum is multiplied.
+    `mx.optimizer.SGD` updates four parameters at a time with another kernel, which is several times
+    slower. Both kernels take the learning rate in float32, so the float64 update is implemented
+    here. LARS is implemented here too, because MXNet's own LARS excludes biases. With LARS, the
+    decay is added before the kernel runs, and the kernel adds none.
     """
 
     def __init__(self, solver: Solver) -> None:
@@ -99,7 +106,7 @@ class SGD(Optimizer):  # type: ignore[misc]
 
 
 def _lars_gradient(trust: float, wd: float, weight: Any, grad: Any) -> Any:
-    """Return the gradient with decay, times the factor of LARS."""
+    """Return the gradient plus weight decay `wd`, multiplied by the trust ratio of LARS."""
     size, slope = _norm(weight), _norm(grad)
     is_scaled = (size > 0) * (slope > 0)
     factor = trust * size / (slope + wd * size + (1 - is_scaled))
@@ -107,13 +114,19 @@ def _lars_gradient(trust: float, wd: float, weight: Any, grad: Any) -> Any:
 
 
 def _norm(array: Any) -> Any:
-    """Return the Euclidean norm by BLAS; the fifth digit of MXNet's own sequential sum is wrong."""
+    """Return the Euclidean norm, computed by BLAS.
+
+    MXNet's own norm adds the elements one after another, so its fifth digit is wrong.
+    """
     flat = array.reshape((-1,))
     return nd.sqrt(nd.dot(flat, flat))
 
 
 class _AtServer(SGD):
-    """The same optimiser on the server, where each push of a rank updates its parameter."""
+    """SGD on a parameter server: each gradient from a rank updates its parameter.
+
+    `tensors` has the parameters by key.
+    """
 
     def __init__(self, solver: Solver, tensors: dict[int, Any]) -> None:
         super().__init__(solver)
@@ -129,9 +142,12 @@ class _AtServer(SGD):
 
 
 class UpdatingServer:
-    """The parameter server, which updates its weights with each rank's gradients on arrival."""
+    """A rank's connection to the parameter servers, which store the weights and update them.
 
-    key_count = 0  # in this process: keys cannot be reused
+    The servers update when a rank's gradients arrive, without waiting for other ranks.
+    """
+
+    key_count = 0  # in this process: a key cannot be used again
 
     def __init__(self, group: Group) -> None:
         self.store = _connect_to_server(group.strategy)
@@ -139,10 +155,10 @@ class UpdatingServer:
         self.tensors: dict[int, Any] = {}
 
     def initialize_and_update(self, tensors: list[Any], solver: Solver) -> None:
-        """Send the first rank's weights and the optimiser to the server, and update once.
+        """Send the first rank's weights and the optimiser to the servers, and update once.
 
-        All ranks must call this. MXNet's server prints an error and continues. Raises
-        RuntimeError if the update changed nothing.
+        All ranks must call this. Raises RuntimeError if the update changed no weight. This is the
+        only sign of an error on the server, which prints a message and continues.
         """
         self.tensors = dict(enumerate(tensors, UpdatingServer.key_count))
         UpdatingServer.key_count += len(tensors)
@@ -155,7 +171,7 @@ class UpdatingServer:
             raise RuntimeError("the parameter server does not update: see its output")
 
     def update(self) -> None:
-        """Send this rank's gradients to the server and read its current weights."""
+        """Send this rank's gradients to the servers and read their current weights."""
         if not self.overlap:
             nd.waitall()
         for key, tensor in self.tensors.items():

@@ -1,4 +1,4 @@
-"""The number of ranks that MXNet determines by itself from its start command."""
+"""Rank detection by MXNet itself, without xfbench's help."""
 
 from __future__ import annotations
 
@@ -6,5 +6,8 @@ import mxnet as mx
 
 
 def detect_rank_count() -> int:
-    """Return the number of ranks that it joins. Raises the framework's error if it finds none."""
+    """Return the number of ranks in the group that MXNet finds and joins.
+
+    Raises MXNet's error if MXNet finds no group.
+    """
     return int(mx.kv.create("dist_sync").num_workers)

@@ -1,7 +1,8 @@
-"""Profile MXNet with its profiler, which times each operation.
+"""Layer times of MXNet, measured by its profiler, which times each operation.
 
-The profiler records only the kinds of operations. A hook of the block learns the layers. It waits
-for each operation, so that the hook and the profiler list the same operations in the same order.
+The profiler records an operation's kind, but not its layer. A hook of Gluon's block records the
+layer. The hook waits for each operation, so that hook and profiler list the same operations in the
+same order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MARK = "::"  # separates the layer's name from the rest of an operation's name
 _BACKWARD = "_backward"
 _UPDATES = ("sgd", "mom_update", "lars", "sum_sq")
 _MICROSECOND = 1e-6
-_NEAR = 25  # events after the last matched operation in which the next one is searched
+_NEAR = 25  # how many events ahead the next operation is searched
 
 Node = Tuple[str, str]
 
@@ -28,9 +29,10 @@ Node = Tuple[str, str]
 def profile(
     block: Any, run_first_step: Callable[[], None], run_steps: Callable[[], float]
 ) -> Profile:
-    """Return the time of `run_steps` in the layers of `block`. The operations run one by one.
+    """Run `run_steps` under MXNet's profiler and return the seconds of each layer of `block`.
 
-    `run_first_step` runs one step earlier, in which the block is set up for profiling.
+    The operations of `block` run one by one. `run_first_step` is called before the profiler starts.
+    It runs one step, in which MXNet sets up the block.
     """
     nodes: List[Node] = []
     block.register_op_hook(lambda name, kind, _: _record_node(nodes, name.decode(), kind.decode()))
@@ -50,7 +52,10 @@ def profile(
 
 
 def _record_node(nodes: List[Node], output: str, kind: str) -> None:
-    """Add the node of an output. An operation may report several outputs in sequence."""
+    """Append to `nodes` the (name, kind) of the operation that computed `output`.
+
+    An operation may report several outputs in sequence, but each operation is appended once.
+    """
     mx.nd.waitall()
     node = output.rpartition("_")[0], kind
     if not nodes or nodes[-1] != node:
@@ -58,7 +63,7 @@ def _record_node(nodes: List[Node], output: str, kind: str) -> None:
 
 
 def _operation_times(trace: Dict[str, Any]) -> List[Tuple[str, float]]:
-    """Return the kind and seconds of each operation, in the order of their start."""
+    """Return (kind, seconds) of each operation, ordered by start time."""
     begun: Dict[Tuple[Any, str], float] = {}
     operations = []
     events = [event for event in trace["traceEvents"] if event["ph"] in ("B", "E")]

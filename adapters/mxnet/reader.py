@@ -1,6 +1,6 @@
 """The data loader of MXNet: ImageRecordIter, whose threads read and decode RecordIO files.
 
-MXNet draws the order, crop positions and mirroring.
+MXNet's random numbers define the order, the crops and the mirroring of images.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _CHECKED_TOGETHER = 16
 
 
 def open_reader(files: TrainingFiles, options: Options) -> MXNetReader:
-    """Return the reader for RecordIO files with their index."""
+    """Return a reader of RecordIO files that have an index file."""
     return MXNetReader(files, options)
 
 
@@ -29,7 +29,7 @@ class MXNetReader:
 
     def epoch(self, seed: int) -> Iterator[tuple[Any, Any]]:
         pixels = self.files.workload.pixels
-        # ImageRecordIter's channels are red first; a gray image is in the red channel.
+        # ImageRecordIter returns channels in RGB order. A gray image is in the red channel.
         mean = reversed(pixels.mean) if pixels.order == "BGR" else pixels.mean
         batches = self._open_record_iterator(
             self.files.batch_size,
@@ -42,7 +42,7 @@ class MXNetReader:
             **dict(zip(("mean_r", "mean_g", "mean_b"), mean)),
         )
         for _, batch in zip(range(self.files.image_count // self.files.batch_size), batches):
-            # They are in pinned memory, which MXNet treats as another device.
+            # The arrays are in pinned memory, which MXNet treats as another device.
             images, labels = (array.as_in_context(mx.cpu()) for array in batch.data + batch.label)
             if pixels.order == "BGR":
                 images = mx.nd.reverse(images, axis=1)
@@ -65,7 +65,7 @@ class MXNetReader:
             data_shape=self.files.workload.network.input_shape,
             batch_size=batch_size,
             preprocess_threads=self.files.threads,
-            round_batch=False,  # the last batch does not mark missing images, so they are counted
+            round_batch=False,  # the last batch does not show how many images it lacks
             verbose=False,
             **iterator_options,
         )

@@ -1,9 +1,10 @@
 """The trainer of MXNet: one symbol graph, hybridized by Gluon, channels first.
 
-This module only translates, with these corrections. LRN is composed, because the gradient of
-MXNet's own is wrong under oneDNN. BatchNorm's running averages are kept outside the graph, because
-MXNet averages the biased variance. The float64 update is implemented here, because MXNet's takes
-its rates in float32.
+Some parts are not MXNet's own:
+
+- LRN is composed of other operations, because the gradient of MXNet's LRN is wrong under oneDNN.
+- Running averages are computed outside the graph, because MXNet averages the biased variance.
+- `exchange.SGD` implements the float64 update, because MXNet's takes the learning rate in float32.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from xfbench.workloads.solver import Solver
 
 LARS = True
 
-# False runs MXNet's own LRN, to show its defect: it reads its input in the plain layout and the
-# gradient in oneDNN's, if a convolution computed it, as if both layouts were the same.
+# False uses MXNet's own LRN, to show its defect under oneDNN: the backward pass combines the input
+# in the plain layout with a convolution's gradient in oneDNN's layout, as if both were the same.
 COMPOSE_LRN = True
 
 
@@ -34,16 +35,20 @@ _SINGLY = {"forward_bulk_size": 0, "backward_bulk_size": 0}  # run operations on
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> MXNetTrainer:
     """Return a trainer for `network`.
 
-    Kernels: "onednn" or "native" as the environment selects, or "cudnn" on CUDA.
-
-    Raises Unsupported if pooling rounds one of height and width up and the other down.
+    Kernels: "onednn" and "native" on the CPU, between which an environment variable chooses, and
+    "cudnn" on CUDA. Raises Unavailable if `options.device` is "cuda" and MXNet finds no NVIDIA
+    device. Raises Unsupported if a pooling layer must round its height up and its width down, or
+    the reverse.
     """
     mx.random.seed(options.seed)
     return MXNetTrainer(network, solver, options, group)
 
 
 def _build_loss_and_outputs(network: xl.Network, options: Options) -> tuple[Any, dict[str, Any]]:
-    """Return the weighted loss and the layers' outputs, as symbols over inputs and parameters."""
+    """Return (weighted loss, outputs by layer name) as symbols over the input and the parameters.
+
+    The outputs include "data" and exclude those of loss layers.
+    """
     values = {"data": mx.sym.var("data", dtype=options.precision)}
     label = mx.sym.var("label", dtype="int32")
     losses = []
@@ -63,7 +68,10 @@ def _build_loss_and_outputs(network: xl.Network, options: Options) -> tuple[Any,
 
 
 def _layer_symbol(layer: xl.Layer, inputs: list[Any], input_shape: xl.Shape, precision: str) -> Any:
-    """Return one layer over its input symbols; `input_shape` is the first input's, per image."""
+    """Return the output of `layer` as a symbol over `inputs`.
+
+    `input_shape` is the shape of the first input per image, channels first.
+    """
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
         return mx.sym.Convolution(
@@ -112,9 +120,11 @@ def _variables(layer: xl.Layer, *kinds: str) -> list[Any]:
 
 
 def _pooling(layer: xl.Pooling, x: Any, input_shape: xl.Shape) -> Any:
-    """Return pooling as the workload defines it.
+    """Return the output of a pooling layer as a symbol over `x`.
 
-    MXNet's "full" rounds up and keeps windows that start in the padding; "valid" does neither.
+    MXNet's convention "full" rounds the output size up and keeps windows that start in the padding.
+    The convention "valid" does neither. Raises Unsupported if height and width need different
+    conventions.
     """
     kernel, stride, pad = layer.kernel, layer.stride, layer.pad
     counts = layer.output_shape([input_shape])[1:]
@@ -131,8 +141,8 @@ def _pooling(layer: xl.Pooling, x: Any, input_shape: xl.Shape) -> Any:
         return mx.sym.Pooling(x, pool_type="max", pad=(pad, pad), **windows)
     if exact or any((count + 2 * pad - kernel) % stride for count in counts):
         return mx.sym.Pooling(x, pool_type="avg", pad=(pad, pad), count_include_pad=True, **windows)
-    # MXNet checks oneDNN's support of the backward pass with the output's size, not the input's,
-    # which is wrong here. It never uses oneDNN for a sum.
+    # To check whether oneDNN supports the backward pass, MXNet uses the output's size instead of
+    # the input's, which is wrong here. This code pools sums, for which MXNet never uses oneDNN.
     ones = mx.sym.ones_like(mx.sym.sum(x, axis=(0, 1), keepdims=True))
     border = (0, 0, 0, 0, pad, pad, pad, pad)
     padded = mx.sym.pad(ones, mode="constant", pad_width=border, constant_value=1)
@@ -154,12 +164,15 @@ def _lrn(layer: xl.LRN, x: Any, input_shape: xl.Shape, precision: str) -> Any:
     else:
         windows = xl.Pooling("", (), "average", layer.size, 1, layer.size // 2)
         scale = layer.k + layer.alpha * _pooling(windows, squares, input_shape)
-    # Not a power: its gradient is another power, which MXNet computes value by value.
+    # A power would be slow: its gradient is another power, which MXNet computes value by value.
     return x * mx.sym.exp(-layer.beta * mx.sym.log(scale))
 
 
 def _band(layer: xl.LRN, channels: int, precision: str) -> Any:
-    """Return 1x1 convolution weights: alpha times the mean over a channel and its neighbours."""
+    """Return the weights of a 1x1 convolution for LRN across channels.
+
+    The convolution returns alpha times the mean over each channel and its neighbours.
+    """
     number = mx.sym.arange(channels, dtype=precision)
     rows, columns = (mx.sym.reshape(number, shape=shape) for shape in ((-1, 1), (1, -1)))
     near = mx.sym.abs(mx.sym.broadcast_sub(rows, columns)) <= layer.size // 2
@@ -170,7 +183,8 @@ def _band(layer: xl.LRN, channels: int, precision: str) -> Any:
 class _Averages:
     """The running averages of all BatchNorm layers, as one vector outside the graph.
 
-    A training step leaves its batch's mean and biased variance in the graph's own arrays.
+    After a training step, the graph's own arrays hold the mean and the biased variance of the
+    batch.
     """
 
     def __init__(self, network: xl.Network, tensors: Any, precision: str) -> None:
@@ -192,19 +206,22 @@ class _Averages:
         self.values = mx.nd.concat(*(array.data() for array in self.arrays), dim=0)
 
     def write_to_graph(self) -> None:
-        """Copy the averages to the graph's arrays, for testing and reading."""
+        """Copy the averages to the graph's arrays, which test mode and `parameters` read."""
         part_ends = np.cumsum(self.sizes)
         for array, size, end in zip(self.arrays, self.sizes, part_ends):
             array.set_data(self.values[end - size : end])
 
     def add_last_batch(self, batch_size: int) -> None:
-        """Add the last batch to the averages: keep * old + (1 - keep) * batch, unbiased."""
+        """Update the averages: momentum * old + (1 - momentum) * batch.
+
+        `batch` is the mean or the unbiased variance of the last batch, of `batch_size` images.
+        """
         if batch_size not in self.take:
             count = batch_size * self.pixels
             unbiased = np.where(self.biased, count / np.maximum(count - 1, 1), 1.0)
             self.take[batch_size] = self._repeat_per_channel((1 - self.momenta) * unbiased)
         # MXNet's engine does not know that a backward pass writes these arrays, and may read
-        # them too early. Reading gamma's gradient in the same operation makes it wait.
+        # them too early. Reading gamma's gradient in the same operation makes the engine wait.
         arrays = [array.data() for array in self.arrays] + [gamma.grad() for gamma in self.gammas]
         batch = mx.nd.concat(*arrays, dim=0)[: sum(self.sizes)]
         self.values = self.keep * self.values + self.take[batch_size] * batch
@@ -318,7 +335,7 @@ class MXNetTrainer:
         if self.options.device != "cpu":
             raise Unsupported("profiles of MXNet on a GPU are not supported yet")
         usual = self.training
-        # With static allocation, the operations' names are freed before the profiler reads them.
+        # With static allocation, MXNet frees operations' names before the profiler reads them.
         self.training = self._build_block(self.graph, static=False)
 
         def run_first_step() -> None:
@@ -344,12 +361,13 @@ class MXNetTrainer:
         }
 
     def _detect_kernel_and_evidence(self) -> tuple[str, list[str]]:
-        """Return the kernel and the evidence for it."""
+        """Return (name of the kernel, lines of evidence for it)."""
         if self.options.device == "cuda":
             enabled = mx.runtime.Features().is_enabled("CUDNN")
             evidence = ["requested, not shown", f"MXNet was built with cuDNN: {enabled}"]
             return "cudnn" if enabled else "native", evidence
-        # An array in oneDNN's layout cannot be exported, and a convolution's output is one.
+        # An array in oneDNN's layout cannot be exported. If oneDNN computes a convolution, its
+        # output is such an array.
         images, weights = mx.nd.ones((1, 16, 8, 8)), mx.nd.ones((16, 16, 3, 3))
         output = mx.nd.Convolution(images, weights, kernel=(3, 3), num_filter=16, no_bias=True)
         try:

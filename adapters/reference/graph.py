@@ -1,8 +1,8 @@
-"""A network's forward pass, backward pass and update, over plain dictionaries of arrays.
+"""A network's forward pass, backward pass and update, on dictionaries of arrays.
 
-Each value has a name: an output has its layer's name, the images are "data", a parameter has
-its canonical name. `operators` defines what a layer computes. The caller (`train`) owns what is
-random or kept between steps.
+A layer's output has the name of the layer, the images are "data", and a parameter has its
+canonical name. `operators` and `windows` define what a layer computes. The caller (`train`) draws
+the dropout masks and keeps the state between steps.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ _EXACT = PRECISIONS["float64"]
 class Forward:
     """The results of a forward pass.
 
-    outputs: "data" and every layer's output by name; a loss layer's is unweighted, shape ().
-    loss: the weighted total of all heads.
-    averages: the running means and variances after a training step, by parameter name (empty
-    in test mode).
-    labels, masks and precision: the arguments of the pass.
+    - `outputs`: "data" and the output of every layer, by name. The output of a loss layer is the
+      loss without its weight, shape ().
+    - `loss`: the weighted sum of all losses.
+    - `averages`: the running means and variances after a training step, by parameter name. Empty
+      in test mode.
+    - `labels`, `masks`, `precision`: the arguments of the pass. `masks` is empty in test mode.
     """
 
     outputs: Arrays
@@ -43,7 +44,7 @@ class Forward:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of the total loss for every learned parameter and the requested outputs."""
+    """Gradients of the total loss for all learned parameters and the requested outputs, by name."""
 
     parameters: Arrays
     outputs: Arrays
@@ -59,12 +60,15 @@ def forward(
     masks: Mapping[str, np.ndarray] | None = None,
     precision: Precision = _EXACT,
 ) -> Forward:
-    """Return every output for `images` (N, C, H, W), in the parameters' dtype, and `labels` (N,).
+    """Run a forward pass on `images` (N, C, H, W) and `labels` (N,). No argument is changed.
 
-    In training, batch norm uses the statistics of the batch, and each dropout layer is
-    multiplied by its mask: zeros and 1/(1 - ratio), in the shape of its output. Dropout is the
-    identity in test mode and without a mask. `precision` defines what is rounded; by default
-    nothing is. The arguments are not changed.
+    - `images` have the dtype of `parameters`.
+    - `training`: batch norm uses the statistics of the batch. If false, it uses the running
+      averages, and dropout layers are the identity.
+    - `masks`: by dropout layer, an array of zeros and 1/(1 - ratio) that multiplies its input.
+      A dropout layer without a mask is the identity.
+    - `precision`: what is rounded. By default nothing is.
+
     Raises ValueError if a layer's geometry is invalid.
     """
     masks = masks if masks is not None and training else {}
@@ -108,13 +112,14 @@ def backward(
     done: Forward,
     requested_outputs: Iterable[str] = (),
 ) -> Gradients:
-    """Return the gradients of the total loss after the training-mode pass `done`.
+    """Return the gradients of the total loss after `done`, a forward pass in training mode.
 
-    `parameters` are those of that pass.
+    - `parameters`: the parameters of that pass.
+    - `requested_outputs`: names of layers, or "data". The gradients of their outputs are also
+      returned.
 
-    `requested_outputs` are layers (or "data") whose output gradient is also returned. All other
-    gradients are freed as soon as they have been used, and that of the images is not computed.
-    The gradient of a value that several layers read is the sum over these layers.
+    If several layers read an output, its gradient is the sum over these layers. Gradients of other
+    outputs are freed after use. The gradient of the images is computed only if requested.
     """
     output_names, precision = set(requested_outputs), done.precision
     flowing = {
@@ -169,7 +174,8 @@ def update(
 ) -> None:
     """Apply update number `iteration`, counted from 0, to every parameter in `gradients`.
 
-    Changes the arrays in `parameters` and `velocities` as `workloads.solver` defines.
+    The arrays in `parameters` and `velocities` are changed in place. `workloads.solver` defines the
+    update.
     """
     rate = solver.learning_rate(iteration)
     for name, gradient in gradients.items():
@@ -184,7 +190,7 @@ def update(
 def _trust_ratio(
     solver: Solver, how: xl.Parameter, weight: np.ndarray, gradient: np.ndarray
 ) -> float:
-    """Return the factor by which LARS multiplies a parameter's rate."""
+    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     if not size or not slope:
         return 1.0
@@ -197,7 +203,10 @@ def _layer_parameters(
     parameters: Mapping[str, np.ndarray],
     precision: Precision,
 ) -> Arrays:
-    """Return the layer's parameters by kind ("weight", "bias", …), rounded as it reads them."""
+    """Return the layer's parameters by kind ("weight", "bias", …).
+
+    Parameters of a convolution or inner product are rounded as operands.
+    """
     kinds = layer.parameters(network.input_shapes(layer))
     layer_parameters = {kind: parameters[f"{layer.name}/{kind}"] for kind in kinds}
     if isinstance(layer, _PRODUCTS):
@@ -208,7 +217,7 @@ def _layer_parameters(
 
 
 def _inputs(layer: xl.Layer, outputs: Arrays, precision: Precision) -> list[np.ndarray]:
-    """Return the inputs of the layer."""
+    """Return the inputs of `layer`, rounded as operands for a convolution or inner product."""
     inputs = [outputs[name] for name in layer.inputs]
     if isinstance(layer, _PRODUCTS):
         inputs = [precision.round_operand(value) for value in inputs]
@@ -239,7 +248,10 @@ def _output(layer: xl.Layer, inputs: list[np.ndarray], layer_parameters: Arrays)
 
 
 def _parameter_gradients(layer: xl.Layer, x: np.ndarray, dy: np.ndarray) -> Arrays:
-    """Return the gradients by kind; empty for a layer without parameters."""
+    """Return the gradients of the layer's parameters by kind ("weight", "bias", "gamma", "beta").
+
+    A layer without parameters has none.
+    """
     if isinstance(layer, xl.BatchNorm):
         gamma, beta = operators.batch_norm_parameter_gradients(layer, x, dy)
         return {"gamma": gamma, "beta": beta}

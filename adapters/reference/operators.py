@@ -1,9 +1,9 @@
 """Layers without windows as pure functions: inner product, ReLU, LRN, batch norm, loss.
 
-As in `windows`, nothing is stored or changed, and a gradient function takes the arguments of
-its forward function. `dy` is the gradient with respect to the output, `dx` to the input. All
-arrays have the same precision, in which everything is computed. Images are (N, C, H, W), flat
-values (N, C). `graph` connects the layers.
+No function stores anything or changes its arguments. A layer's input `x` has the shape
+(N, C, H, W) or (N, C). `dy` is the gradient of the loss with respect to the layer's output, and
+`dx` with respect to `x`. All arrays have the same dtype, in which everything is computed. `graph`
+connects the layers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Pair = Tuple[np.ndarray, np.ndarray]
 
 
 def shift_gradient(dy: np.ndarray) -> np.ndarray:
-    """Return the gradient of a bias or shift, which is added to every pixel of a channel, (C,).
+    """Return the gradient of a bias or shift, shape (C,): the sum of `dy` over images and pixels.
 
-    In float32 pixels are added one after another, the least exact order in use. Before a batch
-    norm the exact sum is zero, and the result is the rounding of this order.
+    In float32 the pixels are added one after another, the least exact order that frameworks use.
+    If a batch norm follows, the exact sum is 0, and the result is the rounding error of this order.
     """
     if dy.dtype != np.float32:
         return channel_sums(dy)
@@ -32,44 +32,48 @@ def shift_gradient(dy: np.ndarray) -> np.ndarray:
 
 
 def channel_sums(x: np.ndarray) -> np.ndarray:
-    """Return the sum over images and pixels of each channel, (C,)."""
+    """Return the sum of each channel over images and pixels, shape (C,)."""
     sums: np.ndarray = x.sum(axis=(0, *range(2, x.ndim)))
     return sums
 
 
 def inner_product(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """Return `x`, flattened in C, H, W order, times `weight` (channels, C * H * W), plus `bias`."""
+    """Return the product of each image and `weight`, plus `bias`.
+
+    Images are flattened in C, H, W order. `weight` is (channels, C * H * W). `bias` is (channels,),
+    or None for no bias.
+    """
     y: np.ndarray = x.reshape(len(x), -1) @ weight.T
     return y if bias is None else y + bias
 
 
 def inner_product_weight_gradient(x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Return the gradient in the weight's shape, (channels, C * H * W)."""
+    """Return the gradient of the weight, shape (channels, C * H * W)."""
     gradient: np.ndarray = dy.T @ x.reshape(len(x), -1)
     return gradient
 
 
 def inner_product_input_gradient(x: np.ndarray, weight: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Return the gradient in the shape of `x`."""
+    """Return the gradient of the input, in the shape of `x`."""
     dx: np.ndarray = dy @ weight
     return dx.reshape(x.shape)
 
 
 def relu(x: np.ndarray) -> np.ndarray:
-    """max(0, x)."""
+    """Return max(0, x)."""
     y: np.ndarray = np.maximum(x, 0)
     return y
 
 
 def relu_gradient(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Return the gradient of the input: `dy` where `y` is positive, else 0 (also at x = 0)."""
+    """Return the gradient of the input: `dy` where the output `y` is positive, else 0."""
     return dy * (y > 0)
 
 
 def lrn(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
-    """Return x * s ** -beta, where s = k + alpha / n * (sum of the n neighbours' squares).
+    """Return x * s ** -beta, where s = k + alpha / n * (sum of the squares of n neighbours).
 
-    Raises ValueError for an even size.
+    A value is one of its own neighbours. Raises ValueError if the size of `layer` is even.
     """
     return x * _lrn_scale(layer, x) ** -layer.beta
 
@@ -77,7 +81,7 @@ def lrn(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
 def lrn_gradient(layer: xl.LRN, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
     """Return dy * s ** -beta - 2 * alpha * beta / n * x * sum(dy * x * s ** (-beta - 1)).
 
-    A pixel is a neighbour of its neighbours, so the sum is the forward one.
+    The sum is over the n neighbours and s is the same as in `lrn`.
     """
     scale = _lrn_scale(layer, x)
     direct = dy * scale**-layer.beta
@@ -87,7 +91,7 @@ def lrn_gradient(layer: xl.LRN, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
 
 
 def batch_statistics(x: np.ndarray) -> Pair:
-    """Return the mean and biased variance of each channel, (C,) both."""
+    """Return (mean, biased variance) of the channels of `x`, each of shape (C,)."""
     count = x.size // x.shape[1]
     mean = channel_sums(x) / count
     return mean, channel_sums((x - _per_channel(mean, x)) ** 2) / count
@@ -98,7 +102,7 @@ def batch_norm(
 ) -> np.ndarray:
     """Return gamma * (x - mean) / sqrt(variance + eps) + beta.
 
-    `statistics` are (mean, variance).
+    `statistics` is (mean, variance), each of shape (C,).
     """
     normalised, _ = _normalised_and_deviation(layer, x, statistics)
     y: np.ndarray = normalised * _per_channel(gamma, x) + _per_channel(beta, x)
@@ -106,7 +110,7 @@ def batch_norm(
 
 
 def batch_norm_parameter_gradients(layer: xl.BatchNorm, x: np.ndarray, dy: np.ndarray) -> Pair:
-    """Return the gradients of gamma and beta in training, (C,) both."""
+    """Return the gradients of (gamma, beta) in training, each of shape (C,)."""
     normalised, _ = _normalised_and_deviation(layer, x, batch_statistics(x))
     return shift_gradient(dy * normalised), shift_gradient(dy)
 
@@ -114,7 +118,7 @@ def batch_norm_parameter_gradients(layer: xl.BatchNorm, x: np.ndarray, dy: np.nd
 def batch_norm_input_gradient(
     layer: xl.BatchNorm, x: np.ndarray, gamma: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
-    """Return the gradient in training, where the statistics also depend on `x`."""
+    """Return the gradient of the input in training, where mean and variance also depend on `x`."""
     normalised, deviation = _normalised_and_deviation(layer, x, batch_statistics(x))
     count = x.size // x.shape[1]
     mean = _per_channel(channel_sums(dy) / count, x)
@@ -126,9 +130,12 @@ def batch_norm_input_gradient(
 def running_averages(
     layer: xl.BatchNorm, x: np.ndarray, statistics: Pair, mean: np.ndarray, variance: np.ndarray
 ) -> Pair:
-    """Return the averages after a training step on `x`, of the unbiased variance.
+    """Return the running averages (mean, variance) after a training step on `x`.
 
-    The variance of a single value is not corrected.
+    - `statistics`: (mean, biased variance) of `x`, as returned by `batch_statistics`.
+    - `mean`, `variance`: the running averages before the step.
+
+    The running average takes the unbiased variance, unless a channel has a single value.
     """
     count = x.size // x.shape[1]
     batch_mean, biased = statistics
@@ -138,16 +145,20 @@ def running_averages(
 
 
 def mean_softmax_loss(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the mean over the batch of -log softmax(x)[label], unweighted, shape ().
+    """Return the batch mean of -log softmax(x)[label], without the layer's weight, shape ().
 
-    The probability has no lower limit. Caffe's is the smallest normal float32, so its value
-    (but not its gradient) is at most 87.3 per image; the comparison with Caffe allows for it.
+    Here a probability has no lower limit. In Caffe's loss the limit is the smallest normal float32.
+    Caffe's loss is therefore at most 87.3 per image, but its gradient has no limit. The comparison
+    with Caffe allows for this difference.
     """
     return np.asarray(-_log_softmax(x)[np.arange(len(x)), labels].mean(), x.dtype)
 
 
 def mean_softmax_loss_gradient(x: np.ndarray, labels: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Return the input gradient; `dy`, shape (), is the loss layer's weight in the total."""
+    """Return the gradient of the input.
+
+    `dy`, shape (), is the weight of the loss layer times the loss scale of the precision.
+    """
     dx: np.ndarray = np.exp(_log_softmax(x))
     dx[np.arange(len(x)), labels] -= 1
     dx *= float(dy) / len(x)
@@ -159,9 +170,12 @@ def _neighbour_count(layer: xl.LRN) -> int:
 
 
 def _neighbour_sums(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
-    """Return the sums over each pixel's neighbours and itself, with zeros beyond the edges."""
+    """Return, for each value of `x`, the sum of its neighbours and itself.
+
+    Values beyond the edges are 0. Raises ValueError if the size of `layer` is even.
+    """
     if layer.size % 2 == 0:
-        raise ValueError(f"{layer.name}: an even number of neighbours has no middle")
+        raise ValueError(f"{layer.name}: the size of an LRN layer must be odd")
     half = layer.size // 2
     if layer.region == "within":
         square = xl.Pooling(layer.name, layer.inputs, "average", layer.size, 1, half)
@@ -180,12 +194,12 @@ def _lrn_scale(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
 
 
 def _per_channel(values: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return values of shape (C,) in a shape that broadcasts over the channels of `x`."""
+    """Return `values`, shape (C,), in a shape that broadcasts over the channels of `x`."""
     return values.reshape(-1, *(1,) * (x.ndim - 2))
 
 
 def _normalised_and_deviation(layer: xl.BatchNorm, x: np.ndarray, statistics: Pair) -> Pair:
-    """Return (x - mean) / deviation, and the deviation sqrt(variance + eps), (C,)."""
+    """Return ((x - mean) / deviation, deviation), where deviation is sqrt(variance + eps)."""
     mean, variance = statistics
     deviation = np.sqrt(variance + layer.eps)
     return (x - _per_channel(mean, x)) / _per_channel(deviation, x), deviation

@@ -1,8 +1,8 @@
 """The precisions that frameworks offer: which values are rounded, and to how many bits.
 
-TF32 rounds the operands of convolutions and inner products, and accumulates in float32.
-Training in bfloat16 or float16 keeps parameters and sums in float32. It rounds the operands
-of these products, and every value and gradient that one layer passes to another. In float16
+TF32 rounds the operands of convolutions and inner products, and adds the products in float32.
+bfloat16 and float16 keep parameters and sums in float32. They round the operands of convolutions
+and inner products, and every value and gradient that one layer passes to another. In float16
 the loss is scaled in the backward pass, because small gradients would underflow.
 """
 
@@ -17,11 +17,14 @@ from xfbench.worker.protocol import LOSS_SCALE
 
 @dataclass(frozen=True)
 class Precision:
-    """The dtype of arrays, and significands in bits with the leading bit; None means all bits.
+    """A precision of training: which values are rounded, and to how many bits.
 
-    `operands` applies to the operands of products, `values` to what passes between layers.
-    `half` means that the exponent is float16's too, with its overflow and subnormal numbers.
-    Gradients are multiplied by `loss_scale` in the backward pass.
+    - `dtype`: the dtype of all arrays.
+    - `operands`: significand bits of the operands of convolutions and inner products. The leading
+      bit counts. None: operands are not rounded.
+    - `values`: the same for values and gradients that one layer passes to another.
+    - `half`: rounded numbers also have the exponent of float16. They may overflow or be subnormal.
+    - `loss_scale`: factor of the gradients during the backward pass.
     """
 
     dtype: str
@@ -31,9 +34,11 @@ class Precision:
     loss_scale: float = 1.0
 
     def round_operand(self, x: np.ndarray) -> np.ndarray:
+        """Return `x` rounded as an operand of a convolution or inner product."""
         return self._round(x, self.operands)
 
     def round_value(self, x: np.ndarray) -> np.ndarray:
+        """Return `x` rounded as a value or gradient that one layer passes to another."""
         return self._round(x, self.values)
 
     def _round(self, x: np.ndarray, bits: int | None) -> np.ndarray:
@@ -46,7 +51,7 @@ class Precision:
 
 
 def round_to_nearest(x: np.ndarray, bits: int) -> np.ndarray:
-    """Return float32 values rounded to `bits` of significand: to nearest, ties to even."""
+    """Return `x` in float32, rounded to a significand of `bits` bits (to nearest, ties to even)."""
     dropped = 24 - bits
     pattern = np.ascontiguousarray(x, np.float32).view(np.uint32)
     odd = (pattern >> np.uint32(dropped)) & np.uint32(1)

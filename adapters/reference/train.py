@@ -1,7 +1,7 @@
 """The trainer of the oracle: NumPy in one process, written for clarity, not speed.
 
-It needs no translation: `windows` and `operators` define the layers, `graph` connects
-them, and this module keeps the state between steps.
+`windows` and `operators` define the layers, and `graph` connects them. This module keeps the state
+between steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
-LARS = True  # see `xfbench.worker.__main__`, which refuses LARS for adapters without this
+LARS = True  # `xfbench.worker.__main__` refuses LARS for an adapter without this
 
 _CHECKPOINT = "checkpoint.npz"
 
@@ -25,7 +25,7 @@ _CHECKPOINT = "checkpoint.npz"
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> ReferenceTrainer:
     """Return a trainer for `network`. The only kernel is "numpy".
 
-    The strategy "parts" does in one process what a group of that many ranks must do.
+    If `group.size` is n, this one process does the work of n ranks (strategy "parts").
     """
     return ReferenceTrainer(network, solver, options, group.size)
 
@@ -118,7 +118,11 @@ class ReferenceTrainer:
     def _loss_gradients_and_averages(
         self, batch: tuple[np.ndarray, np.ndarray]
     ) -> tuple[float, graph.Arrays, graph.Arrays]:
-        """Return loss and gradients averaged over the parts, and the first part's averages."""
+        """Return (loss, gradients, running averages) of one step, without the update.
+
+        Loss and gradients are means over the parts of the batch. The running averages are those of
+        the first part.
+        """
         passes = []
         for images, labels in zip(*(np.split(array, self.parts) for array in batch)):
             done = self._forward((images, labels), training=True)
@@ -144,7 +148,10 @@ class ReferenceTrainer:
         )
 
     def _draw_dropout_masks(self, batch_size: int) -> dict[str, np.ndarray]:
-        """Return new masks for one step, or none if dropout is the identity."""
+        """Return a new mask for each dropout layer, by layer name.
+
+        If the option `dropout` is "identity", return no mask.
+        """
         if self.options.dropout == "identity":
             return {}
         return {

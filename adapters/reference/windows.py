@@ -1,10 +1,9 @@
-"""Convolution and pooling, the layers with windows, as pure functions.
+"""Layers with windows as pure functions: convolution and pooling, written for clarity.
 
-Written for clarity. No function stores or changes anything: a gradient function takes the
-arguments of its forward function, and recomputes what it needs. Images are (N, C, H, W). `dy`
-is the gradient of the loss with respect to the output, `dx` to the input. All arrays have the
-same precision, in which everything is computed. The layers without windows are in
-`operators`.
+No function stores anything or changes its arguments. A gradient function recomputes what it needs
+from the forward pass. A layer's input `x` has the shape (N, C, H, W). `dy` is the gradient of the
+loss with respect to the layer's output, and `dx` with respect to `x`. All arrays have the same
+dtype, in which everything is computed. The layers without windows are in `operators`.
 """
 
 from __future__ import annotations
@@ -21,9 +20,10 @@ Windowed = Union[xl.Convolution, xl.Pooling]
 def convolution(
     layer: xl.Convolution, x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None
 ) -> np.ndarray:
-    """Return the cross-correlation, computed as one matrix product per group.
+    """Return the cross-correlation of `x` and `weight`, plus `bias`.
 
-    `weight` is (channels, C / groups, kernel, kernel), `bias` (channels,) or None.
+    It is computed as one matrix product per group. `weight` is (channels, C / groups, kernel,
+    kernel). `bias` is (channels,), or None for no bias.
     """
     rows = np.matmul(_kernel_matrices(layer, weight), _window_columns(layer, x))
     y = _from_channel_rows(rows, (len(x), *layer.output_shape([x.shape[1:]])))
@@ -31,7 +31,7 @@ def convolution(
 
 
 def convolution_weight_gradient(layer: xl.Convolution, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Return the gradient in the weight's shape."""
+    """Return the gradient of the weight, shape (channels, C / groups, kernel, kernel)."""
     weight = layer.parameters([x.shape[1:]])["weight"]
     columns = _window_columns(layer, x).transpose(0, 2, 1)
     gradient: np.ndarray = np.matmul(_channel_rows(layer, dy), columns)
@@ -41,7 +41,7 @@ def convolution_weight_gradient(layer: xl.Convolution, x: np.ndarray, dy: np.nda
 def convolution_input_gradient(
     layer: xl.Convolution, x: np.ndarray, weight: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
-    """Return the input gradient: each output pixel contributes to the pixels of its window."""
+    """Return the gradient of the input. Each pixel of `dy` adds to all pixels of its window."""
     columns = np.matmul(
         _kernel_matrices(layer, weight).transpose(0, 2, 1), _channel_rows(layer, dy)
     )
@@ -55,9 +55,9 @@ def convolution_input_gradient(
 
 
 def max_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """Return the largest pixel of each window. Padding never counts.
+    """Return the largest pixel of each window. Padding is ignored.
 
-    Raises ValueError if a window has no pixel.
+    Raises ValueError if a window contains no pixel of `x`.
     """
     _refuse_empty_windows(layer, x.shape)
     y = np.full_like(x, -np.inf, shape=(len(x), *layer.output_shape([x.shape[1:]])))
@@ -69,7 +69,10 @@ def max_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 def max_pooling_gradient(
     layer: xl.Pooling, x: np.ndarray, y: np.ndarray, dy: np.ndarray
 ) -> np.ndarray:
-    """Return the input gradient: the first maximum of a window, row by row, gets all of it."""
+    """Return the gradient of the input. `y` is the output of `max_pooling`.
+
+    The first maximum of a window, row by row, gets the window's whole `dy`.
+    """
     dx = _allocate_padded(layer, x)
     searching = np.ones(y.shape, bool)
     sources = _views_by_window_position(layer, _pad(layer, x, -np.inf), x.shape)
@@ -81,7 +84,7 @@ def max_pooling_gradient(
 
 
 def window_sums(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """Return the sum of each window, with padding as zeros."""
+    """Return the sum of the pixels in each window. Padding is zero."""
     sums = np.zeros_like(x, shape=(len(x), *layer.output_shape([x.shape[1:]])))
     for pixels in _views_by_window_position(layer, _pad(layer, x), x.shape):
         sums += pixels
@@ -89,9 +92,9 @@ def window_sums(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 
 
 def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """Return the mean of each window, with padding counted.
+    """Return the mean of each window, clipped to the padded input. Padding counts as zeros.
 
-    Raises ValueError if a window has no pixel.
+    Raises ValueError if a window contains no pixel of `x`.
     """
     _refuse_empty_windows(layer, x.shape)
     y: np.ndarray = window_sums(layer, x) / _window_sizes(layer, x)
@@ -99,7 +102,10 @@ def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 
 
 def average_pooling_gradient(layer: xl.Pooling, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Return the input gradient, shared equally by the window's pixels and padding."""
+    """Return the gradient of the input. All positions of a window share the window's `dy` equally.
+
+    Gradients of padding are dropped.
+    """
     dx = _allocate_padded(layer, x)
     share = dy / _window_sizes(layer, x)
     for gradient in _views_by_window_position(layer, dx, x.shape):
@@ -112,23 +118,23 @@ def _is_pointwise(layer: xl.Convolution) -> bool:
 
 
 def _kernel_matrices(layer: xl.Convolution, weight: np.ndarray) -> np.ndarray:
-    """Return a matrix per group, (groups, channels / groups, C / groups * kernel ** 2)."""
+    """Return one matrix per group: (groups, channels / groups, C / groups * kernel ** 2)."""
     return weight.reshape(layer.groups, len(weight) // layer.groups, -1)
 
 
 def _channel_rows(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
-    """Return a row per channel, image after image, (groups, C / groups, N * H * W)."""
+    """Return one row per channel, image after image: (groups, C / groups, N * H * W)."""
     return x.swapaxes(0, 1).reshape(layer.groups, x.shape[1] // layer.groups, -1)
 
 
 def _from_channel_rows(rows: np.ndarray, shape: xl.Shape) -> np.ndarray:
-    """Return rows as (N, C, H, W): a view, in which channels stay outermost in memory."""
+    """Return a view of `rows` with `shape` (N, C, H, W). Channels stay outermost in memory."""
     images, channels, height, width = shape
     return rows.reshape(channels, images, height, width).swapaxes(0, 1)
 
 
 def _window_columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
-    """Return each window as a column, (groups, C / groups * kernel ** 2, N * windows)."""
+    """Return one column per window: (groups, C / groups * kernel ** 2, N * windows)."""
     if _is_pointwise(layer):
         return _channel_rows(layer, x)
     images, channels = x.shape[:2]
@@ -140,29 +146,29 @@ def _window_columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
 
 
 def _padded_length(layer: Windowed, size: int, window_count: int) -> int:
-    """Return the length of one side of the padded input.
+    """Return the length of one side of the padded input, in pixels.
 
-    It is enough for all pixels and for the whole last window.
+    It is enough for the input's `size` pixels and for `window_count` whole windows.
     """
     return max(layer.pad + size, (window_count - 1) * layer.stride + layer.kernel)
 
 
 def _allocate_padded(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
-    """Return an array for `x` with padding that completes every window, filled with `value`."""
+    """Return an array for `x` and its padding, filled with `value`. It has room for all windows."""
     _, height, width = layer.output_shape([x.shape[1:]])
     sides = _padded_length(layer, x.shape[2], height), _padded_length(layer, x.shape[3], width)
     return np.full_like(x, value, shape=(*x.shape[:2], *sides))
 
 
 def _pad(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
-    """Return a copy of `x` with padding of `value` around it."""
+    """Return a copy of `x` with padding around it. Each padding pixel is `value`."""
     padded = _allocate_padded(layer, x, value)
     _unpadded_view(layer, padded, x.shape)[...] = x
     return padded
 
 
 def _unpadded_view(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> np.ndarray:
-    """Return the part of a padded array that is the input, of `shape`: a view."""
+    """Return a view of `padded` without the padding. `shape` is the shape of the input."""
     _, _, height, width = shape
     start = layer.pad
     return padded[:, :, start : start + height, start : start + width]
@@ -171,9 +177,10 @@ def _unpadded_view(layer: Windowed, padded: np.ndarray, shape: xl.Shape) -> np.n
 def _views_by_window_position(
     layer: Windowed, padded: np.ndarray, shape: xl.Shape
 ) -> Iterator[np.ndarray]:
-    """Yield, for each position in a window, row by row, that pixel of every window.
+    """Yield a view of `padded` for each position in a window, row by row.
 
-    These are views of shape (N, C, windows down, windows across); `shape` is the unpadded input's.
+    A view has the pixel at one position of every window: (N, C, windows down, windows across).
+    `shape` is the shape of the input without padding.
     """
     _, height, width = layer.output_shape([shape[1:]])
     for row in range(layer.kernel):
@@ -184,7 +191,7 @@ def _views_by_window_position(
 
 
 def _refuse_empty_windows(layer: xl.Pooling, shape: xl.Shape) -> None:
-    """Raise ValueError if a window holds no pixel, as it has no maximum and no divisor."""
+    """Raise ValueError if a window contains no pixel of an input with `shape`."""
     for size in shape[2:]:
         last = (layer.output_size(size) - 1) * layer.stride
         if layer.pad >= layer.kernel or last >= layer.pad + size:
@@ -192,7 +199,10 @@ def _refuse_empty_windows(layer: xl.Pooling, shape: xl.Shape) -> None:
 
 
 def _window_sizes(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """Return the pixels of each window, clipped to the padded input, (down, across)."""
+    """Return the size of each window in pixels, clipped to the padded input.
+
+    The result has the shape (windows down, windows across).
+    """
     down, across = (_side_sizes(layer, size) for size in x.shape[2:])
     return np.outer(down, across).astype(x.dtype)
 

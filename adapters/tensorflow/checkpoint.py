@@ -1,4 +1,7 @@
-"""Checkpoints of the variables, velocities and step by `tf.train.Checkpoint`."""
+"""Checkpoints of TensorFlow, written by `tf.train.Checkpoint`.
+
+A checkpoint has the variables, the velocities and the number of updates.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ _PREFIX = "checkpoint"
 
 
 def save(trainer: Any, folder: Path) -> None:
-    """Write a checkpoint of the trainer to `folder`."""
+    """Write a checkpoint of `trainer` to `folder`."""
     _build_checkpoint(trainer).write(str(folder / _PREFIX))
 
 
 def restore(trainer: Any, folder: Path) -> None:
-    """Restore the trainer from the checkpoint in `folder`."""
+    """Restore `trainer` from the checkpoint in `folder`."""
     state = _build_checkpoint(trainer)
     state.read(str(folder / _PREFIX)).assert_consumed()
     trainer.iteration = int(state.step)

@@ -1,4 +1,7 @@
-"""The device and precision of TensorFlow, chosen once per process before anything else."""
+"""The device of TensorFlow and its precision of float32 products.
+
+The device must be chosen before TensorFlow does anything else in the process.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +16,35 @@ from xfbench.worker.protocol import Options, Unavailable
 
 @lru_cache(maxsize=None)
 def choose_device(device: str, rank: int) -> None:
-    """Make TensorFlow compute on `device`, "cpu" or "cuda". On CUDA each rank has its own GPU.
+    """Make TensorFlow compute on `device`, "cpu" or "cuda".
 
-    Raises Unavailable if TensorFlow finds no such device.
+    For "cuda", TensorFlow uses the GPU whose index is `rank` modulo the number of GPUs. Raises
+    Unavailable if `device` is "cuda" and TensorFlow finds no NVIDIA device.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if device == "cuda" and not gpus:
         built = "for CUDA" if tf.test.is_built_with_cuda() else "without CUDA"
         message = f"TensorFlow {tf.__version__}, built {built}"
         raise Unavailable(f"{message}, finds no NVIDIA device")
-    # TensorFlow uses every visible GPU.
+    # TensorFlow would use every visible GPU.
     rank_gpus = [gpus[rank % len(gpus)]] if device == "cuda" else []
     tf.config.set_visible_devices(rank_gpus, "GPU")
 
 
 def set_product_precision(precision: str) -> None:
-    """Set a GPU's precision of float32 products to `precision`. The default is TF32."""
-    if precision != "float64":  # float64 products are always exact
+    """Make a GPU compute float32 products in TF32 if `precision` is "tf32", else in float32.
+
+    TensorFlow's default is TF32.
+    """
+    if precision != "float64":  # float64 products are never computed in TF32
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
 
 
 def measure_product_precision(options: Options) -> str:
-    """Return the precision of float32 products, measured in a matrix product and a convolution."""
+    """Measure the precision of float32 products and return its name, such as "tf32".
+
+    A matrix product and a convolution are measured. The lower of their precisions is returned.
+    """
     set_product_precision(options.precision)
     xla = options.kernel == "xla"
 

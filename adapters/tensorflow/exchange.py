@@ -1,8 +1,9 @@
-"""Parameter servers: processes that hold the variables and update them.
+"""Parameter servers of TensorFlow: processes that store the weights and update them.
 
-This uses TensorFlow's older between-graph replication: each rank has its own session and its own
-graph of updates, and refers to the servers' variables by name. The newer ParameterServerStrategy
-has one coordinator, which hands out the steps of all ranks; here each rank has its own loop.
+Here each rank has its own training loop. TensorFlow's newer ParameterServerStrategy does not allow
+this, because one coordinator hands out the steps of all ranks. This module therefore uses the older
+between-graph replication: each rank has its own session and its own graph of updates, and refers to
+the servers' variables by name.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ _PAUSE_SECONDS = 0.02
 
 
 def serve(index: int, ranks: int, servers: int, host: str) -> None:
-    """Run a parameter server until the process is ended."""
+    """Run parameter server number `index` until the process is ended.
+
+    `ranks` and `servers` are the numbers of ranks and parameter servers. `host` is the address of
+    this server's host.
+    """
     _create_server("ps", index, ranks, servers, "meeting", host).join()
 
 
@@ -33,7 +38,13 @@ def serve(index: int, ranks: int, servers: int, host: str) -> None:
 def _create_server(
     job: str, index: int, ranks: int, servers: int, rendezvous_path: str, host: str
 ) -> Any:
-    """Return this process's server for the other processes, created once."""
+    """Return the `tf.distribute.Server` of this process, created once.
+
+    - `job`: "ps" for a parameter server, "worker" for a rank.
+    - `index`: this process's number among the parameter servers or among the ranks.
+    - `rendezvous_path`: prefix of the files in which the processes exchange their addresses.
+    - `host`: address of this process's host.
+    """
     names = [f"{rank}" for rank in range(ranks)] + [f"ps{server}" for server in range(servers)]
     task_name = names[index + (ranks if job == "ps" else 0)]
     addresses = distributed.exchange_addresses(rendezvous_path, task_name, names, host)
@@ -45,12 +56,14 @@ def _create_server(
 
 
 class ParameterServer:
-    """The servers' copies of `parameters`, updated with each rank's gradients on arrival.
+    """A rank's connection to the parameter servers, which store the weights and update them.
 
-    `shapes` are the shapes as stored. Parameters are assigned to the servers in turn.
+    The servers update when a rank's gradients arrive, without waiting for other ranks. Parameters
+    are assigned to the servers in turn. `shapes` has the shapes of `parameters` in TensorFlow's
+    layout, by name.
     """
 
-    instance_count = 0  # in this process: a name cannot be used again
+    instance_count = 0  # in this process: part of variable names, which cannot be used again
 
     def __init__(
         self,
@@ -101,7 +114,7 @@ class ParameterServer:
         )
 
     def initialize_weights(self, weights: list[np.ndarray]) -> None:
-        """Initialise the servers with the first rank's weights; the other ranks wait."""
+        """Send the first rank's `weights` to the servers. The other ranks wait for this."""
         if self.first:
             self.session.run(self.start_all, dict(zip(self.values, weights)))
         while len(self.session.run(self.missing)):
@@ -109,9 +122,10 @@ class ParameterServer:
         self.number = self.session.run(self.next)
 
     def update(self, gradients: list[np.ndarray]) -> list[np.ndarray]:
-        """Send this rank's gradients and return the current weights.
+        """Send this rank's gradients to the servers and return their current weights.
 
-        Updates are numbered over all ranks; each number is used once and determines the rate.
+        The updates of all ranks are numbered in one sequence. The number of an update determines
+        its learning rate.
         """
         fed = dict(zip(self.values, gradients))
         fed[self.rate] = self.solver.learning_rate(int(self.number) - 1)
@@ -121,5 +135,8 @@ class ParameterServer:
         return weights
 
     def describe_update_counts(self) -> str:
-        """Return the update counts of this rank and of all ranks at its last exchange."""
+        """Return a sentence with the numbers of updates by this rank and by all ranks.
+
+        Both are counted up to this rank's last update.
+        """
         return f"{self.sent} of {self.number - 1} updates were this rank's"

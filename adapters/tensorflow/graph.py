@@ -1,8 +1,9 @@
 """The layers of a network as TensorFlow operations, channels last.
 
-Padding is a tensor operation, or left to "SAME" if that pads exactly as much. LRN is composed,
-because `tf.nn.lrn` has no float64 and computes a power per element. Batch norm is composed only
-in float64, which the fused operation lacks.
+- Padding is a separate operation, unless the argument "SAME" pads by the same amount.
+- LRN is composed of other operations, because `tf.nn.lrn` has no float64 and computes a power per
+  element.
+- Batch norm is composed of other operations only in float64, which the fused operation lacks.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ AverageUpdates = List[Tuple[Any, Any]]
 
 
 def _padded(x: Any, kernel: int, stride: int, pads: Pads, fill: float = 0.0) -> tuple[Any, str]:
-    """Return `x` and the padding argument that together pad height and width by `pads`.
+    """Return (input, padding argument) for an operation on `x` padded by `pads`.
 
-    Explicit padding as an argument disables oneDNN, and XLA does not support it in pooling.
+    `pads` has the pixels (before, after) of height and of width. `fill` is the padding's value.
+    Explicit pads as an argument would disable oneDNN, and XLA does not support them in pooling.
     """
     if not any(map(any, pads)):
         return x, "VALID"
@@ -82,7 +84,11 @@ def _lrn(layer: xl.LRN, x: Any) -> Any:
 def batch_norm_and_averages(
     layer: xl.BatchNorm, x: Any, parts: dict[str, Any], training: bool
 ) -> Any:
-    """Return the normalised `x` and the new running averages (none in test mode)."""
+    """Return (normalised `x`, updates of the running averages).
+
+    An update is (variable, new value). In test mode there are none. `parts` has the layer's
+    parameters by kind ("gamma", "beta", "mean", "variance").
+    """
     gamma, beta, mean, variance = (parts[kind] for kind in ("gamma", "beta", "mean", "variance"))
     if x.dtype == tf.float32:
         # Not `tf.compat.v1.nn.fused_batch_norm`: it raises eps to 1.001e-5.
@@ -110,7 +116,11 @@ def batch_norm_and_averages(
 
 
 def output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: bool) -> Any:
-    """Return the output of any layer except BatchNorm and SoftmaxLoss."""
+    """Return the output of `layer`, which is not a BatchNorm or SoftmaxLoss.
+
+    `parts` has the layer's parameters by kind ("weight", "bias"). If `dropout` is false, dropout
+    layers do nothing.
+    """
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
         y = _convolution(layer, x, parts["weight"])
@@ -130,4 +140,4 @@ def output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: b
         return tf.concat(inputs, axis=-1)
     if isinstance(layer, xl.Eltwise):
         return tf.add_n(inputs)
-    raise TypeError(f"no translation of {type(layer).__name__}")
+    raise TypeError(f"the TensorFlow adapter does not translate {type(layer).__name__}")

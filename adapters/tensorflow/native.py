@@ -1,15 +1,18 @@
-"""The number of ranks that TensorFlow determines by itself from its start command."""
+"""Rank detection by TensorFlow itself, without xfbench's help."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-# The Slurm resolver assigns GPUs and refuses more ranks than GPUs. No GPU is used here.
+# The Slurm resolver refuses more ranks than GPUs, so this claims many. No GPU is used here.
 _GPUS = {"gpus_per_node": 64, "gpus_per_task": 1, "auto_set_gpu": False}
 
 
 def detect_rank_count() -> int:
-    """Return the number of ranks that it joins, from Slurm's variables if they are set."""
+    """Return the number of ranks in the group that TensorFlow finds and joins.
+
+    TensorFlow reads Slurm's variables if they are set, otherwise `TF_CONFIG`.
+    """
     resolvers = tf.distribute.cluster_resolver
     try:
         resolver = resolvers.SlurmClusterResolver(**_GPUS)

@@ -1,6 +1,7 @@
-"""Profile TensorFlow with its profiler, which times each operation.
+"""Layer times of TensorFlow, measured by its profiler, which times each operation.
 
-Its executor names an operation by scope and kind; XLA names it by the fused operation.
+TensorFlow's executor reports an operation's scope and kind. XLA reports the name of the instruction
+in the compiled program.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ _PICOSECOND = 1e-12
 def profile(
     network: xl.Network, run_steps: Callable[[], float], get_program_text: Callable[[], str] | None
 ) -> Profile:
-    """Return each layer's time in `run_steps`. Give `get_program_text` if XLA compiles them."""
+    """Run `run_steps` under TensorFlow's profiler and return the seconds of each layer.
+
+    `get_program_text` returns the text of the program that XLA compiled for the steps. It is None
+    if XLA does not compile them.
+    """
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=3, python_tracer_level=0)
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:
         tf.profiler.experimental.start(folder, options)
@@ -44,7 +49,7 @@ def profile(
 
 
 def _executor_operations(space: Any) -> Iterator[Tuple[str, str, float]]:
-    """Yield the scope, kind and seconds of each operation of the executor."""
+    """Yield (scope, kind, seconds) of each operation that TensorFlow's executor ran."""
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:
@@ -56,7 +61,7 @@ def _executor_operations(space: Any) -> Iterator[Tuple[str, str, float]]:
 
 
 def _xla_operations(space: Any) -> Iterator[Tuple[str, float]]:
-    """Yield the name in the program and the seconds of each XLA operation."""
+    """Yield (name in the compiled program, seconds) of each operation that XLA ran."""
     for plane in space.planes:
         names = {number: metadata.name for number, metadata in plane.stat_metadata.items()}
         for line in plane.lines:
@@ -68,9 +73,10 @@ def _xla_operations(space: Any) -> Iterator[Tuple[str, float]]:
 
 
 def _resolve_fused_scope(network: xl.Network, scope: str, kind: str) -> str:
-    """Return the scope that the operation works for.
+    """Return the scope of the layer to which an operation's time belongs.
 
-    An operation fused with a ReLU has the ReLU's scope name.
+    An operation that TensorFlow fused with a ReLU has the scope of the ReLU, but the operation's
+    time belongs to the layer before the ReLU. All other operations keep `scope`.
     """
     place = scopes.layer_index_of_scope(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):

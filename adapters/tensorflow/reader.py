@@ -1,7 +1,8 @@
-"""The data loader of TensorFlow: tf.data on TFRecord files of `tf.train.Example`s.
+"""The data loader of TensorFlow: tf.data, which reads TFRecord files of `tf.train.Example`s.
 
-JPEG is decoded with the accurate method, because the default gives other pixels than all other
-decoders (docs/data.md). TensorFlow draws the order and the positions of crops.
+JPEG is decoded with the accurate method, because the pixels of TensorFlow's default method differ
+from those of all other decoders (docs/data.md). TensorFlow's random numbers define the order, the
+crops and the mirroring of images.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FEATURES = {
 
 
 def open_reader(files: TrainingFiles, options: Options) -> TensorFlowReader:
-    """Return the reader for TFRecord files."""
+    """Return a reader of TFRecord files."""
     return TensorFlowReader(files, options)
 
 

@@ -1,7 +1,6 @@
-"""The trainer of TensorFlow: one compiled function per step, channels last.
+"""The trainer of TensorFlow: a step is one `tf.function`, channels last.
 
-This module only translates; `graph.py` has the layers. Mixed precision is implemented here, and
-its parameters stay in float32.
+`graph.py` defines the layers. Mixed precision is implemented here. It keeps parameters in float32.
 """
 
 from __future__ import annotations
@@ -28,20 +27,24 @@ LARS = True
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TensorFlowTrainer:
-    """Return a trainer for `network`. Only the kernel "xla" compiles its functions."""
+    """Return a trainer for `network`. Only the kernel "xla" compiles the step with XLA.
+
+    Raises Unavailable if `options.device` is "cuda" and TensorFlow finds no NVIDIA device. Raises
+    Unsupported for the kernel "xla" with several ranks.
+    """
     device.choose_device(options.device, group.rank)
     device.set_product_precision(options.precision)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     tf.random.set_seed(options.seed)
     if group.size > 1 and options.kernel == "xla":
-        raise Unsupported("XLA cannot compile the exchange between ranks here")
+        raise Unsupported("kernel xla needs a single rank: XLA cannot compile the exchange")
     return TensorFlowTrainer(network, solver, options, group)
 
 
 @lru_cache(maxsize=None)
 def _create_mirrored_strategy(group: Group) -> Any:
-    """Return the strategy that connects the ranks, created once in a process."""
+    """Return the strategy that connects the ranks. It is created once in a process."""
     cluster = tf.train.ClusterSpec({"worker": distributed.exchange_rank_addresses(group)})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=group.rank, rpc_layer="grpc"
@@ -53,7 +56,7 @@ class TensorFlowTrainer:
     """See `xfbench.worker.protocol.Trainer`."""
 
     channels_last = True
-    thread_safe_load = True  # it copies its input
+    thread_safe_load = True  # `load` copies its input
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
@@ -66,7 +69,7 @@ class TensorFlowTrainer:
         )
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
         self.dtype = tf.float64 if options.precision == "float64" else tf.float32
-        # The dtypes of values between layers and of operands of products.
+        # The dtype of values between layers and of operands of products.
         short = options.precision in mixed.PRECISIONS
         self.passed = tf.as_dtype(options.precision) if short else self.dtype
         self.loss_scale = LOSS_SCALE if options.precision == "float16" else None
@@ -154,7 +157,7 @@ class TensorFlowTrainer:
     ) -> Profile:
         if self.options.device != "cpu":
             raise Unsupported("profiles of TensorFlow on a GPU are not supported yet")
-        self.step(batch)  # traced again if the exchange between ranks was disabled
+        self.step(batch)  # traces the step again if `disable_sync` was called
         self.wait_for_loss()
         xla = self.options.kernel == "xla"
         return profile.profile(
@@ -191,7 +194,7 @@ class TensorFlowTrainer:
         return device.measure_product_precision(self.options) if single else self.passed.name
 
     def _step_program_text(self, batch: tuple[Any, Any]) -> str:
-        """Return the program that XLA compiles a step to, as text."""
+        """Return the text of the program that XLA compiles for a step on `batch`."""
         compiler_ir = self._train.experimental_get_compiler_ir(*batch, tf.constant(0.0, self.dtype))
         text: str = compiler_ir(stage="optimized_hlo")
         return text
@@ -209,9 +212,9 @@ class TensorFlowTrainer:
         self._differentiate = compiled(self._in_replica_context(self._loss_and_mean_gradients))
 
     def _in_replica_context(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function`, wrapped to run in the replica context, where ranks may reduce.
+        """Return `function`, wrapped to run in the strategy's replica context.
 
-        Without a strategy, return it unchanged.
+        Ranks can all-reduce only in this context. Without a strategy, return `function` unchanged.
         """
         if not self.strategy:
             return function
@@ -227,7 +230,10 @@ class TensorFlowTrainer:
     def _loss_outputs_and_averages(
         self, images: Any, labels: Any, training: bool
     ) -> tuple[Any, Any, graph.AverageUpdates]:
-        """Return the weighted loss, the other layers' outputs and the updates of averages."""
+        """Return (weighted loss, outputs by layer name, updates of the running averages).
+
+        The outputs include "data" and exclude those of loss layers.
+        """
         values: dict[str, Any] = {"data": images}
         losses: list[Any] = []
         average_updates: graph.AverageUpdates = []
@@ -282,7 +288,10 @@ class TensorFlowTrainer:
         return loss, gradients
 
     def _average_over_ranks(self, *gradients: np.ndarray) -> list[np.ndarray]:
-        """Average over all ranks by MPI; the arguments share TensorFlow's memory."""
+        """Return the means of `gradients` over all ranks, by MPI.
+
+        The gradients are copied first, because they share TensorFlow's memory.
+        """
         arrays = [np.array(gradient) for gradient in gradients]
         self.joined.average_in_place(arrays)
         return arrays

@@ -1,7 +1,7 @@
-"""TensorFlow's own momentum operation, as ranks and parameter servers apply it.
+"""The parameter update in TensorFlow, by its own momentum operation.
 
-Its velocity includes the rate, as in `xfbench.workloads.solver`. TensorFlow has no LARS: its
-factor of the rate is computed here from norms that TensorFlow computes.
+Ranks and parameter servers use it. The operation's velocity includes the learning rate, as in
+`xfbench.workloads.solver`. TensorFlow has no LARS, so this module computes the trust ratio.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from xfbench.workloads.solver import Solver
 def update_parameter(
     solver: Solver, parameter: Parameter, weight: Any, velocity: Any, rate: Any, gradient: Any
 ) -> Any:
-    """Update the variables `weight` and `velocity`; in a graph, return the operation."""
+    """Update the variables `weight` and `velocity` with `gradient`.
+
+    `rate` is the learning rate without the multiplier of `parameter`. In a graph, return the
+    operation that updates the variables.
+    """
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult
     if solver.lars:
@@ -32,7 +36,7 @@ def update_parameter(
 
 
 def _trust_ratio(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
-    """Return the factor by which LARS multiplies the rate."""
+    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
     size, slope = tf.norm(weight), tf.norm(gradient)
     is_scaled = tf.logical_and(size > 0, slope > 0)
     return tf.where(is_scaled, lars * size / (slope + decay * size), tf.ones_like(size))

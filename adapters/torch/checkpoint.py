@@ -1,4 +1,7 @@
-"""Checkpoints by `torch.save` of state_dicts, loaded as weights without code."""
+"""Checkpoints of PyTorch: state dictionaries, written by `torch.save`.
+
+They are loaded with `weights_only=True`, so a checkpoint cannot execute code.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ _FILE = "checkpoint.pt"
 
 
 def save(trainer: Any, folder: Path) -> None:
-    """Write a checkpoint of the trainer to `folder`."""
+    """Write a checkpoint of `trainer` to `folder`."""
     state = {
         "model": trainer.graph.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),
@@ -22,7 +25,7 @@ def save(trainer: Any, folder: Path) -> None:
 
 
 def restore(trainer: Any, folder: Path) -> None:
-    """Restore the trainer from the checkpoint in `folder`."""
+    """Restore `trainer` from the checkpoint in `folder`."""
     state = torch.load(folder / _FILE, map_location=trainer.device, weights_only=True)
     trainer.load_graph_state(state["model"])
     trainer.optimizer.load_state_dict(state["optimizer"])

@@ -1,8 +1,9 @@
-"""Training compiled by TorchInductor, and the evidence of it.
+"""Training compiled by TorchInductor, and the evidence that it is compiled.
 
-The compiler's cache stays where PyTorch puts it: a folder of the user below the system's folder
-for temporary files. If others could write to that folder, a folder of this process is used.
-The compiler is imported only when it is used, because that takes seconds.
+By default, PyTorch puts the compiler's cache into a folder of the user below the system's folder
+for temporary files. If another user owns that folder or could write to it, this module creates a
+temporary folder for the process. The compiler is imported only when it is used, because the import
+takes seconds.
 """
 
 from __future__ import annotations
@@ -16,26 +17,32 @@ import torch
 from torch import nn
 
 _GRADIENT = "CompiledFunctionBackward"
-_cache_folders: list[Any] = []  # folders, removed when the process ends
+_cache_folders: list[Any] = []  # temporary folders, deleted when the process ends
 
 
 def compile_training(graph: nn.Module) -> Any:
-    """Return `graph` with its forward and backward pass compiled at the first call."""
+    """Return `graph` wrapped so that PyTorch compiles its two passes at the first call."""
     _choose_safe_cache_folder()
-    # Earlier compilations would count towards this code's recompilation limit.
+    # Earlier compilations would count towards the recompilation limit of `graph`.
     torch._dynamo.reset()
-    # TorchDynamo splits the graph at DDP's buckets.
+    # With DDP, TorchDynamo splits the graph at the buckets, so `fullgraph` must be off.
     is_single = not isinstance(graph, nn.parallel.DistributedDataParallel)
     return torch.compile(graph, fullgraph=is_single, dynamic=False)
 
 
 def is_compiled(gradient_function: str) -> bool:
-    """Return whether the gradient function of the scores is that of a compiled function."""
+    """Return whether a compiled function computed the scores.
+
+    `gradient_function` is the class name of the scores' `grad_fn`.
+    """
     return gradient_function == _GRADIENT
 
 
 def describe_compilation(gradient_function: str) -> list[str]:
-    """Return the evidence of what PyTorch compiled in this process."""
+    """Return lines that show what PyTorch compiled in this process.
+
+    `gradient_function` is the class name of the scores' `grad_fn`.
+    """
     from torch._dynamo.utils import counters
 
     graphs, cache_counts = counters["stats"]["unique_graphs"], counters["inductor"]
@@ -49,7 +56,7 @@ def describe_compilation(gradient_function: str) -> list[str]:
 def _choose_safe_cache_folder() -> None:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
-    folder_stat = Path(cache_dir()).lstat()  # a link counts itself, because its target may change
+    folder_stat = Path(cache_dir()).lstat()  # not `stat`: the target of a link may change
     if folder_stat.st_uid != os.getuid() or folder_stat.st_mode & 0o022:
         _cache_folders.append(tempfile.TemporaryDirectory(prefix="torchinductor-"))
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = _cache_folders[-1].name

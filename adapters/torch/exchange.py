@@ -1,4 +1,4 @@
-"""The ranks of PyTorch: their rendezvous, and DistributedDataParallel (DDP)."""
+"""The connection between PyTorch's ranks, and DistributedDataParallel (DDP)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from xfbench.worker.protocol import Group
 
 
 def connect_ranks(group: Group, device: str) -> None:
-    """Connect to the other ranks, once in a process. On CUDA each rank has its own device."""
+    """Connect this rank to the others if the strategy is "ddp", once in a process.
+
+    If `device` is "cuda", first select the GPU whose index is the rank modulo the number of GPUs.
+    """
     if device == "cuda":
         torch.cuda.set_device(group.rank % torch.cuda.device_count())
     if group.strategy != "ddp" or distributed.is_initialized():
@@ -24,24 +27,27 @@ def connect_ranks(group: Group, device: str) -> None:
         rank=group.rank,
         world_size=group.size,
     )
-    # Its threads may hold tensors, which must be freed before the interpreter ends.
+    # The group's threads may hold tensors, which must be freed before the interpreter ends.
     atexit.register(distributed.destroy_process_group)
 
 
 def wrap_in_ddp(graph: nn.Module, group: Group) -> nn.Module:
-    """Return the graph under DDP, which averages gradients in buckets.
+    """Return `graph` wrapped in DDP, which averages gradients bucket by bucket.
 
-    If the option `bucket_size` is "auto", DDP uses its default bucket size.
+    Options of `group`:
+
+    - `bucket_size`: size of a bucket in bytes, or "auto" for DDP's default.
+    - `overlap`: "off" delays all communication until the last bucket is full.
     """
     size = group.options["bucket_size"]
     parallel = nn.parallel.DistributedDataParallel(
         graph,
-        # Every rank keeps the running averages of its own part, as in the other frameworks.
+        # Every rank keeps the running averages of its own shard, as in the other frameworks.
         forward_sync_buffers=False,
         bucket_cap_mb=None if size == "auto" else size / 2**20,
     )
     if group.options["overlap"] == "off":
-        # DDP checks a hook's annotations and rejects text.
+        # A lambda has no annotations. DDP rejects a hook whose annotations are strings.
         parallel.register_comm_hook(
             [],
             lambda waiting, bucket: _delay_all_reduce(waiting, bucket),  # noqa: PLW0108
@@ -50,7 +56,11 @@ def wrap_in_ddp(graph: nn.Module, group: Group) -> nn.Module:
 
 
 def _delay_all_reduce(waiting: list[Any], bucket: Any) -> Any:
-    """Delay the all-reduce until the last bucket, with the first layers' gradients, is full."""
+    """Average all buckets over the ranks when the last bucket is full: a hook for DDP.
+
+    `bucket` is the bucket that is now full. `waiting` collects (buffer, future) of full buckets.
+    The last bucket has the gradients of the first layers. Return the future of `bucket`.
+    """
     device = bucket.buffer().device
     future: Any = torch.futures.Future(devices=[device] if device.type == "cuda" else None)
     waiting.append((bucket.buffer(), future))

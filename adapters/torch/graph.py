@@ -1,4 +1,4 @@
-"""A network as one PyTorch module, with its layers in order."""
+"""A network as one PyTorch module that runs the layers in order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from xfbench.workloads import layers as xl
 
 
 class _LRN(nn.Module):  # type: ignore[misc]
-    """LRN whose means of squares across channels are a 1x1 convolution with a band of ones.
+    """Local response normalisation (LRN), composed of other operations.
 
-    PyTorch's own LRN uses a five-dimensional average pooling, which is several times slower.
+    Across channels, a 1x1 convolution with a band matrix of ones sums the squares. PyTorch's own
+    LRN uses a five-dimensional average pooling, which is several times slower. This class uses
+    PyTorch's own LRN only if the precision of its input is lower than that of the band matrix.
     """
 
     def __init__(self, layer: xl.LRN, channels: int) -> None:
@@ -32,7 +34,7 @@ class _LRN(nn.Module):  # type: ignore[misc]
             mean = functional.avg_pool2d(x * x, layer.size, stride=1, padding=layer.size // 2)
         elif x.dtype == self.band.dtype:
             mean = functional.conv2d(x * x, self.band) / layer.size
-        else:  # lower precision: the sums must not be rounded to it
+        else:  # the convolution would round the sums to this lower precision
             return functional.local_response_norm(x, layer.size, layer.alpha, layer.beta, layer.k)
         scale = layer.k + layer.alpha * mean
         if layer.beta == 0.75:  # two roots are several times faster than a power
@@ -41,10 +43,11 @@ class _LRN(nn.Module):  # type: ignore[misc]
 
 
 class Graph(nn.Module):  # type: ignore[misc]
-    """A module that runs the layers and returns the weighted loss and the main head's scores.
+    """A module that runs the layers and returns (weighted loss, scores of the main head).
 
-    A value is freed after its last reader, because memory that is kept must be paged in.
-    If `collected_outputs` is given, it receives the output of every layer.
+    An output is freed after the last layer that reads it, so that fewer pages of memory are used.
+    If `collected_outputs` is not None, the outputs of all layers are added to it, by layer name.
+    If `dropout` is false, dropout layers do nothing.
     """
 
     def __init__(self, network: xl.Network, dropout: bool) -> None:
@@ -105,8 +108,9 @@ def _build_module(layer: xl.Layer, input_shapes: list[xl.Shape], dropout: bool) 
     if isinstance(layer, xl.Pooling) and layer.method == "max":
         return nn.MaxPool2d(layer.kernel, layer.stride, layer.pad, ceil_mode=True)
     if isinstance(layer, xl.Pooling):
-        # Without padding the result is the same. But if padding is counted, the gradient compiled
-        # by TorchInductor divides by the whole window even where a window is clipped.
+        # Without padding, `count_include_pad` does not change the result. But if it is true, the
+        # gradient that TorchInductor compiles is wrong where a window is clipped: it divides by
+        # the size of the whole window.
         counted = layer.pad > 0
         return nn.AvgPool2d(
             layer.kernel, layer.stride, layer.pad, ceil_mode=True, count_include_pad=counted
@@ -119,4 +123,4 @@ def _build_module(layer: xl.Layer, input_shapes: list[xl.Shape], dropout: bool) 
         return nn.Dropout(layer.ratio) if dropout else nn.Identity()
     if isinstance(layer, xl.BatchNorm):
         return nn.BatchNorm2d(input_shapes[0][0], eps=layer.eps, momentum=1 - layer.momentum)
-    return nn.Identity()  # the graph computes Concat, Eltwise and SoftmaxLoss
+    return nn.Identity()  # `Graph.forward` computes Concat, Eltwise and SoftmaxLoss

@@ -1,4 +1,4 @@
-"""The number of ranks that PyTorch determines by itself from its start command."""
+"""Rank detection by PyTorch itself, without xfbench's help."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import torch.distributed as dist
 
 
 def detect_rank_count() -> int:
-    """Return the number of ranks that it joins. Raises the framework's error if it finds none."""
+    """Return the number of ranks in the group that PyTorch finds and joins.
+
+    Raises PyTorch's error if PyTorch finds no group.
+    """
     dist.init_process_group("mpi" if dist.is_mpi_available() else "gloo")
     count = int(dist.get_world_size())
     dist.destroy_process_group()

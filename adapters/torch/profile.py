@@ -1,7 +1,7 @@
-"""Profile PyTorch with torch.profiler, with a range for each layer.
+"""Layer times of PyTorch, measured by torch.profiler with a named range for each layer.
 
-Autograd gives a forward operation and its gradient the same number, which identifies the layer
-of a gradient.
+Autograd gives a forward operation and its gradient the same sequence number. This number shows to
+which layer a gradient belongs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _MICROSECOND = 1e-6
 
 
 def profile(graph: Any, device: str, run_steps: Callable[[], float]) -> Profile:
-    """Return the time of `run_steps` in each layer of `graph`: on CUDA, the time of its kernels."""
+    """Run `run_steps` under PyTorch's profiler and return the seconds of each layer of `graph`.
+
+    If `device` is "cuda", these are the seconds of the layer's kernels on the GPU.
+    """
     activities = [ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(ProfilerActivity.CUDA)
@@ -47,7 +50,7 @@ def _sum_by_layer(events: list[Any], seconds: Callable[[Any], float]) -> Profile
         if event.name.startswith(_LAYER):
             layer = event.name[len(_LAYER) :]
             forward[layer] += seconds(event)
-            # An operation without gradient has the number of the next operation with one.
+            # An operation without a gradient has the number of the next operation that has one.
             of.update(
                 {
                     child.sequence_nr: layer

@@ -1,7 +1,7 @@
-"""The data loader of PyTorch: a Dataset of samples and the processes of DataLoader.
+"""The data loader of PyTorch: a `Dataset`, read by the processes of `DataLoader`.
 
-It works like torchvision's ImageFolder and transforms, which also decode with Pillow. PyTorch
-draws the order and the positions of crops.
+Like torchvision's ImageFolder, it decodes images with Pillow. PyTorch's random numbers define the
+order, the crops and the mirroring of images.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHECKED_TOGETHER = 16
 
 
 def open_reader(files: TrainingFiles, options: Options) -> TorchReader:
-    """Return the reader for class folders or for Caffe's LMDB."""
+    """Return a reader of class folders or of Caffe's LMDB databases."""
     return TorchReader(files, options)
 
 
@@ -55,7 +55,10 @@ class TorchReader:
 
 
 class _Images(data.Dataset):  # type: ignore[misc]
-    """Images as the network reads them in training, else center crops (uint8, red first)."""
+    """The images with their labels: network input if `training` is true, else center crops.
+
+    Center crops are uint8 and RGB.
+    """
 
     def __init__(self, files: TrainingFiles, training: bool) -> None:
         self.files, self.training = files, training
@@ -83,7 +86,7 @@ class _Images(data.Dataset):  # type: ignore[misc]
 
     @cached_property
     def samples(self) -> Any:
-        """The samples, opened in the reading process, because forks must not share an LMDB."""
+        """The samples. Each process opens them itself, because forks must not share an LMDB."""
         if self.files.format == "lmdb":
             return _Datums(self.files.folder / "train.lmdb")
         return prepared.open_prepared(self.files.folder).splits["train"]
@@ -93,7 +96,7 @@ class _Images(data.Dataset):  # type: ignore[misc]
 
 
 class _Datums:
-    """Caffe's Datums in the order of their keys, through the `lmdb` package."""
+    """Caffe's Datums in the order of their keys, read with the `lmdb` package."""
 
     def __init__(self, folder: Path) -> None:
         self.environment = lmdb.open(str(folder), readonly=True, lock=False, readahead=False)

@@ -1,8 +1,8 @@
-"""The trainer of PyTorch: modules, eager or compiled, with PyTorch's optimiser.
+"""The trainer of PyTorch: eager or compiled modules with PyTorch's optimiser.
 
-This module only translates. PyTorch keeps the learning rate outside the momentum buffer, so the
-buffer is rescaled when the rate changes, to match Caffe's. bfloat16 and float16 use autocast,
-float16 also the gradient scaler; parameters stay in float32.
+Caffe's velocity includes the learning rate, but PyTorch's momentum buffer does not. The trainer
+therefore rescales the buffer when the learning rate changes. Training in bfloat16 or float16 uses
+autocast and keeps the parameters in float32. In float16 it also uses the gradient scaler.
 """
 
 from __future__ import annotations
@@ -43,8 +43,14 @@ _PARAMETERS = {
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> TorchTrainer:
     """Return a trainer for `network`.
 
-    Kernels: "onednn" (CPU) or "cudnn" (CUDA); "channels_last", the same with channels last;
-    "inductor", compiled training with channels last; or "native", without these libraries.
+    Kernels:
+
+    - "onednn" (CPU) or "cudnn" (CUDA): channels first.
+    - "channels_last": the same library, channels last.
+    - "inductor": the same library, channels last, training compiled by TorchInductor.
+    - "native": PyTorch's own kernels, channels first.
+
+    Raises Unavailable if `options.device` is "cuda" and PyTorch finds no NVIDIA device.
     """
     return TorchTrainer(network, solver, options, group)
 
@@ -166,14 +172,14 @@ class TorchTrainer:
         checkpoint.restore(self, folder)
 
     def load_graph_state(self, state: dict[str, Any]) -> None:
-        """Restore the graph from a `state_dict`."""
+        """Restore the graph from `state`, its `state_dict`."""
         self.graph.load_state_dict(state)
 
     def profile(
         self, batch: Any, run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
         if self.options.kernel == "inductor":
-            raise Unsupported("profiles of inductor are not possible: it fuses layers")
+            raise Unsupported("no profile with kernel inductor: TorchInductor fuses layers")
         return profile.profile(self.graph, self.options.device, run_steps)
 
     def runtime_info(self) -> dict[str, Any]:
@@ -193,18 +199,22 @@ class TorchTrainer:
         return compiled.compile_training(graph) if self.options.kernel == "inductor" else graph
 
     def _apply_extension(self) -> None:
-        """Do nothing; a derived trainer changes its graph and optimiser here."""
+        """Do nothing. A subclass may replace the graph and the optimiser here."""
 
     def _to_plain_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a parameter, or a tensor like it, in the layout without `_apply_extension`."""
+        """Return `tensor` converted to PyTorch's plain layout.
+
+        `tensor` is the parameter `name` or its gradient. A subclass that packs parameters overrides
+        this method.
+        """
         return tensor
 
     def _to_packed_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor in the layout after `_apply_extension` (`_to_plain_layout` reversed)."""
+        """Return `tensor` converted from PyTorch's plain layout to that of the parameter `name`."""
         return tensor
 
     def _describe_ddp(self) -> list[str]:
-        """Return what DDP logs about itself."""
+        """Return a line with DDP's backend, bucket sizes and hook; no line without DDP."""
         if not self.parallel:
             return []
         logging_data = self.parallel._get_ddp_logging_data()
@@ -235,7 +245,7 @@ class TorchTrainer:
         return _host(torch.nn.functional.conv2d(images, kernels)[:, :, 0, 0])
 
     def _detect_kernel_and_evidence(self) -> tuple[str, list[str]]:
-        """Return the kernel, and the evidence from oneDNN's and MKL's logs of a step."""
+        """Return (name of the kernel, lines of evidence for it)."""
         kernel, evidence = self._library_kernel_and_evidence()
         if not compiled.is_compiled(self.gradient_function):
             return kernel, evidence
@@ -270,7 +280,7 @@ class TorchTrainer:
         return "onednn", evidence
 
     def _count_library_calls(self) -> Counter[tuple[str, str]]:
-        """Return the number of calls in a step that oneDNN and MKL log, by library and name."""
+        """Run both passes and count the calls that oneDNN and MKL log, by (library, name)."""
         verbose = torch.backends.mkldnn.verbose(1), torch.backends.mkl.verbose(1)
         with observe.captured_stdout() as lines, verbose[0], verbose[1]:
             self._forward_and_backward(self.batch)
@@ -284,7 +294,10 @@ class TorchTrainer:
         return ran
 
     def _is_channels_last(self) -> bool:
-        """Return whether values between layers are channels last; if unknown, as requested."""
+        """Return whether the layers' outputs are channels last in memory.
+
+        If no output shows it, return whether channels last was requested.
+        """
         self.graph.eval()
         outputs: dict[str, Any] = {}
         with torch.no_grad():
@@ -304,7 +317,7 @@ class TorchTrainer:
         self.scaler.scale(loss).backward()
         if self.joined:
             gradients = [self.tensors[name].grad for name in self.learned]
-            # A convolution's gradient may have the layout of its weight, channels last.
+            # A convolution's gradient may be channels last, like its weight.
             on_host = [gradient.cpu().contiguous() for gradient in gradients]
             self.joined.average_in_place([gradient.numpy() for gradient in on_host])
             for gradient, mean in zip(gradients, on_host):
@@ -346,7 +359,10 @@ class TorchTrainer:
 
 
 def _set_process_options(options: Options) -> None:
-    """Set the options that PyTorch has per process."""
+    """Set the options that PyTorch keeps per process, such as the number of threads.
+
+    Raises Unavailable if `options.device` is "cuda" and PyTorch finds no NVIDIA device.
+    """
     if options.device == "cuda" and not torch.cuda.is_available():
         built = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "without CUDA"
         raise Unavailable(f"PyTorch {torch.__version__}, built {built}, finds no NVIDIA device")

@@ -1,8 +1,8 @@
-"""Changes to gradients before PyTorch's SGD: LARS, which PyTorch lacks, and float16's scale.
+"""Changes to gradients before the step of PyTorch's SGD: LARS, and the loss scale of float16.
 
-LARS (see `xfbench.workloads.solver`) adds decay here, where it is scaled with the gradient; SGD
-has no decay then. The rate stays a number of the parameter groups, so that the momentum buffer
-is the same as without LARS.
+PyTorch has no LARS (see `xfbench.workloads.solver`). LARS scales a gradient together with its
+weight decay. Therefore this module adds the decay, and SGD adds none. The trust ratio multiplies
+the gradient instead of the learning rate, which is the same for a whole parameter group.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _NEVER = 2**30  # steps
 
 
 def create_gradient_scaler(options: Options) -> torch.amp.GradScaler:
-    """Return PyTorch's gradient scaler, which skips an update with a gradient that is not finite.
+    """Return PyTorch's gradient scaler, which does nothing unless the precision is float16.
 
-    It starts from LOSS_SCALE, is halved on a skip and does not grow. It does nothing in other
-    precisions than float16.
+    The loss scale starts at LOSS_SCALE and does not grow. If a gradient is not finite, the scaler
+    skips the update and halves the loss scale.
     """
     return torch.amp.GradScaler(
         options.device, LOSS_SCALE, growth_interval=_NEVER, enabled=options.precision == "float16"
@@ -30,7 +30,10 @@ def create_gradient_scaler(options: Options) -> torch.amp.GradScaler:
 
 
 class Scale:
-    """Scale each learned parameter's gradient, with decay added, by LARS's factor of its rate."""
+    """LARS on gradients: adds weight decay to each gradient, then multiplies by the trust ratio.
+
+    `tensors` has the network's parameters by name. Their gradients are changed in place.
+    """
 
     def __init__(self, network: Network, solver: Solver, tensors: dict[str, Any]) -> None:
         learned = {name: how for name, how in network.parameters.items() if how.learned}
