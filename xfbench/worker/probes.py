@@ -148,7 +148,7 @@ class WatchedTrainer:
     def parameter_digest(self) -> Tuple[str, int]:
         """Return a digest of all parameters, and the number of steps.
 
-        Once the ranks stop to synchronize, both values stay as they were at that time.
+        After `disable_sync`, both values stay as they were before.
         """
         if self._final_digest:
             return self._final_digest
