@@ -18,15 +18,17 @@ _SAMPLE_SECONDS = 0.5
 
 
 class NoisyError(XfbenchError):
-    """The machine is too noisy to measure on; the message says why and how to fix it."""
+    """The machine is too noisy for measurements. The message says why and how to fix it."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """The result of one check.
 
+    - `check`: the name of the check.
     - `state`: "ok", "warn" or "bad".
-    - `mend`: how to fix the problem.
+    - `detail`: what was found.
+    - `mend`: how to fix the problem; "" if there is none.
     """
 
     check: str
@@ -52,7 +54,7 @@ def run_all_checks() -> list[Finding]:
 
 
 def require_quiet() -> None:
-    """Raise NoisyError if a check is not ok."""
+    """Run all checks. Raise NoisyError if the state of one of them is not "ok"."""
     problems = [finding for finding in run_all_checks() if finding.state != "ok"]
     if problems:
         lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in problems]
@@ -68,7 +70,7 @@ def _check_load() -> Finding:
 
 
 def _check_busy_processes() -> list[Finding]:
-    """Check for other processes that use a core at present."""
+    """Check for other processes that use more than a fifth of a core at present."""
     processes = []
     for process in psutil.process_iter(["pid", "name"]):
         try:
@@ -163,7 +165,7 @@ def _check_free_disk() -> Finding:
 
 
 def _check_accelerators() -> list[Finding]:
-    """Check for other processes on accelerators. Without accelerators, return no finding."""
+    """Check for other processes on NVIDIA devices. Without a device, return no finding."""
     if not machine.list_accelerator_models():
         return []
     process_names = machine.list_accelerator_processes()

@@ -205,7 +205,7 @@ def judge_readings_of_all_ranks(rank_readings: Sequence[Dict[str, Any]]) -> List
 
 def _surplus_message(mode: str, size: int, device_bytes: int) -> str:
     more = device_bytes - (size if mode == "cold" else 0)
-    return f"{more} more bytes came from the device: reads of libraries, for example, count too"
+    return f"{more} bytes too many came from the device: reads of libraries, for example, count too"
 
 
 def is_cache_state_held(
@@ -251,7 +251,9 @@ def _device_bytes_or_reason(
         return None, "the system does not count what a process reads from storage"
     there = before.resident.resident_bytes
     if before.mode == "as-is" and not counted and there != before.resident.bytes:
-        return None, before.resident.reason or "no read was counted, but not all was in memory"
+        return None, before.resident.reason or (
+            "no read was counted, although not all bytes were in memory"
+        )
     return counted, None
 
 
@@ -276,7 +278,5 @@ def _trial_read_failure(files: Sequence[Path]) -> str:
         return "the system does not count what a process reads from storage"
     stored = min(count, pages.stored_bytes([largest]))
     if counted < (1 if _is_compressed([largest]) else (1 - TOLERANCE) * stored):
-        return (
-            residency.reason or f"of {count} bytes that were not in memory, {counted} were counted"
-        )
+        return residency.reason or f"the system counted {counted} of {count} bytes read"
     return ""

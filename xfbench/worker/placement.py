@@ -59,7 +59,7 @@ def prefer_memory_of_node(node: int) -> str | None:
     """
     number = _SYSTEM_CALL.get(platform.machine())
     if number is None:
-        return "set_mempolicy has no known number for " + platform.machine()
+        return "the number of the system call set_mempolicy is unknown on " + platform.machine()
     libc = ctypes.CDLL(None, use_errno=True)
     mask = (ctypes.c_ulong * 16)()
     bits = 8 * ctypes.sizeof(ctypes.c_ulong)

@@ -121,5 +121,8 @@ def read_sample_list(folder: Path, split: str, manifest: Dict[str, Any]) -> Samp
     if not is_complete:
         raise Damaged(f"{path} differs from the manifest: prepare the set again")
     if labels and not 0 <= min(labels) <= max(labels) < len(classes):
-        raise Damaged(f"{path}: labels from {min(labels)} to {max(labels)}, {len(classes)} classes")
+        raise Damaged(
+            f"{path}: the labels are {min(labels)} to {max(labels)}, but there are "
+            f"{len(classes)} classes"
+        )
     return SampleList(keys, labels, digests, shape, classes)

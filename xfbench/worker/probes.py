@@ -263,8 +263,13 @@ def _transparent_pages_answer(before: int | None, after: int | None) -> Answer:
 
 def _huge_pages_answer(before: int | None, after: int | None) -> Answer:
     if before is None or after is None:
-        return build_answer("huge_pages", "not here", "the system does not report their users")
-    words = f"{(after - before) / _MEGABYTE:.1f} MB more of the reserved pages after training"
+        return build_answer(
+            "huge_pages", "not here", "the system does not report reserved huge pages"
+        )
+    words = (
+        f"{(after - before) / _MEGABYTE:.1f} MB more in reserved huge pages after training than "
+        "before"
+    )
     return build_answer("huge_pages", "yes" if after > before else "no", words)
 
 
@@ -285,7 +290,7 @@ def _numa_and_bandwidth_answers(
     share = max(0, new_pages_by_node.get(target, 0)) / everywhere
     words = (
         f"{share:.0%} of {everywhere * placement.PAGE_BYTES / _MEGABYTE:.0f} MB allocated after "
-        f"set_mempolicy (preferred: node {target}) are there"
+        f"set_mempolicy (preferred: node {target}) are on that node"
     )
     supported = "yes" if share > 0.9 else "no"
     if refusal or not new_pages_by_node:

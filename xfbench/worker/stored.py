@@ -103,4 +103,4 @@ def check_count(path: Path, sample_count: int, listed: SampleList | None) -> Non
     - `listed`: the split's list, or None if there is none to compare with.
     """
     if listed is not None and sample_count != len(listed.keys):
-        raise Damaged(f"{path} holds {sample_count} samples, its list {len(listed.keys)}")
+        raise Damaged(f"{path} has {sample_count} samples, but its list has {len(listed.keys)}")

@@ -1,6 +1,6 @@
 """A trace of a framework's numbers: the gradients, losses and weights of a few steps.
 
-All steps train on the same batch with the workload's own solver.
+All steps train on the same batch, with the workload's own solver and without dropout.
 """
 
 from __future__ import annotations
