@@ -55,7 +55,7 @@ def read_saved_latencies() -> list[float]:
 
 
 def save_latencies_of_record(record: Record) -> None:
-    """Add the latencies of `record` to the saved latencies. This machine must have measured it."""
+    """Save the latencies of `record`, which must have been measured on this machine."""
     if new_latencies := latencies_of_record(record):
         latencies = [*read_saved_latencies(), *new_latencies][-_MAX_LATENCIES:]
         atomic_files.write(_latency_file(), (" ".join(map(repr, latencies)) + "\n").encode())

@@ -54,6 +54,8 @@ def _find_microarchitecture(facts: Mapping[str, Any]) -> str:
     best generic microarchitecture that fits. The second rule is needed for a virtual processor that
     hides its model: it may have more instructions than an old processor of the same vendor.
     archspec applies both rules to its own host.
+
+    If the architecture is not x86_64, return the name of the architecture.
     """
     if facts["architecture"] != "x86_64":
         return str(facts["architecture"])

@@ -185,8 +185,7 @@ def _format_interval(interval: Interval, scale: float) -> str:
 def _device_share(read_round: ReadRound) -> float | None:
     """Return the share of a round's bytes that storage delivered, at most 1. None if unknown.
 
-    If the count is 0 although none of the files' bytes were in memory, the count is wrong. Then the
-    share is unknown.
+    A count of 0 is trusted only if some of the files' bytes were in memory.
     """
     if read_round.device_bytes is None or not (
         read_round.device_bytes or read_round.resident_bytes

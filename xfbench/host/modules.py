@@ -47,7 +47,7 @@ _IGNORED_PREFIXES = (
 def load_module_variables(
     init_file: str, module_folders: tuple[str, ...], module_names: tuple[str, ...]
 ) -> dict[str, str]:
-    """Load modules in a shell. Return the environment variables that this sets or changes.
+    """Load modules in a shell. Return the environment variables that the modules set or change.
 
     - `init_file`: the module system's start-up file for bash.
     - `module_folders`: additional folders with modules.

@@ -103,7 +103,7 @@ def compute_record_peak_share(record: Record) -> float | None:
 
 
 def load_published_peaks() -> dict[str, dict[str, Any]]:
-    """Return the published peaks of each machine in `peaks.toml`, by the machine's key there.
+    """Return the published peaks in `peaks.toml`, by the machine's key in that file.
 
     - `name`: a word of the model that the NVIDIA driver or the kernel reports.
     - `matrix_product`: the peak in FLOP/s for each precision.

@@ -1,4 +1,4 @@
-"""The memory limit of this process, and the messages of errors that mean out of memory.
+"""The memory limit of this process, and the error messages that mean out of memory.
 
 The limit applies to private writable memory (RLIMIT_DATA, setrlimit(2)). Allocated memory counts,
 but reserved address space and library code do not. If this process reaches the limit, its
@@ -39,8 +39,8 @@ def set_memory_limit(limit_bytes: int | None) -> None:
 def out_of_memory_line(text: str, limit: int | None) -> str | None:
     """Return the first line of `text` that reports out of memory, or None if no line does.
 
-    Lines of a traceback that name a place in the code are skipped. `limit` is the process's memory
-    limit in bytes, or None. With a limit, ambiguous messages count too.
+    `limit` is the process's memory limit in bytes, or None. With a limit, messages that may have
+    other causes count too. Traceback lines that name a place in the code are skipped.
     """
     for line in text.splitlines():
         if line.lstrip().startswith('File "'):

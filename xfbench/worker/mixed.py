@@ -23,7 +23,7 @@ def cast_inputs_and_parameters(
     to_16_bits: Callable[[Any], Any],
     to_float32: Callable[[Any], Any],
 ) -> Tuple[List[Any], Dict[str, Any]]:
-    """Return the layer's inputs and parameters in the types that the layer computes with.
+    """Return (inputs, parameters), cast to the types that `layer` computes with.
 
     - `to_16_bits`: casts one array to the 16-bit type.
     - `to_float32`: casts one array to float32.

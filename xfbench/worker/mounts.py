@@ -61,8 +61,8 @@ class Mount:
     - `source`: the device or server.
     - `options`: the options of the mount and of its file system.
 
-    `source` and `options` may name hosts and places. Therefore a record contains only the
-    `public_options`.
+    `source` and `options` may name hosts and places. Therefore a record
+    contains no `source`, and only the options that `public_options` returns.
     """
 
     number: int
@@ -175,9 +175,10 @@ def _storage_facts_to_depth(folder: Path, max_layers: int) -> Dict[str, Any]:
 
 
 def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
-    """Return a folder on each visible file system that stores the files of `mount`.
+    """Return one folder on each visible file system that stores the files of `mount`.
 
-    These are the layers of an overlay, or the file systems with the files behind loop devices.
+    For an overlay, these are the folders of `folder` in the overlay's layers. For loop devices,
+    these are the folders of the image files.
     """
     if mount.file_system == "overlay":
         return _overlay_layer_folders(mount, folder)
@@ -190,9 +191,10 @@ def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path)
 def _overlay_layer_folders(mount: Mount, path: Path) -> List[Path]:
     """Return the folders of `path` in an overlay's layers, the writable layer first.
 
-    The mount options name layers as seen by the namespace that mounted the overlay. Here, the names
-    may be invisible or mean other folders. Invisible folders are left out. The list is empty if the
-    first visible folder and `path` have different modification times.
+    The overlay's mount options contain paths of another mount namespace. In the namespace of this
+    process, such a path may not exist or may lead to another folder. Paths that do not exist are
+    left out. If the first existing folder has another modification time than `path`, the list is
+    empty.
     """
     relative_path = os.path.relpath(path.resolve(), mount.point)
     if mount.root != "/":
@@ -225,8 +227,8 @@ def _storage_kind(mount: Mount | None, device_ids: List[str]) -> str:
 def _block_device_ids_of_mount(mount: Mount) -> List[str]:
     """Return "major:minor" of each block device that stores the file system of `mount`.
 
-    A file system that can use several devices, such as btrfs, has a number that is no block device.
-    Its devices are found through the device that is named as its `source`.
+    The device number of a file system such as btrfs belongs to no block device. In this case, the
+    devices are found through `source` of the mount.
     """
     if (_SYS / mount.device).exists():
         return [mount.device]

@@ -42,7 +42,7 @@ class _Memory(ctypes.Structure):
 
 
 class _Utilization(ctypes.Structure):
-    """nvml.h's nvmlUtilization_t: the percentage of the last sample's time with activity."""
+    """nvml.h's nvmlUtilization_t: busy time in percent of the duration of the last sample."""
 
     _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]
 

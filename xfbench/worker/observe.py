@@ -121,16 +121,17 @@ def mapped_math_library_names() -> list[str]:
 def allocator_short_path() -> str:
     """Return the file that provides the memory allocator, as "folder/name".
 
-    The file is found by a function that every allocator provides and that interpreters do not call.
-    `malloc` is unsuitable: if an executable calls it, its address may be in the executable.
+    xfbench looks up a function that every allocator provides and that interpreters do not call.
+    `malloc` is unsuitable: if an executable calls `malloc`, its address may be in the executable.
     """
     return symbol_provider("malloc_usable_size", "libc.so.6")
 
 
 def thread_pool_sizes(*path_parts: str) -> dict[str, int]:
-    """Return the number of threads of each mapped BLAS and OpenMP library, by kind and file name.
+    """Return the number of threads of each mapped BLAS and OpenMP library.
 
-    Only libraries whose path contains one of `path_parts` count. The adapter knows which libraries
+    A key is the kind of the library and its file name, such as "openmp libgomp.so.1". Only
+    libraries whose path contains one of `path_parts` count. The adapter knows which libraries
     belong to its framework.
     """
     return {
@@ -239,7 +240,7 @@ def _read_stat_fields_after_name(process: Path) -> list[str]:
 
 
 def exclude_process_from_counts(pid: int) -> None:
-    """Exclude the child process `pid` and its descendants from results of `descendant_pids`."""
+    """Exclude the process `pid` and its descendants from later results of `descendant_pids`."""
     _excluded_processes.add(pid)
 
 

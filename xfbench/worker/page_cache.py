@@ -35,7 +35,7 @@ class EpochStart:
     - `share`: the part of `bytes` that the epoch reads, from 0 to 1.
     - `resident`: the files' bytes in memory before the epoch.
     - `uncounted`: why reads from the device cannot be counted; "" if they can be counted.
-    - `counters`: the bytes read from storage before the epoch.
+    - `counters`: the counters of bytes read from storage when the epoch begins.
     """
 
     mode: str
@@ -50,7 +50,7 @@ class EpochStart:
 class Readings:
     """The readings of a data set: residency before each epoch, and bytes read during the epoch.
 
-    - `files`: the files of the data set; if there are none, nothing is read.
+    - `files`: the files of the data set. If there are none, the methods do nothing.
     - `mode`: the required state of the page cache, one of `MODES`.
     - `share`: the part of the set that a rank reads, from 0 to 1.
     - `run_untimed`: calls a function outside of timed steps.
@@ -141,10 +141,12 @@ def evict_again_if_cold(before: EpochStart) -> EpochStart:
 def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True) -> Dict[str, Any]:
     """Return what this rank has read since `epoch_start`, as an epoch's reading in a record.
 
+    The reading has these fields, among others:
+
     - `device_bytes`: the bytes that this process and its descendants have read from storage. None
       if they cannot be counted.
     - `held`: whether the bytes from storage are what the mode requires (`is_cache_state_held`).
-      None if the mode requires nothing, or if this cannot be checked.
+      None if the mode requires nothing, or if its requirement cannot be checked.
     - `reason`: why `device_bytes` or `held` is unknown, or why eviction failed. Otherwise None.
 
     If there are several ranks (`is_only_rank` is false), a rank may find in memory what another
@@ -222,7 +224,7 @@ def is_cache_state_held(
 
     - `device_bytes` is None, or the mode is "as-is".
     - More bytes came from the device than the set has, so other files were read too.
-    - A warm epoch read some bytes but not all of the set. They may belong to other files.
+    - A warm epoch read some bytes but not all of the set. These bytes may belong to other files.
     """
     if mode == "as-is" or device_bytes is None:
         return None

@@ -63,10 +63,10 @@ class ReadCounters:
 
 
 def files_under(folder: Path) -> List[Path]:
-    """Return all regular files in `folder` and its subfolders, each folder's sorted by name.
+    """Return all regular files in `folder` and its subfolders. If `folder` is a file, return it.
 
-    A symbolic link to a file counts as the file. A file with several names occurs once. If `folder`
-    is a file, return only this file.
+    The files of each folder are sorted by name. A symbolic link to a file counts as the file. A
+    file with several names occurs once.
     """
     if folder.is_file():
         return [folder]
@@ -238,9 +238,10 @@ def _count_resident_pages(descriptor: int, size: int) -> int:
 
 
 def _drop_mapped_pages(files: List[Path]) -> None:
-    """Unmap the pages of this process's shared mappings of the files. The mappings stay valid.
+    """Release the pages of this process's shared mappings of `files`. The mappings stay valid.
 
-    A mapped page cannot be evicted. Private mappings keep their pages, which may have changes.
+    A mapped page cannot be evicted. Pages of private mappings are not released, because they may
+    contain changes.
     """
     inodes = {path.stat().st_ino for path in files}
     libc = ctypes.CDLL(None)

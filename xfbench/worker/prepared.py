@@ -6,7 +6,7 @@
 - `SPLIT.samples` for each split, with one line per sample, in order. A line has the sample's key,
   label, digest and shape, separated by tabs. If a JPEG file must be shown mirrored or rotated, the
   line ends with its EXIF orientation.
-- the images in one of `FORMATS`
+- files with the images, in one of `FORMATS`
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class WatchedTrainer:
         return hashlib.sha256(text.encode()).hexdigest(), self.steps
 
     def step(self, batch: Any) -> None:
-        """Train one step. If this is the step with the signal, send the signal and test it."""
+        """Train one step. If `signalled`, test the signal in step `_SIGNALLED_STEP`."""
         self.steps += 1
         if not self._signalled or self.steps != _SIGNALLED_STEP:
             self._trainer.step(batch)
@@ -222,7 +222,7 @@ class WatchedTrainer:
 
 
 def _prefer_distant_node() -> Tuple[int, str | None]:
-    """Prefer the memory of a NUMA node without processors, or of the last node if all have some.
+    """Set a NUMA node without processors as the preferred one, or else the last node.
 
     Return the node's number, and an error message or None.
     """

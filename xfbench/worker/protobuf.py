@@ -47,10 +47,10 @@ def iterate_fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, 
 
 
 def parse_varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
-    """Parse the varint at byte `place`, which must end before byte `end`.
+    """Parse the varint that begins at byte `place`. Return its value and the position after it.
 
-    Return its value, an unsigned number of up to 64 bits, and the position after it. Raises
-    Malformed.
+    The value is an unsigned number of up to 64 bits. Raises Malformed if the varint does not end
+    before byte `end` or is too long.
     """
     value = 0
     for shift in range(0, 70, 7):
@@ -74,5 +74,5 @@ def parse_packed_varints(message: bytes, span: Span) -> List[int]:
 
 
 def to_signed(value: int) -> int:
-    """Return the signed number whose 64 bits in two's complement are `value`."""
+    """Return the signed 64-bit number that has the same bits as the unsigned `value`."""
     return value - 2**64 if value >= 2**63 else value

@@ -40,8 +40,8 @@ class Options:
       comparisons.
     - `seed`: the seed of the framework's own random numbers.
 
-    With "tf32", "bfloat16" and "float16", `precision.py` of the reference adapter defines what is
-    rounded. Parameters stay in float32.
+    "tf32", "bfloat16" and "float16" round numbers but keep parameters in float32. `precision.py` of
+    the reference adapter defines what is rounded.
     """
 
     kernel: str

@@ -1,7 +1,7 @@
-"""The read speed of a storage medium: one thread, one read at a time, files not in memory.
+"""The read speed of a storage medium, measured by one thread with one read at a time.
 
-The pattern "sequential" reads like the `dd` of published measurements. The "random" patterns
-resemble reads of shuffled samples.
+The files are evicted from memory before they are read. The pattern "sequential" reads as `dd` does
+in published measurements. The "random" patterns resemble reads of shuffled samples.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def temporary_file(folder: Path, size: int = SIZE) -> Iterator[Path]:
     The file is deleted when the context or the process ends. It has no name in `folder`. The path
     leads to the file while this process has the file open.
 
-    If `size` bytes exceed half of the free space, the file is smaller. Raises NotEnoughData if
+    If `size` exceeds half of the free space, the file is smaller. Raises NotEnoughData if
     less than 8 MiB could be written. Raises OSError if the file cannot be written.
     """
     space = os.statvfs(folder)
@@ -101,7 +101,7 @@ def temporary_file(folder: Path, size: int = SIZE) -> Iterator[Path]:
 def draw_files(files: Sequence[Path], size: int = SIZE) -> List[Path]:
     """Draw files at random with a fixed seed, until they have `size` bytes together.
 
-    If all files together are smaller, all are returned. Raises NotEnoughData if they are empty.
+    If `files` have fewer bytes, all are returned. Raises NotEnoughData if all are empty.
     """
     chosen: List[Path] = []
     remaining_bytes = size

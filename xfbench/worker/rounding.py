@@ -1,4 +1,4 @@
-"""The precision in which a framework computes products: measured, not taken from the request.
+"""The measured precision with which a framework computes products.
 
 Products in TF32 or bfloat16 return float32 arrays. A library's defaults or environment variables
 (NVIDIA_TF32_OVERRIDE, ONEDNN_DEFAULT_FPMATH_MODE) can switch on such products.
@@ -19,8 +19,8 @@ _FRACTION_BITS = {"float32": 23, "tf32": 10, "bfloat16": 7}
 def measure_operand_fraction_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
     """Return how many fraction bits of its operands `product` keeps.
 
-    `product` multiplies two float32 matrices (SIZE, SIZE). Each element of the result is a sum with
-    at most one term that is not 0, so adding rounds nothing.
+    `product` multiplies two float32 matrices (SIZE, SIZE). The matrices are chosen so that only the
+    rounding of operands changes the result: each sum has at most one term that is not 0.
     """
     diagonal = np.ones(SIZE, np.float32)
     places = range(1, _FRACTION_BITS["float32"] + 1)
@@ -32,7 +32,7 @@ def measure_operand_fraction_bits(product: Callable[[np.ndarray, np.ndarray], np
 
 
 def lowest_measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> str:
-    """Return the lowest precision in which one of `products` computes, such as "tf32".
+    """Return the lowest precision with which one of `products` computes, such as "tf32".
 
     Each product multiplies two float32 matrices (SIZE, SIZE).
     """

@@ -2,9 +2,10 @@
 
 The elements of a tensor get fixed random signs and are added to `WIDTH` places in turn. The
 summary is linear, so the summary of a difference is the difference of the summaries. The expected
-squared norm of a summary is the squared norm of its tensor. The relative standard deviation is
-sqrt(2 / WIDTH), 6 % (Alon, Matias and Szegedy 1996). A single wrong element changes the summary by
-its whole error. Thus AlexNet's 61 million weights are compared without being written to disk.
+squared norm of a summary is the squared norm of its tensor. The relative standard deviation of the
+squared norm is sqrt(2 / WIDTH), 6 % (Alon, Matias and Szegedy 1996). A single wrong element changes
+the summary by its whole error. Thus AlexNet's 61 million weights are compared without being written
+to disk.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _CHUNK = WIDTH * 4096
 def sketch(tensor: np.ndarray) -> np.ndarray:
     """Return the summary of `tensor`, float64 (WIDTH,).
 
-    If `tensor` has at most WIDTH elements, return its elements unchanged.
+    If `tensor` has at most WIDTH elements, its elements are the summary.
     """
     flat = np.asarray(tensor).ravel()
     if flat.size <= WIDTH:

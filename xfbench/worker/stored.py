@@ -89,14 +89,17 @@ def check_label(label: int) -> str | None:
 
 
 def check_image(image: bytes) -> str | None:
-    """Return what is wrong if `image` does not begin like a JPEG or PNG file, or None."""
+    """Return what is wrong with the first bytes of an image file.
+
+    Returns None if the file begins as a JPEG or PNG file does.
+    """
     if not image.startswith(_IMAGE_SIGNATURES):
         return f"its image begins with {image[:8].hex(' ') or 'nothing'}: neither JPEG nor PNG"
     return None
 
 
 def check_count(path: Path, sample_count: int, listed: SampleList | None) -> None:
-    """Raise Damaged if the split's files have another number of samples than its list.
+    """Raise Damaged if a split's files and its list have different numbers of samples.
 
     - `path`: the file or folder with the samples, for the message.
     - `sample_count`: the number of samples in the files.

@@ -28,7 +28,9 @@ _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 
 def run_watched(rank: int, work: Callable[[], int]) -> int:
-    """Run `work` in a child process, with its own output files. Return its exit status.
+    """Run `work` in a child process with output files for `rank`. Return the child's exit status.
+
+    If a signal ends the child, the result is 1.
 
     If the environment variable `XFBENCH_WATCH` is not set, the driver started this process itself.
     Then `work` runs in this process. Raises OSError if the driver cannot be reached.
@@ -57,7 +59,7 @@ def run_watched(rank: int, work: Callable[[], int]) -> int:
 
 
 class _SignalPipe:
-    """A pipe from which signals can be read: the end of a child, or a signal to end this process.
+    """A pipe for signals that report the end of a child or ask this process to end.
 
     `descriptor` becomes readable when a signal arrives.
     """
@@ -101,7 +103,7 @@ def _set_up_rank_process(rank: int, parent: int) -> None:
 
 
 def _supervise_child(child: int, driver: socket.socket, signal_pipe: _SignalPipe) -> int:
-    """Wait until the child ends, or kill it if the driver is gone or this process is to end.
+    """Wait until `child` ends. Kill it if the driver is gone or a signal asks this process to end.
 
     Return the child's exit status. If a signal ended the child, return minus the signal's number.
     """

@@ -33,7 +33,7 @@ class SampleList:
 
     - `keys`, `labels`, `digests`: one value for each sample.
     - `shape`: (C, H, W) if all images have the same shape, otherwise None.
-    - `classes`: the name of the class with each label, from label 0.
+    - `classes`: the names of the classes. The label of a class is its position.
     """
 
     keys: List[str]

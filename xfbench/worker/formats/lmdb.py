@@ -194,9 +194,9 @@ class _Datums(Sequence[Sample]):
 
 
 def _read_page(file: DataFile, meta: _Meta, number: int, kind: int) -> bytes:
-    """Return the page `number` of the tree. Raises Damaged if its header is not of that page.
+    """Return the page `number` of the tree, which must be of `kind` (`_LEAF` or `_BRANCH`).
 
-    `kind` is the page's expected kind: `_LEAF` or `_BRANCH`.
+    Raises Damaged if the page does not exist, or if its header has another number or kind.
     """
     if number > meta.last or number < 2:
         raise file.damaged(f"page {number}", f"there are only pages 2 to {meta.last}")
@@ -246,7 +246,7 @@ def _decode_key_without_number(key: bytes) -> str:
 
 
 def parse_datum(datum: bytes, key: str) -> Sample:
-    """Return the sample in a serialized Datum. `key` is its key unless the Datum has its own.
+    """Return the sample in a serialized Datum. It has the key `key` unless the Datum has its own.
 
     Raises Malformed if the Datum is not a valid message or has no 8-bit image.
     """

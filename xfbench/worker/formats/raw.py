@@ -19,7 +19,7 @@ from xfbench.worker.stored import DataFile
 def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]:
     """Return the samples of a split. `listed` gives their number, shape, keys and labels.
 
-    Raises Damaged if the file has another size than these images, or if `listed` has no shape.
+    Raises Damaged if `listed` has no shape, or if the file's size does not match the images.
     """
     if listed is None or listed.shape is None:
         raise Damaged(f"{folder}: raw pixels need a manifest that gives their shape")

@@ -6,8 +6,8 @@ A record is one or more parts. Each part has these fields:
 - the part's kind and length, together one uint32
 - the data, and zeros up to a multiple of 4 bytes
 
-If the data of a record contain the magic number, they are split there into parts. The data of a
-record are an IRHeader (flag, label as float32, two numbers) and an image file.
+The data of a record are an IRHeader (flag, label as float32, two numbers) and an image file. If the
+data contain the magic number, they are split into parts there.
 
 A line of the index has a record's number, a tab and the record's offset in bytes. The index defines
 the order of the samples.
@@ -43,7 +43,7 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 
 def record_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
-    """Yield (start, end) in bytes of each record, which includes all parts of the record.
+    """Yield (start, end) in bytes of each record. A record includes all of its parts.
 
     Raises Damaged at the first incomplete record.
     """

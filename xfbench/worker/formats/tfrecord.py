@@ -162,7 +162,7 @@ def _nested_messages(data: bytes, span: Span, field_number: int) -> Iterator[Spa
 def _single_span_or_number(
     data: bytes, spans: Dict[str, Span], name: str, kind: int
 ) -> Tuple[int, int]:
-    """Return the value of the feature `name`. Raises Malformed if it has not exactly one value.
+    """Return the value of the feature `name`. Raises Malformed unless it has exactly one value.
 
     - `spans`: the result of `_feature_spans`.
     - `kind`: `_BYTES_LIST` or `_INT64_LIST`.
