@@ -23,7 +23,7 @@ from xfbench.worker import cgroup
 from xfbench.worker.core_latency import has_far_core_latency
 
 _CPUS = Path("/sys/devices/system/cpu")
-# CPU time at which another process counts as competing, as a share of one core's. Daemons use less.
+# A process that uses a larger share of one core counts as competing. Daemons use less.
 _COMPETING_CPUS = 0.1
 _MAX_STEAL_SHARE = 0.01  # of the time of all cores
 # Above these limits the launch is invalid.

@@ -89,7 +89,7 @@ def _check_busy_processes() -> list[Finding]:
             busy.append(f"{process.info['name']} (pid {process.pid}, {used:.0f} % of a core)")
     if busy:
         return [Finding("processes", "warn", ", ".join(busy), "stop them, or wait until they end")]
-    return [Finding("processes", "ok", "no other process uses a core")]
+    return [Finding("processes", "ok", "no other process is busy")]
 
 
 def _check_steal() -> Finding:
@@ -141,7 +141,7 @@ def _check_cgroup_cpus() -> Finding:
         return Finding(
             "cgroup", "warn", detail, f"request whole CPUs, or use --threads {host.cores}"
         )
-    return Finding("cgroup", "ok", "no CPU limit below the affinity")
+    return Finding("cgroup", "ok", "no cgroup quota reduces the usable CPUs")
 
 
 def _check_swap() -> Finding:
@@ -158,10 +158,10 @@ def _check_free_disk() -> Finding:
         return Finding(
             "disk",
             "bad",
-            f"{free / 1e6:.0f} MB free here",
+            f"{free / 1e6:.0f} MB free in this folder",
             "use --results on another disk",
         )
-    return Finding("disk", "ok", f"{free / 1e9:.0f} GB free here")
+    return Finding("disk", "ok", f"{free / 1e9:.0f} GB free in this folder")
 
 
 def _check_accelerators() -> list[Finding]:

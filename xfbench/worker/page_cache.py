@@ -23,7 +23,7 @@ from xfbench.worker.protocol import Group
 
 MODES = ("cold", "warm", "as-is")
 TOLERANCE = 0.02  # relative to the set's bytes
-_TRIAL_BYTES = 2**20  # bytes of a file for the trial read
+_TRIAL_BYTES = 2**20  # size of the trial read
 
 
 @dataclass(frozen=True)

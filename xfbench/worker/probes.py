@@ -117,7 +117,7 @@ def probe_native_rank_count(count_ranks: Callable[[], int]) -> Dict[str, Any]:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             place["said"] = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
 
-    signal.alarm(2 * _TIMEOUT_SECONDS)  # for a call that lets no other thread run
+    signal.alarm(2 * _TIMEOUT_SECONDS)  # ends this process if the call blocks all threads
     asking = threading.Thread(target=count_and_store, daemon=True)
     asking.start()
     asking.join(_TIMEOUT_SECONDS)

@@ -24,13 +24,15 @@ from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image
 MAGIC, VERSION = 0xBEEFC0DE, 1
 KEY_FIELD = 1001
 """The number of the Datum field for a key that is too long for LMDB. Caffe ignores this field."""
-_PAGE = struct.Struct(
-    "<QHHHH"
-)  # number, -, flags, lower, upper; overflow: the last two are a count
+# Number, unused, flags, lower, upper. On overflow pages, the last two are the count of pages.
+_PAGE = struct.Struct("<QHHHH")
 _BRANCH, _LEAF, _OVERFLOW, _META = 1, 2, 4, 8
 _META_HEAD = struct.Struct("<IIQQ")  # magic, version, address, size of the map
-_TREE = struct.Struct("<IHHQQQQQ")  # (page size), flags, depth, pages of three kinds, entries, root
-_NODE = struct.Struct("<HHHH")  # size or child page, in two parts; flags or its third; key's size
+# Page size, flags, depth, numbers of branch, leaf and overflow pages, entries, root page.
+_TREE = struct.Struct("<IHHQQQQQ")
+# On leaf pages: value's size (low, high), flags, key's size. On branch pages: child's page number
+# (low, middle, high), key's size.
+_NODE = struct.Struct("<HHHH")
 _META_LENGTH = _PAGE.size + _META_HEAD.size + 2 * _TREE.size + 16
 _BIG, _SUB, _DUPLICATES = 1, 2, 4
 _PAGE_SIZES = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)

@@ -61,7 +61,7 @@ def record_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
             if place > file.size:
                 raise file.damaged(
                     record_name,
-                    f"it is truncated: it ends at byte {place}, the file at {file.size}",
+                    f"it is truncated: {place} bytes needed, the file has {file.size}",
                 )
         yield start, place
         number += 1
