@@ -89,8 +89,8 @@ def conditions_between(
 ) -> Conditions:
     """Return the activity between two readings, as a record's `conditions`.
 
-    `launch_cpu_seconds` is the CPU time on this machine of launch processes that are not children
-    of this process, for example of ranks that Slurm started.
+    `launch_cpu_seconds` is CPU time that the launch used on this machine in processes other than
+    this process's children. For example, ranks that Slurm starts are not its children.
     """
     seconds = max(after.moment - before.moment, 1e-9)
     competing = [

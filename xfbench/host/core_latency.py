@@ -44,7 +44,7 @@ def latencies_of_record(record: Record) -> Sequence[float]:
 
 
 def read_saved_latencies() -> list[float]:
-    """Return the saved latencies of this machine since its boot, in seconds.
+    """Return the latencies, in seconds, that were saved since this machine's boot.
 
     Latencies are saved because a high latency may last long.
     """

@@ -54,7 +54,7 @@ def run_all_checks() -> list[Finding]:
 
 
 def require_quiet() -> None:
-    """Run all checks. Raise NoisyError if the state of one of them is not "ok"."""
+    """Run all checks. Raise NoisyError if the state of any check is not "ok"."""
     problems = [finding for finding in run_all_checks() if finding.state != "ok"]
     if problems:
         lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in problems]

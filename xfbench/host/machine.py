@@ -52,8 +52,8 @@ def _find_microarchitecture(facts: Mapping[str, Any]) -> str:
 
     A microarchitecture fits if the processor has all of its instructions. It must also extend the
     best generic microarchitecture that fits. The second rule is needed for a virtual processor that
-    hides its model: it may have more instructions than an old processor of the same vendor.
-    archspec applies both rules to its own host.
+    hides its model. Such a processor may have more instructions than an old processor of the same
+    vendor. archspec applies both rules to its own host.
 
     If the architecture is not x86_64, return the name of the architecture.
     """

@@ -1,9 +1,9 @@
 """The peak performance of a machine, and the share of the peak that a result reaches.
 
-The peaks are the speed of a matrix product and the bandwidth of a pass over memory, in NumPy, with
-as many threads as a launch has. Each peak is the best of several measurements in separate processes
-on the same cores. If NumPy's OpenBLAS does not know the processor, it uses old kernels. Therefore
-the other kernels that the processor supports are measured too.
+The peaks are the speed of a matrix product and the bandwidth of a pass over memory. NumPy measures
+them with as many threads as a launch has. Each peak is the best of several measurements in separate
+processes on the same cores. If NumPy's OpenBLAS does not know the processor, OpenBLAS uses old
+kernels. Therefore the other kernels that the processor supports are measured too.
 
 The cache keeps peaks for an hour, so that successive sessions need not measure them again.
 Accelerators have published peaks (`peaks.toml`).

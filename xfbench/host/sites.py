@@ -63,7 +63,7 @@ class Site(_Table):
     - `script_options`: options added to the job script.
     - `forbidden`: options that `start_options` and `script_options` must not contain.
     - `hosts`: the hosts on which the launcher mpi starts ranks. Empty: those that mpirun chooses.
-    - `interface`: the network interface of the ranks. "": that of the address of the host's name.
+    - `interface`: the network interface of the ranks. "": that with the host name's address.
     - `cores`: a node's number of cores.
     - `reserved_cores`: how many of a node's cores are reserved for the system.
     - `queue`, `account`: the default queue and account.

@@ -191,10 +191,10 @@ def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path)
 def _overlay_layer_folders(mount: Mount, path: Path) -> List[Path]:
     """Return the folders of `path` in an overlay's layers, the writable layer first.
 
-    The overlay's mount options contain paths of another mount namespace. In the namespace of this
-    process, such a path may not exist or may lead to another folder. Paths that do not exist are
-    left out. If the first existing folder has another modification time than `path`, the list is
-    empty.
+    The overlay's mount options contain the paths of the layers in the mount namespace in which the
+    overlay was mounted. In this process's namespace, such a path may not exist or may lead to
+    another folder. Paths that do not exist are left out. If the first existing folder has another
+    modification time than `path`, the list is empty.
     """
     relative_path = os.path.relpath(path.resolve(), mount.point)
     if mount.root != "/":

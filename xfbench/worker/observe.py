@@ -91,7 +91,7 @@ def start_seconds_since_boot() -> float:
 
 
 def affinity() -> list[int]:
-    """Return the CPUs that any thread of this process may run on."""
+    """Return the CPUs on which at least one thread of this process may run."""
     allowed: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # the thread has ended

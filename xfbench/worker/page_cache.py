@@ -84,7 +84,7 @@ class Readings:
             )
 
     def _prepare_on_all_ranks(self) -> None:
-        """Prepare the cache on the first rank, then on the other ranks. Then all evict again."""
+        """Prepare the cache on the first rank, then on the other ranks. Evict again on all."""
         rank = self.group.rank
         if self.group.size == 1 or self.mode == "as-is":
             self.before = prepare_cache(self.files, self.mode, self.share)
@@ -246,7 +246,7 @@ def _is_compressed(files: Sequence[Path]) -> bool:
 def _device_bytes_or_reason(
     before: EpochStart, counted: int | None
 ) -> tuple[int | None, str | None]:
-    """Return (bytes from storage, None). If the count proves nothing, return (None, reason)."""
+    """Return (`counted`, None). If this count of bytes proves nothing, return (None, reason)."""
     if before.uncounted:
         return None, before.uncounted
     if counted is None:
@@ -260,7 +260,7 @@ def _device_bytes_or_reason(
 
 
 def _trial_read_failure(files: Sequence[Path]) -> str:
-    """Return why this process's read counter misses reads of these files. "" if it counts them.
+    """Return why this process's read counter misses reads of `files`, or "" if it counts them.
 
     As a trial, this function evicts the largest file and reads the beginning of that file.
     """

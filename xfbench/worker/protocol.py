@@ -58,10 +58,10 @@ class Group:
 
     - `rank`: the number of this rank, from 0.
     - `size`: the number of ranks.
-    - `strategy`: a strategy named by the adapter, "none" for a single rank, or "parts" if one
-      process does the work of `size` ranks, as the oracle does.
-    - `rendezvous_path`: the path of a file that does not exist. It belongs to this launch and is
-      visible to all ranks, so that ranks can create the file to find each other.
+    - `strategy`: a strategy named by the adapter, or "none" for a single rank. "parts": one process
+      does the work of `size` ranks, as the oracle does.
+    - `rendezvous_path`: a path that belongs to this launch and is visible to all ranks. No file has
+      this path, so that ranks can create files there to find each other.
     - `multi_node`: whether ranks may be on other nodes.
     - `options`: the value of each option of the strategy in the adapter's `adapter.toml`.
     """
@@ -126,7 +126,7 @@ class Profile:
 class Reader(Protocol):
     """A framework's own reader of a data set.
 
-    If an adapter's `adapter.toml` names `readers`, its `reader.py` has a function
+    If an adapter's `adapter.toml` names `readers`, the adapter's `reader.py` has a function
     `open_reader(files, options)`, which returns the reader.
     """
 

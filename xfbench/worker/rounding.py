@@ -19,8 +19,8 @@ _FRACTION_BITS = {"float32": 23, "tf32": 10, "bfloat16": 7}
 def measure_operand_fraction_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
     """Return how many fraction bits of its operands `product` keeps.
 
-    `product` multiplies two float32 matrices (SIZE, SIZE). The matrices are chosen so that only the
-    rounding of operands changes the result: each sum has at most one term that is not 0.
+    `product` multiplies two float32 matrices (SIZE, SIZE). The matrices are chosen so that each sum
+    has at most one term that is not 0. Therefore only the rounding of operands changes the result.
     """
     diagonal = np.ones(SIZE, np.float32)
     places = range(1, _FRACTION_BITS["float32"] + 1)
