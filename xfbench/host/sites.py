@@ -38,7 +38,7 @@ class Queue(_Table):
 
 
 class Modules(_Table):
-    """How modules are loaded, and which modules provide each framework.
+    """A site's module system, and the modules that provide each framework.
 
     - `init`: the module system's start-up file for bash.
     - `path`: additional folders with modules.

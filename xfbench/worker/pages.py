@@ -32,7 +32,7 @@ _DONTNEED = 4  # MADV_DONTNEED
 
 @dataclass(frozen=True)
 class Residency:
-    """How much of some files is in memory.
+    """The part of some files that is in memory.
 
     - `resident_bytes`: the bytes in memory; None if unknown.
     - `bytes`: the size of the files in whole pages.
@@ -153,7 +153,10 @@ def residency(files: Iterable[Path]) -> Residency:
 
 
 def bytes_read_so_far(files: Iterable[Path] = ()) -> ReadCounters:
-    """Return the bytes read by this process and its descendants, and from the files' devices."""
+    """Return the counters of bytes read from storage.
+
+    `files` select the block devices whose reads are counted. Without files, `device` is None.
+    """
     folders = {path.parent for path in files}
     below = sorted({device for folder in folders for device in mounts.block_device_ids(folder)})
     return ReadCounters(_count_bytes_read_with_descendants(), _count_bytes_read_from_devices(below))

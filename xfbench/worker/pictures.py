@@ -35,7 +35,10 @@ def decode_pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
 
 
 def open_image(sample: Sample):  # type: ignore[no-untyped-def]
-    """Return the sample as a fully decoded Pillow image. Raises as `decode_pixels` does."""
+    """Return the sample as a fully decoded Pillow image.
+
+    Raises the same errors as `decode_pixels`.
+    """
     Image = _import_pillow()
     if isinstance(sample.image, np.ndarray):
         return image_from_pixels(sample.image)

@@ -30,7 +30,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """How to train, in terms that every adapter understands.
+    """The options of training, in terms that every adapter understands.
 
     - `kernel`: a kernel library named in the adapter's `adapter.toml`.
     - `threads`: the number of computing threads.

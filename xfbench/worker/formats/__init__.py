@@ -59,7 +59,8 @@ def resolve_file(folder: Path, name: str) -> Path:
 def read_image_file(folder: Path, name: str) -> bytes:
     """Return the content of the image file `name` in a data set's folder.
 
-    Raises Damaged if the file is larger than MAX_IMAGE_BYTES, or if `resolve_file` raises it.
+    Raises Damaged if the file is larger than MAX_IMAGE_BYTES, does not exist, or is outside of the
+    folder.
     """
     path = resolve_file(folder, name)
     if path.stat().st_size > MAX_IMAGE_BYTES:

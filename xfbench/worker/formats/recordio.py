@@ -129,7 +129,7 @@ class _Records(Sequence[Sample]):
 
 
 def _read_offsets_by_number(index_path: Path) -> Dict[int, int]:
-    """Return the offset of each record by its number, in the order of the index."""
+    """Return the offset of each record in bytes, by record number, in the order of the index."""
     starts: Dict[int, int] = {}
     lines = index_path.read_bytes().split(b"\n")
     for line, text in enumerate(lines, 1):
