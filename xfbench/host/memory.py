@@ -88,6 +88,6 @@ def out_of_memory_reason(
 
 
 def is_out_of_memory(record: Record) -> bool:
-    """Return whether a launch ran out of memory."""
+    """Return whether the launch of `record` ran out of memory."""
     reason = re.sub(r"^rank \d+ of \d+: ", "", record.reason or "")
     return record.status == "failed" and reason.startswith(memory.PREFIX)

@@ -61,8 +61,8 @@ class Mount:
     - `source`: the device or server.
     - `options`: the options of the mount and of its file system.
 
-    `source` and `options` may name hosts and places. Therefore a record
-    contains no `source`, and only the options that `public_options` returns.
+    `source` and `options` may name hosts and places. Therefore a record contains no `source`, and
+    only the options that `public_options` returns.
     """
 
     number: int
@@ -228,7 +228,7 @@ def _block_device_ids_of_mount(mount: Mount) -> List[str]:
     """Return "major:minor" of each block device that stores the file system of `mount`.
 
     The device number of a file system such as btrfs belongs to no block device. In this case, the
-    devices are found through `source` of the mount.
+    devices are found through the mount's `source`.
     """
     if (_SYS / mount.device).exists():
         return [mount.device]

@@ -159,7 +159,10 @@ def read_device_state(rank: int, library_name: str = LIBRARY) -> Dict[str, Any] 
         return _query(getattr(nvml, function, None), handle, answer, *which)
 
     def query_number(function: str, unit: float, *which: int) -> float | None:
-        """Return the value, or None if it is 0, because virtual GPUs report unknown values as 0."""
+        """Return the queried number times `unit`.
+
+        Returns None if the number is 0, because virtual GPUs report unknown numbers as 0.
+        """
         answer = query(function, ctypes.c_uint(), *which)
         return answer.value * unit if answer and answer.value else None
 

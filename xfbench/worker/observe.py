@@ -1,4 +1,4 @@
-"""Observations of this process: working threads, CPU time, affinity, libraries and memory."""
+"""Observations of this process and its descendants: CPU time, affinity, libraries and memory."""
 
 from __future__ import annotations
 

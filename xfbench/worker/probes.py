@@ -157,7 +157,7 @@ class WatchedTrainer:
         return hashlib.sha256(text.encode()).hexdigest(), self.steps
 
     def step(self, batch: Any) -> None:
-        """Train one step. If SIGTERM arrives in it, save and restore a checkpoint afterwards."""
+        """Train one step. If SIGTERM arrives during this step, save and restore a checkpoint."""
         self.steps += 1
         if not self._signalled or self.steps != _SIGNALLED_STEP:
             self._trainer.step(batch)
