@@ -65,7 +65,7 @@ def test_user_site_may_extend_the_site_of_the_same_name(user_sites_folder):
         ("cores = 3\n", "Field required"),
         (
             'title = "x"\nextends = "stampede2"\nscript_options = [\n"-v",\n"--mem=4G"]\n',
-            "line 5: --mem=4G is not allowed there",
+            "line 5: --mem=4G is forbidden at this site",
         ),
     ],
 )

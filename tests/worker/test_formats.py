@@ -125,7 +125,7 @@ def test_sample_count_must_match_the_list(kind, tmp_path):
     keys = [sample.key for sample in number_samples(3)]
     sample_list = SampleList(keys, [0, 1, 2], [""] * 3, None, [])
     assert [sample.key for sample in read_samples(kind, tmp_path, sample_list)] == keys
-    with pytest.raises(Damaged, match=r"holds 3 samples, its list 2"):
+    with pytest.raises(Damaged, match=r"has 3 samples, but its list has 2"):
         read_samples(kind, tmp_path, SampleList(keys[:2], [0, 1], [""] * 2, None, []))
 
 

@@ -287,7 +287,7 @@ def test_cache_state_on_fuse_is_unknown(tmp_path):
             before = page_cache.prepare_cache(files, mode)
             read_epoch(files)
             epoch = page_cache.measure_epoch_reading(before)
-            assert epoch["held"] is None and "0 were counted" in epoch["reason"]
+            assert epoch["held"] is None and "counted 0 of" in epoch["reason"]
             assert epoch["device_bytes"] is None
 
 
@@ -378,7 +378,7 @@ def test_reads_beyond_the_data_set_make_the_result_unknown(ext4_default):
         epoch = page_cache.measure_epoch_reading(before)
         assert epoch["held"] is None, epoch
         assert "reads of libraries" in epoch["reason"]
-        assert re.match(r"1\d{6} more bytes", epoch["reason"])
+        assert re.match(r"1\d{6} bytes too many", epoch["reason"])
 
 
 def test_links_to_a_file_are_not_counted_twice(tmp_path):
@@ -433,7 +433,7 @@ def test_cache_state_compares_device_bytes_with_data_bytes():
         ("cold", (485, 485), True, None),
         ("cold", (479, 480), False, None),
         ("cold", (400, 400), False, None),
-        ("cold", (600, 600), None, "200 more bytes"),
+        ("cold", (600, 600), None, "200 bytes too many"),
         ("cold", (None, 600), None, "nobody counts"),
         ("warm", (0, 10), True, None),
         ("warm", (500, 500), False, None),

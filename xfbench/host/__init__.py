@@ -1,1 +1,1 @@
-"""The machine that launches run on: facts, limits, and activity other than the launches."""
+"""The machine that launches run on: its facts, limits and sites, and other activity on it."""

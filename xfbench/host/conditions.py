@@ -1,7 +1,8 @@
 """The noise check: other activity on the machine during a launch.
 
-Counters are read before and after a launch, and no monitor runs during it. The record stores the
-differences. `disturbances` lists the activity that may have changed the figures.
+xfbench reads counters before and after a launch. No monitor runs during the launch. The record
+stores the differences of the counters. `list_disturbances` finds the activity that may have changed
+the launch's figures.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from xfbench.worker import cgroup
 from xfbench.worker.core_latency import has_far_core_latency
 
 _CPUS = Path("/sys/devices/system/cpu")
-# Limit for another process, as a share of one core during the launch. Daemons use less.
+# A process that uses a larger share of one core counts as competing. Daemons use less.
 _COMPETING_CPUS = 0.1
 _MAX_STEAL_SHARE = 0.01  # of the time of all cores
 # Above these limits the launch is invalid.
@@ -35,19 +36,18 @@ ProcessKey = tuple[int, float]
 class Reading:
     """The state of the machine at one time.
 
-    Times are in seconds and `swap` is in bytes. Most values are counted since boot.
-
-    - `moment`: the monotonic clock.
+    - `moment`: the monotonic clock in seconds.
     - `load`: the load average of the last minute.
-    - `steal`: time that the hypervisor gave to other virtual machines.
-    - `busy`: CPU time of all processes.
-    - `own`: CPU time of this process and its ended children.
-    - `throttled`: time for which CPU limits throttled this process.
-    - `swap`: swap space in use.
-    - `processes`: name and CPU time of each process outside xfbench's tree, by pid and start time.
+    - `steal`: CPU seconds since boot that the hypervisor gave to other virtual machines.
+    - `busy`: CPU seconds of all processes since boot.
+    - `own`: CPU seconds of this process and its ended children.
+    - `throttled`: seconds for which CPU limits have throttled this process.
+    - `swap`: bytes of swap space in use.
+    - `processes`: name and CPU seconds of each process other than xfbench and its descendants, by
+      pid and start time.
     - `on_accelerators`: names of processes that compute on NVIDIA devices.
-    - `thermal`: number of thermal throttles; None if unknown.
-    - `core_latency_s`: the core-to-core latency; None if it was not measured.
+    - `thermal`: number of thermal throttles since boot; None if unknown.
+    - `core_latency_s`: the core-to-core latency in seconds; None if it was not measured.
     """
 
     moment: float
@@ -87,10 +87,10 @@ def read_conditions() -> Reading:
 def conditions_between(
     before: Reading, after: Reading, launch_cpu_seconds: float = 0.0
 ) -> Conditions:
-    """Return the activity between two readings.
+    """Return the activity between two readings, as a record's `conditions`.
 
-    `launch_cpu_seconds` is CPU time of the launch that was not used by this process or its
-    children.
+    `launch_cpu_seconds` is CPU time that the launch used on this machine in processes other than
+    this process's children. For example, ranks that Slurm starts are not its children.
     """
     seconds = max(after.moment - before.moment, 1e-9)
     competing = [
@@ -127,7 +127,10 @@ def conditions_between(
 
 
 def list_disturbances(conditions: Conditions, cores: int) -> list[str]:
-    """Return the activity that may have changed the figures of a launch, one line each."""
+    """Return the activity that may have changed a launch's figures, one line for each kind.
+
+    `cores` is the number of cores that the launch could use.
+    """
     reasons = [
         f"{competitor.name} used {competitor.cpus:.1f} cores" for competitor in conditions.competing
     ]
@@ -155,7 +158,7 @@ def list_disturbances(conditions: Conditions, cores: int) -> list[str]:
 
 
 def list_record_disturbances(record: Record) -> list[str]:
-    """Return the activity of the machine and its GPUs that may have changed a record's figures."""
+    """Return the activity on the machine and its GPUs that may have changed a record's figures."""
     conditions, observation, measurement = record.conditions, record.observed, record.measurement
     reasons = (
         list_disturbances(conditions, record.machine.cores) if conditions and record.machine else []
@@ -179,8 +182,9 @@ def launch_defect(
 ) -> str | None:
     """Return why the launch is invalid, or None if it is valid.
 
-    If `has_rank_reports`, each rank reported the other processes on its own device. Then processes
-    on devices without a rank do not matter.
+    - `device`: "cpu" or "cuda".
+    - `has_rank_reports`: whether each rank reported other processes on its own device. If so, this
+      function ignores `accelerator_processes`, which may use devices without a rank.
     """
     if device == "cuda" and conditions.accelerator_processes and not has_rank_reports:
         return (
@@ -215,7 +219,7 @@ def _own_cpu_seconds() -> float:
 
 
 def _count_thermal_throttles(folder: Path = _CPUS) -> int | None:
-    """Return the number of thermal throttles since boot, or None if it is unknown."""
+    """Return the number of thermal throttles since boot, summed over all CPUs. None if unknown."""
     files = [*folder.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
     try:
         return sum(int(file.read_text(encoding="utf-8")) for file in files) if files else None

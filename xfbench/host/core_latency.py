@@ -1,8 +1,8 @@
-"""Core-to-core latency: the time of a round trip between two cores.
+"""Core-to-core latency: the round-trip time of a message between two cores.
 
-The threads of a step exchange small messages hundreds of times per step. The position of the cores
-determines the time of a message. A hypervisor moves virtual cores within seconds, and no counter
-shows such a move (docs/findings.md#two-modes).
+The threads of a step exchange small messages hundreds of times per step. The time of a message
+depends on the positions of the cores. A hypervisor may move virtual cores at any time, and no
+counter shows such a move (docs/findings.md#two-modes).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from xfbench.base import atomic_files, digests, paths, processes
 from xfbench.model.record import Record
 from xfbench.worker import pingpong, system_files
 
-_MAX_LATENCIES = 1000  # the number that a search measures
+_MAX_LATENCIES = 1000  # about as many as a tuning search measures
 _TIMEOUT_S = 2.0  # a hundred times the usual duration
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def measure_core_latency_s() -> float | None:
-    """Return the minimum round trip in seconds between the first and the last usable CPU.
+    """Return the latency in seconds between the first and the last usable CPU.
 
-    Two Python processes measure the round trip, so about 0.1 µs is interpreter time. Returns None
-    if there is only one CPU, if the system does not support pinning, or if the cores are too busy.
+    Two Python processes measure the latency, so about 0.1 µs of it is interpreter time. Returns
+    None if there is only one CPU, if the system does not support pinning, or if the cores are too
+    busy.
     """
     command = [sys.executable, "-I", "-S", pingpong.__file__]
     try:
@@ -34,16 +35,19 @@ def measure_core_latency_s() -> float | None:
 
 
 def latencies_of_record(record: Record) -> Sequence[float]:
-    """Return the latencies measured during the record's timed steps.
+    """Return the latencies in seconds that were measured during the record's timed steps.
 
-    If there are none, return those measured before and after the launch.
+    If there are none, return the latencies that were measured before and after the launch.
     """
     latencies = record.observed.handover_seconds if record.observed else ()
     return latencies or (record.conditions.handover_seconds if record.conditions else ())
 
 
 def read_saved_latencies() -> list[float]:
-    """Return the latencies saved since boot. They are kept because a high latency may last long."""
+    """Return the latencies, in seconds, that were saved since this machine's boot.
+
+    Latencies are saved because a high latency may last long.
+    """
     try:
         return [*map(float, (system_files.read_system_file(_latency_file()) or "").split())]
     except ValueError:  # xfbench did not write the file
@@ -51,7 +55,7 @@ def read_saved_latencies() -> list[float]:
 
 
 def save_latencies_of_record(record: Record) -> None:
-    """Save the latencies of `record`, which must come from this machine."""
+    """Save the latencies of `record`, which must have been measured on this machine."""
     if new_latencies := latencies_of_record(record):
         latencies = [*read_saved_latencies(), *new_latencies][-_MAX_LATENCIES:]
         atomic_files.write(_latency_file(), (" ".join(map(repr, latencies)) + "\n").encode())

@@ -18,15 +18,17 @@ _SAMPLE_SECONDS = 0.5
 
 
 class NoisyError(XfbenchError):
-    """The machine is too noisy to measure on; the message says why and how to fix it."""
+    """The machine is too noisy for measurements. The message says why and how to fix it."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """The result of one check.
 
+    - `check`: the name of the check.
     - `state`: "ok", "warn" or "bad".
-    - `mend`: how to fix the problem.
+    - `detail`: what was found.
+    - `mend`: how to fix the problem; "" if there is none.
     """
 
     check: str
@@ -52,7 +54,7 @@ def run_all_checks() -> list[Finding]:
 
 
 def require_quiet() -> None:
-    """Raise NoisyError if a check is not ok."""
+    """Run all checks. Raise NoisyError if the state of any check is not "ok"."""
     problems = [finding for finding in run_all_checks() if finding.state != "ok"]
     if problems:
         lines = [f"{finding.check}: {finding.detail}: {finding.mend}" for finding in problems]
@@ -68,7 +70,7 @@ def _check_load() -> Finding:
 
 
 def _check_busy_processes() -> list[Finding]:
-    """Check for other processes that use a core at present."""
+    """Check for other processes that use more than a fifth of a core at present."""
     processes = []
     for process in psutil.process_iter(["pid", "name"]):
         try:
@@ -87,7 +89,7 @@ def _check_busy_processes() -> list[Finding]:
             busy.append(f"{process.info['name']} (pid {process.pid}, {used:.0f} % of a core)")
     if busy:
         return [Finding("processes", "warn", ", ".join(busy), "stop them, or wait until they end")]
-    return [Finding("processes", "ok", "no other process uses a core")]
+    return [Finding("processes", "ok", "no other process is busy")]
 
 
 def _check_steal() -> Finding:
@@ -139,7 +141,7 @@ def _check_cgroup_cpus() -> Finding:
         return Finding(
             "cgroup", "warn", detail, f"request whole CPUs, or use --threads {host.cores}"
         )
-    return Finding("cgroup", "ok", "no CPU limit below the affinity")
+    return Finding("cgroup", "ok", "no cgroup quota reduces the usable CPUs")
 
 
 def _check_swap() -> Finding:
@@ -156,14 +158,14 @@ def _check_free_disk() -> Finding:
         return Finding(
             "disk",
             "bad",
-            f"{free / 1e6:.0f} MB free here",
+            f"{free / 1e6:.0f} MB free in this folder",
             "use --results on another disk",
         )
-    return Finding("disk", "ok", f"{free / 1e9:.0f} GB free here")
+    return Finding("disk", "ok", f"{free / 1e9:.0f} GB free in this folder")
 
 
 def _check_accelerators() -> list[Finding]:
-    """Check for other processes on accelerators. Without accelerators, return no finding."""
+    """Check for other processes on NVIDIA devices. Without a device, return no finding."""
     if not machine.list_accelerator_models():
         return []
     process_names = machine.list_accelerator_processes()

@@ -1,7 +1,7 @@
 """Facts about this host.
 
-Facts contain no host name or user name. A hash of the host name makes records of the same host
-recognizable. `doctor.py` checks the facts. `conditions.py` reads other activity during a launch.
+The facts contain no host name or user name. A hash of the host name shows which records come from
+the same host. `doctor.py` checks the host. `conditions.py` reads other activity during a launch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def describe_machine() -> Machine:
 
 
 def machine_from_facts(facts: Mapping[str, Any]) -> Machine:
-    """Return the host described by a worker's facts. Raises ValueError if they are invalid."""
+    """Return the host that a worker described with `facts`.
+
+    Raises ValueError if the facts are invalid.
+    """
     try:
         return _build_machine(facts, _find_microarchitecture(facts))
     except (KeyError, TypeError) as error:
@@ -45,11 +48,14 @@ def _build_machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
 
 
 def _find_microarchitecture(facts: Mapping[str, Any]) -> str:
-    """Return the most specific microarchitecture whose instructions this processor has.
+    """Return the name of the most specific microarchitecture that fits the processor in `facts`.
 
-    A candidate must have all instructions of the best generic microarchitecture that fits. archspec
-    has the same rule for its host. The rule is needed because a virtual processor that hides its
-    model may have more instructions than an old processor of the same vendor.
+    A microarchitecture fits if the processor has all of its instructions. It must also extend the
+    best generic microarchitecture that fits. The second rule is needed for a virtual processor that
+    hides its model. Such a processor may have more instructions than an old processor of the same
+    vendor. archspec applies both rules to its own host.
+
+    If the architecture is not x86_64, return the name of the architecture.
     """
     if facts["architecture"] != "x86_64":
         return str(facts["architecture"])
@@ -77,7 +83,7 @@ def usable_cores() -> int:
 
 @cache
 def list_accelerator_models() -> list[str]:
-    """Return the models of the NVIDIA devices. Without a driver, the list is empty."""
+    """Return the models of this host's NVIDIA devices. Without a driver, the list is empty."""
     try:
         listing = processes.output(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=30

@@ -1,7 +1,7 @@
-"""Storage media: the storage below a folder and its read speed.
+"""Storage media: the storage below a folder, and its read speed.
 
-The worker determines the facts and reads the files (`worker/mounts.py`, `worker/reading.py`), so
-each compute node reports its own media.
+Functions of the worker (`worker/mounts.py`, `worker/reading.py`) determine the facts and read the
+files. Therefore each compute node can report its own media.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ class UnreadableError(XfbenchError):
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of one read pattern: medians over rounds with their intervals.
+    """The speed of one read pattern.
 
-    - `resident_bytes`: how many bytes of the files were in memory before a round, the maximum over
-      rounds; None if unknown.
-    - `from_device`: the share of a round's bytes that storage delivered, the minimum over rounds;
-      None if unknown.
+    - `bytes_per_second`, `operations_per_second`: medians over the rounds, with their intervals. An
+      operation is one read.
+    - `resident_bytes`: the files' bytes in memory before a round, the maximum over the rounds. None
+      if unknown.
+    - `from_device`: the share of a round's bytes that storage delivered, the minimum over the
+      rounds. None if unknown.
     """
 
     bytes_per_second: Interval
@@ -43,12 +45,12 @@ class Speed:
 
     @property
     def is_cold(self) -> bool | None:
-        """Return whether all bytes came from the device; None if that is unknown."""
+        """Return whether all bytes came from the device, within 2 %. None if unknown."""
         return None if self.from_device is None else self.from_device >= 1 - TOLERANCE
 
 
 def describe_medium(folder: Path) -> Medium:
-    """Return the storage medium of `folder`. Raises UnreadableError."""
+    """Return the storage medium of `folder`. Raises UnreadableError if it cannot be read."""
     try:
         return Medium.model_validate(mounts.storage_facts(folder))
     except OSError as error:
@@ -58,10 +60,15 @@ def describe_medium(folder: Path) -> Medium:
 def measure_reads(
     folder: Path, size: int = reading.SIZE, rounds: int = reading.ROUNDS
 ) -> tuple[Reads, ...]:
-    """Measure plain reads in `folder`, of a data set's files or of a temporary file.
+    """Measure plain reads in `folder` with each pattern of `worker/reading.py`.
+
+    - `folder`: the folder of a data set, or a single file. Its files are read. In any other folder,
+      a temporary file is written and read.
+    - `size`: the maximum number of bytes in a round.
+    - `rounds`: the number of rounds for each pattern.
 
     The reads take at most `rounds` times six seconds. Writing a temporary file takes additional
-    time. Raises UnreadableError.
+    time. Raises UnreadableError if the folder cannot be read or written.
     """
     try:
         if (folder / MANIFEST).is_file() or folder.is_file():
@@ -76,7 +83,7 @@ def measure_reads(
 
 
 def compute_speed(reads: Reads) -> Speed:
-    """Compute the speed of one read pattern from its rounds."""
+    """Compute the speed of one read pattern from the rounds in `reads`."""
     device_shares = [_device_share(read_round) for read_round in reads.rounds]
     resident_counts = [read_round.resident_bytes for read_round in reads.rounds]
     return Speed(
@@ -96,7 +103,7 @@ def compute_speed(reads: Reads) -> Speed:
 
 
 def build_storage_document(medium: Medium, reads: Sequence[Reads]) -> dict[str, Any]:
-    """Return the document of `machine --read --json`: the medium, and the figures by pattern."""
+    """Return the document that `machine --read --json` prints: the medium, and all speeds."""
     return {
         "medium": medium.model_dump(mode="json"),
         "reads": [
@@ -144,7 +151,7 @@ def format_storage_lines(medium: Medium, reads: Sequence[Reads]) -> list[str]:
 
 
 def format_byte_size(byte_count: int) -> str:
-    """Format a number of bytes, such as "4 KiB"."""
+    """Format a number of bytes with a binary unit, such as "4 KiB"."""
     for unit, unit_bytes in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if byte_count >= unit_bytes:
             return f"{byte_count / unit_bytes:.4g} {unit}"
@@ -176,10 +183,9 @@ def _format_interval(interval: Interval, scale: float) -> str:
 
 
 def _device_share(read_round: ReadRound) -> float | None:
-    """Return the share of a round's bytes that storage delivered, at most 1; None if unknown.
+    """Return the share of a round's bytes that storage delivered, at most 1. None if unknown.
 
-    If the device counted 0 bytes, the share is known only if some of the files' bytes were in
-    memory. Otherwise the count is no evidence.
+    A count of 0 is trusted only if some of the files' bytes were in memory.
     """
     if read_round.device_bytes is None or not (
         read_round.device_bytes or read_round.resident_bytes

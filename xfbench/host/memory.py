@@ -1,6 +1,6 @@
-"""The memory available to launches, and the reason if a launch without a reply ran out of memory.
+"""The memory available to launches, and signs that a launch without a reply ran out of memory.
 
-The worker itself applies the memory limit (`worker/memory.py`), with every launcher.
+With every launcher, the worker itself applies its memory limit (`worker/memory.py`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ from xfbench.worker import cgroup, memory
 
 # Share of the available memory left for the driver, libraries and other processes.
 _MARGIN = 0.15
-_LIMIT_STEP_BYTES = 2**28  # a limit derived from the available memory is a multiple of this
+_LIMIT_STEP_BYTES = 2**28  # a limit derived from the available memory is a multiple of this size
 
 
 def available_launch_bytes() -> int:
     """Return how many bytes of memory the launches on this node may use together.
 
-    This is the minimum of the machine's available memory, its cgroups' free memory and the memory
-    that Slurm granted, less a margin. Because of the margin, launches fail before other processes.
+    This is 85 % of the smallest of these amounts, in multiples of 256 MiB and at least 256 MiB:
+
+    - the machine's available memory
+    - the free memory below the limits of this process's cgroups
+    - the memory that Slurm granted
+
+    Because of the margin, launches run out of memory before other processes do.
     """
     limits = [
         psutil.virtual_memory().available,
@@ -37,7 +42,7 @@ def available_launch_bytes() -> int:
 
 
 def _slurm_memory_bytes() -> int | None:
-    """Return the Slurm job's memory on a node in bytes; None if Slurm does not limit the memory."""
+    """Return the Slurm job's memory on a node in bytes. None if Slurm does not limit it."""
     per_node, per_cpu = (os.environ.get(f"SLURM_MEM_PER_{per}", "") for per in ("NODE", "CPU"))
     cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")
     if per_node.isdecimal() and int(per_node):
@@ -48,7 +53,7 @@ def _slurm_memory_bytes() -> int | None:
 
 
 def count_oom_kills_since_boot() -> int:
-    """Return the number of processes that the kernel has killed for memory since boot."""
+    """Return how many processes the kernel has killed since boot because memory ran out."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -59,14 +64,14 @@ def count_oom_kills_since_boot() -> int:
 def out_of_memory_reason(
     outcome: Outcome, stderr: str, limit: int | None, kill_count: int
 ) -> str | None:
-    """Return the reason if a process ended because it was out of memory, else None.
+    """Return how a process ran out of memory, or None if it did not.
 
     - `outcome`: how the process ended.
-    - `stderr`: its standard error.
-    - `limit`: its memory limit in bytes, or None.
-    - `kill_count`: how many processes the kernel killed for memory while the process ran.
+    - `stderr`: the process's standard error.
+    - `limit`: the process's memory limit in bytes, or None.
+    - `kill_count`: how many processes the kernel killed for lack of memory while this process ran.
 
-    If the process had a limit and ended with a signal that often means missing memory, the reason
+    If the process had a limit and ended with a signal that often means missing memory, the result
     says "probably".
     """
     if outcome.timed_out or outcome.status == 0:
@@ -83,6 +88,6 @@ def out_of_memory_reason(
 
 
 def is_out_of_memory(record: Record) -> bool:
-    """Return whether a launch ran out of memory."""
+    """Return whether the launch of `record` ran out of memory."""
     reason = re.sub(r"^rank \d+ of \d+: ", "", record.reason or "")
     return record.status == "failed" and reason.startswith(memory.PREFIX)

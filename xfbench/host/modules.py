@@ -1,8 +1,8 @@
-"""The environment of `module load` (Lmod or Environment Modules), captured once.
+"""The environment variables that `module load` sets (Lmod or Environment Modules).
 
-A shell purges all modules, loads the named modules and prints its variables. xfbench keeps the
-variables that differ from the present environment. Module names are passed as shell arguments,
-never as shell text.
+A shell unloads all modules, loads the requested modules and prints its variables. xfbench keeps the
+variables that differ from its own environment. Module names are passed as shell arguments, never as
+shell code.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ _IGNORED_PREFIXES = (
 def load_module_variables(
     init_file: str, module_folders: tuple[str, ...], module_names: tuple[str, ...]
 ) -> dict[str, str]:
-    """Return the variables that are set or changed by loading the modules `names` in order.
+    """Load modules in a shell. Return the environment variables that the modules set or change.
 
-    `init` is the module system's start-up file for bash. `folders` are additional folders with
-    modules. Raises UnavailableError, whose message names the missing module and the nearest
-    existing one.
+    - `init_file`: the module system's start-up file for bash.
+    - `module_folders`: additional folders with modules.
+    - `module_names`: the modules to load, in order.
+
+    Raises UnavailableError if the modules cannot be loaded. If a module does not exist, the message
+    names this module and a similar one.
     """
     if not Path(init_file).is_file():
         raise UnavailableError(
@@ -79,7 +82,10 @@ def load_module_variables(
 
 
 def find_interpreter(variables: dict[str, str], python: str) -> Path:
-    """Return the path of `python` on the PATH in `variables`. Raises UnavailableError."""
+    """Return the path of the program `python`, searched in the PATH in `variables`.
+
+    Raises UnavailableError if there is no such program.
+    """
     path = shutil.which(python, path=variables.get("PATH", os.environ.get("PATH", "")))
     if path is None:
         raise UnavailableError(f"these modules provide no {python}: add a module that does")

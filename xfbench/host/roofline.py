@@ -1,10 +1,12 @@
 """The peak performance of a machine, and the share of the peak that a result reaches.
 
-The peaks are those of one matrix product and of one pass over memory, in NumPy, with the launches'
-number of threads. Each peak is the best of several tries, in separate processes on the same cores.
-On a processor that NumPy's OpenBLAS does not know, OpenBLAS uses old kernels. Therefore the kernels
-for the available instructions are tried too. The cache keeps the peaks for an hour, so that
-successive sessions need not measure them again. Accelerators have published peaks (`peaks.toml`).
+The peaks are the speed of a matrix product and the bandwidth of a pass over memory. NumPy measures
+them with as many threads as a launch has. Each peak is the best of several measurements in separate
+processes on the same cores. If NumPy's OpenBLAS does not know the processor, OpenBLAS uses old
+kernels. Therefore the other kernels that the processor supports are measured too.
+
+The cache keeps peaks for an hour, so that successive sessions need not measure them again.
+Accelerators have published peaks (`peaks.toml`).
 
 `python -m xfbench.host.roofline THREADS` measures the peaks and prints them as JSON.
 """
@@ -34,22 +36,24 @@ from xfbench.statistics import launch_throughput
 from xfbench.worker import host, system_files
 
 _SECONDS = 0.4  # per measurement
-_SIZES = (1024, 2048)
-_STREAM_BYTES = 64 * 2**20  # size of each of three arrays: much more than the caches
+_SIZES = (1024, 2048)  # rows and columns of the matrices
+_STREAM_BYTES = 64 * 2**20  # size of each of three arrays: much larger than the caches
 # Peaks measured in this session, by number of threads; empty if the measurement failed.
 _PEAKS: dict[int, dict[str, float]] = {}
 _CACHE_SECONDS = 3600.0  # limited, because other work may have lowered a measured peak
 _KERNEL_VARIABLE = "OPENBLAS_CORETYPE"
 _AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
 _KERNEL_FLAGS = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
-# The precisions that NumPy can time. Other precisions use hardware that NumPy does not use.
+# Products in other precisions use hardware that NumPy does not use.
 _MEASURED_PRECISIONS = ("float32", "float64")
 
 
 def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
-    """Return the limit of `request`, or None if the limit is neither measured nor published.
+    """Return the peaks of the hardware that `request` uses. None if they are unknown.
 
-    For each number of threads, the first call in an hour takes three seconds, or nine with AVX-512.
+    `accelerators` are the models of this host's accelerators. The peaks of an accelerator are
+    published ones, those of a processor are measured. For each number of threads, the first call in
+    an hour takes three seconds, or nine with AVX-512.
     """
     if request.device == "cuda":
         return _find_published_limit(accelerators[0], request.precision) if accelerators else None
@@ -79,7 +83,7 @@ def compute_peak_share(
     """Return training operations per second as a share of the matrix-product peak.
 
     A multiply-add counts as two operations. Each rank has its own cores, so the peak of a launch is
-    `ranks` times the peak in `limit`. Returns None if the peak is unknown.
+    `ranks` times the peak in `limit`. If `limit` is None, the result is None.
     """
     if limit is None:
         return None
@@ -88,7 +92,10 @@ def compute_peak_share(
 
 
 def compute_record_peak_share(record: Record) -> float | None:
-    """Return `peak_share` for one launch, computed from the launch's median step."""
+    """Return the share of the peak that a launch reaches. None if unknown.
+
+    `compute_peak_share` defines the share. The launch's throughput is that of its median step.
+    """
     if record.workload is None or record.measurement is None or record.request is None:
         return None
     speed = launch_throughput(record)
@@ -96,9 +103,12 @@ def compute_record_peak_share(record: Record) -> float | None:
 
 
 def load_published_peaks() -> dict[str, dict[str, Any]]:
-    """Return the published peaks by machine.
+    """Return the published peaks in `peaks.toml`, by the machine's key in that file.
 
-    `matrix_product` is in FLOP/s by precision, `memory_bandwidth` in B/s.
+    - `name`: a word of the model that the NVIDIA driver or the kernel reports.
+    - `matrix_product`: the peak in FLOP/s for each precision.
+    - `memory_bandwidth`: the peak in B/s.
+    - `source`: the publication.
     """
     file = paths.package_folder("xfbench.host") / "peaks.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
@@ -118,10 +128,10 @@ def _find_published_limit(model: str, precision: str) -> Limit | None:
 
 
 def measure_peaks_again(threads: int) -> None:
-    """Measure the peaks of `threads` threads again. The best of all tries is the peak.
+    """Measure the peaks with `threads` threads. The best measurement of this session is the peak.
 
-    Call this if a launch exceeds the peak, because other work may have run while the peak was
-    measured.
+    Call this function again if a launch exceeds the peak: other work may have slowed the earlier
+    measurement.
     """
     tries = [_PEAKS[threads]] if _PEAKS.get(threads) else []
     for kernels in ("", *_list_openblas_kernels(host.machine_facts()["flags"])):
@@ -143,7 +153,10 @@ def measure_peaks_again(threads: int) -> None:
 
 
 def _peaks_file(threads: int) -> Path:
-    """Return the cache file of the peaks. It is specific to the cores, the machine and the boot."""
+    """Return the cache file for the peaks with `threads` threads.
+
+    Each combination of machine, boot, usable CPUs, NumPy version and `threads` has its own file.
+    """
     machine = {k: v for k, v in host.machine_facts().items() if k != "accelerators"}
     boot_id = system_files.read_system_file(Path("/proc/sys/kernel/random/boot_id"))
     cache_key = [machine, boot_id, sorted(os.sched_getaffinity(0)), np.__version__, threads]
@@ -151,7 +164,7 @@ def _peaks_file(threads: int) -> Path:
 
 
 def _read_cached_peaks(file: Path) -> dict[str, float] | None:
-    """Read the peaks from `file`; None if it is missing, damaged or older than an hour."""
+    """Read peaks from `file`. Return None if it is missing, damaged or older than an hour."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if abs(time() - file.stat().st_mtime) < _CACHE_SECONDS:
             peaks = json.loads(file.read_bytes())
@@ -160,14 +173,17 @@ def _read_cached_peaks(file: Path) -> dict[str, float] | None:
 
 
 def _list_openblas_kernels(cpu_flags: Sequence[str]) -> list[str]:
-    """Return OpenBLAS's names of the kernels that a processor with these flags supports."""
+    """Return OpenBLAS's names of the kernels that a processor with `cpu_flags` supports."""
     return [
         name for name, required_flags in _KERNEL_FLAGS.items() if required_flags <= set(cpu_flags)
     ]
 
 
 def measure_peaks(threads: int) -> dict[str, float]:
-    """Measure the peaks on `threads` threads. Return FLOP/s by precision and "bandwidth" in B/s."""
+    """Measure the peaks with `threads` threads.
+
+    Return the FLOP/s of a matrix product for each precision, and "bandwidth" in B/s.
+    """
     with threadpoolctl.threadpool_limits(threads):
         product_peaks = {
             name: _measure_product_peak(np.dtype(name)) for name in _MEASURED_PRECISIONS
@@ -188,9 +204,9 @@ def _measure_product_peak(dtype: np.dtype) -> float:
 
 
 def _measure_bandwidth(threads: int) -> float:
-    """Measure the bytes per second of a = b + c on arrays in memory.
+    """Measure the bytes per second of a = b + c with arrays in memory.
 
-    Bytes are counted as in STREAM (McCalpin).
+    Bytes are counted as in STREAM (McCalpin): each array counts once.
     """
     length = _STREAM_BYTES // 8
     a, b, c = np.zeros(length), np.ones(length), np.ones(length)

@@ -1,7 +1,7 @@
 """Site configuration: one TOML file per site. The user's files have precedence.
 
-A site's file defines how ranks are started, the queues, modules and cores, and the options that the
-scheduler forbids. `unverified` lists what could not be checked.
+A site's file defines how ranks are started. It also defines the queues, the modules, the cores of a
+node, and the options that the scheduler forbids.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class _Table(BaseModel):
 class Queue(_Table):
     """A queue's limits.
 
-    `cores` and `reserved_cores` describe the queue's nodes if they differ from the site's.
+    - `max_nodes`: the maximum number of nodes of a job. None: no limit.
+    - `max_minutes`: the maximum duration of a job in minutes. None: no limit.
+    - `cores`, `reserved_cores`: as in `Site`, for the queue's nodes. None: the site's values.
+    - `note`: a remark for readers of the file.
     """
 
     max_nodes: int | None = Field(default=None, ge=1)
@@ -35,12 +38,12 @@ class Queue(_Table):
 
 
 class Modules(_Table):
-    """How modules are loaded, and which modules provide each framework.
+    """A site's module system, and the modules that provide each framework.
 
     - `init`: the module system's start-up file for bash.
     - `path`: additional folders with modules.
-    - `frameworks`: the modules of each framework.
-    - `python`: the name of the interpreter.
+    - `frameworks`: for each framework, the modules to load, in order.
+    - `python`: the name of the interpreter that the modules provide.
     """
 
     init: str = "/usr/share/lmod/lmod/init/bash"
@@ -50,17 +53,25 @@ class Modules(_Table):
 
 
 class Site(_Table):
-    """One site. "{ranks}", "{nodes}", "{per_node}" and "{threads}" are replaced by numbers.
+    """The configuration of one site.
 
-    - `start`: a start command that replaces mpirun and its options.
+    - `extends`: the name of a site whose values this site inherits.
+    - `launcher`: the default launcher.
+    - `start`: a start command that replaces srun or mpirun and their options. "{ranks}", "{nodes}",
+      "{per_node}" and "{threads}" in it are replaced by numbers.
     - `start_options`: options added to the start command.
     - `script_options`: options added to the job script.
     - `forbidden`: options that `start_options` and `script_options` must not contain.
+    - `hosts`: the hosts on which the launcher mpi starts ranks. Empty: those that mpirun chooses.
+    - `interface`: the network interface of the ranks. "": that with the host name's address.
     - `cores`: a node's number of cores.
     - `reserved_cores`: how many of a node's cores are reserved for the system.
-    - `variables`: variables set in every rank.
-    - `mpi_plugin`: srun's plugin for strategy mpi.
-    - `mpi_library`: the ranks' MPI library for strategy mpi, if it is not xfbench's own MPICH.
+    - `queue`, `account`: the default queue and account.
+    - `variables`: environment variables set in every rank.
+    - `mpi_plugin`: srun's MPI plugin (`--mpi`) for the strategy mpi.
+    - `mpi_library`: the file of the ranks' MPI library for the strategy mpi. "": xfbench finds it.
+    - `file_systems`, `memory_modes`: facts for readers of the file.
+    - `unverified`: which of the site's values could not be checked.
     """
 
     title: str
@@ -86,10 +97,11 @@ class Site(_Table):
     unverified: tuple[str, ...] = ()
 
     def cores_for_ranks(self, queue: str | None, default_cores: int) -> int:
-        """Return how many cores of a node in this queue ranks may use.
+        """Return how many cores of a node ranks may use.
 
-        `queue` None: the site's default queue. `otherwise` is a node's number of cores if neither
-        the queue nor the site defines that number.
+        - `queue`: the queue of the node. None: the site's default queue.
+        - `default_cores`: a node's number of cores, used if neither the queue nor the site defines
+          this number.
         """
         there = self.queues.get(queue or self.queue, Queue())
         reserved = self.reserved_cores if there.reserved_cores is None else there.reserved_cores
@@ -102,7 +114,10 @@ def user_sites_folder() -> Path:
 
 
 def site_files() -> dict[str, Path]:
-    """Return the file of each site. A user's site replaces a built-in site of the same name."""
+    """Return the file of each site, by site name.
+
+    A user's file replaces the file of a built-in site with the same name.
+    """
     built_in = paths.package_folder("xfbench.launchers.sites")
     files = [
         file for root in (built_in, user_sites_folder()) for file in sorted(root.glob("*.toml"))
@@ -111,15 +126,16 @@ def site_files() -> dict[str, Path]:
 
 
 def list_site_names() -> list[str]:
-    """Return the sorted names of all sites."""
+    """Return the sorted names of all built-in sites and user's sites."""
     return sorted(site_files())
 
 
 @cache
 def load_site(name_or_file: str | None) -> Site:
-    """Load the site with this name or TOML file. Raises UsageError.
+    """Load a site. Raises UsageError if there is no such site or its file is invalid.
 
-    `name` None: a site with default values.
+    `name_or_file`: the name of a site, or a path that ends in ".toml". None: a site with default
+    values.
     """
     if not name_or_file:
         return Site(title="this machine")
@@ -155,13 +171,14 @@ def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
     for option in (*site.start_options, *site.script_options):
         if any(option == word or option.startswith(f"{word}=") for word in site.forbidden):
             raise errors.UsageError(
-                f"{_format_location(file, text, option)}: {option} is not allowed there: remove it"
+                f"{_format_location(file, text, option)}: {option} is forbidden at this site: "
+                "remove it"
             )
     return site
 
 
 def _merge_tables(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
-    """Merge, table by table, `content` over `base`: a site's settings over those it extends."""
+    """Return `base` with the values of `content`. Tables are merged, other values are replaced."""
     merged = dict(base)
     for key, value in content.items():
         old_value = merged.get(key)
@@ -179,7 +196,10 @@ def _known_keys(location: tuple[int | str, ...]) -> list[str]:
 
 
 def _format_location(file: Path, text: str, word: str) -> str:
-    """Format the file and the number of the line where `word` first occurs as a key or value."""
+    """Return the file's path and the number of the line where `word` first is a key or value.
+
+    If no line has `word`, return the path alone.
+    """
     pattern = re.compile(rf"""(^|[\s."'\[]){re.escape(word)}($|[\s."'=\]])""")
     number = next(
         (

@@ -1,8 +1,8 @@
-"""Mixed precision for frameworks without a suitable one: the input types of each layer.
+"""The types of each layer's inputs in mixed precision, for adapters that cast the inputs.
 
-The types follow automatic mixed precision and the reference's `precision.py`. Layers that multiply
-get 16-bit numbers, and so do layers that only select, pass or join values. Other layers get
-float32. Parameters stay in float32.
+The types follow automatic mixed precision and `precision.py` of the reference adapter. Convolutions
+and inner products get 16-bit inputs, and so do layers that only select, pass or join values. Other
+layers get float32 inputs. The trainer's parameters stay in float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ def cast_inputs_and_parameters(
     to_16_bits: Callable[[Any], Any],
     to_float32: Callable[[Any], Any],
 ) -> Tuple[List[Any], Dict[str, Any]]:
-    """Return the layer's inputs and parameters, cast to 16 bits by `short` or float32 by `long`."""
+    """Return (inputs, parameters), cast to the types that `layer` computes with.
+
+    - `to_16_bits`: casts one array to the 16-bit type.
+    - `to_float32`: casts one array to float32.
+
+    Only parameters of convolutions and inner products are cast.
+    """
     cast = to_16_bits if isinstance(layer, _SHORT) else to_float32
     if isinstance(layer, _PRODUCTS):
         parameters = {kind: cast(part) for kind, part in parameters.items()}

@@ -1,8 +1,8 @@
 """The storage below a folder: mount, file system type and options, and devices.
 
 The facts come from /proc/self/mountinfo and /sys/dev/block. They name no host, user or place:
-servers, exports, device labels and paths are left out. Of the options, only those that cannot
-contain such names are kept.
+servers, exports, device labels and paths are left out. Mount options that may contain such names
+are left out too.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any, Dict, List, Tuple
 from xfbench.worker.system_files import read_system_file
 
 _SYS = Path("/sys/dev/block")
-_MAX_LAYERS = 4  # layers of file systems to follow
+_MAX_LAYERS = 4  # maximum depth of file systems that are stored on other file systems
 
-# File systems in this host's memory, or from other hosts.
+# File systems in this host's memory, and file systems that other hosts provide.
 MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 NETWORK = (
     *("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "gpfs", "beegfs", "beegfs_nodev", "afs"),
     *("orangefs", "pvfs2", "panfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.beegfs"),
 )
 _COMPRESSING = ("squashfs", "erofs", "zfs")
-_HOST = ("virtiofs", "9p")  # from the host of a virtual machine
+_HOST = ("virtiofs", "9p")  # provided by the host of a virtual machine
 
-# Options that describe how a mount works and cannot name its owner: a value is a number or one of
-# these words. All others are left out.
+# Options that describe how a mount works and cannot contain a name, because each value is a number
+# or one of these words.
 _PUBLIC_OPTION = re.compile(
     r"""
     ( ro | rw | nosuid | nodev | noexec | (no|rel|strict|nodir|lazy)a?time | (a|dir)?sync
@@ -53,9 +53,16 @@ _PUBLIC_OPTION = re.compile(
 class Mount:
     """A line of /proc/self/mountinfo (proc(5)), with its octal escapes decoded.
 
-    `device` is "major:minor" of the file system. `root` is the folder of the file system that is
-    mounted at `point`. `source` and `options` may name hosts and places, so a record has
-    no `source`, and of the options only `public_options`.
+    - `number`: the mount's id.
+    - `device`: "major:minor" of the file system.
+    - `point`: the mount point.
+    - `root`: the folder of the file system that is mounted at `point`.
+    - `file_system`: the type, such as "ext4".
+    - `source`: the device or server.
+    - `options`: the options of the mount and of its file system.
+
+    `source` and `options` may name hosts and places. Therefore a record contains no `source`, and
+    only the options that `public_options` returns.
     """
 
     number: int
@@ -67,17 +74,17 @@ class Mount:
     options: Tuple[str, ...]
 
     def public_options(self) -> List[str]:
-        """Return the options that name no host, user or place, each once."""
+        """Return the options that name no host, user or place, without duplicates."""
         return list(dict.fromkeys(filter(_PUBLIC_OPTION.fullmatch, self.options)))
 
     @property
     def compresses(self) -> bool:
-        """Return whether a file may take fewer bytes on the device than its size."""
+        """Return whether the file system may compress files."""
         chosen = any(option.startswith("compress") for option in self.options)
         return chosen or self.file_system in _COMPRESSING
 
     def option_value(self, name: str) -> str | None:
-        """Return the value of an option. None if it is not set."""
+        """Return the value of the option `name`, or None if the mount has no such option."""
         pairs = (option.partition("=") for option in self.options)
         return next((value for key, _, value in pairs if key == name), None)
 
@@ -85,7 +92,8 @@ class Mount:
 def list_mounts(text: str | None = None) -> List[Mount]:
     """Return the mounts in the kernel's order.
 
-    If `text` in mountinfo format is given, it is read instead of this process's mountinfo.
+    `text` is parsed as mountinfo. If it is None, this process's mountinfo is read. If that file
+    cannot be read, the list is empty.
     """
     if text is None:
         try:
@@ -96,7 +104,7 @@ def list_mounts(text: str | None = None) -> List[Mount]:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """Return the mount that `path` is reached through. None if unknown.
+    """Return the mount that contains `path`, or None if it is unknown.
 
     Raises OSError if `path` cannot be opened.
     """
@@ -113,7 +121,7 @@ def mount_of(path: Path) -> Mount | None:
 
 
 def storage_facts(folder: Path) -> Dict[str, Any]:
-    """Return the facts of a record's `medium` about `folder`.
+    """Return the facts about the storage below `folder`, in the form of a record's `medium`.
 
     Raises OSError if the folder does not exist or is not readable.
     """
@@ -123,7 +131,8 @@ def storage_facts(folder: Path) -> Dict[str, Any]:
 def block_device_ids(path: Path) -> List[str]:
     """Return "major:minor" of the block devices whose counters include reads from `path`.
 
-    Empty for file systems in memory or on other hosts. Raises OSError if `path` does not exist.
+    The list is empty for file systems in memory or on other hosts. Raises OSError if `path` cannot
+    be opened.
     """
     mount = mount_of(path)
     if mount is None:
@@ -166,7 +175,11 @@ def _storage_facts_to_depth(folder: Path, max_layers: int) -> Dict[str, Any]:
 
 
 def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
-    """Return folders on the file systems that store this mount, as far as they are visible."""
+    """Return one folder on each visible file system that stores the files of `mount`.
+
+    For an overlay, these are the folders of `folder` in the overlay's layers. For loop devices,
+    these are the folders of the image files.
+    """
     if mount.file_system == "overlay":
         return _overlay_layer_folders(mount, folder)
     backing = [
@@ -178,8 +191,10 @@ def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path)
 def _overlay_layer_folders(mount: Mount, path: Path) -> List[Path]:
     """Return the folders of `path` in an overlay's layers, the writable layer first.
 
-    Layer names belong to the namespace that mounted the overlay. A layer is returned only if it is
-    visible from here, and its folder has the same modification time as the overlay's folder.
+    The overlay's mount options contain the paths of the layers in the mount namespace in which the
+    overlay was mounted. In this process's namespace, such a path may not exist or may lead to
+    another folder. Paths that do not exist are left out. If the first existing folder has another
+    modification time than `path`, the list is empty.
     """
     relative_path = os.path.relpath(path.resolve(), mount.point)
     if mount.root != "/":
@@ -210,9 +225,10 @@ def _storage_kind(mount: Mount | None, device_ids: List[str]) -> str:
 
 
 def _block_device_ids_of_mount(mount: Mount) -> List[str]:
-    """Return the block devices of a file system.
+    """Return "major:minor" of each block device that stores the file system of `mount`.
 
-    A file system on several devices has no device number of its own.
+    The device number of a file system such as btrfs belongs to no block device. In this case, the
+    devices are found through the mount's `source`.
     """
     if (_SYS / mount.device).exists():
         return [mount.device]
@@ -232,7 +248,7 @@ def _block_device_ids_of_mount(mount: Mount) -> List[str]:
 
 
 def _lowest_device_ids(device_id: str) -> List[str]:
-    """Return the lowest devices below `device`. If there are none, return `device` itself."""
+    """Return the lowest devices below `device_id`, or `device_id` itself if none is below it."""
     below = sorted((_sys_folder_of_disk(device_id) / "slaves").glob("*/dev"))
     bottom_devices = [
         disk for part in below for disk in _lowest_device_ids(read_system_file(part) or "")
@@ -247,7 +263,10 @@ def _sys_folder_of_disk(device_id: str) -> Path:
 
 
 def _is_rotational(device_id: str) -> bool | None:
-    """Return whether the disk rotates. None if the kernel only reports a default."""
+    """Return whether the disk rotates.
+
+    Returns None for device types for which the kernel only reports a default.
+    """
     if _device_type(device_id) not in ("nvme", "ata", "scsi", "mmc"):
         return None
     return {"0": False, "1": True}.get(
@@ -298,9 +317,9 @@ def _unescape(text: str) -> str:
 
 
 def _deepest_mount(everything: List[Mount], path: Path) -> Mount | None:
-    """Return the mount with the longest mount point above `path`.
+    """Return the mount with the longest mount point above `path`, or None if there is none.
 
-    If several mounts have this mount point, return the latest.
+    If several mounts share that mount point, return the last one in `everything`.
     """
     above = [str(path), *map(str, path.parents)]
     over = [mount for mount in everything if mount.point in above]

@@ -1,7 +1,7 @@
-"""Strategy `mpi`: average gradients with MPI, called from the training loop.
+"""The strategy `mpi`: the training loop averages gradients with MPI.
 
-Every adapter may offer it. It needs mpi4py in the framework's interpreter, and a launcher that
-matches the MPI library in use. xfbench's launchers provide both.
+Every adapter may offer this strategy. The strategy needs mpi4py in the framework's interpreter, and
+a launcher that matches the MPI library in use. xfbench's launchers provide both.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ _MIN_SINGLE_BYTES = 2**20  # smaller arrays are packed: two copies cost less tha
 
 
 class AllReduce:
-    """Means over all ranks by `MPI_Allreduce`.
+    """An average over all ranks, computed with `MPI_Allreduce`.
 
-    Large arrays are sent one by one. Small arrays are packed into one message. Raises Unsupported
-    without mpi4py, and RuntimeError if MPI's ranks differ from the group's.
+    Large arrays are sent one by one. Small arrays are packed into one message. The constructor
+    raises Unsupported without mpi4py. It raises RuntimeError if MPI's rank or number of ranks
+    differs from that in `group`.
     """
 
     def __init__(self, group: Group) -> None:

@@ -1,8 +1,8 @@
-"""NVIDIA devices of this node as reported by NVML.
+"""The state of this node's NVIDIA devices, as reported by NVML.
 
-They are read before and after timed steps, never during one. A value that the device or driver
-does not report is None and never estimated. Names, units and numbers follow NVIDIA's NVML API
-reference.
+xfbench reads the state before and after the timed steps, never during a step. A value that the
+device or driver does not report is None and never estimated. Function names, units and constants
+are those of NVIDIA's NVML API reference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_NAME_BYTES = 96
 _MAX_PROCESSES = 256
 # Each utilization sample covers 1/6 s to 1 s, depending on the device type.
 _SAMPLE_SECONDS, _SAMPLES = 1.0, 3
-# Reasons for low clocks, by NVML's bits (nvmlClocksEventReasons). The reason "idle" is left out.
+# Reasons for low clocks, by bit (nvmlClocksEventReasons). The reason "idle" is left out.
 _REASONS = {
     0x002: "application clocks",
     0x004: "power cap",
@@ -31,36 +31,40 @@ _REASONS = {
     0x080: "power brake",
     0x100: "display clocks",
 }
-# Counters of the time for which clocks were held down, by NVML's numbers (nvmlPerfPolicyType_t).
+# Causes of low clocks whose durations NVML counts, with their numbers (nvmlPerfPolicyType_t).
 _POLICIES = {"power": 0, "thermal": 1, "sync boost": 2, "board limit": 3, "reliability": 5}
 
 
 class _Memory(ctypes.Structure):
-    """nvml.h's nvmlMemory_t."""
+    """nvml.h's nvmlMemory_t: sizes in bytes."""
 
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
 
 
 class _Utilization(ctypes.Structure):
-    """nvml.h's nvmlUtilization_t, in percent of the time of the device's last sample."""
+    """nvml.h's nvmlUtilization_t: busy time in percent of the duration of the last sample."""
 
     _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]
 
 
 class _Violation(ctypes.Structure):
-    """nvml.h's nvmlViolationTime_t: `moment` in microseconds, `held` in nanoseconds."""
+    """nvml.h's nvmlViolationTime_t.
+
+    - `moment`: the time of the reading in microseconds.
+    - `held`: the total time with lowered clocks in nanoseconds.
+    """
 
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("moment", "held")]
 
 
 class _ProcessV1(ctypes.Structure):
-    """nvml.h's nvmlProcessInfo_v1_t, the only one before driver 450."""
+    """nvml.h's nvmlProcessInfo_v1_t, the only version before driver 450."""
 
     _fields_ = [("pid", ctypes.c_uint), ("memory", ctypes.c_ulonglong)]
 
 
 class _Process(ctypes.Structure):
-    """nvml.h's nvmlProcessInfo_v2_t, which version 3 of the functions uses too."""
+    """nvml.h's nvmlProcessInfo_v2_t, which versions 2 and 3 of the functions fill in."""
 
     _fields_ = [
         *_ProcessV1._fields_,
@@ -69,13 +73,13 @@ class _Process(ctypes.Structure):
     ]
 
 
-# The functions that list processes, and the struct that each fills in; the latest version first.
+# Suffixes of the functions that list processes, each with its struct. The latest version is first.
 _PROCESSES = {"_v3": _Process, "_v2": _Process, "": _ProcessV1}
 
 
 @lru_cache(maxsize=None)
 def load_library(library_name: str = LIBRARY) -> Any:
-    """Return NVML, initialized. None if the library or a driver is missing."""
+    """Load and initialize NVML. Return None if the library or a driver is missing."""
     try:
         nvml = ctypes.CDLL(library_name)
     except OSError:
@@ -84,7 +88,10 @@ def load_library(library_name: str = LIBRARY) -> Any:
 
 
 def device_handles(nvml: Any) -> List[Any]:
-    """Return all devices of the node in PCI bus order."""
+    """Return the handles of all devices of the node, in PCI bus order.
+
+    A device that NVML cannot open is None in the list.
+    """
     count = ctypes.c_uint()
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
         return []
@@ -92,9 +99,10 @@ def device_handles(nvml: Any) -> List[Any]:
 
 
 def rank_device_handle(nvml: Any, rank: int) -> Any:
-    """Return the device of a rank, among those in CUDA_VISIBLE_DEVICES. None if there is none.
+    """Return the handle of the device that `rank` uses, or None if there is no visible device.
 
-    Adapters number visible devices by PCI order (CUDA_DEVICE_ORDER) and assign them to the ranks
+    Visible devices are those in CUDA_VISIBLE_DEVICES. If it is not set, all devices are visible.
+    Adapters number visible devices in PCI order (CUDA_DEVICE_ORDER) and assign them to the ranks
     in turn.
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -110,7 +118,10 @@ def rank_device_handle(nvml: Any, rank: int) -> Any:
 
 
 def energy_joules(rank: int, library_name: str = LIBRARY) -> float | None:
-    """Return the joules that the rank's device used since its driver was loaded."""
+    """Return the joules that the rank's device has used since its driver was loaded.
+
+    Returns None if NVML or the device is missing, or if the device does not report its energy.
+    """
     nvml = load_library(library_name)
     handle = nvml and rank_device_handle(nvml, rank)
     if not handle:
@@ -120,11 +131,11 @@ def energy_joules(rank: int, library_name: str = LIBRARY) -> float | None:
 
 
 def read_device_before_launch(rank: int, library_name: str = LIBRARY) -> Dict[str, Any] | None:
-    """Return the state of the rank's device (`read_device`) before the launch uses the device.
+    """Return the state of the rank's device (`read_device_state`) before the launch uses it.
 
-    Without persistence mode the driver starts on the first query. An idle device then reports
-    itself as busy for a moment. Therefore several samples are taken, and the lowest utilization is
-    returned.
+    Without persistence mode, the driver starts on the first query. Then an idle device reports
+    itself as busy for a moment. Therefore a busy device is read again, up to three times in all,
+    and the lowest utilization is returned as "busy".
     """
     reading = read_device_state(rank, library_name)
     for _ in range(_SAMPLES - 1):
@@ -138,7 +149,7 @@ def read_device_before_launch(rank: int, library_name: str = LIBRARY) -> Dict[st
 
 
 def read_device_state(rank: int, library_name: str = LIBRARY) -> Dict[str, Any] | None:
-    """Return the state of the rank's device in SI units. None if there is no device or no NVML."""
+    """Return the state of the rank's device in SI units, or None without a device or NVML."""
     nvml = load_library(library_name)
     handle = nvml and rank_device_handle(nvml, rank)
     if not handle:
@@ -148,13 +159,16 @@ def read_device_state(rank: int, library_name: str = LIBRARY) -> Dict[str, Any] 
         return _query(getattr(nvml, function, None), handle, answer, *which)
 
     def query_number(function: str, unit: float, *which: int) -> float | None:
-        """Return the value, or None if it is 0: a virtual GPU reports 0 for unknown values."""
+        """Return the queried number times `unit`.
+
+        Returns None if the number is 0, because virtual GPUs report unknown numbers as 0.
+        """
         answer = query(function, ctypes.c_uint(), *which)
         return answer.value * unit if answer and answer.value else None
 
     memory = query("nvmlDeviceGetMemoryInfo", _Memory())
     utilization = query("nvmlDeviceGetUtilizationRates", _Utilization())
-    # The function has two names. This is the older one, which later drivers also provide.
+    # NVML has two names for this function. Drivers of all versions provide the older one.
     reasons = query("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
     held = {
         cause: query("nvmlDeviceGetViolationStatus", _Violation(), policy)
@@ -179,9 +193,9 @@ def read_device_state(rank: int, library_name: str = LIBRARY) -> Dict[str, Any] 
 def state_and_changes_since(
     before: Dict[str, Any], rank: int, library_name: str = LIBRARY
 ) -> Dict[str, Any] | None:
-    """Return the record's fields of the device: its state now and the changes since `before`.
+    """Return a record's fields of the rank's device: its present state and changes since `before`.
 
-    Returns None if the device no longer answers.
+    `before` is an earlier state of the same device. Returns None if the device no longer answers.
     """
     after = read_device_state(rank, library_name)
     if after is None:
@@ -204,9 +218,8 @@ def state_and_changes_since(
 def _foreign_process_names(nvml: Any, handle: Any, processes: Path = Path("/proc")) -> List[str]:
     """Return names of processes that compute on the device and do not belong to this launch.
 
-    All ranks of a launch work in the launch's folder, and no other process does. If this process
-    computes but is not listed, the listed processes are of another namespace, and nothing can be
-    said about them.
+    Processes whose working folder is the launch's folder belong to the launch. Processes that
+    `/proc` does not list are left out: they have ended or belong to another PID namespace.
     """
     for version, kind in _PROCESSES.items():
         function = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses" + version, None)
@@ -223,7 +236,7 @@ def _foreign_process_names(nvml: Any, handle: Any, processes: Path = Path("/proc
             named = (processes / str(process.pid) / "comm").read_text().strip()
         except PermissionError:  # another user's process
             is_same_launch, named = False, "a process"
-        except OSError:  # a process of another namespace, or one that has ended
+        except OSError:  # the process has ended or belongs to another PID namespace
             continue
         if not is_same_launch:
             names.append(named)
@@ -237,14 +250,17 @@ def _handle_by_index(nvml: Any, number: int) -> Any:
 
 
 def _handle_by_uuid(nvml: Any, identity: str) -> Any:
-    """Return the device of an entry in CUDA_VISIBLE_DEVICES: a UUID with its prefix GPU or MIG."""
+    """Return the device whose UUID is `identity`, with the prefix "GPU-" or "MIG-"."""
     handle = ctypes.c_void_p()
     failed = nvml.nvmlDeviceGetHandleByUUID(identity.encode(), ctypes.byref(handle))
     return None if failed else handle
 
 
 def _query(function: Any, handle: Any, answer: Any, *which: int) -> Any:
-    """Call `function` to fill in `answer`. Return None if the library or device lacks it."""
+    """Call `function` to fill in `answer`, and return `answer`.
+
+    Returns None if `function` is None or the call fails.
+    """
     if function is None or function(handle, *which, ctypes.byref(answer)):
         return None
     return answer

@@ -1,4 +1,4 @@
-"""Observe this process: threads that worked, affinity, libraries, memory."""
+"""Observations of this process and its descendants: CPU time, affinity, libraries and memory."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _MATH_LIBRARIES = (
     "cublas",
     "nccl",
 )
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")  # per second
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _excluded_processes: set[int] = set()
 
 
 def thread_ticks() -> dict[int, int]:
-    """Return the CPU time of each thread so far, by thread id, in clock ticks (proc(5))."""
+    """Return the CPU time that each thread has used, by thread id, in clock ticks (proc(5))."""
     ticks = {}
     for task in Path("/proc/self/task").iterdir():
         fields = _read_stat_fields_after_name(task)
@@ -42,16 +42,16 @@ def thread_ticks() -> dict[int, int]:
 
 
 def count_threads_named(name_prefix: str) -> int:
-    """Count this process's threads whose name starts with `start`.
+    """Count this process's threads whose names start with `name_prefix`.
 
-    The system keeps only the first 15 characters of a name.
+    Only the first 15 characters of `name_prefix` count, because the system truncates thread names.
     """
     names = (read_system_file(task / "comm") or "" for task in Path("/proc/self/task").iterdir())
     return sum(name.startswith(name_prefix[:15]) for name in names)
 
 
 def count_working_threads(before: dict[int, int], after: dict[int, int]) -> int:
-    """Count the threads that worked between two readings.
+    """Count the threads that worked between two results of `thread_ticks`.
 
     A thread worked if it used at least a tenth of the busiest thread's CPU time.
     """
@@ -61,18 +61,24 @@ def count_working_threads(before: dict[int, int], after: dict[int, int]) -> int:
 
 
 def cpu_seconds_between(before: dict[int, int], after: dict[int, int]) -> float:
-    """Return the CPU seconds that the threads in `after` used since `before`."""
+    """Return the CPU seconds that threads used between two results of `thread_ticks`.
+
+    Threads that are missing in `after` have ended and do not count.
+    """
     return sum(n - before.get(thread, 0) for thread, n in after.items()) / _TICKS_PER_SECOND
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process so far, including ended threads."""
+    """Return the CPU seconds that this process has used, including its ended threads."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def descendants_cpu_seconds() -> float:
-    """Return the CPU time so far of all descendants of this process, including ended ones."""
+    """Return the CPU seconds that all descendants of this process have used.
+
+    Descendants that have ended count too.
+    """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     stats = [_read_stat_fields_after_name(Path("/proc", str(pid))) for pid in descendant_pids()]
     ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats if fields)
@@ -85,7 +91,7 @@ def start_seconds_since_boot() -> float:
 
 
 def affinity() -> list[int]:
-    """Return the CPUs that any thread of this process may run on."""
+    """Return the CPUs on which at least one thread of this process may run."""
     allowed: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # the thread has ended
@@ -94,7 +100,7 @@ def affinity() -> list[int]:
 
 
 def mapped_library_short_paths(*name_parts: str) -> list[str]:
-    """Return mapped shared libraries with one of `parts` in their name, as "folder/name".
+    """Return mapped shared libraries whose name contains one of `name_parts`, as "folder/name".
 
     The folder distinguishes builds of a library. The rest of the path stays private.
     """
@@ -106,7 +112,7 @@ def mapped_library_short_paths(*name_parts: str) -> list[str]:
 
 
 def mapped_math_library_names() -> list[str]:
-    """Return the file names of mapped libraries that affect speed (BLAS, oneDNN, OpenMP, CUDA)."""
+    """Return the file names of mapped libraries for BLAS, oneDNN, OpenMP, cuDNN and NCCL."""
     return sorted(
         {name.rpartition("/")[2] for name in mapped_library_short_paths(*_MATH_LIBRARIES)}
     )
@@ -115,16 +121,17 @@ def mapped_math_library_names() -> list[str]:
 def allocator_short_path() -> str:
     """Return the file that provides the memory allocator, as "folder/name".
 
-    This looks up a function that every allocator has and that interpreters do not call. If an
-    executable calls a function such as `malloc`, the function's address may be in the executable.
+    xfbench looks up a function that every allocator provides and that interpreters do not call.
+    `malloc` is unsuitable: if an executable calls `malloc`, its address may be in the executable.
     """
     return symbol_provider("malloc_usable_size", "libc.so.6")
 
 
 def thread_pool_sizes(*path_parts: str) -> dict[str, int]:
-    """Return the pool sizes of mapped BLAS and OpenMP libraries, by library.
+    """Return the number of threads of each mapped BLAS and OpenMP library.
 
-    Only libraries with one of `parts` in their path count. The adapter knows which libraries
+    A key is the kind of the library and its file name, such as "openmp libgomp.so.1". Only
+    libraries whose path contains one of `path_parts` count. The adapter knows which libraries
     belong to its framework.
     """
     return {
@@ -135,10 +142,10 @@ def thread_pool_sizes(*path_parts: str) -> dict[str, int]:
 
 
 def symbol_provider(symbol: str, library: str) -> str:
-    """Return the file whose `symbol` the mapped library calls, as "folder/name".
+    """Return the file that provides `symbol` to the mapped `library`, as "folder/name".
 
-    As in the linker's search, libraries that were loaded earlier come first, for example preloaded
-    ones. The result is empty if the symbol is not found.
+    The search order is the dynamic linker's: a library that was loaded earlier, for example a
+    preloaded one, has precedence. If the symbol is not found, the result is "".
     """
     handles = [ctypes.CDLL(None)]
     with contextlib.suppress(OSError):
@@ -154,7 +161,10 @@ def symbol_provider(symbol: str, library: str) -> str:
 
 @contextlib.contextmanager
 def captured_stdout() -> Iterator[list[str]]:
-    """Capture the lines that this process writes to standard output, C libraries included."""
+    """Capture the lines that Python and C libraries write to standard output in this process.
+
+    The yielded list is empty until the context ends.
+    """
     lines: list[str] = []
     libc = ctypes.CDLL(None)
     with tempfile.TemporaryFile() as file:
@@ -173,10 +183,10 @@ def captured_stdout() -> Iterator[list[str]]:
 
 
 def peak_rss_bytes_with_descendants() -> int:
-    """Return the peak memory of this process and of the processes it started, in bytes.
+    """Return the sum of the peak memory of this process and of its descendants, in bytes.
 
-    The result is the sum of the peaks of all processes. This is at least their common peak. Of the
-    ended processes, only the one with the largest peak counts.
+    The processes may reach their peaks at different times, so they may never use the sum at once.
+    Of the descendants that have ended, only the one with the largest peak counts.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -188,9 +198,9 @@ def peak_rss_bytes_with_descendants() -> int:
 
 
 def installed_packages(folders: Sequence[str] | None = None) -> dict[str, str]:
-    """Return the versions of installed distributions by name.
+    """Return the versions of the distributions installed in `folders`, by distribution name.
 
-    `folders` are searched. If it is None, this interpreter's distributions are returned.
+    `folders` None: the folders on this interpreter's path.
     """
     from importlib import metadata
 
@@ -204,7 +214,7 @@ def installed_packages(folders: Sequence[str] | None = None) -> dict[str, str]:
 
 
 class _SymbolInfo(ctypes.Structure):
-    """dladdr(3)'s Dl_info."""
+    """The struct Dl_info that dladdr(3) fills in."""
 
     _fields_ = [
         ("file", ctypes.c_char_p),
@@ -219,9 +229,9 @@ def _folder_and_file_name(path: Path) -> str:
 
 
 def _read_stat_fields_after_name(process: Path) -> list[str]:
-    """Return the fields that follow the command's name in the process's `stat` file (proc(5)).
+    """Return the fields after the command's name in the `stat` file of a process (proc(5)).
 
-    Empty if the process has ended.
+    `process` is the folder in `/proc` of a process or thread. If it has ended, the list is empty.
     """
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()
@@ -230,12 +240,15 @@ def _read_stat_fields_after_name(process: Path) -> list[str]:
 
 
 def exclude_process_from_counts(pid: int) -> None:
-    """Exclude a child process and its descendants from all counts from now on."""
+    """Exclude the process `pid` and its descendants from later results of `descendant_pids`."""
     _excluded_processes.add(pid)
 
 
 def descendant_pids() -> set[int]:
-    """Return the running processes that this one started, and their descendants."""
+    """Return the ids of the running children of this process, and of their descendants.
+
+    Processes excluded by `exclude_process_from_counts` are left out.
+    """
     parents = {
         int(entry.name): int(fields[1])
         for entry in Path("/proc").iterdir()

@@ -1,14 +1,14 @@
-"""The page cache before an epoch, and the bytes of the epoch that came from the device.
+"""The page cache before an epoch, and the bytes that the epoch reads from the device.
 
-Use `Readings` around the epochs of a training loop. For an epoch that reads nothing else:
+Use `Readings` around the epochs of a training loop. For a single epoch of one rank:
 
-    before = page_cache.prepare(files, "cold")
+    before = page_cache.prepare_cache(files, "cold")
     ... one epoch ...
-    epoch = page_cache.account(before)
+    reading = page_cache.measure_epoch_reading(before)
 
 A cold epoch must read the set's bytes from the device, within 2 %. Before the epoch, a trial read
-of a file shows whether the system counts reads. If it does not, `held` is None and `reason` says
-why.
+of a file shows whether the system counts reads. If the system does not count them, `held` of the
+reading is None, and `reason` says why.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ from xfbench.worker.protocol import Group
 
 MODES = ("cold", "warm", "as-is")
 TOLERANCE = 0.02  # relative to the set's bytes
-_TRIAL_BYTES = 2**20  # bytes of a file for the trial read
+_TRIAL_BYTES = 2**20  # size of the trial read
 
 
 @dataclass(frozen=True)
 class EpochStart:
     """The state when an epoch is about to begin.
 
-    `bytes` is the size of all files on the device. `share` is the part of `bytes` that the epoch
-    reads. `uncounted` says why reads from the device cannot be counted here. It is "" if they can.
+    - `mode`: the required state of the page cache, one of `MODES`.
+    - `bytes`: the size of all files on the device.
+    - `share`: the part of `bytes` that the epoch reads, from 0 to 1.
+    - `resident`: the files' bytes in memory before the epoch.
+    - `uncounted`: why reads from the device cannot be counted; "" if they can be counted.
+    - `counters`: the counters of bytes read from storage when the epoch begins.
     """
 
     mode: str
@@ -44,12 +48,14 @@ class EpochStart:
 
 
 class Readings:
-    """Residency of a data set before each epoch, and bytes read from storage during the epoch.
+    """The readings of a data set: residency before each epoch, and bytes read during the epoch.
 
-    - `share`: the part of the set that a rank reads
-    - `run_untimed`: runs the preparation outside of steps
-    - `meet`: synchronizes the ranks
-    - `report`: one entry per epoch, as `account` returns it
+    - `files`: the files of the data set. If there are none, the methods do nothing.
+    - `mode`: the required state of the page cache, one of `MODES`.
+    - `share`: the part of the set that a rank reads, from 0 to 1.
+    - `run_untimed`: calls a function outside of timed steps.
+    - `meet`: waits until all ranks have called it.
+    - `report`: one result of `measure_epoch_reading` for each epoch.
     """
 
     def __init__(
@@ -66,17 +72,19 @@ class Readings:
         self.report: List[Dict[str, Any]] = []
 
     def begin_epoch(self) -> None:
+        """Prepare the page cache on all ranks."""
         if self.files:
             self.run_untimed(self._prepare_on_all_ranks)
 
     def end_epoch(self) -> None:
+        """Add the reading of the epoch to `report`."""
         if self.files:
             self.report.append(
                 measure_epoch_reading(self.before, is_only_rank=self.group.size == 1)
             )
 
     def _prepare_on_all_ranks(self) -> None:
-        """Prepare the cache on the first rank, then on the others, then evict once more on all."""
+        """Prepare the cache on the first rank, then on the other ranks. Evict again on all."""
         rank = self.group.rank
         if self.group.size == 1 or self.mode == "as-is":
             self.before = prepare_cache(self.files, self.mode, self.share)
@@ -94,16 +102,19 @@ class Readings:
 def prepare_cache(
     files: Sequence[Path], mode: str, share: float = 1.0, *, skip_trial_read: bool = False
 ) -> EpochStart:
-    """Bring the page cache to `mode`: "cold", "warm", or "as-is", which changes nothing.
+    """Bring the page cache to the state `mode`, and return the state before the epoch.
+
+    - `mode`: "cold" evicts the files, "warm" reads them into memory, "as-is" changes nothing.
+    - `share`: the part of the files' bytes that this epoch reads, from 0 to 1.
+    - `skip_trial_read`: skip the trial read, which shows whether the system counts reads.
 
     Call this function right before an epoch. If a node has several ranks:
 
-    1. One rank calls it.
-    2. The other ranks call it with `tried=True`, which skips the trial read.
-    3. All ranks call `evict_again`.
+    1. One rank calls this function.
+    2. The other ranks call it with `skip_trial_read=True`.
+    3. All ranks call `evict_again_if_cold`.
 
-    `share` is the part of the files' bytes that this epoch reads. Raises ValueError for another
-    mode and OSError for an unreadable file.
+    Raises ValueError for an unknown mode and OSError for an unreadable file.
     """
     if mode not in MODES:
         raise ValueError(f"the page cache can be {', '.join(MODES)}, not {mode!r}")
@@ -116,9 +127,10 @@ def prepare_cache(
 
 
 def evict_again_if_cold(before: EpochStart) -> EpochStart:
-    """Evict the files again after all ranks have called `prepare`.
+    """If the mode is "cold", evict the files again. Return the updated state.
 
-    Each rank must do this, because mapped pages can only be dropped by the rank that maps them.
+    Each rank calls this function after all ranks have called `prepare_cache`. Only the rank that
+    maps a page can drop it.
     """
     if before.mode != "cold":
         return before
@@ -127,17 +139,18 @@ def evict_again_if_cold(before: EpochStart) -> EpochStart:
 
 
 def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True) -> Dict[str, Any]:
-    """Return what one epoch of one rank has read since `prepare`, as a record's `reading`.
+    """Return what this rank has read since `epoch_start`, as an epoch's reading in a record.
 
-    - `device_bytes`: the bytes that this process and its children read from storage. None if they
-      cannot be counted.
-    - `held`: whether a cold epoch read the set's bytes, or a warm epoch read none, within 2 % of
-      the set's bytes. None if the mode requires nothing, or if it could not be checked
-      (`reason`).
+    The reading has these fields, among others:
 
-    Other files that the process reads, such as libraries, are counted too. Therefore an excess
-    cannot be checked. If there are several ranks (`alone` is False), a rank may find in memory what
-    another rank has read. Then `merge_readings` judges the sum of all ranks instead.
+    - `device_bytes`: the bytes that this process and its descendants have read from storage. None
+      if they cannot be counted.
+    - `held`: whether the bytes from storage are what the mode requires (`is_cache_state_held`).
+      None if the mode requires nothing, or if its requirement cannot be checked.
+    - `reason`: why `device_bytes` or `held` is unknown, or why eviction failed. Otherwise None.
+
+    If there are several ranks (`is_only_rank` is false), a rank may find in memory what another
+    rank has read. Then `held` is None, and `judge_readings_of_all_ranks` judges the sum instead.
     """
     read = pages.bytes_read_so_far(epoch_start.files).since(epoch_start.counters)
     device_bytes, reason = _device_bytes_or_reason(epoch_start, read.process)
@@ -176,7 +189,10 @@ def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True)
 
 
 def judge_readings_of_all_ranks(rank_readings: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Return the readings of several ranks on a node, with one verdict on their sum."""
+    """Return the readings of all ranks in one epoch, with `held` decided by the sum of all ranks.
+
+    If a rank has no count or has a `reason`, the readings are returned unchanged.
+    """
     counted = [part["device_bytes"] for part in rank_readings]
     if None in counted or any(part["reason"] for part in rank_readings):
         return list(rank_readings)
@@ -191,27 +207,31 @@ def judge_readings_of_all_ranks(rank_readings: Sequence[Dict[str, Any]]) -> List
 
 def _surplus_message(mode: str, size: int, device_bytes: int) -> str:
     more = device_bytes - (size if mode == "cold" else 0)
-    return f"{more} more bytes came from the device: reads of libraries, for example, count too"
+    return f"{more} bytes too many came from the device: reads of libraries, for example, count too"
 
 
 def is_cache_state_held(
     mode: str, bytes: int, device_bytes: int | None, share: float = 1.0
 ) -> bool | None:
-    """Return whether the bytes from the device, summed over ranks, are what the mode requires.
+    """Return whether the bytes that came from the device are what the mode requires, within 2 %.
 
-    A cold epoch reads at least the `share` of the set's bytes, and at most all of them, because
-    bytes between the images are read too. The result is None in these cases:
+    - `bytes`: the size of the data set on the device.
+    - `device_bytes`: the bytes that all ranks together read from the device. None if unknown.
+    - `share`: the part of the data set that all ranks together read, from 0 to 1.
 
-    - There is no count, or the mode requires nothing.
-    - More bytes came than the set has.
-    - A warm epoch read some bytes but not all. These bytes may belong to other files.
+    A cold epoch must read at least `share` of the set's bytes. A warm epoch must read none.
+    The result is None in these cases:
+
+    - `device_bytes` is None, or the mode is "as-is".
+    - More bytes came from the device than the set has, so other files were read too.
+    - A warm epoch read some bytes but not all of the set. These bytes may belong to other files.
     """
     if mode == "as-is" or device_bytes is None:
         return None
     slack = TOLERANCE * bytes
-    if device_bytes > bytes + slack:  # includes other files
+    if device_bytes > bytes + slack:
         return None
-    if mode == "warm":  # a count in between may be a part of the set, or other files
+    if mode == "warm":
         return True if device_bytes <= slack else False if device_bytes >= bytes - slack else None
     return device_bytes >= share * bytes - slack
 
@@ -226,19 +246,21 @@ def _is_compressed(files: Sequence[Path]) -> bool:
 def _device_bytes_or_reason(
     before: EpochStart, counted: int | None
 ) -> tuple[int | None, str | None]:
-    """Return (bytes from storage, None). If the count is meaningless, return (None, reason)."""
+    """Return (`counted`, None). If this count of bytes proves nothing, return (None, reason)."""
     if before.uncounted:
         return None, before.uncounted
     if counted is None:
         return None, "the system does not count what a process reads from storage"
     there = before.resident.resident_bytes
     if before.mode == "as-is" and not counted and there != before.resident.bytes:
-        return None, before.resident.reason or "no read was counted, but not all was in memory"
+        return None, before.resident.reason or (
+            "no read was counted, although not all bytes were in memory"
+        )
     return counted, None
 
 
 def _trial_read_failure(files: Sequence[Path]) -> str:
-    """Return why the process's counter does not see reads of these files. "" if it sees them.
+    """Return why this process's read counter misses reads of `files`, or "" if it counts them.
 
     As a trial, this function evicts the largest file and reads the beginning of that file.
     """
@@ -258,7 +280,5 @@ def _trial_read_failure(files: Sequence[Path]) -> str:
         return "the system does not count what a process reads from storage"
     stored = min(count, pages.stored_bytes([largest]))
     if counted < (1 if _is_compressed([largest]) else (1 - TOLERANCE) * stored):
-        return (
-            residency.reason or f"of {count} bytes that were not in memory, {counted} were counted"
-        )
+        return residency.reason or f"the system counted {counted} of {count} bytes read"
     return ""

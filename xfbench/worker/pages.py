@@ -1,7 +1,8 @@
-"""Find out which bytes of a data set are in memory, and move them out of it or into it.
+"""The bytes of files in memory: count them, evict them, read them into memory.
 
-Files are evicted one by one (posix_fadvise), without root and without effect on other files.
-The kernel reports what remains in memory (mincore). If it does not, the reason is given instead.
+Files are evicted one by one (posix_fadvise), which needs no root and does not affect other files.
+The kernel reports which bytes remain in memory (mincore). If it hides them, the result has the
+reason instead.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ _DONTNEED = 4  # MADV_DONTNEED
 
 @dataclass(frozen=True)
 class Residency:
-    """How much of some files is in memory.
+    """The part of some files that is in memory.
 
-    `bytes` is the size of the files in whole pages. `resident_bytes` of them are in memory. If this
-    is unknown, `resident_bytes` is None and `reason` says why.
+    - `resident_bytes`: the bytes in memory; None if unknown.
+    - `bytes`: the size of the files in whole pages.
+    - `reason`: why `resident_bytes` is unknown; "" if it is known.
     """
 
     resident_bytes: int | None
@@ -44,26 +46,27 @@ class Residency:
 
 @dataclass(frozen=True)
 class ReadCounters:
-    """Bytes read from storage so far. None if the system does not count them.
+    """Bytes that were read from storage. A value is None if the system does not count it.
 
-    `process`: bytes that this process and the processes it started have read.
-    `device`: bytes that any process has read from the block devices below the files.
+    - `process`: bytes that this process and its descendants have read.
+    - `device`: bytes that any process has read from the block devices that store the files.
     """
 
     process: int | None
     device: int | None
 
     def since(self, earlier: ReadCounters) -> ReadCounters:
-        """Return what was read since the reading `earlier`."""
+        """Return the bytes that were read after `earlier`."""
         return ReadCounters(
             _difference(earlier.process, self.process), _difference(earlier.device, self.device)
         )
 
 
 def files_under(folder: Path) -> List[Path]:
-    """Return all regular files in `folder` and below, sorted by name, including linked files.
+    """Return all regular files in `folder` and its subfolders. If `folder` is a file, return it.
 
-    A file with several names occurs once. If `folder` is a file, return this file.
+    The files of each folder are sorted by name. A symbolic link to a file counts as the file. A
+    file with several names occurs once.
     """
     if folder.is_file():
         return [folder]
@@ -79,7 +82,10 @@ def files_under(folder: Path) -> List[Path]:
 
 
 def stored_bytes(files: Iterable[Path]) -> int:
-    """Return the bytes that come from a device if all files are read: whole pages, no holes."""
+    """Return how many bytes storage delivers if all files are read.
+
+    Whole pages are read. Holes in a file are not stored, so they do not count.
+    """
     total = 0
     for path in files:
         status = path.stat()
@@ -89,12 +95,15 @@ def stored_bytes(files: Iterable[Path]) -> int:
 
 
 def evict(files: Iterable[Path]) -> Residency:
-    """Evict the files from memory and return what remains there.
+    """Evict the files from memory and return how much of them remains in memory.
 
-    Written data is flushed first. This process's mappings stay valid: their pages are read again
-    on access. Mappings of other processes keep their pages. Therefore every rank must call this
-    function, and call it again after all ranks have done so. If pages remain and permissions
-    allow, the kernel drops all clean pages. Raises OSError for an unreadable file.
+    - Written data is flushed first.
+    - This process's mappings stay valid. Their pages are read again on access.
+    - Pages that other processes have mapped remain. Therefore every rank must call this function,
+      and call it again after all ranks have called it.
+    - If pages remain and this process has permission, all clean pages of the machine are dropped.
+
+    Raises OSError for an unreadable file.
     """
     files = list(files)
     for path in files:
@@ -116,7 +125,7 @@ def evict(files: Iterable[Path]) -> Residency:
 
 
 def read_into_memory(files: Iterable[Path]) -> Residency:
-    """Read the files completely and return what is in memory now."""
+    """Read the files completely, and return how much of them is in memory afterwards."""
     files = list(files)
     buffer = memoryview(bytearray(_BLOCK))
     for path in files:
@@ -127,7 +136,7 @@ def read_into_memory(files: Iterable[Path]) -> Residency:
 
 
 def residency(files: Iterable[Path]) -> Residency:
-    """Return which bytes of the files are in memory (mincore(2)), without touching them."""
+    """Return how much of the files is in memory (mincore(2)). This reads no byte of the files."""
     inside = total = 0
     reason = ""
     reason_by_device: Dict[int, str] = {}
@@ -144,14 +153,20 @@ def residency(files: Iterable[Path]) -> Residency:
 
 
 def bytes_read_so_far(files: Iterable[Path] = ()) -> ReadCounters:
-    """Return the bytes read from storage so far, by this process and from the files' devices."""
+    """Return the counters of bytes read from storage.
+
+    `files` select the block devices whose reads are counted. Without files, `device` is None.
+    """
     folders = {path.parent for path in files}
     below = sorted({device for folder in folders for device in mounts.block_device_ids(folder)})
     return ReadCounters(_count_bytes_read_with_descendants(), _count_bytes_read_from_devices(below))
 
 
 def _count_bytes_read_with_descendants() -> int | None:
-    """Return read_bytes (proc(5)) of this process, its ended children and its descendants."""
+    """Return the sum of read_bytes (proc(5)) of this process and all of its descendants.
+
+    Ended children count too. Returns None if the system does not report read_bytes.
+    """
     own_bytes = _count_bytes_read_by_process(os.getpid())
     if own_bytes is None:
         return None
@@ -176,7 +191,7 @@ def _count_bytes_read_from_devices(devices: List[str]) -> int | None:
 
 
 def _memory_file_system_reason(path: Path) -> str:
-    """Return why the file is on no device. "" if it is on a device, as far as known."""
+    """Return why the file is on no device. "" if its file system is not known to be in memory."""
     mount = mounts.mount_of(path)
     if mount and mount.file_system in mounts.MEMORY:
         return f"{mount.file_system} keeps files in memory: there is no device to read them from"
@@ -184,7 +199,7 @@ def _memory_file_system_reason(path: Path) -> str:
 
 
 def _mincore_refusal(path: Path, status: os.stat_result) -> str:
-    """Return why the kernel hides the file's residency. "" if it does not hide it.
+    """Return why the kernel hides the file's residency, or "" if the kernel reports it.
 
     The user must own the file, be able to write it, or have the capability CAP_FOWNER. Since Linux
     5.2, the kernel tells all other users that all pages are in memory.
@@ -201,7 +216,10 @@ def _has_fowner_capability() -> bool:
 
 
 def _count_resident_pages(descriptor: int, size: int) -> int:
-    """Return the number of an open file's pages in memory. Raises OSError."""
+    """Return how many pages of an open file with `size` bytes are in memory.
+
+    Raises OSError if the kernel cannot report them.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     inside = 0
     for start in range(0, size, _WINDOW):
@@ -223,9 +241,10 @@ def _count_resident_pages(descriptor: int, size: int) -> int:
 
 
 def _drop_mapped_pages(files: List[Path]) -> None:
-    """Drop the pages of this process's shared mappings of the files. The mappings stay valid.
+    """Release the pages of this process's shared mappings of `files`. The mappings stay valid.
 
-    A mapped page cannot be evicted. Private mappings are left alone, because they may hold changes.
+    A mapped page cannot be evicted. Pages of private mappings are not released, because they may
+    contain changes.
     """
     inodes = {path.stat().st_ino for path in files}
     libc = ctypes.CDLL(None)

@@ -1,4 +1,4 @@
-"""Decode JPEG and PNG files with Pillow: the only decoder, shared by all of xfbench's formats."""
+"""The decoder of JPEG and PNG files (Pillow). All of xfbench's own readers use it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ _FORMATS = ("JPEG", "PNG")
 def decode_pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
     """Return the sample's pixels, uint8 (C, H, W). An image file is decoded.
 
-    If `channels` is 1 or 3, the image is converted to gray or RGB. Raises Damaged if the file is
-    not a complete JPEG or PNG file or has more than MAX_PIXELS. Raises Unsupported without Pillow.
+    - `channels` 1: the image is converted to gray.
+    - `channels` 3: the image is converted to RGB.
+    - `channels` None: a gray image stays gray, and any other image is converted to RGB.
+
+    Raises Damaged if an image file is incomplete, is neither JPEG nor PNG, or has more than
+    MAX_PIXELS pixels. Raises Unsupported without Pillow.
     """
     if isinstance(sample.image, np.ndarray) and channels in (None, len(sample.image)):
         return sample.image
@@ -31,7 +35,10 @@ def decode_pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
 
 
 def open_image(sample: Sample):  # type: ignore[no-untyped-def]
-    """Return the sample as a fully decoded Pillow image. Raises as `decode_pixels` does."""
+    """Return the sample as a fully decoded Pillow image.
+
+    Raises the same errors as `decode_pixels`.
+    """
     Image = _import_pillow()
     if isinstance(sample.image, np.ndarray):
         return image_from_pixels(sample.image)
@@ -52,10 +59,12 @@ def open_image(sample: Sample):  # type: ignore[no-untyped-def]
 
 @functools.lru_cache(maxsize=None)
 def _import_pillow():  # type: ignore[no-untyped-def]
-    """Return Pillow's Image module, with the module's warning of large images disabled.
+    """Return Pillow's Image module, with its warning about large images disabled.
 
     The warning is not needed, because MAX_PIXELS is below the warning's limit. It is disabled only
     once, because warning filters belong to the whole process and are not thread-safe.
+
+    Raises Unsupported without Pillow.
     """
     try:
         from PIL import Image
@@ -66,7 +75,7 @@ def _import_pillow():  # type: ignore[no-untyped-def]
 
 
 def image_from_pixels(pixels: np.ndarray):  # type: ignore[no-untyped-def]
-    """Return pixels, uint8 (C, H, W), as a gray or RGB Pillow image."""
+    """Return a Pillow image of `pixels`, uint8 (C, H, W): gray if C is 1, RGB if C is 3."""
     from PIL import Image
 
     plain = pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)
@@ -74,6 +83,6 @@ def image_from_pixels(pixels: np.ndarray):  # type: ignore[no-untyped-def]
 
 
 def pixels_from_image(picture) -> np.ndarray:  # type: ignore[no-untyped-def]
-    """Return a gray or RGB Pillow image as uint8 (C, H, W)."""
+    """Return the pixels of a gray or RGB Pillow image, uint8 (C, H, W)."""
     array = np.asarray(picture, np.uint8)
     return array[np.newaxis] if array.ndim == 2 else np.ascontiguousarray(np.moveaxis(array, -1, 0))

@@ -1,8 +1,8 @@
-"""Print the round-trip time of a message between two CPUs, in seconds, for each line of input.
+"""A script that measures the round-trip time of a message between two CPUs.
 
-The CPUs are the first and the last that the process may use. If there is only one CPU, the process
-ends immediately. It needs no package, so that it starts in a few milliseconds. See
-`core_latency.py`.
+It measures once for each line of input, and prints the time in seconds. The CPUs are the first and
+the last that the process may use. If there is only one CPU, the script ends immediately. It imports
+only the standard library, so that it starts in a few milliseconds. See `core_latency.py`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ import sys
 import time
 
 _REPEATS, _ROUNDS = 20, 500  # the minimum of the repeats is used, because noise only adds time
-_LIMIT = 1.0  # seconds; hundreds of times the duration of a measurement
+_LIMIT = 1.0  # seconds; hundreds of times the usual duration of a measurement
 
 
 def measure_for_each_input_line() -> None:
-    """Answer each line of input until it ends."""
+    """Print one round-trip time for each line of standard input, until the input ends."""
     cpus = sorted(os.sched_getaffinity(0))
     for _ in sys.stdin if len(cpus) > 1 else ():
         print(measure_round_trip_seconds(cpus[0], cpus[-1]), flush=True)
 
 
 def measure_round_trip_seconds(first_cpu: int, last_cpu: int) -> float:
-    """Return the latency between two CPUs: the smallest of several means over many round trips."""
+    """Return the round-trip time between two CPUs in seconds.
+
+    This is the smallest of `_REPEATS` means, each over `_ROUNDS` round trips.
+    """
     word = mmap.mmap(-1, mmap.PAGESIZE)
     child = os.fork()
     signal.setitimer(signal.ITIMER_REAL, _LIMIT)  # ends a process whose partner is gone

@@ -1,4 +1,4 @@
-"""Memory placement of this process: huge pages, NUMA nodes, and the preferred node."""
+"""The placement of this process's memory: huge pages, NUMA nodes, and the preferred node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def mapped_bytes(memory_kind: str, file: Path = Path("/proc/self/smaps_rollup")) -> int | None:
-    """Return the mapped bytes of the kind called `name` in proc(5). None if not reported."""
+    """Return how many mapped bytes of one kind this process has. None if not reported.
+
+    `memory_kind` is a field of smaps in proc(5), such as "AnonHugePages".
+    """
     try:
         lines = file.read_text().splitlines()
     except OSError:
@@ -34,7 +37,10 @@ def huge_page_mode(file: Path = _HUGE_PAGES) -> str:
 
 
 def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
-    """Return the NUMA nodes that the system lists as `kind`: "has_memory", "has_cpu"."""
+    """Return the numbers of the NUMA nodes of one kind. Empty if the system has no such list.
+
+    `kind`: "has_memory" (nodes with memory) or "has_cpu" (nodes with processors).
+    """
     try:
         text = (folder / kind).read_text().strip()
     except OSError:
@@ -47,13 +53,13 @@ def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
 
 
 def prefer_memory_of_node(node: int) -> str | None:
-    """Prefer the memory of `node` in this thread and the threads it starts.
+    """Set `node` as the preferred NUMA node for memory of this thread and the threads it starts.
 
     Return the error message, or None if there is no error.
     """
     number = _SYSTEM_CALL.get(platform.machine())
     if number is None:
-        return "set_mempolicy has no known number for " + platform.machine()
+        return "the number of the system call set_mempolicy is unknown on " + platform.machine()
     libc = ctypes.CDLL(None, use_errno=True)
     mask = (ctypes.c_ulong * 16)()
     bits = 8 * ctypes.sizeof(ctypes.c_ulong)
@@ -64,7 +70,10 @@ def prefer_memory_of_node(node: int) -> str | None:
 
 
 def anonymous_pages_by_node(file: Path = Path("/proc/self/numa_maps")) -> dict[int, int]:
-    """Return this process's own pages on each NUMA node. Empty if not reported."""
+    """Return how many pages this process has on each NUMA node, by node number.
+
+    Only mappings with anonymous pages count. The result is empty if the system reports none.
+    """
     try:
         lines = file.read_text().splitlines()
     except OSError:

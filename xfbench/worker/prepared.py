@@ -1,8 +1,12 @@
-"""Read a prepared data set: `manifest.json`, a list of samples, and files of one format.
+"""The reader of prepared data sets, for any framework's interpreter.
 
-`SPLIT.samples` has a line per sample, in order: key, label, digest and shape, separated by tabs.
-If a JPEG file must be shown mirrored or turned, its EXIF orientation follows. `xfbench data`
-writes these files. This module reads them in any framework's interpreter.
+`xfbench data` writes a prepared data set. Its folder contains:
+
+- `manifest.json`
+- `SPLIT.samples` for each split, with one line per sample, in order. A line has the sample's key,
+  label, digest and shape, separated by tabs. If a JPEG file must be shown mirrored or rotated, the
+  line ends with its EXIF orientation.
+- files with the images, in one of `FORMATS`
 """
 
 from __future__ import annotations
@@ -19,12 +23,17 @@ from xfbench.worker.samples import Sample, stream_digest
 SCHEMA = "xfbench.data/1"
 FORMATS = ("raw", "folder", "tfrecord", "lmdb", "recordio")
 SPLITS = ("train", "test")
-MAX_MANIFEST_BYTES = 2**28  # bytes of a manifest
+MAX_MANIFEST_BYTES = 2**28
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The manifest of a data set, and the splits that have samples."""
+    """An open data set.
+
+    - `manifest`: the content of `manifest.json`.
+    - `listed`: the sample list of each split.
+    - `splits`: the samples of each split.
+    """
 
     manifest: Dict[str, Any]
     listed: Dict[str, SampleList]
@@ -32,7 +41,7 @@ class Prepared:
 
 
 def open_prepared(folder: Path) -> Prepared:
-    """Return the data set in `folder`. Raises Damaged if it does not match its manifest."""
+    """Open the data set in `folder`. Raises Damaged if it does not match its manifest."""
     manifest = read_manifest(folder)
     listed = {split: read_sample_list(folder, split, manifest) for split in manifest["splits"]}
     splits = {
@@ -51,14 +60,18 @@ def open_prepared(folder: Path) -> Prepared:
 def open_split(
     folder: Path, format_name: str, split: str, listed: SampleList | None
 ) -> Sequence[Sample]:
-    """Return the samples of a split in the given format (see `xfbench.worker.formats`)."""
+    """Return the samples of a split, whose files have the format `format_name`.
+
+    `listed` is the split's sample list, or None. `xfbench.worker.formats` describes the formats.
+    Raises Damaged if a file is damaged.
+    """
     module = importlib.import_module(f"xfbench.worker.formats.{format_name}")
     split_samples: Sequence[Sample] = module.samples(folder, split, listed)
     return split_samples
 
 
 def split_files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:
-    """Return the files with a split's images, which an epoch reads once."""
+    """Return the files that contain a split's images. An epoch reads each file once."""
     if manifest["format"] == "folder":
         return [path for path in sorted((folder / split).rglob("*")) if path.is_file()]
     name_patterns = {
@@ -71,7 +84,7 @@ def split_files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path
 
 
 def read_manifest(folder: Path) -> Dict[str, Any]:
-    """Return the manifest as JSON values. Raises Damaged if it is not valid."""
+    """Return the content of the manifest in `folder`. Raises Damaged if it is not valid."""
     path = resolve_file(folder, "manifest.json")
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
@@ -88,7 +101,10 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
 
 
 def read_sample_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
-    """Return the list of a split's samples. Raises Damaged if the manifest does not match."""
+    """Return the list of a split's samples.
+
+    Raises Damaged if the list is not valid or does not match `manifest`.
+    """
     path = resolve_file(folder, f"{split}.samples")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")[:-1]
@@ -105,5 +121,8 @@ def read_sample_list(folder: Path, split: str, manifest: Dict[str, Any]) -> Samp
     if not is_complete:
         raise Damaged(f"{path} differs from the manifest: prepare the set again")
     if labels and not 0 <= min(labels) <= max(labels) < len(classes):
-        raise Damaged(f"{path}: labels from {min(labels)} to {max(labels)}, {len(classes)} classes")
+        raise Damaged(
+            f"{path}: the labels are {min(labels)} to {max(labels)}, but there are "
+            f"{len(classes)} classes"
+        )
     return SampleList(keys, labels, digests, shape, classes)

@@ -1,7 +1,7 @@
-"""Find out which features of an HPC system a framework uses, while it trains.
+"""Probes, which find out what features of an HPC system a framework uses while it trains.
 
-A probe sits between the training loop and the trainer. Its answer is "yes", "no" or "not here",
-with a line of evidence from the trial. "not here" means that this machine lacks what the trial
+A probe wraps the trainer that the training loop calls. It answers "yes", "no" or "not here" for
+each feature, with a line of evidence. "not here" means that this machine lacks what the probe
 needs. The driver combines the answers of several ranks.
 """
 
@@ -17,9 +17,9 @@ from typing import Any, Callable, Dict, List, Tuple
 from xfbench.worker import checkpoint, observe, placement
 
 Answer = Dict[str, str]
-# A step takes longer than this delay, so that the signal arrives during it.
+# Delay of the signal in seconds: shorter than a step, so that the signal arrives during the step.
 _SIGNAL_AFTER, _SIGNALLED_STEP = 0.001, 3
-_TIMEOUT_SECONDS = 30  # seconds
+_TIMEOUT_SECONDS = 30
 _LAUNCHER_VARIABLES = (
     "PMIX_",
     "PMI_",
@@ -33,19 +33,27 @@ _MEGABYTE = 10**6
 
 
 def build_answer(feature: str, supported: str, evidence: str) -> Answer:
-    """Return an answer in the form of a record."""
+    """Return an answer as it is stored in a record.
+
+    - `supported`: "yes", "no" or "not here".
+    - `evidence`: one line from the trial.
+    """
     return {"feature": feature, "supported": supported, "evidence": evidence}
 
 
 class ProbeRun:
-    """The probes of one launch. `build` calls the adapter's `build` and measures around it."""
+    """The probes of one launch.
+
+    - `build`: the adapter's function that builds the trainer.
+    - `kind`: the request's `probe`, such as "process" or "huge_pages".
+    """
 
     def __init__(self, build: Callable[..., Any], kind: str) -> None:
         self._build, self.kind = build, kind
         self.trainer: Any = None
 
     def build(self, network: Any, solver: Any, options: Any, group: Any) -> Any:
-        """Measure memory, build the adapter's trainer, and return it as a WatchedTrainer."""
+        """Measure this process's memory, build the adapter's trainer, and wrap the trainer."""
         if self.kind == "process":
             self.target, self.refused = _prefer_distant_node()
             self.pages = placement.anonymous_pages_by_node()
@@ -56,7 +64,10 @@ class ProbeRun:
         return self.trainer
 
     def report(self, assigned_cpus: list[int] | None) -> Dict[str, Any]:
-        """Return this process's answers, and the facts that the driver needs from each rank."""
+        """Return this process's answers, and the facts that the driver needs from each rank.
+
+        `assigned_cpus` are the CPUs to which this rank was pinned. None if it was not pinned.
+        """
         parameters, updates = self.trainer.parameter_digest()
         return {
             "support": self._answers(assigned_cpus),
@@ -92,9 +103,10 @@ class ProbeRun:
 
 
 def probe_native_rank_count(count_ranks: Callable[[], int]) -> Dict[str, Any]:
-    """Return how many ranks the framework finds within a time limit, and what it said.
+    """Call `count_ranks` with a time limit. Return the number of ranks that the framework finds.
 
-    The result is {"place": {"found": number or None, "said": the error or timeout, else ""}}.
+    The result is {"place": {"found": the number, "said": ""}}. If the framework fails or does not
+    answer in time, "found" is None and "said" is the error message.
     """
     place: Dict[str, Any] = {"found": None, "said": f"no answer in {_TIMEOUT_SECONDS} s"}
 
@@ -105,7 +117,7 @@ def probe_native_rank_count(count_ranks: Callable[[], int]) -> Dict[str, Any]:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             place["said"] = f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
 
-    signal.alarm(2 * _TIMEOUT_SECONDS)  # for a call that lets no other thread run
+    signal.alarm(2 * _TIMEOUT_SECONDS)  # ends this process if the call blocks all threads
     asking = threading.Thread(target=count_and_store, daemon=True)
     asking.start()
     asking.join(_TIMEOUT_SECONDS)
@@ -114,10 +126,10 @@ def probe_native_rank_count(count_ranks: Callable[[], int]) -> Dict[str, Any]:
 
 
 class WatchedTrainer:
-    """A trainer that counts its steps. If `signalled` is true, it gets SIGTERM during one step.
+    """A wrapper around a trainer. It counts steps, and tests signals if `signalled` is true.
 
-    After the step with the signal, it saves a checkpoint, zeroes all parameters, restores the
-    checkpoint, and continues to train.
+    In the test, this process gets SIGTERM during one step. After that step, the wrapper saves a
+    checkpoint, sets all parameters to 0, restores the checkpoint, and continues to train.
     """
 
     def __init__(self, trainer: Any, signalled: bool) -> None:
@@ -134,7 +146,10 @@ class WatchedTrainer:
         return attribute
 
     def parameter_digest(self) -> Tuple[str, int]:
-        """Return a digest of all parameters, and the number of synchronized updates."""
+        """Return a digest of all parameters, and the number of steps.
+
+        After `disable_sync`, both values stay as they were before.
+        """
         if self._final_digest:
             return self._final_digest
         bits = checkpoint.parameter_digests(self._trainer.parameters())
@@ -142,6 +157,7 @@ class WatchedTrainer:
         return hashlib.sha256(text.encode()).hexdigest(), self.steps
 
     def step(self, batch: Any) -> None:
+        """Train one step. If SIGTERM arrives during this step, save and restore a checkpoint."""
         self.steps += 1
         if not self._signalled or self.steps != _SIGNALLED_STEP:
             self._trainer.step(batch)
@@ -157,10 +173,14 @@ class WatchedTrainer:
             self._saved = self._save_restore_and_compare()
 
     def wait_for_loss(self) -> float:
+        """Return the trainer's last loss, after waiting for it."""
         return float(self._trainer.wait_for_loss())
 
     def signal_answer(self) -> Answer:
-        """Return whether a signal could interrupt training, and training could then continue."""
+        """Return the answer for "signal": whether training continued after SIGTERM.
+
+        "yes" requires that the checkpoint after the signal was restored bit for bit.
+        """
         caught = f"SIGTERM arrived in step {_SIGNALLED_STEP}"
         if self._saved is None:
             return build_answer(
@@ -202,7 +222,10 @@ class WatchedTrainer:
 
 
 def _prefer_distant_node() -> Tuple[int, str | None]:
-    """Prefer the memory of a NUMA node without processors. If there is none, use the last node."""
+    """Set a NUMA node without processors as the preferred one, or else the last node.
+
+    Return the node's number, and an error message or None.
+    """
     there = placement.numa_nodes("has_memory") or {0}
     target = max(there - placement.numa_nodes("has_cpu") or there)
     return target, placement.prefer_memory_of_node(target)
@@ -240,8 +263,13 @@ def _transparent_pages_answer(before: int | None, after: int | None) -> Answer:
 
 def _huge_pages_answer(before: int | None, after: int | None) -> Answer:
     if before is None or after is None:
-        return build_answer("huge_pages", "not here", "the system does not report their users")
-    words = f"{(after - before) / _MEGABYTE:.1f} MB more of the reserved pages after training"
+        return build_answer(
+            "huge_pages", "not here", "the system does not report reserved huge pages"
+        )
+    words = (
+        f"{(after - before) / _MEGABYTE:.1f} MB more in reserved huge pages after training than "
+        "before"
+    )
     return build_answer("huge_pages", "yes" if after > before else "no", words)
 
 
@@ -250,7 +278,11 @@ def _numa_and_bandwidth_answers(
 ) -> List[Answer]:
     """Return the answers for "numa" and "high_bandwidth".
 
-    They say whether the memory that training allocated is on the preferred NUMA node.
+    These answers say whether the memory that training allocated is on the preferred NUMA node.
+
+    - `target`: the number of the preferred node.
+    - `refusal`: the error message if no node could be preferred, otherwise None.
+    - `new_pages_by_node`: how many pages training added on each node.
     """
     there = placement.numa_nodes("has_memory")
     alone = there - placement.numa_nodes("has_cpu")
@@ -258,7 +290,7 @@ def _numa_and_bandwidth_answers(
     share = max(0, new_pages_by_node.get(target, 0)) / everywhere
     words = (
         f"{share:.0%} of {everywhere * placement.PAGE_BYTES / _MEGABYTE:.0f} MB allocated after "
-        f"set_mempolicy (preferred: node {target}) are there"
+        f"set_mempolicy (preferred: node {target}) are on that node"
     )
     supported = "yes" if share > 0.9 else "no"
     if refusal or not new_pages_by_node:

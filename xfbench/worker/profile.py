@@ -1,6 +1,6 @@
-"""Profile a few extra steps with the framework's own profiler.
+"""A profile of a few extra steps, made with the framework's own profiler.
 
-They run after all measurements, because a profiler takes time and memory.
+The extra steps run after all measurements, because a profiler takes time and memory.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ STEPS = 5
 def profile_steps(
     trainer: Any, batch: Any, clock: Callable[[], float]
 ) -> Tuple[str, Dict[str, float]]:
-    """Return the profiler's name and the seconds per step, by phase and layer.
+    """Return the profiler's name, and the seconds per step by phase and layer.
 
-    Keys: "profile/forward/<layer>", "profile/backward/<layer>", "profile/update",
-    "profile/other" (no layer), and "profile/step" (total by `clock`). Without a
-    profiler, the first value is "none: " and the reason, and the second is empty.
+    The seconds have these keys:
+
+    - "profile/forward/<layer>" and "profile/backward/<layer>"
+    - "profile/update": the update of the parameters
+    - "profile/other": time that belongs to no layer and no update
+    - "profile/step": the whole step, measured with `clock`
+
+    If no profile is possible, the first value is "none: " and the reason, and the second is empty.
     """
     durations: List[float] = []
 

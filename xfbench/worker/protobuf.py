@@ -1,7 +1,7 @@
-"""Parse protocol-buffer messages, as far as TensorFlow's Example and Caffe's Datum need it.
+"""A parser of protocol-buffer messages, sufficient for TensorFlow's Example and Caffe's Datum.
 
-The encoding is Google's ("Encoding" in the protocol-buffers documentation). Lengths in a message
-are checked, and unknown fields are skipped.
+The page "Encoding" of the protocol-buffers documentation describes the encoding. The parser checks
+all lengths in a message.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ _FIXED = {FIXED64: 8, FIXED32: 4}
 
 
 class Malformed(ValueError):
-    """The bytes are not a valid message; the error says at which byte and why."""
+    """The bytes are not a valid message. The error says where and why."""
 
 
 def iterate_fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
-    """Yield every field in the span as (number, wire type, first, second).
+    """Yield every field of `message` in `span` as (number, wire type, first, second).
 
-    For a varint, `first` is the unsigned value and `second` is 0. For other fields, they are the
-    start and end of the field's bytes.
+    `span` is (start, end) in bytes. For a varint, `first` is the unsigned value and `second` is 0.
+    For other wire types, `first` and `second` are the start and end of the field's bytes in
+    `message`. Raises Malformed.
     """
     place, end = span
     while place < end:
@@ -46,7 +47,11 @@ def iterate_fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, 
 
 
 def parse_varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
-    """Return an unsigned number of up to 64 bits, and the position after it."""
+    """Parse the varint that begins at byte `place`. Return its value and the position after it.
+
+    The value is an unsigned number of up to 64 bits. Raises Malformed if the varint does not end
+    before byte `end` or is too long.
+    """
     value = 0
     for shift in range(0, 70, 7):
         if place >= end:
@@ -60,7 +65,7 @@ def parse_varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
 
 
 def parse_packed_varints(message: bytes, span: Span) -> List[int]:
-    """Return the numbers of a packed field."""
+    """Return the numbers of a packed field, whose bytes are `span` of `message`."""
     (place, end), values = span, []
     while place < end:
         value, place = parse_varint(message, place, end)
@@ -69,5 +74,5 @@ def parse_packed_varints(message: bytes, span: Span) -> List[int]:
 
 
 def to_signed(value: int) -> int:
-    """Return an unsigned 64-bit number as int32 or int64."""
+    """Return the signed 64-bit number that has the same bits as the unsigned `value`."""
     return value - 2**64 if value >= 2**63 else value

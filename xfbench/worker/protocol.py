@@ -1,9 +1,9 @@
 """The interface between xfbench and a framework: what an adapter implements and receives.
 
-An adapter's `train.py` has one entry point, `build`, which returns a `Trainer`. It reads no
-clock, no file except a checkpoint, and no environment variable that selects behaviour. How
-the process is started (threads, kernel switches) is data in `adapter.toml`. xfbench sets it
-before it starts the interpreter.
+An adapter's `train.py` has one entry point, `build`, which returns a `Trainer`. The module reads no
+clock, no file except a checkpoint, and no environment variable that selects behaviour. The
+adapter's `adapter.toml` defines how the process is started (threads, kernel switches). xfbench
+applies these settings before it starts the interpreter.
 """
 
 from __future__ import annotations
@@ -30,13 +30,18 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """How to train, in terms that every adapter understands.
+    """The options of training, in terms that every adapter understands.
 
-    `kernel` is a kernel library named in the adapter's `adapter.toml`. `precision` is "float32",
-    "float64", or one that rounds: "tf32", "bfloat16", "float16". The reference's `precision.py`
-    defines what is rounded; parameters stay in float32. `device` is "cpu" or "cuda". `dropout` is
-    "random" (the framework's own, for timing) or "identity" (for exact comparisons). `seed`
-    initializes the framework's own random numbers.
+    - `kernel`: a kernel library named in the adapter's `adapter.toml`.
+    - `threads`: the number of computing threads.
+    - `precision`: "float32", "float64", "tf32", "bfloat16" or "float16".
+    - `device`: "cpu" or "cuda".
+    - `dropout`: "random" for timing (the framework's own dropout), or "identity" for exact
+      comparisons.
+    - `seed`: the seed of the framework's own random numbers.
+
+    "tf32", "bfloat16" and "float16" round numbers but keep parameters in float32. `precision.py` of
+    the reference adapter defines what is rounded.
     """
 
     kernel: str
@@ -49,13 +54,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks that train together: this rank's number, their count, and the strategy.
+    """The ranks that train together, and their strategy.
 
-    `strategy` is a strategy named by the adapter, or "none" for a single rank. It is "parts" if
-    one process does the work of `size` ranks, as the oracle does. `rendezvous_path` is a file
-    path that belongs to this launch. All ranks see it and none has created it, so ranks can use
-    it to find each other. `multi_node` is true if ranks may be on other nodes. `options` has a
-    value for each option of the strategy in the adapter's `adapter.toml`.
+    - `rank`: the number of this rank, from 0.
+    - `size`: the number of ranks.
+    - `strategy`: a strategy named by the adapter, or "none" for a single rank. "parts": one process
+      does the work of `size` ranks, as the oracle does.
+    - `rendezvous_path`: a path that belongs to this launch and is visible to all ranks. No file has
+      this path, so that ranks can create files there to find each other.
+    - `multi_node`: whether ranks may be on other nodes.
+    - `options`: the value of each option of the strategy in the adapter's `adapter.toml`.
     """
 
     rank: int = 0
@@ -66,7 +74,10 @@ class Group:
     options: Dict[str, Any] = field(default_factory=dict, hash=False)
 
     def shard(self, count: int) -> slice:
-        """Return this rank's slice of `count` images, which the ranks share evenly."""
+        """Return this rank's slice of `count` images, which are divided evenly among the ranks.
+
+        With the strategy "parts", the slice has all images.
+        """
         if self.strategy == "parts":
             return slice(0, count)
         each = count // self.size
@@ -77,9 +88,12 @@ class Group:
 class TrainingFiles:
     """The training images of a prepared data set, for a framework's own reader.
 
-    `folder` holds `image_count` images in `format` (see `xfbench.worker.prepared`). The workload
-    defines how they are cropped, mirrored and scaled. `threads` data-loading threads prepare
-    batches of `batch_size` during training.
+    - `folder`: the data set's folder (see `xfbench.worker.prepared`).
+    - `format`: the format of the files, one of `xfbench.worker.prepared.FORMATS`.
+    - `image_count`: the number of training images.
+    - `workload`: defines how images are cropped, mirrored and scaled.
+    - `batch_size`: the number of images in a batch.
+    - `threads`: the number of threads that prepare batches during training.
     """
 
     folder: Path
@@ -92,10 +106,14 @@ class TrainingFiles:
 
 @dataclass(frozen=True)
 class Profile:
-    """The time of several steps by layer, in seconds summed over all of these steps.
+    """The time that layers took in several steps. All times are seconds, summed over these steps.
 
-    `profiler` names the profiler. `unattributed` is time that belongs to no layer and no update.
-    Concurrent work is counted separately, so the sum may exceed the elapsed time.
+    - `profiler`: the name of the profiler.
+    - `forward`, `backward`: times of the layers, by name.
+    - `update`: time of the parameter updates.
+    - `unattributed`: time that belongs to no layer and no update.
+
+    Operations that run at the same time all count, so the sum may exceed the elapsed time.
     """
 
     profiler: str
@@ -106,25 +124,25 @@ class Profile:
 
 
 class Reader(Protocol):
-    """A framework's own reader of data sets.
+    """A framework's own reader of a data set.
 
-    The adapter's `reader.py` returns it from `open_reader(files, options)` if its `adapter.toml`
-    names `readers`.
+    If an adapter's `adapter.toml` names `readers`, the adapter's `reader.py` has a function
+    `open_reader(files, options)`, which returns the reader.
     """
 
     def epoch(self, seed: int) -> Iterator[Any]:
-        """Yield whole batches, in the form that `Trainer.step` takes.
+        """Yield the batches of one epoch, in the form that `Trainer.step` takes.
 
-        Each image occurs at most once; images that do not fill a last batch are left out. Images
-        are cropped at random and mirrored as the workload defines, in an order that the
-        reader chooses. When the generator ends or is closed early, no file is open
-        or mapped any more.
+        - Every batch is whole. Images that do not fill a last batch are left out.
+        - Each image occurs at most once. The reader chooses the order.
+        - Images are cropped at random and mirrored as the workload defines.
+        - When the generator ends or is closed early, no file stays open or mapped.
         """
 
     def center_crops(self) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
-        """Yield every image in file order, decoded as in `epoch`, with a center crop.
+        """Yield batches of all images in file order, decoded as in `epoch` and center-cropped.
 
-        Each batch has images, uint8 (N, C, H, W) in RGB order, and labels, int64 (N,). The last
+        Each batch is (images, labels): uint8 (N, C, H, W) in RGB order, and int64 (N,). The last
         batch may be smaller.
         """
 
@@ -133,79 +151,88 @@ class Trainer(Protocol):
     """A network in a framework, ready to train. Parameters have canonical names and layouts."""
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> Any:
-        """Copy a batch, float32 (N, C, H, W) and int64 (N,), to the training device.
+        """Copy a batch to the training device. Return it in the form that `step` takes.
 
-        If the trainer's attribute `channels_last` is true, images from files already lie in memory
-        as (N, H, W, C). If `thread_safe_load` is true, data-loading threads call this method while
-        earlier batches are trained on.
+        - `images`: float32 (N, C, H, W). If the trainer's attribute `channels_last` is true, images
+          from files lie in memory in the order (N, H, W, C).
+        - `labels`: int64 (N,).
+
+        If the trainer's attribute `thread_safe_load` is true, data-loading threads call this method
+        while the trainer trains on earlier batches.
         """
 
     def step(self, batch: Any) -> None:
-        """Do one training step, possibly returning before the device is done."""
+        """Do one training step. This method may return before the device is done."""
 
     def wait_for_loss(self) -> float:
-        """Wait for the device. Return the last step's total loss before its update."""
+        """Wait for the device. Return the total loss of the last step, before the step's update."""
 
     def test_loss(self, batch: Any) -> float:
-        """Return the total loss in test mode.
+        """Return the total loss in test mode: the sum of all heads' losses with their weights.
 
-        It uses running averages, no dropout, and every head with its weight.
+        Test mode uses running averages and no dropout.
         """
 
     def test_scores(self, batch: Any) -> np.ndarray:
-        """Return test-mode class scores, (N, classes): the input of the network's last loss."""
+        """Return class scores in test mode, (N, classes): the input of the network's last loss."""
 
     def layer_outputs(self, batch: Any) -> dict[str, np.ndarray]:
-        """Return training-mode outputs of layers by name, (N, C, H, W) or (N, C).
+        """Return the outputs of layers in training mode, by name: (N, C, H, W) or (N, C).
 
-        "data" is included.
-
-        This is for checks only. Loss layers, and outputs that a framework overwrites, may be left
-        out.
+        The outputs include "data", the network's input. Loss layers, and outputs that the framework
+        overwrites, may be left out. Only checks call this method.
         """
 
     def gradients(self, batch: Any) -> dict[str, np.ndarray]:
-        """Return gradients of the training-mode loss, without weight decay or update.
+        """Return the gradients of the loss in training mode, by parameter name.
 
-        Running averages may change. A caller that continues training must call `assign` again.
+        The gradients do not include weight decay. Parameters are not updated, but running averages
+        may change. Therefore call `assign` before you continue to train.
         """
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """Return all parameters and running averages as host arrays in their precision."""
+        """Return all parameters and running averages by name, as host arrays in their precision."""
 
     def assign(self, parameters: dict[str, np.ndarray]) -> None:
-        """Set every parameter. Velocities and the number of updates stay as they are."""
+        """Set every parameter and running average by name.
+
+        Velocities and the number of updates stay unchanged.
+        """
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint into the empty `folder`, in the framework's own format.
 
-        It holds everything that training needs to continue: parameters, velocities, the number of
-        updates. It excludes the state of random numbers, which only dropout uses and most
-        frameworks do not expose. The caller flushes the files. An adapter without `checkpoint` in
-        its `adapter.toml` may leave out this method and `restore`.
+        The checkpoint has everything that training needs to continue: parameters, velocities and
+        the number of updates. It excludes the state of random numbers, which only dropout uses and
+        most frameworks do not expose. The caller flushes the files to disk. An adapter without
+        `checkpoint` in its `adapter.toml` may leave out this method and `restore`.
         """
 
     def restore(self, folder: Path) -> None:
-        """Continue from the checkpoint in `folder`. It is read as numbers, never executed."""
+        """Restore the checkpoint in `folder`. Its content is read as numbers, never executed."""
 
     def runtime_info(self) -> dict[str, Any]:
         """Return what actually ran.
 
-        Keys: `framework_version`, `layout`, `kernel`, `kernel_evidence` (lines).
+        Keys: `framework_version`, `layout`, `kernel`, `kernel_evidence` (a list of lines).
         """
 
     def profile(
         self, batch: Any, run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
-        """Call `run_steps` once under the framework's profiler. Return times by layer.
+        """Call `run_steps` once under the framework's profiler. Return the times by layer.
 
-        `run_steps` trains on `batch` and returns the seconds of its steps, the device included. A
-        framework without a profiler times each layer with `clock`. An adapter with neither may
-        leave out this method. Raises Unsupported if a kernel does not report times by layer.
+        - `run_steps`: trains several steps on `batch`, waits for the device, and returns the
+          seconds that this took.
+        - `clock`: returns the time in seconds. A framework without a profiler times each layer
+          with it.
+
+        An adapter that cannot measure layers may leave out this method. Raises Unsupported if a
+        kernel does not report times by layer.
         """
 
     def disable_sync(self) -> None:
-        """Stop all exchange with other ranks, so that steps take computing time only.
+        """Stop all communication with other ranks, so that later steps only compute.
 
-        This cannot be undone. An adapter without strategies may leave it out.
+        This cannot be undone. An adapter without strategies may leave out this method.
         """

@@ -1,7 +1,7 @@
-"""Measure how fast a medium delivers bytes: one thread, one read at a time, nothing in memory.
+"""The read speed of a storage medium, measured by one thread with one read at a time.
 
-"sequential" is the published `dd`; the other patterns resemble reads of shuffled samples. This
-is the third module that reads a clock, only around plain reads.
+The files are evicted from memory before they are read. The pattern "sequential" reads as `dd` does
+in published measurements. The "random" patterns resemble reads of shuffled samples.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ import numpy as np
 from xfbench.worker import pages
 
 SIZE = 256 * 2**20  # bytes that a sequential round reads
-ROUNDS = 6  # minimum and maximum of six are a 95 % interval of the median
-SECONDS = 2.0  # limit of a round
-_MAX_FREE_SHARE = 0.5  # of the free space, for the file that is written
+ROUNDS = 6  # minimum and maximum of six rounds are a 95 % interval of the median
+SECONDS = 2.0  # maximum duration of a round
+_MAX_FREE_SHARE = 0.5  # maximum share of the free space that the temporary file takes
 _WRITE_BYTES = 8 * 2**20
 _MAX_READS = 2**20
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """The order and block size, in bytes, in which files are read."""
+    """The order in which blocks of files are read, and the size of a block.
+
+    - `name`: "sequential" or "random".
+    - `block_bytes`: the size of a block in bytes.
+    - `random`: whether blocks are read in random order.
+    """
 
     name: str
     block_bytes: int
@@ -45,10 +50,13 @@ PATTERNS = (
 
 @dataclass(frozen=True)
 class Round:
-    """The bytes, reads and seconds of a round.
+    """The result of one round of reads.
 
-    `resident_bytes` of the files were in memory before. `device_bytes` were counted as read from
-    storage during the round. None means unknown.
+    - `seconds`: the duration of the round.
+    - `bytes`: the number of bytes that were read.
+    - `operations`: the number of reads.
+    - `resident_bytes`: the files' bytes in memory before the round; None if unknown.
+    - `device_bytes`: the bytes that came from storage during the round; None if unknown.
     """
 
     seconds: float
@@ -59,16 +67,18 @@ class Round:
 
 
 class NotEnoughData(Exception):
-    """There is too little to read, or no room to write it; the message says which."""
+    """There is nothing to read, or no room for a file to read. The message says which."""
 
 
 @contextlib.contextmanager
 def temporary_file(folder: Path, size: int = SIZE) -> Iterator[Path]:
-    """Provide a file of `size` random bytes in `folder`, which is removed in any case.
+    """Create a file of `size` random bytes in `folder`, and yield its path.
 
-    It has no name in the folder: the path leads to it while this process has it open. At most half
-    of the free space is used. Raises NotEnoughData if that is too little, OSError if nothing may
-    be written.
+    The file is deleted when the context or the process ends. It has no name in `folder`. The path
+    leads to the file while this process has the file open.
+
+    If `size` exceeds half of the free space, the file is smaller. Raises NotEnoughData if
+    less than 8 MiB could be written. Raises OSError if the file cannot be written.
     """
     space = os.statvfs(folder)
     size = (
@@ -89,9 +99,9 @@ def temporary_file(folder: Path, size: int = SIZE) -> Iterator[Path]:
 
 
 def draw_files(files: Sequence[Path], size: int = SIZE) -> List[Path]:
-    """Draw files of a data set with a fixed seed, until they have `size` bytes together.
+    """Draw files at random with a fixed seed, until they have `size` bytes together.
 
-    Raises NotEnoughData if they are empty.
+    If `files` have fewer bytes, all are returned. Raises NotEnoughData if all are empty.
     """
     chosen: List[Path] = []
     remaining_bytes = size
@@ -112,11 +122,18 @@ def measure_read_speed(
     seconds: float = SECONDS,
     patterns: Sequence[Pattern] = PATTERNS,
 ) -> List[Dict[str, Any]]:
-    """Measure rounds of all patterns, alternating between the patterns; return JSON values.
+    """Measure the read speed of `files` with each pattern. Return one dictionary for each pattern.
 
-    Before each round the files are evicted, and what stays in memory is recorded. A round ends
-    after `size` bytes or `seconds`; it reads no block twice. Each entry has pattern, block_bytes,
-    random, reason (why residency is unknown) and rounds.
+    - `size`: the maximum number of bytes in a round.
+    - `rounds`: the number of rounds for each pattern. Rounds alternate between the patterns.
+    - `seconds`: the maximum duration of a round.
+
+    Before each round, the files are evicted from memory. A round reads no block twice. The values
+    of a result are JSON values:
+
+    - "pattern", "block_bytes", "random": the pattern's fields.
+    - "reason": why the bytes in memory before a round are unknown, or None.
+    - "rounds": the fields of each `Round`.
     """
     rounds_by_pattern: List[List[Round]] = [[] for _ in patterns]
     sizes = [path.stat().st_size for path in files]
@@ -139,12 +156,15 @@ def measure_read_speed(
     ]
 
 
-# The reads of a round: file, offset, bytes.
+# The reads of a round: index of the file, offset in bytes, length in bytes.
 _Reads = List[Tuple[int, int, int]]
 
 
 def _plan_reads(file_sizes: Sequence[int], pattern: Pattern, size: int, seed: int) -> _Reads:
-    """Return the reads in order: blocks of files with these sizes, at most `size` bytes."""
+    """Return the reads of a round in order: blocks of the files, at most `size` bytes in all.
+
+    If `size` is smaller than a block, one block is read.
+    """
     block, sizes = pattern.block_bytes, np.asarray(file_sizes, np.int64)
     until = np.cumsum(-(-sizes // block))  # cumulative number of blocks
     count = int(min(until[-1], max(1, size // block), _MAX_READS))
@@ -167,7 +187,7 @@ def _time_reads(
     seconds: float,
     resident_bytes: int | None,
 ) -> Round:
-    """Read one round; opening a file counts if it differs from the previous one."""
+    """Do the reads of one round and time them. The time includes opening the files."""
     buffer = memoryview(bytearray(pattern.block_bytes))
     advice = os.POSIX_FADV_RANDOM if pattern.random else os.POSIX_FADV_NORMAL
     counters = pages.bytes_read_so_far(files)

@@ -1,7 +1,7 @@
-"""Measure the precision of a product, independent of what was requested.
+"""The measured precision with which a framework computes products.
 
-TF32 and bfloat16 look like float32 from outside. They are switched on by a library's defaults or
-by environment variables (NVIDIA_TF32_OVERRIDE, ONEDNN_DEFAULT_FPMATH_MODE).
+Products in TF32 or bfloat16 return float32 arrays. A library's defaults or environment variables
+(NVIDIA_TF32_OVERRIDE, ONEDNN_DEFAULT_FPMATH_MODE) can switch on such products.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Callable
 
 import numpy as np
 
-SIZE = 256  # of the matrices: large enough for tensor cores
+SIZE = 256  # rows and columns of the matrices: large enough for tensor cores
 _PIXELS = 8  # per side of an image
-# Fraction bits that operands keep.
+# How many fraction bits of an operand each precision keeps.
 _FRACTION_BITS = {"float32": 23, "tf32": 10, "bfloat16": 7}
 
 
 def measure_operand_fraction_bits(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> int:
     """Return how many fraction bits of its operands `product` keeps.
 
-    `product` multiplies two float32 matrices (SIZE, SIZE). Every sum has one term that is not 0, so
-    that nothing else rounds.
+    `product` multiplies two float32 matrices (SIZE, SIZE). The matrices are chosen so that each sum
+    has at most one term that is not 0. Therefore only the rounding of operands changes the result.
     """
     diagonal = np.ones(SIZE, np.float32)
     places = range(1, _FRACTION_BITS["float32"] + 1)
@@ -32,21 +32,28 @@ def measure_operand_fraction_bits(product: Callable[[np.ndarray, np.ndarray], np
 
 
 def lowest_measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> str:
-    """Return the lowest precision of several such products."""
+    """Return the lowest precision with which one of `products` computes, such as "tf32".
+
+    Each product multiplies two float32 matrices (SIZE, SIZE).
+    """
     return precision_of_bits(min(measure_operand_fraction_bits(product) for product in products))
 
 
 def matrix_rows_as_images(matrix: np.ndarray) -> np.ndarray:
-    """Return one image for each row of `matrix`, channels last; each of its pixels is that row.
+    """Return one image for each row of `matrix`: (rows, height, width, SIZE).
 
-    A 1x1 convolution of these images computes a matrix product.
+    Every pixel of an image is the row of the matrix. Therefore a 1x1 convolution of the images
+    computes a matrix product.
     """
     pixels = np.broadcast_to(matrix[:, None, None], (len(matrix), _PIXELS, _PIXELS, SIZE))
     return np.ascontiguousarray(pixels)
 
 
 def precision_of_bits(bit_count: int) -> str:
-    """Return the precision that keeps this many bits, rounded down to a known precision."""
+    """Return the highest precision that needs at most `bit_count` fraction bits.
+
+    If there is none, return "bfloat16".
+    """
     return max(
         (least, name) for name, least in _FRACTION_BITS.items() if least <= bit_count or least == 7
     )[1]

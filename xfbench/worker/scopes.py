@@ -1,7 +1,8 @@
-"""Assign operations to layers by scope names, which compilers keep for profilers.
+"""Scope names, which show to which layer an operation of a compiled network belongs.
 
-An adapter with a compiled network puts each layer in a scope (`layer_scope`) and each update of
-parameters in another (`update_scope`). TensorFlow and JAX mark gradients in the names around it.
+Compilers keep the names of scopes for profilers. An adapter puts each layer in a scope
+(`layer_scope`), and the update of each layer's parameters in another scope (`update_scope`).
+TensorFlow and JAX add a mark to the scope of an operation that computes gradients.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from xfbench.workloads.layers import Network
 
 _UPDATE = re.compile(r"xfbench\.update\.(\d+)")
 _LAYER = re.compile(r"xfbench\.layer\.(\d+)")
-_GRADIENT = ("gradient_tape/", "transpose(")  # of TensorFlow and of JAX
+_GRADIENT = ("gradient_tape/", "transpose(")  # the marks of TensorFlow and of JAX
 _COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.-]+) = ")
 _NAMED = re.compile(r'op_name="([^"]*)"')
@@ -24,17 +25,17 @@ _OPERAND = re.compile(r"%([\w.-]+)")
 
 
 def layer_scope(number: int) -> str:
-    """Return the scope name of a network's layer, by its index."""
+    """Return the scope name of the layer with index `number` in the network."""
     return f"xfbench.layer.{number}"
 
 
 def update_scope(number: int) -> str:
-    """Return the scope name for the update of a layer's parameters."""
+    """Return the scope name for updating the parameters of the layer with index `number`."""
     return f"xfbench.update.{number}"
 
 
 def layer_index_by_parameter(network: Network) -> Dict[str, int]:
-    """Return the index of each parameter's layer, by the parameter's name."""
+    """Return the index of the layer of each parameter, by parameter name."""
     index_by_layer = {
         network_layer.name: number for number, network_layer in enumerate(network.layers)
     }
@@ -48,7 +49,10 @@ def layer_index_of_scope(scope: str) -> int | None:
 
 
 class ScopeSeconds:
-    """Sum the seconds of operations by scope, for layers with these names in order."""
+    """The seconds of a network's operations, summed by layer.
+
+    `layers` are the names of all layers, in the network's order.
+    """
 
     def __init__(self, layers: Sequence[str]) -> None:
         self.layers = layers
@@ -57,6 +61,7 @@ class ScopeSeconds:
         self.update = self.unattributed = 0.0
 
     def add(self, scope: str, seconds: float) -> None:
+        """Add the seconds of an operation in `scope`."""
         number = layer_index_of_scope(scope)
         if number is not None:
             gradient = any(word in scope for word in _GRADIENT)
@@ -67,20 +72,23 @@ class ScopeSeconds:
             self.unattributed += seconds
 
     def profile(self, profiler: str) -> Profile:
+        """Return the sums as a profile. `profiler` is the profiler's name."""
         return Profile(
             profiler, dict(self.forward), dict(self.backward), self.update, self.unattributed
         )
 
 
 def scope_by_instruction(program_text: str) -> Dict[str, str]:
-    """Return the scope of each instruction in the text of a program compiled by XLA.
+    """Return the scope of each instruction in a program compiled by XLA, by instruction name.
+
+    - `program_text`: the compiled program in XLA's text format.
 
     A fused instruction has the scope of the last operation in it. An instruction created by XLA has
-    the scope of the instruction that reads its result. If that is an update, the created
-    instruction has the gradient scope of the updated layer.
+    the scope of the instruction that reads its result. If the reading instruction is an update, the
+    created instruction has the gradient scope of the updated layer.
     """
     scopes: Dict[str, str] = {}
-    inside: Dict[str, str] = {}  # by computation: the scope of its last instruction with a scope
+    inside: Dict[str, str] = {}  # the scope of each computation's last instruction with a scope
     unknown: List[Tuple[str, str]] = []
     reads: Dict[str, List[str]] = {}
     for computation, name, line in _instructions_with_computation(program_text):
@@ -101,7 +109,7 @@ def scope_by_instruction(program_text: str) -> Dict[str, str]:
 
 
 def _scope_of_operand_producer(reader_scope: str) -> str:
-    """Return the scope of an instruction that produces an operand for this scope."""
+    """Return the scope of an instruction whose result is read by one in `reader_scope`."""
     match = _UPDATE.search(reader_scope)
     return f"{_GRADIENT[1]}{layer_scope(int(match[1]))})" if match else reader_scope
 
@@ -111,7 +119,7 @@ def _is_layer_or_update_scope(scope: str) -> bool:
 
 
 def _instructions_with_computation(program_text: str) -> Iterator[Tuple[str, str, str]]:
-    """Yield the computation, name and text of each instruction, in order."""
+    """Yield (computation's name, instruction's name, line) for each instruction, in order."""
     computation = ""
     for line in program_text.splitlines():
         match = _INSTRUCTION.match(line)

@@ -1,10 +1,11 @@
-"""Short summaries of large tensors that preserve distances: signed folding.
+"""Short summaries of large tensors that preserve distances.
 
 The elements of a tensor get fixed random signs and are added to `WIDTH` places in turn. The
 summary is linear, so the summary of a difference is the difference of the summaries. The expected
-value of its squared norm is the tensor's squared norm, with a relative deviation of
-sqrt(2 / WIDTH), 6 % (Alon, Matias and Szegedy 1996). A single wrong element is fully visible. This
-way AlexNet's 61 million weights are compared without being written to disk.
+squared norm of a summary is the squared norm of its tensor. The relative standard deviation of the
+squared norm is sqrt(2 / WIDTH), 6 % (Alon, Matias and Szegedy 1996). A single wrong element changes
+the summary by its whole error. Thus AlexNet's 61 million weights are compared without being written
+to disk.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ _CHUNK = WIDTH * 4096
 
 
 def sketch(tensor: np.ndarray) -> np.ndarray:
-    """Return the summary, float64 (WIDTH,); a tensor of at most WIDTH elements stays unchanged."""
+    """Return the summary of `tensor`, float64 (WIDTH,).
+
+    If `tensor` has at most WIDTH elements, its elements are the summary.
+    """
     flat = np.asarray(tensor).ravel()
     if flat.size <= WIDTH:
         return flat.astype(np.float64)

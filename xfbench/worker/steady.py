@@ -1,7 +1,7 @@
-"""Find the step from which on a launch's times are steady, by a change-point test.
+"""The change-point test that finds the first step of a launch's steady state.
 
-The loop uses it to decide when to stop warming up. The analysis uses the same test to find out
-whether a record was ever steady.
+The training loop uses the test to decide when the warm-up ends. The analysis uses it to find out
+whether a record reached a steady state.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from typing import Sequence
 
 import numpy as np
 
-# A change counts if chance makes it only once in a hundred series, and if it is large enough.
-_SIGNIFICANCE = 0.01
-_MIN_SHIFT = 0.05  # relative difference of the medians before and after
-_MIN_VALUES = 10  # with fewer values no change can be detected
-_BLOCKS = 20  # medians of this many blocks, because neighbouring steps are correlated
+# A change counts if it is significant and large enough.
+_SIGNIFICANCE = 0.01  # maximum probability of such a change in a steady series
+_MIN_SHIFT = 0.05  # minimum relative difference of the medians before and after
+_MIN_VALUES = 10  # with fewer values, no change can be detected
+_BLOCKS = 20  # blocks whose medians are tested, because neighbouring steps are correlated
 
 
 def count_values_before_steady(seconds: Sequence[float]) -> int:
-    """Return how many of the first values belong to an earlier level.
+    """Return the number of values before the steady state. All later values have the same level.
 
-    Returns 0 if the values are steady, or too few to decide. Changes are found one by one with
-    Pettitt's rank test (1979) on medians of blocks, which is robust against outliers. A burst that
-    leaves the level unchanged is no change.
+    Returns 0 if all values are steady or if there are too few values to decide. Changes of the
+    level are found one by one with Pettitt's rank test (1979) on medians of blocks. This test is
+    robust against outliers. If the level is the same before and after a burst, the burst is no
+    change.
     """
     values = np.asarray(seconds, dtype=float)
     width = max(1, len(values) // _BLOCKS)
@@ -37,7 +38,7 @@ def count_values_before_steady(seconds: Sequence[float]) -> int:
 
 
 def _change_point(values: np.ndarray) -> int:
-    """Return the number of values before the level changes; 0 if it does not."""
+    """Return the number of values before the level changes, or 0 if it does not change."""
     count = len(values)
     if count < _MIN_VALUES:
         return 0

@@ -1,7 +1,8 @@
-"""Read an untrusted file of a data set: every read returns the bytes or raises Damaged.
+"""Safe reads of the untrusted files of a data set, and checks of their content.
 
-Nothing is mapped, so that a file that is truncated while it is read causes an error, not a
-signal. Processes that share a file after a fork do not move each other's position.
+Every read returns the requested bytes or raises Damaged. Files are not mapped into memory, so a
+file that is truncated during a read causes an error, not a signal. Reads do not use the file's
+position, so processes can share an open file after a fork.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _IMAGE_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
 class DataFile:
-    """An open file, with its `size` in bytes when opened. Raises Damaged if opening fails."""
+    """An open file. `size` is the number of bytes that it had when it was opened.
+
+    The constructor raises Damaged if the file cannot be opened.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,7 +34,10 @@ class DataFile:
         self.size = os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, length: int, description: str) -> bytes:
-        """Read `length` bytes from `offset`; `description` names them in the error if it fails."""
+        """Return the `length` bytes at `offset`.
+
+        Raises Damaged if the file has fewer bytes. `description` names the bytes in the message.
+        """
         if offset + length > self.size:
             raise self.damaged(
                 description,
@@ -48,18 +55,25 @@ class DataFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def damaged(self, place_name: str, defect: str) -> Damaged:
-        """Return the error for a defect: which file, where in it, and what is wrong."""
+        """Return the error for a defect of this file.
+
+        - `place_name`: the place in the file, such as "record 3".
+        - `defect`: what is wrong there.
+        """
         return Damaged(f"{self.path}, {place_name}: {defect}")
 
 
 class KeyChecker:
-    """Finds repeated keys in a split without a list."""
+    """A check of the keys in a split: every key must be valid.
+
+    If `listed` is None, the check also finds keys that occur twice.
+    """
 
     def __init__(self, listed: SampleList | None) -> None:
         self._met: Dict[str, int] | None = {} if listed is None else None
 
     def check(self, key: str, index: int) -> str | None:
-        """Return what is wrong with the key of the sample at this index, or None."""
+        """Return what is wrong with `key`, or None. `index` is the position of its sample."""
         if not key or any(mark in key for mark in "\n\r\t"):
             return f"its key {key!r} is empty or has line ends or tabs"
         if self._met is not None and self._met.setdefault(key, index) != index:
@@ -68,20 +82,28 @@ class KeyChecker:
 
 
 def check_label(label: int) -> str | None:
-    """Return what is wrong with a label, or None."""
+    """Return what is wrong with a label, or None if it is valid."""
     if not 0 <= label <= MAX_LABEL:
         return f"label {label} is not within 0 to {MAX_LABEL}"
     return None
 
 
 def check_image(image: bytes) -> str | None:
-    """Return what is wrong with the first bytes of an image file, or None."""
+    """Return what is wrong with the first bytes of an image file.
+
+    Returns None if the file begins as a JPEG or PNG file does.
+    """
     if not image.startswith(_IMAGE_SIGNATURES):
         return f"its image begins with {image[:8].hex(' ') or 'nothing'}: neither JPEG nor PNG"
     return None
 
 
 def check_count(path: Path, sample_count: int, listed: SampleList | None) -> None:
-    """Raise Damaged if a split's sample count differs from its list."""
+    """Raise Damaged if a split's files and its list have different numbers of samples.
+
+    - `path`: the file or folder with the samples, for the message.
+    - `sample_count`: the number of samples in the files.
+    - `listed`: the split's list, or None if there is none to compare with.
+    """
     if listed is not None and sample_count != len(listed.keys):
-        raise Damaged(f"{path} holds {sample_count} samples, its list {len(listed.keys)}")
+        raise Damaged(f"{path} has {sample_count} samples, but its list has {len(listed.keys)}")

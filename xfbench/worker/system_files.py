@@ -1,4 +1,4 @@
-"""Small files in which the system describes itself."""
+"""Reads of the small files in which the system describes itself, such as those in /proc."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def read_system_file(path: Path) -> str | None:
-    """Return the file's text. None if it is not readable."""
+    """Return the text of a file without surrounding white space. None if it is not readable."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError:

@@ -1,7 +1,6 @@
-"""Trace a framework's numbers: gradients, losses and weights of a few steps.
+"""A trace of a framework's numbers: the gradients, losses and weights of a few steps.
 
-It trains with dropout as the identity, the workload's own solver, and one batch for all steps.
-Float arrays have the requested precision. The output is one `.npz` file without pickles.
+All steps train on the same batch, with the workload's own solver and without dropout.
 """
 
 from __future__ import annotations
@@ -25,11 +24,16 @@ def train_and_write_trace(
     output_npz: Path,
     array_groups: list[str] | None = None,
 ) -> dict[str, Any]:
-    """Trace `request["steps"]` updates into `output`; return the runtime facts.
+    """Train `request["steps"]` steps and write a trace to `output_npz`. Return the runtime facts.
 
-    Arrays: input/data (N, C, H, W), input/label (N,), initial/<parameter>,
-    gradient/<parameter> (of the first step), loss (steps,), final/<parameter>. `keep` limits
-    them to those whose first word is in it.
+    The trace is an `.npz` file without pickles. `array_groups` are the groups of arrays to write.
+    None: all of these groups.
+
+    - "input": input/data (N, C, H, W) and input/label (N,).
+    - "initial": initial/<parameter>, before the first step.
+    - "gradient": gradient/<parameter>, of the first step.
+    - "loss": loss (steps,), before each step's update.
+    - "final": final/<parameter>, after the last step.
     """
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = open_data_set(request["data"], workload, batch_size, seed)

@@ -1,8 +1,8 @@
-"""The parent process of a rank that a launcher started: reports its end, and ends it.
+"""The watcher of a rank that a launcher started: a parent process, whose child does the work.
 
-The rank runs as a child process. The parent answers the driver's heartbeats. It ends the rank if
-the driver is gone, for example because another rank failed or its node is lost. Launchers may not
-notice that for minutes. The parent only waits for events, so it takes no CPU time.
+The watcher answers the driver's heartbeats and reports the child's exit status. If the driver is
+gone, for example because another rank failed, the watcher ends the child. Launchers may not
+notice a lost node for minutes. The watcher only waits for events, so it takes no CPU time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,20 @@ from typing import Callable
 from xfbench.worker import distributed
 
 ADDRESS = "XFBENCH_WATCH"  # "host:port:token" of the driver
-# The driver sends every second; after this many seconds of silence, it or the network is gone.
+# The driver sends a heartbeat every second. Silence for longer means that the driver or the network
+# is gone.
 SILENCE_SECONDS = 8.0
 _CONNECT_SECONDS = 60.0
 _PARENT_DEATH_SIGNAL = 1  # prctl(2)
 
 
 def run_watched(rank: int, work: Callable[[], int]) -> int:
-    """Run `work` in a child process with output files for its rank. Return the exit status.
+    """Run `work` in a child process with output files for `rank`. Return the child's exit status.
 
-    Without `XFBENCH_WATCH`, the driver started this process itself, and `work` runs directly.
-    Raises OSError if the driver cannot be reached.
+    If a signal ends the child, the result is 1.
+
+    If the environment variable `XFBENCH_WATCH` is not set, the driver started this process itself.
+    Then `work` runs in this process. Raises OSError if the driver cannot be reached.
     """
     address = os.environ.get(ADDRESS)
     if not address:
@@ -46,7 +49,7 @@ def run_watched(rank: int, work: Callable[[], int]) -> int:
         driver.close()
         _set_up_rank_process(rank, parent)
         return work()
-    with suppress(OSError):  # the child may have done so already, or have ended
+    with suppress(OSError):  # the child may have set its group already, or may have ended
         os.setpgid(child, child)
     status = _supervise_child(child, driver, woken)
     with suppress(OSError):
@@ -56,7 +59,10 @@ def run_watched(rank: int, work: Callable[[], int]) -> int:
 
 
 class _SignalPipe:
-    """A descriptor that becomes readable when a child ends or this process gets a signal to end."""
+    """A pipe for signals that report the end of a child or ask this process to end.
+
+    `descriptor` becomes readable when a signal arrives.
+    """
 
     def __init__(self) -> None:
         self.descriptor, self.written = os.pipe()
@@ -67,11 +73,13 @@ class _SignalPipe:
         signal.set_wakeup_fd(self.written)
 
     def read_signals(self) -> set[int]:
+        """Return the numbers of the signals that arrived since the last call."""
         with suppress(BlockingIOError):
             return set(os.read(self.descriptor, 4096))
         return set()
 
     def close(self) -> None:
+        """Restore the previous signal handlers, and close the pipe."""
         signal.set_wakeup_fd(-1)
         for number, handler in zip(self.numbers, self.before):
             signal.signal(number, handler)
@@ -80,7 +88,7 @@ class _SignalPipe:
 
 
 def _set_up_rank_process(rank: int, parent: int) -> None:
-    """Set up the child: its process group, its output files, and its end with the parent."""
+    """Give the child its own process group and output files. It is killed when its parent ends."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
@@ -95,7 +103,10 @@ def _set_up_rank_process(rank: int, parent: int) -> None:
 
 
 def _supervise_child(child: int, driver: socket.socket, signal_pipe: _SignalPipe) -> int:
-    """Wait for the child or a reason to end it. Return its exit status, or minus the signal."""
+    """Wait until `child` ends. Kill it if the driver is gone or a signal asks this process to end.
+
+    Return the child's exit status. If a signal ended the child, return minus the signal's number.
+    """
     while True:
         ready = select.select([driver.fileno(), signal_pipe.descriptor], [], [], SILENCE_SECONDS)[0]
         alive = bool(ready)

@@ -1,12 +1,17 @@
-"""The formats of data sets: one module each, with a function `samples`.
+"""The formats of prepared data sets. Each format has a module with this function:
 
     samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]
 
-It returns the samples of a split ("train" or "test") in order. Each is read when it is accessed.
-It raises Damaged if a file is damaged. `listed` is the content of `SPLIT.samples`. Formats that
-store keys and labels do not need it, so that they can read the files of other tools. Reading
-needs only the standard library and NumPy, so that it works in every framework's interpreter.
-`xfbench.datasets` writes the files.
+- `folder`: the data set's folder.
+- `split`: "train" or "test".
+- `listed`: the content of `SPLIT.samples`. Formats that store keys and labels do not need it, so
+  that they can read the files of other tools.
+
+The function returns the samples of the split in order. A sample is read when it is accessed. If a
+file is damaged, the function or the access raises Damaged.
+
+The modules need only the standard library and NumPy, so that they work in every framework's
+interpreter. `xfbench.datasets` writes the files.
 """
 
 from __future__ import annotations
@@ -15,18 +20,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Tuple
 
-MAX_IMAGE_BYTES = 2**29  # bytes of an image file: no image that may be decoded needs more
+MAX_IMAGE_BYTES = 2**29  # no image that `pictures.py` decodes needs more
 
 
 class Damaged(Exception):
-    """A file of a data set is damaged. The message says which file, where and how."""
+    """A file of a data set is damaged. The message names the file, the place and the defect."""
 
 
 @dataclass(frozen=True)
 class SampleList:
-    """The samples of a split in order: keys, labels, digests.
+    """The list of a split's samples, in order.
 
-    `shape` is (C, H, W) if all images share it, otherwise None. `classes` are names by label.
+    - `keys`, `labels`, `digests`: one value for each sample.
+    - `shape`: (C, H, W) if all images have the same shape, otherwise None.
+    - `classes`: the names of the classes. The label of a class is its position.
     """
 
     keys: List[str]
@@ -37,7 +44,10 @@ class SampleList:
 
 
 def resolve_file(folder: Path, name: str) -> Path:
-    """Return a file of a data set's folder. Raises Damaged if it is missing or outside of it."""
+    """Return the path of the file `name` in a data set's folder.
+
+    Raises Damaged if the file does not exist, or if its path leads out of the folder.
+    """
     path = folder / name
     if not path.is_file():
         raise Damaged(f"{path} is {'not a file' if path.exists() else 'missing'}")
@@ -47,7 +57,11 @@ def resolve_file(folder: Path, name: str) -> Path:
 
 
 def read_image_file(folder: Path, name: str) -> bytes:
-    """Return an image file's content. Raises Damaged as `resolve_file`, or if it is too large."""
+    """Return the content of the image file `name` in a data set's folder.
+
+    Raises Damaged if the file is larger than MAX_IMAGE_BYTES, does not exist, or is outside of the
+    folder.
+    """
     path = resolve_file(folder, name)
     if path.stat().st_size > MAX_IMAGE_BYTES:
         raise Damaged(f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB: not an image")

@@ -1,7 +1,7 @@
 """Folder: one JPEG or PNG file per image, `SPLIT/CLASS/NAME`, as `ImageFolder` readers expect.
 
-Keys are the paths below the split. Labels number the classes in the order of their names, unless
-the manifest assigns them.
+A sample's key is the path `CLASS/NAME`. Its label is the position of the class in the manifest's
+list. Without a manifest, the classes are sorted by name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ SUFFIXES = (".jpeg", ".jpg", ".png")
 
 
 def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]:
-    """Return the samples of a split: as listed, otherwise all images by class and name."""
+    """Return the samples of a split in the order of `listed`.
+
+    If `listed` is None, return all images, sorted by class and name.
+    """
     if listed is None:
         classes = list_class_names(folder / split)
         keys = [
@@ -27,7 +30,7 @@ def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sam
 
 
 def list_class_names(folder: Path) -> List[str]:
-    """Return the names of the class folders. Raises Damaged if there are none."""
+    """Return the sorted names of the class folders in `folder`. Raises Damaged if it has none."""
     if not folder.is_dir():
         raise Damaged(f"{folder} is not a folder")
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
@@ -37,7 +40,7 @@ def list_class_names(folder: Path) -> List[str]:
 
 
 def list_image_names(folder: Path) -> List[str]:
-    """Return the names of a class's images. Raises Damaged if there are none."""
+    """Return the sorted names of the images in a class's folder. Raises Damaged if it has none."""
     there = folder.iterdir() if folder.is_dir() else []
     names = sorted(path.name for path in there if path.suffix.lower() in SUFFIXES)
     if not names:

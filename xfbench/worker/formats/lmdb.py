@@ -1,8 +1,8 @@
-"""LMDB: Caffe's database of `Datum`s, `SPLIT.lmdb/data.mdb`, keys `%08d_<name>`.
+"""LMDB: Caffe's database of `Datum` messages, `SPLIT.lmdb/data.mdb`, with keys `%08d_<name>`.
 
-The file is a B+ tree of pages (struct MDB_page, MDB_node and MDB_meta in LMDB's mdb.c, data
-version 1). It is traversed when the split is opened, and every position in it is checked against
-the file's size. A Datum's pixels are blue first; those of a Sample are red first.
+The file is a B+ tree of pages. LMDB's mdb.c defines it (MDB_page, MDB_node and MDB_meta, data
+version 1). When the split is opened, the whole tree is traversed, and every position in the tree is
+checked against the file's size. The pixels of a Datum have blue first, those of a Sample red first.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 KEY_FIELD = 1001
-"""The Datum field for a key that is too long for LMDB; Caffe ignores it."""
-_PAGE = struct.Struct(
-    "<QHHHH"
-)  # number, -, flags, lower, upper; overflow: the last two are a count
+"""The number of the Datum field for a key that is too long for LMDB. Caffe ignores this field."""
+# Number, unused, flags, lower, upper. On overflow pages, the last two are the count of pages.
+_PAGE = struct.Struct("<QHHHH")
 _BRANCH, _LEAF, _OVERFLOW, _META = 1, 2, 4, 8
 _META_HEAD = struct.Struct("<IIQQ")  # magic, version, address, size of the map
-_TREE = struct.Struct("<IHHQQQQQ")  # (page size), flags, depth, pages of three kinds, entries, root
-_NODE = struct.Struct("<HHHH")  # size or child page, in two parts; flags or its third; key's size
+# Page size, flags, depth, numbers of branch, leaf and overflow pages, entries, root page.
+_TREE = struct.Struct("<IHHQQQQQ")
+# On leaf pages: value's size (low, high), flags, key's size. On branch pages: child's page number
+# (low, middle, high), key's size.
+_NODE = struct.Struct("<HHHH")
 _META_LENGTH = _PAGE.size + _META_HEAD.size + 2 * _TREE.size + 16
 _BIG, _SUB, _DUPLICATES = 1, 2, 4
 _PAGE_SIZES = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
@@ -40,7 +42,10 @@ _CHANNELS, _HEIGHT, _WIDTH, _DATA, _LABEL, _FLOATS, _ENCODED = range(1, 8)
 
 
 def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
-    """Return the samples of a split in the order of the database's keys."""
+    """Return the samples of a split in the order of the database's keys.
+
+    Raises Damaged if the tree is damaged or its number of records differs from `listed`.
+    """
     file = DataFile(resolve_file(folder, f"{split}.lmdb/data.mdb"))
     datums = _Datums(file, listed)
     check_count(file.path, len(datums), listed)
@@ -48,9 +53,9 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 
 def locate_records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
-    """Yield every record as (first byte of its node, key, first byte of its value, value length).
+    """Yield every record as (offset of its node, key, offset of its value, length of its value).
 
-    Raises Damaged if a page differs from what its parent says, or is outside of the file.
+    Offsets and lengths are in bytes of the file. Raises Damaged if the tree is damaged.
     """
     meta = _read_newest_meta(file)
     if meta.flags & _DUPLICATES:
@@ -90,7 +95,13 @@ def locate_records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
 
 @dataclass(frozen=True)
 class _Meta:
-    """The header of a database; `last` is the number of its last page."""
+    """A meta page, the header of a database.
+
+    - `page_size`: the size of a page in bytes.
+    - `flags`, `depth`, `entries`, `root`: the tree's flags, depth, number of records and root page.
+    - `last`: the number of the database's last page.
+    - `transaction`: the number of the transaction that wrote this meta page.
+    """
 
     page_size: int
     flags: int
@@ -102,7 +113,7 @@ class _Meta:
 
 
 def _read_newest_meta(file: DataFile) -> _Meta:
-    """Return the newest valid meta page of the two."""
+    """Return the newest valid meta page. A database has two meta pages, which alternate."""
     if file.size < _META_LENGTH:
         raise Damaged(f"{file.path} has {file.size} bytes: too short for an LMDB database")
     first = _read_meta(file, 0)
@@ -122,7 +133,7 @@ def _read_newest_meta(file: DataFile) -> _Meta:
 
 
 def _second_meta_offset(file: DataFile) -> int:
-    """Return the offset of the second meta page in a file whose first is invalid."""
+    """Return the offset in bytes of the second meta page, if the first meta page is invalid."""
     for size in _PAGE_SIZES:
         meta = _read_meta(file, size)
         if meta and meta.page_size == size:
@@ -185,7 +196,10 @@ class _Datums(Sequence[Sample]):
 
 
 def _read_page(file: DataFile, meta: _Meta, number: int, kind: int) -> bytes:
-    """Return a page of the tree, after checking its number and kind."""
+    """Return the page `number` of the tree, which must be of `kind` (`_LEAF` or `_BRANCH`).
+
+    Raises Damaged if the page does not exist, or if its header has another number or kind.
+    """
     if number > meta.last or number < 2:
         raise file.damaged(f"page {number}", f"there are only pages 2 to {meta.last}")
     page = file.read(number * meta.page_size, meta.page_size, f"page {number}")
@@ -198,13 +212,13 @@ def _read_page(file: DataFile, meta: _Meta, number: int, kind: int) -> bytes:
 def _node_places_and_headers(
     page: bytes, file: DataFile, place_name: str
 ) -> Iterator[Tuple[int, int, int, int, int]]:
-    """Yield the nodes of a page: the first byte, then the four parts of the header."""
+    """Yield each node of a page: its offset in the page, and the four parts of its header."""
     _, _, _, lower, _ = _PAGE.unpack_from(page)
     if not _PAGE.size <= lower <= len(page):
-        raise file.damaged(place_name, f"its list of nodes ends at byte {lower}")
+        raise file.damaged(place_name, f"its list of nodes ends at byte {lower}, outside of it")
     for (place,) in struct.iter_unpack("<H", page[_PAGE.size : lower & ~1]):
         if place < lower or place + _NODE.size > len(page):
-            raise file.damaged(place_name, f"a node is at byte {place}")
+            raise file.damaged(place_name, f"a node is at byte {place}, where no node can be")
         head = _NODE.unpack_from(page, place)
         if place + _NODE.size + head[3] > len(page):
             raise file.damaged(place_name, "a key extends beyond its page")
@@ -214,7 +228,10 @@ def _node_places_and_headers(
 def _overflow_value_offset(
     file: DataFile, meta: _Meta, page_number_bytes: bytes, value_bytes: int, place_name: str
 ) -> int:
-    """Return the offset of a value that has its own pages, which are all in the file."""
+    """Return the offset in bytes of a value that is stored on its own pages.
+
+    Raises Damaged if these pages are not all in the file.
+    """
     number = int.from_bytes(page_number_bytes, "little")
     pages = -(-(_PAGE.size + value_bytes) // meta.page_size)
     if len(page_number_bytes) < 8 or number < 2 or number + pages - 1 > meta.last:
@@ -231,7 +248,10 @@ def _decode_key_without_number(key: bytes) -> str:
 
 
 def parse_datum(datum: bytes, key: str) -> Sample:
-    """Return the sample in a serialized Datum. Raises Malformed."""
+    """Return the sample in a serialized Datum. It has the key `key` unless the Datum has its own.
+
+    Raises Malformed if the Datum is not a valid message or has no 8-bit image.
+    """
     numbers = dict.fromkeys((_CHANNELS, _HEIGHT, _WIDTH, _LABEL, _ENCODED), 0)
     start = end = 0
     for number, wire, value, stop in iterate_fields(datum, (0, len(datum))):

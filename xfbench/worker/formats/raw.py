@@ -1,6 +1,6 @@
-"""Raw: the decoded pixels of all images in sequence, `SPLIT.pixels`, all of one shape.
+"""Raw: the pixels of all images in sequence, `SPLIT.pixels`. All images have the same shape.
 
-Nothing is decoded, so this is the fastest and the largest format.
+Nothing needs to be decoded, so this is the fastest format to read. It is also the largest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from xfbench.worker.stored import DataFile
 
 
 def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sample]:
-    """Return the samples of a split. Raises Damaged also if the file's length is wrong."""
+    """Return the samples of a split. `listed` gives their number, shape, keys and labels.
+
+    Raises Damaged if `listed` has no shape, or if the file's size does not match the images.
+    """
     if listed is None or listed.shape is None:
         raise Damaged(f"{folder}: raw pixels need a manifest that gives their shape")
     file = DataFile(resolve_file(folder, f"{split}.pixels"))
@@ -29,7 +32,7 @@ def samples(folder: Path, split: str, listed: SampleList | None) -> Sequence[Sam
 
 
 class _Pixels(Sequence[Sample]):
-    # Read, not mapped: mapped pages cannot be evicted, and truncating a mapped file is unsafe.
+    # The file is not mapped: mapped pages cannot be evicted, and a truncated mapping is unsafe.
     def __init__(self, file: DataFile, listed: SampleList, shape: Tuple[int, int, int]) -> None:
         self.file, self.listed, self.shape = file, listed, shape
 

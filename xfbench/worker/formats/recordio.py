@@ -1,8 +1,16 @@
-"""RecordIO: MXNet's records, `SPLIT.rec`, and their offsets, `SPLIT.idx` (number, tab, byte).
+"""RecordIO: MXNet's records (`SPLIT.rec`) and the index of their offsets (`SPLIT.idx`).
 
-A record is a magic number, its length and kind (uint32 together), the data, and zeros up to a
-multiple of 4. A record that contains the magic number is split there into parts. The data are an
-IRHeader (flag, label as float32, two numbers) and an image file. The index defines the order.
+A record is one or more parts. Each part has these fields:
+
+- a magic number
+- the part's kind and length, together one uint32
+- the data, and zeros up to a multiple of 4 bytes
+
+The data of a record are an IRHeader (flag, label as float32, two numbers) and an image file. If the
+data contain the magic number, they are split into parts there.
+
+A line of the index has a record's number, a tab and the record's offset in bytes. The index defines
+the order of the samples.
 """
 
 from __future__ import annotations
@@ -23,9 +31,10 @@ _IR_HEADER = struct.Struct("<IfQQ")
 
 
 def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
-    """Return the samples of a split, in the order of its index.
+    """Return the samples of a split in the order of its index.
 
-    Their keys are the listed ones, otherwise the index's numbers with eight digits.
+    The samples have the keys in `listed`. If `listed` is None, a key is the record's number in the
+    index with eight digits. Raises Damaged if the files and `listed` do not match.
     """
     file = DataFile(resolve_file(folder, f"{split}.rec"))
     samples_found = _Records(file, resolve_file(folder, f"{split}.idx"), listed)
@@ -34,7 +43,7 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 
 def record_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
-    """Yield the start and end of each complete record in bytes, with all of its parts.
+    """Yield (start, end) in bytes of each record. A record includes all of its parts.
 
     Raises Damaged at the first incomplete record.
     """
@@ -52,14 +61,14 @@ def record_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
             if place > file.size:
                 raise file.damaged(
                     record_name,
-                    f"it is truncated: it ends at byte {place}, the file at {file.size}",
+                    f"it is truncated: {place} bytes needed, the file has {file.size}",
                 )
         yield start, place
         number += 1
 
 
 def _parse_part_kind_and_length(head: bytes, file: DataFile, record_name: str) -> Tuple[int, int]:
-    """Return the kind of a record's part, and its length in bytes."""
+    """Return (kind, length of the data in bytes) of a part that begins with the bytes `head`."""
     if head[:4] != MAGIC:
         raise file.damaged(record_name, f"it begins with {head[:4].hex(' ')}, not the magic number")
     word = int.from_bytes(head[4:8], "little")
@@ -120,7 +129,7 @@ class _Records(Sequence[Sample]):
 
 
 def _read_offsets_by_number(index_path: Path) -> Dict[int, int]:
-    """Return the records' offsets by number, in the order of the file."""
+    """Return the offset of each record in bytes, by record number, in the order of the index."""
     starts: Dict[int, int] = {}
     lines = index_path.read_bytes().split(b"\n")
     for line, text in enumerate(lines, 1):

@@ -1,9 +1,14 @@
-"""TFRecord: TensorFlow's records of `tf.train.Example`, `SPLIT.tfrecord` or numbered shards of it.
+"""TFRecord: TensorFlow's records of `tf.train.Example`, in `SPLIT.tfrecord` or numbered shards.
 
-A record is its length (uint64), the length's masked CRC-32C, the data, and the data's checksum.
-An Example's `image/encoded` and `image/class/label` are read, and its key from `image/key` or
-`image/filename` if one is present. Records are located when the split is opened. Images are read
-later, and their checksum is verified the first time.
+A record has the length of its data (uint64), the masked CRC-32C of this length, the data, and the
+masked CRC-32C of the data. These features of an Example are read:
+
+- `image/encoded`: the image file.
+- `image/class/label`: the label.
+- `image/key`, or else `image/filename`: the key. Without both, the key is the sample's position.
+
+Records are located when the split is opened. A record's data are read when its sample is accessed.
+The first access verifies their checksum.
 """
 
 from __future__ import annotations
@@ -35,7 +40,10 @@ _BYTES_LIST, _INT64_LIST = 1, 3
 
 
 def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
-    """Return the samples of a split, shard by shard."""
+    """Return the samples of a split, shard by shard.
+
+    Raises Damaged if a file is damaged or the number of samples differs from `listed`.
+    """
     files = [DataFile(resolve_file(folder, name)) for name in _file_names_of_split(folder, split)]
     records_found = _Records(files, listed)
     check_count(folder, len(records_found), listed)
@@ -43,9 +51,9 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 
 def record_data_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
-    """Yield the start and end of each complete record's data, in bytes.
+    """Yield (start, end) in bytes of the data of each record.
 
-    Raises Damaged at the first incomplete record, or if a length has a wrong checksum.
+    Raises Damaged at the first record that is incomplete or whose length has a wrong checksum.
     """
     place, number = 0, 0
     while place < file.size:
@@ -62,7 +70,7 @@ def record_data_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
 
 
 def _file_names_of_split(folder: Path, split: str) -> List[str]:
-    """Return the files of a split, in order. Raises Damaged if a shard is missing."""
+    """Return the names of a split's files, in order. Raises Damaged if a shard is missing."""
     single_name = f"{split}.tfrecord"
     matches = [(re.fullmatch(re.escape(split) + _SHARD, path.name)) for path in folder.glob("*")]
     shards = sorted((int(m[1]), int(m[2]), m[0]) for m in matches if m)
@@ -70,7 +78,10 @@ def _file_names_of_split(folder: Path, split: str) -> List[str]:
         return [single_name]
     count = shards[0][1]
     if [(number, of) for number, of, _ in shards] != [(n, count) for n in range(count)]:
-        raise Damaged(f"{folder}: the shards {split}-00000-of-{count:05d} and on are incomplete")
+        raise Damaged(
+            f"{folder}: shards are missing from the sequence that begins with "
+            f"{split}-00000-of-{count:05d}"
+        )
     if (folder / single_name).exists():
         raise Damaged(f"{folder} has both {single_name} and shards of {split}: remove one of them")
     return [name for _, _, name in shards]
@@ -128,7 +139,7 @@ def _parse_example(data: bytes, index: int) -> Sample:
 
 
 def _feature_spans(data: bytes) -> Dict[str, Span]:
-    """Return the span of each feature of an Example, by name."""
+    """Return (start, end) in bytes of each feature's value in an Example, by feature name."""
     spans = {}
     for features in _nested_messages(data, (0, len(data)), 1):
         for entry in _nested_messages(data, features, 1):
@@ -151,7 +162,13 @@ def _nested_messages(data: bytes, span: Span, field_number: int) -> Iterator[Spa
 def _single_span_or_number(
     data: bytes, spans: Dict[str, Span], name: str, kind: int
 ) -> Tuple[int, int]:
-    """Return the only value of a feature: the span of its bytes, or (number, 0)."""
+    """Return the value of the feature `name`. Raises Malformed unless it has exactly one value.
+
+    - `spans`: the result of `_feature_spans`.
+    - `kind`: `_BYTES_LIST` or `_INT64_LIST`.
+
+    For bytes, the result is (start, end) of the value in `data`. For a number, it is (number, 0).
+    """
     values: List[Tuple[int, int]] = []
     for items in _nested_messages(data, spans.get(name, (0, 0)), kind):
         for number, wire, start, end in iterate_fields(data, items):
