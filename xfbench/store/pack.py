@@ -77,7 +77,7 @@ def verify_line(line: bytes) -> str:
 def read_lines(path: Path) -> Iterator[PackLine]:
     """Yield every line of a pack in order.
 
-    If the pack's name does not match its ids, the last PackLine has number 0 and states this defect.
+    If the pack's name does not match its ids, a last PackLine with number 0 states this defect.
     Raises OSError.
     """
     ids_hash = hashlib.sha256()
