@@ -135,7 +135,7 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
         shape = " × ".join(map(str, header[1:]))
         more = "more than " if values.size > min(value_count, _MAX_BYTES) else ""
         held_count = min(values.size, value_count)
-        raise Damaged(f"{path} has {more}{held_count} values, not {shape}: it is incomplete")
+        raise Damaged(f"{path} has {more}{held_count} values, not {shape}: it is damaged")
     if not value_count:
         raise Damaged(f"{path} is empty: {' × '.join(map(str, header[1:]))} values")
     return values.reshape(header[1:])
