@@ -27,8 +27,9 @@ class CheckedSet:
     - `samples`: number of samples that were read.
     - `stream_digest`: digest of these samples in order.
     - `largest_pixel_difference`: largest difference from the first data set, 0 to 255. It is None
-      if the splits differ, or if a sample has no counterpart with its shape and label.
-    - `defect`: the first sample that does not match the data set's own list, or None.
+      if the splits differ, or if a sample there is missing or has another shape or label.
+    - `defect`: a message about the first sample that does not match the data set's own list, or
+      None.
     """
 
     folder: str
@@ -44,8 +45,9 @@ def compare_data_sets(
 ) -> list[CheckedSet]:
     """Read every sample of every data set, and compare the data sets with the first one.
 
-    `report_progress` gets the name of the folder, the number of its samples done, and the number of
-    all its samples. Raises Damaged if a folder is not a data set or an image cannot be read.
+    Return one result per data set. `report_progress` gets the name of the folder, the number of its
+    samples done, and the number of all its samples. Raises Damaged if a folder is not a data set,
+    or if an image cannot be read.
     """
     sets = [(folder, Manifest.read(folder), prepared.open_prepared(folder)) for folder in folders]
     reference_set = sets[0][2]
@@ -98,9 +100,9 @@ def _largest_pixel_difference(
     index: int,
     digest: str,
 ) -> int | None:
-    """Return the largest difference from sample `index` of `reference_set`, 0 to 255.
+    """Return the largest difference of `pixels` from sample `index` of `reference_set`, 0 to 255.
 
-    Return None if that sample does not exist, or has another shape or label.
+    Return None if that sample does not exist, or if its shape or label differs.
     """
     samples = reference_set.splits[split]
     if index >= len(samples):

@@ -17,7 +17,7 @@ _PNG = b"\x89PNG"
 class Writer:
     """A writer of image files, with the interface `xfbench.datasets.writing.Writer`.
 
-    Files of an interrupted run are not removed. The files after the first `count` are rewritten.
+    It overwrites the files of an interrupted run that `SPLIT.samples` does not list.
     """
 
     def __init__(self, folder: Path, split: str, count: int, classes: Sequence[str] | None) -> None:

@@ -61,7 +61,7 @@ class Writer:
         sync_folder(self._folder)
 
     def add(self, sample: Sample) -> None:
-        """Add a sample. Raises UsageError if the format cannot store it or the disk is full."""
+        """Add a sample. Raises UsageError if LMDB cannot store the sample or the disk is full."""
         if self._count == _MAX_SAMPLES:
             raise UsageError(f"{self._folder}: lmdb stores at most {_MAX_SAMPLES} samples")
         content = encode_datum(sample)
@@ -123,7 +123,10 @@ class Writer:
 
 
 def encode_shortened_key(key: str) -> bytes:
-    """Encode a sample's key for an LMDB key. A key that is too long is cut and gets its digest."""
+    """Encode a sample's key as a part of an LMDB key.
+
+    If the sample's key is too long, its end is replaced by its digest.
+    """
     content = encode_sample_key(key)
     if len(content) <= _MAX_NAME_BYTES:
         return content

@@ -69,7 +69,7 @@ def _resize(picture: Image.Image, preprocessing: Preprocessing) -> Image.Image:
 def parse_encoding(text: str | None) -> str | None:
     """Parse the text of `--encode` as `Preprocessing.encoding`.
 
-    Return None for "keep" and for None. "jpeg" means "jpeg:90". Raises UsageError if the text is
+    Return None if `text` is "keep" or None. "jpeg" means "jpeg:90". Raises UsageError if `text` is
     invalid.
     """
     if text in (None, "keep"):
@@ -86,7 +86,7 @@ def parse_encoding(text: str | None) -> str | None:
 def parse_height_and_width(text: str | None) -> tuple[int, int] | None:
     """Parse the text of `--size`, such as "256" or "240x320", as (height, width) in pixels.
 
-    Return None for None. Raises UsageError if the text is invalid.
+    Return None if `text` is None. Raises UsageError if the text is invalid.
     """
     if text is None:
         return None

@@ -1,6 +1,6 @@
 """Writer of RecordIO files: the records `SPLIT.rec` and their index `SPLIT.idx`.
 
-The files are like those of MXNet's im2rec. The index is written when the writer is closed.
+The files have the format of MXNet's im2rec. The index is written when the writer is closed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Writer(AppendedFile):
         super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
-        """Add a sample. Raises UsageError if the format cannot store it."""
+        """Add a sample. Raises UsageError if RecordIO cannot store the sample."""
         label = validate_label(sample.label, sample.key, _LARGEST_LABEL)
         header = struct.pack("<IfQQ", 0, label, len(self._starts), 0)
         content = encode_record(header + encode_image(sample.image, sample.key).content)

@@ -1,4 +1,4 @@
-"""Files to which records are appended, and which continue after an interrupted run."""
+"""Files to which records are appended, also by a run that continues an interrupted one."""
 
 from __future__ import annotations
 

@@ -59,10 +59,9 @@ def list_prepared() -> list[PreparedDataSet]:
 def find_data_set(name_or_folder: str) -> PreparedDataSet:
     """Return the prepared data set with this name or in this folder.
 
-    `name_or_folder` is a path if it contains "/" or starts with "." or "~". Otherwise it is the
-    name of a folder in the data folder or, if there is none, a name in a manifest.
-
-    Raises UsageError unless exactly one data set matches.
+    `name_or_folder` is a path if it contains "/" or starts with "." or "~". Otherwise it is a name:
+    the name of a folder in the data folder, or else the name in a manifest. Raises UsageError
+    unless exactly one data set matches.
     """
     if "/" in name_or_folder or name_or_folder.startswith((".", "~")):
         folder = Path(name_or_folder).expanduser().absolute()

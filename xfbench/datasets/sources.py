@@ -40,7 +40,7 @@ class Source:
 
     - `classes`: names of the classes in the order of their labels, or None if classes only have
       numbers.
-    - `channels`: number of channels of its images: 1 (gray) or 3 (RGB).
+    - `channels`: number of channels of the images: 1 (gray) or 3 (RGB).
     - `note`: origin of the data set, such as its authors.
     - `by_class`: whether the images are grouped by class instead of mixed.
     - `before`: preprocessing of a data set that is already prepared, or None for other sources.
@@ -225,9 +225,9 @@ def _samples_of_class_folders(
 def open_imagenet(root: Path, class_count: int | None = None) -> Source:
     """Open ImageNet in the folder `root`: class folders in `train`, and test images in `val`.
 
-    `val` has class folders, or the list `val.txt` in `root` has a line "NAME LABEL" for each image
-    in `val`. A list `train.txt` is used in the same way. `class_count` is the number of classes to
-    use, the first ones by name. None means all classes.
+    The images in `val` are in class folders, or they are listed in `root/val.txt`. This list has a
+    line "NAME LABEL" for each image. The images in `train` may be listed in `root/train.txt` in the
+    same way. `class_count` selects that many classes, the first ones by name. None selects all.
     """
     train = root / "train"
     classes = folder.list_class_names(train)

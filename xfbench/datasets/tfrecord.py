@@ -37,7 +37,7 @@ class Writer(AppendedFile):
         super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
-        """Add a sample. Raises UsageError if the format cannot store it."""
+        """Add a sample. Raises UsageError if TFRecord cannot store the sample."""
         label = validate_label(sample.label, sample.key)
         data = encode_example(encode_image(sample.image, sample.key), label, sample.key)
         length = struct.pack("<Q", len(data))

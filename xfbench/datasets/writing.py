@@ -40,8 +40,8 @@ Report = Callable[[str, int, int], None]
 class Writer(Protocol):
     """A writer that appends samples to a split. Each format has its own writer.
 
-    A writer is constructed with the data set's folder, the split's name, a number `count`, and the
-    settings that the format needs. The first `count` samples of an interrupted run stay; later
+    The arguments of its class are the data set's folder, the split's name, a number `count`, and
+    what else the format needs. The first `count` samples of an interrupted run stay; later
     samples are removed or overwritten. Methods raise OSError if the disk fails, and UsageError if
     the format cannot store a sample.
     """
@@ -52,7 +52,7 @@ class Writer(Protocol):
         """Flush all added samples to the disk, so that a later writer finds them."""
 
     def close(self) -> None:
-        """Sync and complete the format."""
+        """Sync all added samples, and complete the files of the split."""
 
 
 def make_data_set(
@@ -66,8 +66,8 @@ def make_data_set(
     """Write the data set to the folder `target` and return its manifest.
 
     `report_progress` gets the split, the number of its samples done, and the number of all its
-    samples. If another process writes the same data set, wait up to `lock_timeout_s` seconds and
-    use the data set that it wrote.
+    samples. If another process is writing the same data set, wait up to `lock_timeout_s` seconds,
+    and return the manifest of that data set.
 
     Raises UsageError if `target` exists, or if the other process is not done in time. Raises
     Damaged if the source is not as expected.
@@ -120,7 +120,7 @@ def make_data_set(
 def _clear_partial_unless_resumable(
     partial: Path, source: Source, format_name: str, preprocessing: Preprocessing
 ) -> None:
-    """Keep the partial data set if its settings are the same. Otherwise empty its folder."""
+    """Empty the folder `partial` unless an earlier run with the same settings wrote to it."""
     settings = {
         "name": source.name,
         "format": format_name,
@@ -156,7 +156,7 @@ def _write_split(
     new_lines: list[str] = []
 
     def commit_block() -> None:
-        """Sync samples before listing them, so that every listed sample is on the disk."""
+        """Sync the new samples, then list them, so that every listed sample is on the disk."""
         writer.sync()
         with listing.open("a", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in new_lines)
@@ -213,7 +213,10 @@ def _convert_sample(
 
 
 def _combined_preprocessing(source: Source, preprocessing: Preprocessing) -> Preprocessing:
-    """Return the new preprocessing, added to what a prepared source already had."""
+    """Return the preprocessing of a prepared source, updated with the new preprocessing.
+
+    For any other source, return the new preprocessing.
+    """
     if source.before is None:
         return preprocessing
     changes = {

@@ -1,10 +1,10 @@
 """Archives: records, their certificates and tuning searches in one file (`xfbench.archive/1`).
 
 An archive is a tar file with the members `records/<id>.json`, `certificates/<id>.json` and
-`tuned/<id>.json`. They are the bytes of the files in the results folder. The line of a pack is
-written as a single record file. A tuning search is included if all its launches are among the
-records. The last member is `manifest.json`, with the size and digest of each other member. Equal
-contents make equal archives.
+`tuned/<id>.json`. Each member has the same bytes as the file in the results folder. A record from a
+pack is written as a single record file. A tuning search is included if all its launches are among
+the records. The last member is `manifest.json`, with the size and digest of each other member. The
+same contents always give the same archive.
 
 Archives are not trusted. Only members with these names are read, and their size and number are
 limited. Nothing is unpacked to a path that the archive names.
@@ -59,7 +59,8 @@ def write_archive(
     """Write an archive to the file `target`, and return its number of records.
 
     The records, their certificates and the searches come from `source_store`. The archive is
-    compressed with gzip unless the suffix of `target` is ".tar". Raises OSError.
+    compressed with gzip unless the suffix of `target` is ".tar". Raises OSError if a file cannot be
+    read or written.
     """
     certificates = certificate.read_certificates(source_store.folder)
     searches = list(
@@ -118,9 +119,9 @@ def _add_member(
 def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[int, int]:
     """Import the archive `source` into the results folder `target`.
 
-    Return two numbers: of new records, and of records that `target` already had. An incomplete
-    archive is not imported at all. In a complete archive, a member that is not a valid record,
-    certificate or search is skipped with a warning.
+    Return the number of new records, and the number of records that `target` already had. An
+    incomplete archive is not imported at all. In a complete archive, a member that is not a valid
+    record, certificate or search is skipped with a warning.
 
     Raises ArchiveError if the archive is incomplete or has an unexpected member. Raises UsageError
     if `target` cannot be written.
@@ -153,7 +154,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
 
 
 class _BoundedReader:
-    """A file that raises ArchiveError if more bytes are read at once than an archive needs."""
+    """A file whose `read` raises ArchiveError for a size that no valid archive needs."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -212,8 +213,8 @@ def _check_member(
 ) -> None:
     """Raise ArchiveError if an archive must not have this member.
 
-    `digests_by_name` has the earlier members. `total_bytes` is the size of all members up to this
-    one.
+    `digests_by_name` has the earlier members. `total_bytes` is their size plus the size of this
+    member.
     """
     max_bytes = _MAX_MANIFEST_BYTES if member.name == _MANIFEST else MAX_DOCUMENT_BYTES
     reason = None

@@ -52,12 +52,12 @@ Kind = Literal[
 class Defect:
     """A defect of a file or of a part of it.
 
-    `file` is the path of the file. For a line of a pack or a member of an archive, a colon and the
-    line number or the member's name follow the path. `defect` is the kind of defect:
+    `file` is the path of the file. It is PATH:NUMBER for a line of a pack, and PATH:NAME for a
+    member of an archive. `defect` is the kind of defect:
 
     - "schema": the file is not a valid record or search, or cannot be read.
     - "digest": the content does not match the id, because it was edited.
-    - "name": the file name does not match the id.
+    - "name": the name or the folder of the file does not match the id.
     - "certificate": the record's certificate is missing, edited, or for other records.
     - "number": a number is impossible.
     - "peak": the launch is faster than the peak of its cores.
@@ -236,7 +236,7 @@ def _audit_files(
 def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[Defect]:
     """Yield the defects of a search.
 
-    If `record_ids` is not empty, it must contain the ids of all launches of the search.
+    It is a defect if `record_ids` lacks a launch of the search, unless `record_ids` is empty.
     """
     try:
         search = Tuning.read(file.content)
@@ -253,14 +253,14 @@ def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[D
 
 
 def _parse_record(file: _AuditedFile) -> Record:
-    """Return the record. Raises EditedError if it was edited, and ValueError if it is invalid."""
+    """Return the record in `file`. Raises EditedError if it was edited, ValueError if invalid."""
     if file.packed:  # the line is already verified
         return Record.model_validate_json(file.content, extra="ignore")
     return Record.read(file.content)
 
 
 def _parse_certificate(file: _AuditedFile) -> Certificate | str:
-    """Return the certificate, or what is wrong with it."""
+    """Return the certificate in `file`, or a text that says what is wrong with it."""
     try:
         parsed = Certificate.read(file.content)
     except EditedError as error:
@@ -310,9 +310,9 @@ def _duplicate_launch_error(
 ) -> str | None:
     """Return a message that names an earlier file of the same launch, or None.
 
-    `earlier_launches` has the `file` and `packed` of each earlier launch. This launch is added to
-    it. A record that is both in a pack and a single file is not a duplicate, because this happens
-    if packing is interrupted.
+    `earlier_launches` has the file of each earlier launch, and whether the record is packed. This
+    launch is added. A record that is in a pack and also a single file is not a duplicate: packing
+    was interrupted.
     """
     place = audited.file, audited.packed
     file, packed = earlier_launches.setdefault(record.id, place)

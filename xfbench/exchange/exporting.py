@@ -32,11 +32,11 @@ HEADER = ("id", *indexing.COLUMN_TYPES, _DERIVED_COLUMN)
 
 
 def choose_writer(target: Path) -> Callable[[Path, StoredRecords, Store], int]:
-    """Return the function that writes files with the name ending of `target`.
+    """Return the function that writes the format that the name of `target` ends in.
 
-    This function takes the file, the records and their results folder. It returns the number of
-    records written, and raises UsageError if the file cannot be written. `choose_writer` raises
-    UsageError if the name ending is unknown.
+    That function takes the path of the file, the records and their results folder. It returns the
+    number of records written, and raises UsageError if the file cannot be written. `choose_writer`
+    raises UsageError if the ending is unknown.
     """
     for ending, write in _WRITERS.items():
         if target.name.endswith(ending):

@@ -34,10 +34,11 @@ def import_figures(
 ) -> tuple[int, int]:
     """Import the figures in the file `source`, or in every file below the folder `source`.
 
-    Return two numbers: of new records, and of records that `target` already had.
+    Return the number of new records, and the number of records that `target` already had.
 
     - `warn` gets a message for each figure or file that cannot be imported.
-    - `inform` gets a message for each file or entry without a figure, at most 20 in full.
+    - `inform` gets a message for each file or entry without a figure. After 20 messages, it gets
+      only the number of the remaining ones.
 
     Raises UsageError if there is no figure to import, or if `target` cannot be written.
     """

@@ -22,7 +22,7 @@ class ReplayTimer:
         self._readings = iter([reading for end in durations for reading in (0.0, end)])
 
     def __call__(self) -> float:
-        """Return the next reading in seconds. Raises RuntimeError if there is none."""
+        """Return the next reading in seconds. Raises RuntimeError if no reading is left."""
         for reading in self._readings:
             return reading
         raise RuntimeError("the timer was read more often than there are recorded steps")

@@ -2,9 +2,9 @@
 
 A submission is a results folder with records and their certificates. It also has files with which
 others can judge and repeat the launches. These describe the machines, the command for each cell and
-the leaderboard. A manifest has the size and digest of every other file. Equal contents make equal
-folders. No file names a host or a user: records that name one are left out. `submission_audit.py`
-checks submissions.
+the leaderboard. A manifest has the size and digest of every other file. The same contents always
+give the same files. No file names a host or a user, because records that name one are left out.
+`submission_audit.py` checks submissions.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def write_submission(
 ) -> int:
     """Write a submission to `folder`, and return its number of records.
 
-    `stored_records` and their certificates come from the results folder `source`. If a record names
-    a host or a user, it is left out and `warn` gets a message. Raises UsageError if `folder` is not
-    empty or cannot be written, or if no record remains.
+    `stored_records` and their certificates come from the results folder `source`. A record that
+    names a host or a user is left out, and `warn` gets a message. Raises UsageError if `folder` is
+    not empty or cannot be written, or if no record remains.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not empty: choose another folder")
@@ -132,10 +132,10 @@ def collect_hostname_hashes(records: Iterable[Record]) -> set[str]:
 
 
 def find_private_name(value: Any, hostname_hashes: Collection[str]) -> str | None:
-    """Describe a host or user that is named in a JSON value, or return None.
+    """Return a private name in a JSON value, such as "the host node7", or None if none is found.
 
-    `hostname_hashes` are the hashes of host names to search for. The keys of objects are not
-    searched.
+    Private names are home folders, email addresses, and host names whose hashes are in
+    `hostname_hashes`. The keys of objects are not searched.
     """
     if isinstance(value, str):
         return private_names.describe_private_name(value, hostname_hashes)
@@ -179,7 +179,7 @@ def build_description_files(
 
 
 def describe_machines(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return a description of each machine in the records, with its number of records."""
+    """Return a description of each machine, with the number of the records from this machine."""
     record_counts = Counter(record.machine for record in records if record.machine)
     descriptions = [
         {**machine.model_dump(mode="json"), "records": count}

@@ -68,7 +68,7 @@ class Index:
         newest_first: bool = False,
         max_places: int | None = None,
     ) -> Iterator[StoredRecord]:
-        """Yield each record that meets all conditions, with its place.
+        """Yield the place and the record of each record that meets all conditions.
 
         - `id_prefix`: start of the hexadecimal ids of the records.
         - `newest_first`: yield the newest record first. By default, the oldest is first.
@@ -114,7 +114,7 @@ class Index:
         """Yield groups of matching records with equal values in `group_fields`.
 
         The other parameters and the records are those of `select`. Read a group completely before
-        you request the next group: requesting it discards the rest.
+        you request the next group, because this discards the rest of the current group.
         """
         condition_sql, values = _preselection_sql(conditions, id_prefix)
         columns = "".join(f', r."{path}"' for path in group_fields)
@@ -145,10 +145,10 @@ class Index:
     def _read_first_valid_copy(
         self, identity: str, copies: Iterable[Sequence[Any]]
     ) -> StoredRecord | None:
-        """Return the first copy whose content matches the id `identity`, or None.
+        """Return the first of the record's copies that is valid, or None.
 
-        `copies` are rows (id, source, start, length, …). If no copy matches, their defects are
-        added to `damaged`.
+        `identity` is the hexadecimal id of the record. `copies` are rows (id, source, start,
+        length, …). If no copy is valid, the defects of all copies are added to `damaged`.
         """
         defects = []
         for _, source, start, length, *_ in copies:
@@ -210,8 +210,8 @@ def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
 def _open_shared(store: Store, stack: ExitStack, warn: WarningHandler) -> Index | None:
     """Return the index in the results folder, or None if it cannot be used there.
 
-    Reasons are a read-only folder, an index that stays in use, a file that is not safe to open, and
-    an index that cannot be created.
+    This is so if the folder is read-only, or if the index stays in use. It is also so if the file is
+    not safe to open, or if no index can be created.
     """
     if _lock_if_writable(store, stack, warn) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):

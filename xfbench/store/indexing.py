@@ -68,7 +68,7 @@ _CopyRow = tuple[str, str, int | None, int | None]
 
 
 class StaleIndexError(Exception):
-    """The index has another version, or another program changed it: it must be rebuilt."""
+    """The index must be rebuilt: it has another version, or another program changed it."""
 
 
 class _Intake:
@@ -91,7 +91,8 @@ class _Intake:
     ) -> None:
         """Queue a copy of the record with the hexadecimal id `identity`.
 
-        `start` and `length` are the position in a pack in bytes, or None for a single file. Raises
+        `source` is the name of a pack, or of the folder of a single file. `start` and `length`
+        locate the record in the pack, in bytes; they are None for a single file. Raises
         UnicodeDecodeError if `content` is not UTF-8.
         """
         self._contents[identity] = content.decode()
@@ -240,11 +241,11 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
 
 
 def _source_states(store: Store) -> dict[str, str]:
-    """Return the state of each pack and of each record folder, by its name.
+    """Return the state of each pack and of each record folder, by name.
 
-    A state is a text that changes whenever the pack or folder changes. The state of a folder is ""
-    for `_SETTLED_S` seconds after a change, because another file may be added within the same clock
-    tick.
+    A state is a text that changes whenever the pack or folder changes. For `_SETTLED_S` seconds
+    after a change of a folder, its state is "". The reason is that a second change within the same
+    clock tick would not alter the modification time.
     """
     states = {path.name: _file_state(path) for path in store.packs()}
     for path in (store.folder / "records").glob("??"):

@@ -24,8 +24,8 @@ from xfbench.store.results_folder import Place, Store, WarningHandler
 def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
     """Merge the results folders `sources` into `target`.
 
-    Return two numbers: of new records, and of records that `target` already had. Raises UsageError
-    if `target` cannot be written.
+    Return the number of new records, and the number of records that `target` already had. Raises
+    UsageError if `target` cannot be written.
     """
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}

@@ -78,7 +78,7 @@ def read_lines(path: Path) -> Iterator[PackLine]:
     """Yield every line of a pack in order.
 
     If the pack's name does not match its ids, a last PackLine with number 0 states this defect.
-    Raises OSError.
+    Raises OSError if the pack cannot be read.
     """
     ids_hash = hashlib.sha256()
     offset = 0
@@ -103,7 +103,10 @@ def read_lines(path: Path) -> Iterator[PackLine]:
 
 
 def read_stated_ids(path: Path) -> list[str]:
-    """Return the hexadecimal ids in a pack's lines without verifying them. Raises OSError."""
+    """Return the hexadecimal ids that the lines of a pack state, without verifying them.
+
+    Raises OSError if the pack cannot be read.
+    """
     ids = []
     with path.open("rb") as file:
         while content := file.readline(MAX_DOCUMENT_BYTES):

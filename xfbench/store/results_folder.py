@@ -57,7 +57,7 @@ class Place:
     def content(self) -> bytes:
         """Return the record's bytes.
 
-        Raises OSError, and ValueError if a single file is too large.
+        Raises OSError if the file cannot be read, and ValueError if a single file is too large.
         """
         if self.length is None:
             return read_record_file(self.path)
@@ -67,8 +67,8 @@ class Place:
     def record(self, identity: str) -> Record:
         """Read and verify the record, and return it.
 
-        Raises OSError. Raises ValueError if the bytes are not the record with the hexadecimal id
-        `identity`.
+        Raises OSError if the file cannot be read. Raises ValueError if the bytes are not the record
+        with the hexadecimal id `identity`.
         """
         return parse_record(self.content(), identity, packed=self.length is not None)
 
@@ -76,7 +76,7 @@ class Place:
 def read_record_file(path: Path) -> bytes:
     """Return the content of a record's own file.
 
-    Raises OSError, and ValueError if the file is too large.
+    Raises OSError if the file cannot be read, and ValueError if it is too large.
     """
     return safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
 
@@ -114,8 +114,8 @@ class Store:
     def create_and_check_folders(self) -> None:
         """Create the results folder with `records`, `runs` and a README, where they are missing.
 
-        Raises UsageError if they cannot be created. Raises UsageError also if all users may write
-        to the results folder or to `runs`, and the folder has no sticky bit.
+        Raises UsageError if they cannot be created. Raises UsageError also if the results folder or
+        `runs` is writable by all users and has no sticky bit.
         """
         try:
             (self.folder / "records").mkdir(parents=True, exist_ok=True)
@@ -152,10 +152,10 @@ class Store:
         return self.folder / "records" / hex_id[:2] / f"{hex_id}.json"
 
     def add(self, record: Record, unnamed_run_folder: Path | None = None) -> None:
-        """Write a record to its own file. Raises OSError.
+        """Write a record to its own file.
 
         `unnamed_run_folder` is the folder that `create_run_folder` returned for the launch. It is
-        renamed to the record's run folder.
+        renamed to the record's run folder. Raises OSError if the record cannot be written.
         """
         text = json.dumps(record.document(), indent=1, ensure_ascii=False) + "\n"
         atomic_files.write(self.record_path(record.id[7:]), text.encode())

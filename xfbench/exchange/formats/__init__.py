@@ -17,7 +17,10 @@ from typing import Any, Protocol, cast
 
 @dataclass(frozen=True)
 class File:
-    """A file to import: its bytes, and its JSON value or None if it is not JSON."""
+    """A file to import.
+
+    `content` has its bytes. `document` is its JSON value, or None if the file is not JSON.
+    """
 
     content: bytes
     document: Any
@@ -75,11 +78,14 @@ class Format(Protocol):
         """Return the names of hosts and users in the file."""
 
     def entries(self, file: File) -> Iterator[Entry | Missed]:
-        """Yield each figure, and each place without one. Raises ValueError for an invalid file."""
+        """Yield an Entry for each figure, and a Missed for each place that gives no record.
+
+        Raises ValueError if the file is invalid.
+        """
 
 
 def load_formats() -> list[Format]:
-    """Return the module of every format, sorted by name."""
+    """Return the modules of all formats, sorted by name."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     return [cast(Format, importlib.import_module(f"{__name__}.{name}")) for name in names]
 
@@ -119,7 +125,8 @@ def as_list(value: Any) -> list[Any]:
 def parse_time(value: Any) -> str | None:
     """Return a time as records state it (RFC 3339, UTC), or None if `value` is not a time.
 
-    `value` is an ISO 8601 text, or a number of seconds since 1970. Without a time zone, it is UTC.
+    `value` is an ISO 8601 text, or a number of seconds since 1970. A text without a time zone is
+    taken as UTC.
     """
     try:
         if isinstance(value, str):

@@ -77,7 +77,7 @@ class _Run:
 
 
 def is_recognised(file: File) -> bool:
-    """Return whether the file has the mark `:::MLLOG` and is not JSON."""
+    """Return whether the file contains `:::MLLOG` and is not JSON."""
     return file.document is None and _MARK in file.content
 
 

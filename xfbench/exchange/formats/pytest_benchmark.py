@@ -30,13 +30,13 @@ _ID = re.compile("sha256:[0-9a-f]{64}")
 
 
 def is_recognised(file: File) -> bool:
-    """Return whether the file has the two keys that every version writes."""
+    """Return whether the file has the keys that every version of pytest-benchmark writes."""
     document = as_object(file.document)
     return "machine_info" in document and "benchmarks" in document
 
 
 def private_names(file: File) -> Iterable[str]:
-    """Return the name of the host."""
+    """Return the name of the host that ran the benchmarks."""
     return [str(as_object(file.document["machine_info"]).get("node") or "")]
 
 
@@ -92,9 +92,10 @@ def _benchmark_name(benchmark: dict[str, Any]) -> str:
 
 
 def _launch_reference_and_fields(benchmark: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a text that names the benchmark's launch, and the benchmark's fields of `About`.
+    """Return a text that names the benchmark's launch, and the fields that describe the benchmark.
 
-    The text is "" if the benchmark does not replay a launch of xfbench (see `ReplayTimer`).
+    The text is "" if the benchmark does not replay a launch of xfbench (see `ReplayTimer`). The
+    fields are those of `About`.
     """
     extra_info = as_object(benchmark.get("extra_info"))
     launch = parse_text(extra_info.get("record"))

@@ -32,7 +32,7 @@ _HARMLESS_PHASES = (
 
 
 def is_recognised(file: File) -> bool:
-    """Return whether the file has the two parts that every report has."""
+    """Return whether the file has the keys that every report of ReFrame has."""
     document = as_object(file.document)
     return "session_info" in document and "runs" in document
 
@@ -47,7 +47,7 @@ def private_names(file: File) -> Iterable[str]:
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
-    """Yield a figure per performance variable. Raises ValueError if the session has no time."""
+    """Yield a figure per performance variable. Raises ValueError if the session has no end time."""
     session = as_object(file.document["session_info"])
     report = parse_text(session.get("data_version")) or "?"
     title = f"{TOOL} {parse_text(session.get('version')) or '(version unknown)'}, report {report}"

@@ -27,7 +27,7 @@ class _PrintedFigure(Figure):
     workloads: tuple[str, ...] = ()
 
     def figures(self, study: str) -> Iterator[Figure]:
-        """Yield the figure of this study for each of its networks."""
+        """Yield the figure once for each network, as a figure of the study `study`."""
         shared_about = (self.about or About()).model_copy(update={"study": study})
         fields = self.model_dump(exclude={"workloads", "about"})
         for name in self.workloads or (shared_about.workload,):
@@ -82,7 +82,10 @@ def sources() -> tuple[Source, ...]:
 
 @cache
 def records() -> tuple[Record, ...]:
-    """Return a record without a request for each figure, in the order of the sources."""
+    """Return a record for each published figure, in the order of the sources.
+
+    The records have no request.
+    """
     return tuple(
         Record.make(
             created=f"{source.year}-01-01T00:00:00.000Z",
@@ -101,7 +104,7 @@ def records() -> tuple[Record, ...]:
 
 
 def records_of_study(name: str) -> tuple[Record, ...]:
-    """Return the records of the figures for the study `name`."""
+    """Return the records of the published figures for the study `name`."""
     return tuple(
         record
         for record in records()
