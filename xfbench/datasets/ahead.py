@@ -16,7 +16,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_ITEMS_PER_TASK = 8  # starting a task takes as long as one small image
+_ITEMS_PER_TASK = 8  # more than one, because starting a task takes as long as a small image
 
 
 def map_in_order(

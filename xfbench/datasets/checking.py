@@ -78,7 +78,7 @@ def _check_data_set(
             pixels = pictures.decode_pixels(sample, channels)
             digests.append(sample_digest(pixels, sample.label))
             if digests[-1] != listed.digests[index] and defect is None:
-                defect = f"{split} image {index}, {sample.key}, does not match the list"
+                defect = f"{split} image {index}, {sample.key}, does not match the data set's list"
             if prepared_set is not reference_set and max_difference is not None:
                 difference = _largest_pixel_difference(
                     pixels, sample.label, reference_set, split, index, digests[-1]

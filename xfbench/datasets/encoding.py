@@ -76,7 +76,9 @@ def validate_label(label: int, sample_key: str, max_label: int = MAX_LABEL) -> i
     `max_label` is the largest label that the format can store.
     """
     if not 0 <= label <= max_label:
-        raise UsageError(f"{sample_key} has label {label}: this format stores 0 to {max_label}")
+        raise UsageError(
+            f"{sample_key} has label {label}: this format stores labels from 0 to {max_label}"
+        )
     return label
 
 

@@ -105,7 +105,7 @@ class Writer:
         except lmdb.Error as error:
             # LMDB reports a write that a full disk cut short as an input/output error.
             free = shutil.disk_usage(self._folder).free
-            problem = f"no space left, {free} bytes are free" if free < self._bytes else str(error)
+            problem = f"only {free} bytes are free" if free < self._bytes else str(error)
             raise UsageError(f"{self._folder}: {problem}; {_DISK_HINT}") from error
         return True
 
@@ -113,7 +113,7 @@ class Writer:
         free = shutil.disk_usage(self._folder).free
         max_bytes = (self._file_bytes() + free) // mmap.PAGESIZE * mmap.PAGESIZE
         if max_bytes <= self._map_size:
-            raise UsageError(f"{self._folder}: {free} bytes are free; {_DISK_HINT}")
+            raise UsageError(f"{self._folder}: only {free} bytes are free; {_DISK_HINT}")
         self._map_size = min(2 * self._map_size, max_bytes)
         self._database.set_mapsize(self._map_size)
 

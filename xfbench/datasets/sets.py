@@ -78,7 +78,9 @@ def find_data_set(name_or_folder: str) -> PreparedDataSet:
         return matches[0]
     if matches:
         folder_names = ", ".join(data_set.folder.name for data_set in matches)
-        raise errors.UsageError(f"data set {name_or_folder!r} exists as {folder_names}: choose one")
+        raise errors.UsageError(
+            f"several data sets are named {name_or_folder!r}: choose one of {folder_names}"
+        )
     names = [*BUILT_IN, *(data_set.folder.name for data_set in data_sets)]
     unknown = errors.unknown_name_error("data set", name_or_folder, names)
     raise errors.UsageError(f"{unknown}; create others with `xfbench data prepare`")

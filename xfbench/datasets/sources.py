@@ -27,7 +27,7 @@ from xfbench.worker.samples import Sample
 
 Split = Literal["train", "test"]
 _IDX_IMAGES, _IDX_LABELS = 2051, 2049
-_MAX_BYTES = 2**31  # read from one IDX file; the largest published file has 376 MB
+_MAX_BYTES = 2**31  # of an IDX file; longer ones are refused (the largest published one has 376 MB)
 _CHUNK_BYTES = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]

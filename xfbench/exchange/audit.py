@@ -338,7 +338,7 @@ def _duplicate_launch_error(
             digests.of_bytes(repr(identifying_value).encode())[7:39], place
         )
         if file != audited.file:
-            return f"another record of the launch in {file}: the same {description}"
+            return f"another record of the launch in {file}: it has the same {description}"
     return None
 
 

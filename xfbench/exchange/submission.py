@@ -81,7 +81,7 @@ def write_submission(
     selected: list[tuple[Place, Record]] = []
     for place, record in candidates:
         if private_name := find_private_name(record.document(), hostname_hashes):
-            warn(f"{record.id[7:19]} names {private_name}: left out")
+            warn(f"record {record.id[7:19]} names {private_name}: left out")
         else:
             selected.append((place, record))
     if not selected:

@@ -30,7 +30,7 @@ from xfbench.store.results_folder import Place, Store, WarningHandler, defect_me
 from xfbench.store.selection import Condition, record_fields
 
 FILE_NAME = "index.duckdb"
-_LOCK_TIMEOUT_S = 60.0  # if the index is still in use then, a temporary copy is used
+_LOCK_TIMEOUT_S = 60.0  # after waiting this long for an index in use, a copy is used
 _FETCH_ROWS = 8192
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
@@ -210,8 +210,8 @@ def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
 def _open_shared(store: Store, stack: ExitStack, warn: WarningHandler) -> Index | None:
     """Return the index in the results folder, or None if it cannot be used there.
 
-    This is so if the folder is read-only, or if the index stays in use. It is also so if the file is
-    not safe to open, or if no index can be created.
+    This is so if the folder is read-only, or if the index stays in use. It is also so if the file
+    is not safe to open, or if no index can be created.
     """
     if _lock_if_writable(store, stack, warn) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):
@@ -250,7 +250,7 @@ def _lock_if_writable(store: Store, stack: ExitStack, warn: WarningHandler) -> b
         try:
             lock.acquire(timeout=1)
         except Timeout:
-            warn(f"{store.folder}: another xfbench is using it: waiting")
+            warn(f"{store.folder}: waiting for another xfbench that is using this folder")
             lock.acquire(timeout=_LOCK_TIMEOUT_S)
     except (OSError, NotImplementedError):  # a Timeout is an OSError too
         return False

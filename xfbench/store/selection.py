@@ -185,13 +185,13 @@ def _parse_condition(text: str) -> Condition:
     kind = known_fields[name].kind if name in known_fields else None
     is_null_test = value == "null" and comparison in ("=", "!=")
     if kind in (int, float) and not is_null_test and _parse_number(value) is None:
-        raise UsageError(f"--where {text}: {name} is a number")
+        raise UsageError(f"--where {text}: {name} is a number, but the value is not")
     if (
         kind is bool
         and not is_null_test
         and (value not in _BOOLEANS or comparison in _ORDER_OPERATORS)
     ):
-        raise UsageError(f"--where {text}: {name} is true or false")
+        raise UsageError(f"--where {text}: {name} is true or false: use = or !=, and true or false")
     if comparison == "~" and kind not in (str, None):
         raise UsageError(f"--where {text}: {name} is not text, so ~ cannot search it")
     return Condition(name, comparison, value, kind)

@@ -28,7 +28,7 @@ _HARMLESS_PHASES = (
     "",
     "performance",
     "cleanup",
-)  # a failure in these does not affect a figure
+)  # a failure in these phases does not affect a figure
 
 
 def is_recognised(file: File) -> bool:
@@ -111,7 +111,7 @@ def _describe_case(case: dict[str, Any]) -> dict[str, Any]:
     The machine is SYSTEM:PARTITION.
     """
     variables, parameters = as_object(case.get("check_vars")), as_object(case.get("check_params"))
-    # Up to 4.6, a parameter is "Test.name"; later, parameters are fields of the case.
+    # Up to ReFrame 4.6, a parameter is "Test.name". Later, parameters are fields of the case.
     parameter_values = {key.rpartition(".")[2]: value for key, value in parameters.items()}
     settings = {**case, **variables, **parameter_values}
     ranks, ranks_per_node = (
