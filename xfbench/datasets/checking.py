@@ -27,7 +27,8 @@ class CheckedSet:
     - `samples`: number of samples that were read.
     - `stream_digest`: digest of these samples in order.
     - `largest_pixel_difference`: largest difference from the first data set, 0 to 255. It is None
-      if the splits differ, or if a sample there is missing or has another shape or label.
+      if the splits differ, or if the first data set lacks a sample or has it with another shape or
+      label.
     - `defect`: a message about the first sample that does not match the data set's own list, or
       None.
     """

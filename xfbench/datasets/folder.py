@@ -26,8 +26,8 @@ class Writer:
     def key(self, sample: Sample) -> str:
         """Return the path of the sample's file below the folder of the split.
 
-        The path is CLASS/NAME. If the suffix of the name does not fit the image, another suffix is
-        appended.
+        The path is CLASS/NAME. If the suffix of the name does not fit the image, a suffix that fits
+        is appended.
         """
         is_png = not isinstance(sample.image, bytes) or sample.image.startswith(_PNG)
         name = PurePosixPath(sample.key)

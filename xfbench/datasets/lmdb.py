@@ -125,7 +125,7 @@ class Writer:
 def encode_shortened_key(key: str) -> bytes:
     """Encode a sample's key as a part of an LMDB key.
 
-    If the sample's key is too long, its end is replaced by its digest.
+    If the sample's key is too long, its end is replaced by the digest of the whole key.
     """
     content = encode_sample_key(key)
     if len(content) <= _MAX_NAME_BYTES:

@@ -71,7 +71,7 @@ class Manifest(_ManifestModel):
     def samples_digest(self) -> str:
         """The digest of all splits and classes.
 
-        It identifies the samples and their order, whatever the format.
+        The digest identifies the samples and their order, whatever the format.
         """
         streams = {name: split.stream_digest for name, split in self.splits.items()}
         return digests.of_json({"streams": streams, "classes": list(self.classes)})

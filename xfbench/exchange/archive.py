@@ -169,8 +169,8 @@ class _BoundedReader:
 def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of every file in the archive except the manifest.
 
-    Raises ArchiveError if the archive is incomplete or does not match its manifest. This may
-    happen only after the last member was yielded.
+    Raises ArchiveError if the archive is incomplete or does not match its manifest. The error may
+    be raised only after the last member was yielded.
     """
     digests_by_name: dict[str, str] = {}
     manifest: Any = None

@@ -115,8 +115,8 @@ def validate_results(
     """Return the number of checked documents, and their defects.
 
     `path` is a results folder, a submission, a record, a certificate, a search, a pack or an
-    archive. `parse_command` parses the commands of a submission. If it is None, the options in the
-    commands are not checked. Raises UsageError if `path` is none of these.
+    archive. Raises UsageError if `path` is none of these. `parse_command` parses the commands of a
+    submission. If `parse_command` is None, the options in the commands are not checked.
     """
     defects: list[Defect] = []
     certificates: Certificates | None = None
@@ -236,7 +236,8 @@ def _audit_files(
 def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[Defect]:
     """Yield the defects of a search.
 
-    It is a defect if `record_ids` lacks a launch of the search, unless `record_ids` is empty.
+    A launch of the search that is not in `record_ids` is a defect. If `record_ids` is empty,
+    launches are not checked.
     """
     try:
         search = Tuning.read(file.content)
@@ -253,7 +254,10 @@ def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[D
 
 
 def _parse_record(file: _AuditedFile) -> Record:
-    """Return the record in `file`. Raises EditedError if it was edited, ValueError if invalid."""
+    """Return the record in `file`.
+
+    Raises EditedError if the record was edited, and ValueError if it is invalid.
+    """
     if file.packed:  # the line is already verified
         return Record.model_validate_json(file.content, extra="ignore")
     return Record.read(file.content)
@@ -311,8 +315,8 @@ def _duplicate_launch_error(
     """Return a message that names an earlier file of the same launch, or None.
 
     `earlier_launches` has the file of each earlier launch, and whether the record is packed. This
-    launch is added. A record that is in a pack and also a single file is not a duplicate: packing
-    was interrupted.
+    launch is added to `earlier_launches`. If packing was interrupted, a record is in a pack and
+    also a single file. Such a record is not a duplicate.
     """
     place = audited.file, audited.packed
     file, packed = earlier_launches.setdefault(record.id, place)

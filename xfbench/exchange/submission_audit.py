@@ -59,7 +59,7 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
 def audit_submission(folder: Path, parse_command: CommandParser | None = None) -> Iterator[Finding]:
     """Yield each defect of the submission in `folder`.
 
-    `parse_command` parses the commands. If it is None, the options in them are not checked.
+    If `parse_command` is None, the options in the commands are not checked.
     """
     manifest_findings = list(audit_manifest(folder))
     yield from manifest_findings

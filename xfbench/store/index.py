@@ -82,7 +82,10 @@ class Index:
             yield from part
 
     def newest(self, conditions: Sequence[Condition], limit: int) -> list[StoredRecord]:
-        """Return the newest `limit` matching records, newest first; all of them if `limit` is 0."""
+        """Return the newest `limit` records that meet all conditions, newest first.
+
+        If `limit` is 0, return all records that meet all conditions.
+        """
         rows = 2 * limit + 100  # a record may be in two places, and some places may be damaged
         while limit and rows < self._fetch_all_or_rebuild("SELECT copies FROM meta")[0][0]:
             matches = self.select(conditions, newest_first=True, max_places=rows)
@@ -114,7 +117,7 @@ class Index:
         """Yield groups of matching records with equal values in `group_fields`.
 
         The other parameters and the records are those of `select`. Read a group completely before
-        you request the next group, because this discards the rest of the current group.
+        you request the next group, because the request discards the rest of the current group.
         """
         condition_sql, values = _preselection_sql(conditions, id_prefix)
         columns = "".join(f', r."{path}"' for path in group_fields)
@@ -208,7 +211,7 @@ def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
 
 
 def _open_shared(store: Store, stack: ExitStack, warn: WarningHandler) -> Index | None:
-    """Return the index in the results folder, or None if it cannot be used there.
+    """Return the index in the results folder, or None if that index cannot be used.
 
     This is so if the folder is read-only, or if the index stays in use. It is also so if the file
     is not safe to open, or if no index can be created.

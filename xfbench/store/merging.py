@@ -60,8 +60,9 @@ def write_record_file(
 ) -> None:
     """Write a record to its own file in `target_store`.
 
-    `content` has the bytes of the record at `source_place`. The line of a pack is reformatted. The
-    bytes of a single file are written unchanged. `source_place` None means a single file.
+    `content` has the bytes of the record at `source_place`. If `source_place` is None, they are the
+    bytes of a single file. The line of a pack is reformatted. The bytes of a single file are
+    written unchanged.
     """
     if source_place is not None and source_place.length is not None:
         content = pack.to_record_file_content(content)

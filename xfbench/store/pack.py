@@ -1,6 +1,7 @@
 """Packs: many records in one file, each verifiable by itself (schema `xfbench.pack/1`).
 
-A pack is newline-delimited JSON. A line is a record in canonical form (RFC 8785), id first:
+A pack is newline-delimited JSON. A line is a record in canonical form (RFC 8785), but starts with
+the id of the record:
 
     {"id":"sha256:<64 hex>",<the rest of the canonical form>
 
@@ -64,7 +65,7 @@ def format_line(document: dict[str, Any]) -> bytes:
 def verify_line(line: bytes) -> str:
     """Verify a pack line and return the hexadecimal id of its record.
 
-    `line` has no newline. Raises EditedError if its content does not match the id.
+    `line` has no newline. Raises EditedError if the content of the line does not match the id.
     """
     stated_id = line[len(_LINE_START) : _ID_FIELD_BYTES - 2]
     computed_hash = hashlib.sha256(b"{")

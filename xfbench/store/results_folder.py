@@ -85,7 +85,8 @@ def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Reco
     """Verify the record in `content` and return it.
 
     If `packed` is true, `content` is a line of a pack. Raises ValueError (or its subclass
-    EditedError or ValidationError) if it is not the record with the hexadecimal id `identity`.
+    EditedError or ValidationError) if `content` is not the record with the hexadecimal id
+    `identity`.
     """
     if packed:
         record = Record.model_validate_json(content, extra="ignore")

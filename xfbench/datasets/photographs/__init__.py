@@ -58,7 +58,7 @@ def _open_photograph(name: str) -> Image.Image:
 def _encode_crop(number: int) -> bytes:
     """Return the JPEG file of the square crop with this number.
 
-    The number also selects the class, which names an image and a half of it. The center of the
+    The number also selects the class, which names an image and one half of it. The center of the
     crop is a random point in that half. The crop is moved if it would extend beyond the image.
     """
     random, label = np.random.RandomState(number), number % len(CLASSES)
