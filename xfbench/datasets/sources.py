@@ -153,7 +153,7 @@ def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
 def open_cifar10(root: Path) -> Source:
     """Open the binary version of CIFAR-10 in the folder `root`.
 
-    It has five training batches and one test batch.
+    The folder has the files of five training batches and one test batch.
     """
     splits: dict[Split, Sequence[Sample]] = {
         "train": _read_cifar(root, [f"data_batch_{number}.bin" for number in range(1, 6)]),

@@ -40,8 +40,8 @@ Report = Callable[[str, int, int], None]
 class Writer(Protocol):
     """A writer that appends samples to a split. Each format has its own writer.
 
-    The arguments of its class are the data set's folder, the split's name, a number `count`, and
-    what else the format needs. The first `count` samples of an interrupted run stay; later
+    The arguments of its class are the data set's folder, the split's name and a number `count`.
+    Some formats need further arguments. The first `count` samples of an interrupted run stay; later
     samples are removed or overwritten. Methods raise OSError if the disk fails, and UsageError if
     the format cannot store a sample.
     """
@@ -66,8 +66,8 @@ def make_data_set(
     """Write the data set to the folder `target` and return its manifest.
 
     `report_progress` gets the split, the number of its samples done, and the number of all its
-    samples. If another process is writing the same data set, wait up to `lock_timeout_s` seconds,
-    and return the manifest of that data set.
+    samples. If another process is writing the same data set, wait up to `lock_timeout_s` seconds.
+    Then return the manifest of the data set that it wrote.
 
     Raises UsageError if `target` exists, or if the other process is not done in time. Raises
     Damaged if the source is not as expected.

@@ -40,7 +40,8 @@ def import_figures(
     - `inform` gets a message for each file or entry without a figure. After 20 messages, it gets
       only the number of the remaining ones.
 
-    Raises UsageError if there is no figure to import, or if `target` cannot be written.
+    Raises UsageError if there is no figure to import, if the file `source` is invalid, or if
+    `target` cannot be written.
     """
     records: list[Record] = []
     notes: list[str] = []

@@ -234,7 +234,7 @@ def _read_object_or_empty(path: Path) -> dict[str, Any]:
 
 
 def _read_file_or_empty(path: Path) -> bytes:
-    """Return the bytes of a file. If it is unreadable, not regular or too large, return b""."""
+    """Return the bytes of a file, or b"" if the file is unreadable, not regular or too large."""
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
             return b""

@@ -74,7 +74,7 @@ class Index:
         - `newest_first`: yield the newest record first. By default, the oldest is first.
         - `max_places`: maximum number of places to read from, or None for no limit.
 
-        A file that turns out not to be a record is skipped and added to `damaged`.
+        If a file turns out not to be a record, it is skipped, and `damaged` gets a message.
         """
         for part in self.select_grouped(
             (), conditions, id_prefix=id_prefix, newest_first=newest_first, max_places=max_places
