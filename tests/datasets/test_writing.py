@@ -279,7 +279,7 @@ def test_changed_or_truncated_samples_are_reported(mnist, tmp_path):
     content[784 * 7 + 3] ^= 1
     pixels.write_bytes(content)
     [check] = checking.compare_data_sets([target])
-    assert check.defect == "train image 7, 00000007, does not match the list"
+    assert check.defect == "train image 7, 00000007, does not match the data set's list"
     assert not checking.build_comparison_document([check])["equal"]
     pixels.write_bytes(content[:-1])
     with pytest.raises(Damaged, match="39199 bytes, not 39200"):

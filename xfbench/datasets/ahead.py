@@ -1,7 +1,7 @@
-"""Decode, scale and digest images in order on all cores, ahead of the writer.
+"""Threads that decode, scale and digest images on all cores, in order and ahead of the writer.
 
-Threads are enough, because Pillow's decoding and scaling and the digests run in parallel in one
-process. Threads also end with the process in every case.
+Threads suffice, because Pillow and the digests run in parallel in one process. Unlike child
+processes, threads always end with the process.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_ITEMS_PER_TASK = 8  # one small image takes no longer than starting a task
+_ITEMS_PER_TASK = 8  # more than one, because starting a task takes as long as a small image
 
 
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Generator[Result, None, None]:
-    """Yield `function(item)` in the order of items, computed at most a few tasks ahead.
+    """Yield `function(item)` for each item, in the order of `items`.
 
-    An exception of `function` is raised in place of its result. Close the generator to stop the
-    threads.
+    Threads on all cores compute the results in tasks of `_ITEMS_PER_TASK` items, a few tasks ahead.
+    An exception of `function` is raised instead of all results of its task. Close the generator to
+    stop the threads.
     """
     cores = len(os.sched_getaffinity(0))
     pool = ThreadPoolExecutor(cores, thread_name_prefix="ahead")

@@ -1,7 +1,7 @@
-"""Check that data sets of any format contain the same samples in the same order.
+"""Comparison of data sets in any format: do they have the same samples in the same order?
 
-Every image is read and decoded. Its digest is compared with the list of its set and with the
-other sets.
+Every image is read and decoded. Its digest is compared with the sample list of its data set. Its
+pixels are compared with those of the first data set.
 """
 
 from __future__ import annotations
@@ -22,10 +22,15 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class CheckedSet:
-    """A checked data set, with the digest of all samples as they were read.
+    """The result of checking one data set.
 
-    `largest_pixel_difference` is the difference from the first set, at most 255, or None if shapes
-    or counts differ. `defect` describes a fault of the set itself.
+    - `samples`: number of samples that were read.
+    - `stream_digest`: digest of these samples in order.
+    - `largest_pixel_difference`: largest difference from the first data set, 0 to 255. It is None
+      if the splits differ, or if the first data set lacks a sample or has it with another shape or
+      label.
+    - `defect`: a message about the first sample that does not match the data set's own list, or
+      None.
     """
 
     folder: str
@@ -39,10 +44,11 @@ class CheckedSet:
 def compare_data_sets(
     folders: Sequence[Path], report_progress: Report = lambda *_: None
 ) -> list[CheckedSet]:
-    """Read every sample of every set.
+    """Read every sample of every data set, and compare the data sets with the first one.
 
-    `report` gets the folder, the number of samples done and the total. Raises Damaged if a folder
-    is no data set or an image cannot be read.
+    Return one result per data set. `report_progress` gets the name of the folder, the number of its
+    samples done, and the number of all its samples. Raises Damaged if a folder is not a data set,
+    or if an image cannot be read.
     """
     sets = [(folder, Manifest.read(folder), prepared.open_prepared(folder)) for folder in folders]
     reference_set = sets[0][2]
@@ -73,7 +79,7 @@ def _check_data_set(
             pixels = pictures.decode_pixels(sample, channels)
             digests.append(sample_digest(pixels, sample.label))
             if digests[-1] != listed.digests[index] and defect is None:
-                defect = f"{split} image {index}, {sample.key}, does not match the list"
+                defect = f"{split} image {index}, {sample.key}, does not match the data set's list"
             if prepared_set is not reference_set and max_difference is not None:
                 difference = _largest_pixel_difference(
                     pixels, sample.label, reference_set, split, index, digests[-1]
@@ -95,6 +101,10 @@ def _largest_pixel_difference(
     index: int,
     digest: str,
 ) -> int | None:
+    """Return the largest difference of `pixels` from sample `index` of `reference_set`, 0 to 255.
+
+    Return None if that sample does not exist, or if its shape or label differs.
+    """
     samples = reference_set.splits[split]
     if index >= len(samples):
         return None
@@ -110,7 +120,7 @@ def _largest_pixel_difference(
 
 
 def build_comparison_document(checked_sets: Sequence[CheckedSet]) -> dict[str, Any]:
-    """Return the document that `data check --json` prints."""
+    """Return the document that `xfbench data check --json` prints."""
     equal = len({checked_set.stream_digest for checked_set in checked_sets}) == 1 and not any(
         checked_set.defect for checked_set in checked_sets
     )

@@ -1,4 +1,4 @@
-"""Write the folder format, which `xfbench.worker.formats.folder` describes and reads."""
+"""Writer of the folder format, which `xfbench.worker.formats.folder` describes and reads."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ _PNG = b"\x89PNG"
 
 
 class Writer:
-    """See `xfbench.datasets.writing.Writer`. An interrupted run's last files are rewritten."""
+    """A writer of image files, with the interface `xfbench.datasets.writing.Writer`.
+
+    It overwrites the files of an interrupted run that `SPLIT.samples` does not list.
+    """
 
     def __init__(self, folder: Path, split: str, count: int, classes: Sequence[str] | None) -> None:
         self.root, self.classes = folder / split, classes
 
     def key(self, sample: Sample) -> str:
-        """Return the path of the sample: its class folder and a name with the right suffix."""
+        """Return the path of the sample's file below the folder of the split.
+
+        The path is CLASS/NAME. If the suffix of the name does not fit the image, a suffix that fits
+        is appended.
+        """
         is_png = not isinstance(sample.image, bytes) or sample.image.startswith(_PNG)
         name = PurePosixPath(sample.key)
         endings = (
@@ -32,13 +39,16 @@ class Writer:
         return f"{class_name}/{stem}"
 
     def add(self, sample: Sample) -> None:
+        """Write the image file of a sample, and sync this file to the disk."""
         image = sample.image
         content = image if isinstance(image, bytes) else encode_png(image)
         path = self.root / self.key(sample)
         atomic_files.write(path, content)
 
     def sync(self) -> None:
+        """Sync the folder of the split to the disk."""
         sync_folder(self.root)
 
     def close(self) -> None:
+        """Sync the folder of the split to the disk."""
         self.sync()

@@ -1,4 +1,4 @@
-"""Write LMDB: `SPLIT.lmdb/data.mdb`, Caffe's `Datum`s under the keys `%08d_<name>`."""
+"""Writer of LMDB databases: Caffe's `Datum`s with keys `%08d_<name>` in `SPLIT.lmdb/data.mdb`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ _DISK_HINT = "free space there, or choose a folder on another disk; written samp
 
 
 class Writer:
-    """A writer that appends to `SPLIT.lmdb`, with a transaction every 32 MiB."""
+    """A writer that appends to `SPLIT.lmdb` and commits a transaction every 32 MiB."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
-        """Append after the first `count` records. Raises Damaged if fewer are complete."""
+        """Open or create the database, and remove all records after the first `count`.
+
+        Raises Damaged if fewer than `count` records are complete.
+        """
         self._folder = folder / f"{split}.lmdb"
         self._folder.mkdir(parents=True, exist_ok=True)
         if count:
@@ -58,7 +61,7 @@ class Writer:
         sync_folder(self._folder)
 
     def add(self, sample: Sample) -> None:
-        """Add a sample. Raises UsageError if the format cannot store it or the disk is full."""
+        """Add a sample. Raises UsageError if LMDB cannot store the sample or the disk is full."""
         if self._count == _MAX_SAMPLES:
             raise UsageError(f"{self._folder}: lmdb stores at most {_MAX_SAMPLES} samples")
         content = encode_datum(sample)
@@ -75,6 +78,7 @@ class Writer:
         self._pending, self._bytes = [], 0
 
     def close(self) -> None:
+        """Commit all pending samples and close the database."""
         try:
             self.sync()
         finally:
@@ -101,7 +105,7 @@ class Writer:
         except lmdb.Error as error:
             # LMDB reports a write that a full disk cut short as an input/output error.
             free = shutil.disk_usage(self._folder).free
-            problem = f"no space left, {free} bytes are free" if free < self._bytes else str(error)
+            problem = f"only {free} bytes are free" if free < self._bytes else str(error)
             raise UsageError(f"{self._folder}: {problem}; {_DISK_HINT}") from error
         return True
 
@@ -109,7 +113,7 @@ class Writer:
         free = shutil.disk_usage(self._folder).free
         max_bytes = (self._file_bytes() + free) // mmap.PAGESIZE * mmap.PAGESIZE
         if max_bytes <= self._map_size:
-            raise UsageError(f"{self._folder}: {free} bytes are free; {_DISK_HINT}")
+            raise UsageError(f"{self._folder}: only {free} bytes are free; {_DISK_HINT}")
         self._map_size = min(2 * self._map_size, max_bytes)
         self._database.set_mapsize(self._map_size)
 
@@ -119,7 +123,10 @@ class Writer:
 
 
 def encode_shortened_key(key: str) -> bytes:
-    """Encode a key as part of an LMDB key; a long key is cut and gets its digest."""
+    """Encode a sample's key as a part of an LMDB key.
+
+    If the sample's key is too long, its end is replaced by the digest of the whole key.
+    """
     content = encode_sample_key(key)
     if len(content) <= _MAX_NAME_BYTES:
         return content
@@ -128,7 +135,10 @@ def encode_shortened_key(key: str) -> bytes:
 
 
 def encode_datum(sample: Sample) -> bytes:
-    """Encode a sample as Caffe's Datum: BGR pixels, or an unchanged image file."""
+    """Encode a sample as Caffe's Datum: BGR pixels, or an unchanged image file.
+
+    If the sample's key is too long for LMDB, the Datum also contains the key (`KEY_FIELD`).
+    """
     label = encode_varint_field(5, validate_label(sample.label, sample.key))
     if isinstance(sample.image, bytes):
         image_file = encode_image(sample.image, sample.key)

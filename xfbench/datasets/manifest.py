@@ -1,4 +1,4 @@
-"""The manifest of a data set, `manifest.json`: its samples, their order and its preprocessing."""
+"""The manifest of a data set, `manifest.json`: format, classes, splits and preprocessing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ class _ManifestModel(BaseModel):
 class Preprocessing(_ManifestModel):
     """The preprocessing of every image after it was read from its source.
 
-    `size` is (height, width) in pixels, or None if each image has its own. `fit` says how images
-    reach that size: squashed, or scaled by the shorter side and cropped at the center. `encoding`
-    is "pixels", "png" or "jpeg:90" if images were decoded and encoded again. `shuffle` is the seed
-    of a fixed order, or None for the source's order.
+    - `channels`: 1 (gray) or 3 (RGB).
+    - `size`: (height, width) in pixels, or None if each image keeps its size.
+    - `fit`: how images reach `size`. "squash" scales height and width separately. "crop" scales the
+      image by its shorter side and crops it at the center.
+    - `encoding`: "pixels", "png" or "jpeg:QUALITY" if images are decoded and encoded again, or None
+      if image files keep their encoding.
+    - `shuffle`: seed of the order of the samples, or None for the order of the source.
     """
 
     channels: Literal[1, 3]
@@ -35,9 +38,11 @@ class Preprocessing(_ManifestModel):
 
 
 class Split(_ManifestModel):
-    """The number of samples and the digest of their digests in order (see `worker.samples`).
+    """The size and content of a split.
 
-    `turned` counts JPEG files whose EXIF orientation is mirrored or rotated.
+    - `samples`: number of samples.
+    - `stream_digest`: digest of all samples in order (see `worker.samples.stream_digest`).
+    - `turned`: number of JPEG files whose EXIF orientation is mirrored or rotated.
     """
 
     samples: int
@@ -48,8 +53,9 @@ class Split(_ManifestModel):
 class Manifest(_ManifestModel):
     """The contents of `manifest.json`.
 
-    `shape` is (channels, height, width) if all images share it. `classes` are the class names by
-    label. `digest` identifies the samples and their order in any format.
+    - `classes`: names of the classes, in the order of their labels.
+    - `shape`: (channels, height, width) if all images have the same shape, or None.
+    - `source`: origin of the data set, such as its authors.
     """
 
     schema_: Literal["xfbench.data/1"] = Field(default="xfbench.data/1", alias="schema")
@@ -63,7 +69,10 @@ class Manifest(_ManifestModel):
 
     @property
     def samples_digest(self) -> str:
-        """Return the digest of all splits and classes; it is equal for the same samples."""
+        """The digest of all splits and classes.
+
+        The digest identifies the samples and their order, whatever the format.
+        """
         streams = {name: split.stream_digest for name, split in self.splits.items()}
         return digests.of_json({"streams": streams, "classes": list(self.classes)})
 
@@ -78,5 +87,6 @@ class Manifest(_ManifestModel):
             raise Damaged(f"{folder}/manifest.json: {first_line}") from error
 
     def write(self, folder: Path) -> None:
+        """Write `manifest.json` to the folder atomically."""
         text = self.model_dump_json(by_alias=True, indent=1) + "\n"
         atomic_files.write(folder / "manifest.json", text.encode())

@@ -1,7 +1,7 @@
-"""Preprocess each image once: channels, size and encoding, in that order.
+"""Preprocessing of images: channels, size and encoding, in that order.
 
-Scaling is Pillow's (bilinear, with all source pixels counted). An image that needs no change keeps
-its original bytes.
+Pillow's bilinear filter scales the images; it takes all source pixels into account. An image file
+that needs neither scaling nor encoding keeps its bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENCODINGS = "keep, pixels, png, jpeg or jpeg:QUALITY with a quality from 1 to 1
 
 
 def prepare_sample(sample: Sample, preprocessing: Preprocessing) -> Sample:
-    """Return the sample to store. Raises Damaged if its image cannot be decoded."""
+    """Return the preprocessed sample. Raises Damaged if its image cannot be decoded."""
     image = sample.image
     is_array = isinstance(image, np.ndarray)
     if (
@@ -43,9 +43,10 @@ def prepare_sample(sample: Sample, preprocessing: Preprocessing) -> Sample:
 
 
 def read_orientation(sample: Sample) -> int:
-    """Return a JPEG file's EXIF orientation: 1 if upright, 2 to 8 if mirrored or rotated.
+    """Return the EXIF orientation of a sample: 1 if upright, 2 to 8 if mirrored or rotated.
 
-    xfbench does not apply the orientation; other readers may. An unreadable one counts as 1.
+    The result is 1 if the image is not a JPEG file, or if its orientation is missing or unreadable.
+    xfbench does not apply the orientation, but other readers may.
     """
     if not isinstance(sample.image, bytes) or not sample.image.startswith(_JPEG):
         return 1
@@ -66,7 +67,11 @@ def _resize(picture: Image.Image, preprocessing: Preprocessing) -> Image.Image:
 
 
 def parse_encoding(text: str | None) -> str | None:
-    """Parse "keep", "pixels", "png" or "jpeg:90" for a manifest. Raises UsageError."""
+    """Parse the text of `--encode` as `Preprocessing.encoding`.
+
+    Return None if `text` is "keep" or None. "jpeg" means "jpeg:90". Raises UsageError if `text` is
+    invalid.
+    """
     if text in (None, "keep"):
         return None
     kind, _, quality = (text or "").partition(":")
@@ -79,10 +84,13 @@ def parse_encoding(text: str | None) -> str | None:
 
 
 def parse_height_and_width(text: str | None) -> tuple[int, int] | None:
-    """Parse "256" or "240x320" as (height, width) in pixels. Raises UsageError."""
+    """Parse the text of `--size`, such as "256" or "240x320", as (height, width) in pixels.
+
+    Return None if `text` is None. Raises UsageError if the text is invalid.
+    """
     if text is None:
         return None
     parts = text.lower().split("x")
     if len(parts) > 2 or not all(part.isdecimal() and 0 < int(part) <= 8192 for part in parts):
-        raise UsageError(f"--size {text}: expected 256 or HEIGHTxWIDTH, in pixels")
+        raise UsageError(f"--size {text}: expected SIDE or HEIGHTxWIDTH, each 1 to 8192 pixels")
     return int(parts[0]), int(parts[-1])

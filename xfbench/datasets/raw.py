@@ -1,4 +1,4 @@
-"""Write the raw format, which `xfbench.worker.formats.raw` describes and reads."""
+"""Writer of the raw format, which `xfbench.worker.formats.raw` describes and reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfbench.worker.samples import Sample
 
 
 class Writer(AppendedFile):
-    """See `xfbench.datasets.writing.Writer`."""
+    """A writer that appends to `SPLIT.pixels`."""
 
     def __init__(self, folder: Path, split: str, count: int, channels: int) -> None:
         self.channels, self.count = channels, count
@@ -20,6 +20,10 @@ class Writer(AppendedFile):
         self.is_positioned = False
 
     def add(self, sample: Sample) -> None:
+        """Append the pixels of a sample.
+
+        The first call truncates the file after its first `count` samples.
+        """
         image = pictures.decode_pixels(sample, self.channels)
         if not self.is_positioned:
             self.file.seek(self.count * image.size)

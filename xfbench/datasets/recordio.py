@@ -1,4 +1,7 @@
-"""Write RecordIO as MXNet's im2rec does: `SPLIT.rec`, and at the end its index, `SPLIT.idx`."""
+"""Writer of RecordIO files: the records `SPLIT.rec` and their index `SPLIT.idx`.
+
+The files have the format of MXNet's im2rec. The index is written when the writer is closed.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +29,17 @@ from xfbench.worker.formats.recordio import (
 from xfbench.worker.samples import Sample
 
 _LARGEST_LABEL = 2**24
-"""A label is stored as a float32, which represents every integer up to this one."""
+"""The largest label. Labels are stored as float32, which is exact for integers up to this one."""
 
 
 class Writer(AppendedFile):
-    """A writer that appends to `SPLIT.rec`; records have numbers from 0 instead of keys."""
+    """A writer that appends to `SPLIT.rec`. Records have numbers from 0 instead of keys."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
-        """Append after the first `count` records. Raises Damaged if fewer are complete."""
+        """Open or create the file, and remove all records after the first `count`.
+
+        Raises Damaged if fewer than `count` records are complete.
+        """
         path, self._index = folder / f"{split}.rec", folder / f"{split}.idx"
         bounds = first_record_bounds(path, count, record_spans)
         self._index.unlink(missing_ok=True)
@@ -42,7 +48,7 @@ class Writer(AppendedFile):
         super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
-        """Add a sample. Raises UsageError if the format cannot store it."""
+        """Add a sample. Raises UsageError if RecordIO cannot store the sample."""
         label = validate_label(sample.label, sample.key, _LARGEST_LABEL)
         header = struct.pack("<IfQQ", 0, label, len(self._starts), 0)
         content = encode_record(header + encode_image(sample.image, sample.key).content)
@@ -51,6 +57,7 @@ class Writer(AppendedFile):
         self._starts.append(start)
 
     def close(self) -> None:
+        """Sync and close the file, and write the index."""
         super().close()
         lines = "".join(f"{number}\t{start}\n" for number, start in enumerate(self._starts))
         atomic_files.write(self._index, lines.encode())
@@ -58,7 +65,11 @@ class Writer(AppendedFile):
 
 
 def encode_record(data: bytes) -> bytes:
-    """Encode a record. Split it wherever `data` has the magic number at a multiple of 4 bytes."""
+    """Encode `data` as a record.
+
+    The record is split into parts wherever `data` has the magic number at a multiple of 4 bytes.
+    Raises UsageError if `data` is too long.
+    """
     if len(data) > MAX_PART_BYTES:
         raise UsageError(
             f"a record has {len(data)} bytes: RecordIO allows at most {MAX_PART_BYTES}"

@@ -1,4 +1,4 @@
-"""Files to which records are appended; after an interrupted run they are kept or truncated."""
+"""Files to which records are appended, also by a run that continues an interrupted one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ Records = Callable[[DataFile], Iterator[tuple[int, int]]]
 
 
 def first_record_bounds(path: Path, count: int, record_bounds: Records) -> list[tuple[int, int]]:
-    """Return start and end of the first `count` records. Raises Damaged if fewer are complete."""
+    """Return (start, end) of each of the first `count` records in the file `path`, in bytes.
+
+    `record_bounds` yields (start, end) of every record of a file. Raises Damaged if fewer than
+    `count` records are complete.
+    """
     if not count:
         return []
     bounds = list(itertools.islice(record_bounds(DataFile(path)), count))
@@ -25,7 +29,7 @@ def first_record_bounds(path: Path, count: int, record_bounds: Records) -> list[
 
 
 def truncate_or_create_file(path: Path, size: int) -> None:
-    """Truncate a file to `size` bytes; with 0, create an empty file."""
+    """Truncate a file to `size` bytes and sync it. If `size` is 0, create or empty the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("r+b" if size else "wb") as file:
         file.truncate(size)
@@ -40,17 +44,18 @@ class AppendedFile:
         self.file = file
 
     def sync(self) -> None:
-        """Flush everything written to the disk."""
+        """Sync the file to the disk."""
         self.file.flush()
         os.fsync(self.file.fileno())
 
     def close(self) -> None:
+        """Sync and close the file."""
         self.sync()
         self.file.close()
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the file list of a folder to the disk."""
+    """Sync a folder's list of files to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Find prepared data sets: by name in the data folder, or by path."""
+"""Prepared data sets, found by name in the data folder or by path."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PreparedDataSet:
     manifest: Manifest
 
     def describe_for_request(self) -> PreparedSet:
-        """Return the facts that a request stores: no paths."""
+        """Return what a request stores about the data set. Paths are not stored."""
         manifest, medium = self.manifest, media.describe_medium(self.folder)
         counts = {f"{name}_images": split.samples for name, split in manifest.splits.items()}
         return PreparedSet(
@@ -37,13 +37,16 @@ class PreparedDataSet:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the document that `data list --json` prints."""
+        """Return the data set as `xfbench data list --json` prints it."""
         manifest = self.manifest.model_dump(mode="json", by_alias=True)
         return {"folder": str(self.folder), "digest": self.manifest.samples_digest, **manifest}
 
 
 def list_prepared() -> list[PreparedDataSet]:
-    """Return the data sets in the data folder, sorted by folder name; skip other folders."""
+    """Return the prepared data sets in the data folder, sorted by folder name.
+
+    Folders without a valid manifest are skipped.
+    """
     data_sets = []
     for folder in sorted(paths.data().glob("*/manifest.json")):
         try:
@@ -54,7 +57,12 @@ def list_prepared() -> list[PreparedDataSet]:
 
 
 def find_data_set(name_or_folder: str) -> PreparedDataSet:
-    """Return the data set with this name or folder. Raises UsageError if there is none."""
+    """Return the prepared data set with this name or in this folder.
+
+    `name_or_folder` is a path if it contains "/" or starts with "." or "~". Otherwise it is a name:
+    the name of a folder in the data folder, or else the name in a manifest. Raises UsageError
+    unless exactly one data set matches.
+    """
     if "/" in name_or_folder or name_or_folder.startswith((".", "~")):
         folder = Path(name_or_folder).expanduser().absolute()
         try:
@@ -70,7 +78,9 @@ def find_data_set(name_or_folder: str) -> PreparedDataSet:
         return matches[0]
     if matches:
         folder_names = ", ".join(data_set.folder.name for data_set in matches)
-        raise errors.UsageError(f"data set {name_or_folder!r} exists as {folder_names}: choose one")
+        raise errors.UsageError(
+            f"several data sets are named {name_or_folder!r}: choose one of {folder_names}"
+        )
     names = [*BUILT_IN, *(data_set.folder.name for data_set in data_sets)]
     unknown = errors.unknown_name_error("data set", name_or_folder, names)
     raise errors.UsageError(f"{unknown}; create others with `xfbench data prepare`")

@@ -1,7 +1,8 @@
 """Sources of images: MNIST, CIFAR-10, ImageNet and folders, in their published form.
 
-A source is on the user's disk; nothing is downloaded. Each function opens one kind as a `Source`,
-which reads an image on access. Faults are reported before anything is written: Damaged names
+A source is on the user's disk: nothing is downloaded. Each `open_…` function opens one kind of data
+set as a `Source`. MNIST and CIFAR-10 are read when they are opened. Image files are read when their
+samples are accessed. The functions raise Damaged if a file is missing or invalid; the message names
 the file.
 """
 
@@ -26,7 +27,7 @@ from xfbench.worker.samples import Sample
 
 Split = Literal["train", "test"]
 _IDX_IMAGES, _IDX_LABELS = 2051, 2049
-_MAX_BYTES = 2**31  # of one IDX file; the largest published file has 376 MB
+_MAX_BYTES = 2**31  # of an IDX file; longer ones are refused (the largest published one has 376 MB)
 _CHUNK_BYTES = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -37,11 +38,12 @@ _VALIDATION = ("test", "val", "validation", "valid")
 class Source:
     """A data set in its published form.
 
-    - `by_class` says whether images are grouped by class instead of mixed.
-    - `classes` are the names by label, or None if classes are only numbered.
-    - `channels` is the data set's known number of channels.
-    - `note` names the authors of the data set.
-    - `before` is the preprocessing of a data set that is already prepared.
+    - `classes`: names of the classes in the order of their labels, or None if classes only have
+      numbers.
+    - `channels`: number of channels of the images: 1 (gray) or 3 (RGB).
+    - `note`: origin of the data set, such as its authors.
+    - `by_class`: whether the images are grouped by class instead of mixed.
+    - `before`: preprocessing of a data set that is already prepared, or None for other sources.
     """
 
     name: str
@@ -65,7 +67,10 @@ class _ArraySamples(Sequence[Sample]):
 
 
 class _FileSamples(Sequence[Sample]):
-    """Files below a folder, with their labels, as a sequence of samples."""
+    """Samples whose images are files below `root`.
+
+    `listed` has the path below `root` and the label of each sample.
+    """
 
     def __init__(self, root: Path, listed: Sequence[tuple[str, int]]) -> None:
         self.root, self.listed = root, listed
@@ -79,7 +84,10 @@ class _FileSamples(Sequence[Sample]):
 
 
 def open_digits() -> Source:
-    """Return the 1,797 hand-written digits that come with xfbench, 28×28 as LeNet reads them."""
+    """Open the 1,797 hand-written digits that come with xfbench.
+
+    Their images have 28×28 pixels, the input size of LeNet.
+    """
     train, test = (
         _ArraySamples(np.rint(images).astype(np.uint8), labels)
         for images, labels in network_input.load_digits((28, 28)).values()
@@ -90,7 +98,7 @@ def open_digits() -> Source:
 
 
 def open_mnist(root: Path) -> Source:
-    """Open the four IDX files of MNIST, with or without gzip compression."""
+    """Open the four IDX files of MNIST in the folder `root`, with or without gzip compression."""
     splits: dict[Split, Sequence[Sample]] = {}
     for split, prefix in (("train", "train"), ("test", "t10k")):
         images = _read_idx(root, f"{prefix}-images", 3, _IDX_IMAGES)
@@ -127,14 +135,14 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
         shape = " × ".join(map(str, header[1:]))
         more = "more than " if values.size > min(value_count, _MAX_BYTES) else ""
         held_count = min(values.size, value_count)
-        raise Damaged(f"{path} has {more}{held_count} values, not {shape}: it is incomplete")
+        raise Damaged(f"{path} has {more}{held_count} values, not {shape}: it is damaged")
     if not value_count:
         raise Damaged(f"{path} is empty: {' × '.join(map(str, header[1:]))} values")
     return values.reshape(header[1:])
 
 
 def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
-    """Read at most `count` bytes, without allocating more than there are."""
+    """Read at most `count` bytes. Memory is allocated only for bytes that the file has."""
     parts, remaining = [], count
     while remaining and (part := file.read(min(remaining, _CHUNK_BYTES))):
         parts.append(part)
@@ -143,7 +151,10 @@ def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
 
 
 def open_cifar10(root: Path) -> Source:
-    """Open the binary version of CIFAR-10: five training batches and one test batch."""
+    """Open the binary version of CIFAR-10 in the folder `root`.
+
+    The folder has the files of five training batches and one test batch.
+    """
     splits: dict[Split, Sequence[Sample]] = {
         "train": _read_cifar(root, [f"data_batch_{number}.bin" for number in range(1, 6)]),
         "test": _read_cifar(root, ["test_batch.bin"]),
@@ -177,7 +188,11 @@ def _check_labels(path: Path, labels: np.ndarray, classes: int) -> None:
 
 
 def open_image_folder(root: Path) -> Source:
-    """Open a folder of class folders, or of `train` and `test` (or `val`) with class folders."""
+    """Open a folder of images.
+
+    `root` has class folders, or a folder `train` with class folders. Beside `train`, it may have
+    test images in class folders of `test`, `val`, `validation` or `valid`.
+    """
     train = root / "train" if (root / "train").is_dir() else root
     classes = folder.list_class_names(train)
     test = next((root / name for name in _VALIDATION if (root / name).is_dir()), None)
@@ -192,7 +207,11 @@ def open_image_folder(root: Path) -> Source:
 def _samples_of_class_folders(
     root: Path, known_classes: Sequence[str], chosen_classes: Sequence[str]
 ) -> _FileSamples:
-    """Return the images of the chosen classes; each class has at least one."""
+    """Return the images in the class folders `chosen_classes` of `root`, in this order.
+
+    Raises Damaged if a class has no images, or if `root` has a class that is not in
+    `known_classes`.
+    """
     if foreign := sorted(set(folder.list_class_names(root)) - set(known_classes)):
         raise Damaged(f"{root} has the class {foreign[0]}, which has no training images")
     listed = [
@@ -204,10 +223,11 @@ def _samples_of_class_folders(
 
 
 def open_imagenet(root: Path, class_count: int | None = None) -> Source:
-    """Open ImageNet: class folders below `train`, and `val` with class folders or `val.txt`.
+    """Open ImageNet in the folder `root`: class folders in `train`, and test images in `val`.
 
-    `val.txt` has a line "NAME LABEL" for each image; `train.txt` may exist too. `count` selects the
-    first classes by name.
+    The images in `val` are in class folders, or they are listed in `root/val.txt`. This list has a
+    line "NAME LABEL" for each image. The images in `train` may be listed in `root/train.txt` in the
+    same way. `class_count` selects that many classes, the first ones by name. None selects all.
     """
     train = root / "train"
     classes = folder.list_class_names(train)
@@ -227,6 +247,10 @@ def open_imagenet(root: Path, class_count: int | None = None) -> Source:
 
 
 def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
+    """Return the name and label of each image in the list `path`.
+
+    Names are paths below `root`, and `classes` is the number of classes.
+    """
     labelled_files = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         name, _, label = line.rpartition(" ")
@@ -248,7 +272,8 @@ def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, in
 def open_data_set_as_source(folder_with_optional_format: str) -> Source:
     """Open an existing data set: a prepared folder, or FORMAT:FOLDER from another tool.
 
-    Only the first image is read here.
+    For FORMAT:FOLDER, the first training image determines the number of channels, except that the
+    format `folder` always has 3 channels.
     """
     format_name, colon, rest = folder_with_optional_format.partition(":")
     if colon and format_name in prepared.FORMATS:
@@ -277,7 +302,7 @@ def open_data_set_as_source(folder_with_optional_format: str) -> Source:
     )
 
 
-# By name on the command line; the digits need no folder.
+# The function that opens each named data set in a folder. The digits need no folder.
 PUBLISHED: dict[str, Callable[[Path], Source]] = {
     "mnist": open_mnist,
     "cifar10": open_cifar10,

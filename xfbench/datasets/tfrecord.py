@@ -1,4 +1,7 @@
-"""Write TFRecord: one file of `tf.train.Example`s per split, with the usual feature names."""
+"""Writer of TFRecord files: one file of `tf.train.Example`s per split.
+
+The features have the usual names, such as `image/encoded`.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,17 @@ class Writer(AppendedFile):
     """A writer that appends to `SPLIT.tfrecord`."""
 
     def __init__(self, folder: Path, split: str, count: int) -> None:
-        """Append after the first `count` records. Raises Damaged if fewer are complete."""
+        """Open or create the file, and remove all records after the first `count`.
+
+        Raises Damaged if fewer than `count` records are complete.
+        """
         path = folder / f"{split}.tfrecord"
         bounds = first_record_bounds(path, count, record_data_spans)
         truncate_or_create_file(path, bounds[-1][1] + FOOTER if bounds else 0)
         super().__init__(path.open("ab"))
 
     def add(self, sample: Sample) -> None:
-        """Add a sample. Raises UsageError if the format cannot store it."""
+        """Add a sample. Raises UsageError if TFRecord cannot store the sample."""
         label = validate_label(sample.label, sample.key)
         data = encode_example(encode_image(sample.image, sample.key), label, sample.key)
         length = struct.pack("<Q", len(data))
@@ -39,7 +45,7 @@ class Writer(AppendedFile):
 
 
 def encode_example(image_file: EncodedImage, label: int, key: str) -> bytes:
-    """Encode a `tf.train.Example` with features sorted by name."""
+    """Encode an image file as a `tf.train.Example`, with features sorted by name."""
     features = (
         _encode_number_feature("image/class/label", label),
         _encode_bytes_feature("image/encoded", image_file.content),

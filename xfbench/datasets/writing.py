@@ -1,7 +1,8 @@
-"""Create a data set from a source in one format, completely or not at all.
+"""Creation of a data set from a source in one format, completely or not at all.
 
-The folder is `NAME.partial` until it is complete. An interrupted run continues: `SPLIT.samples`
-lists the samples that are on the disk, one block at a time.
+Until the data set is complete, its folder has the name `NAME.partial`. If a run is interrupted, the
+next run continues. `SPLIT.samples` lists the samples that are on the disk. It grows by a block of
+samples at a time.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, sample_digest, stream_digest
 
 _SYNC_INTERVAL = 256  # samples between two syncs
-_MAX_CLASSES = 10**6  # if the number of classes is unknown
+_MAX_CLASSES = 10**6  # if the source has no class names
 _ROTATED_TABS = 4  # tabs in the line of an image with an EXIF orientation
 Report = Callable[[str, int, int], None]
 
 
 class Writer(Protocol):
-    """Writer that appends samples to a split after its first `count`; later samples are removed.
+    """A writer that appends samples to a split. Each format has its own writer.
 
-    Each format constructs it with the folder, the split's name, `count`, and the settings it needs.
-    All methods raise OSError if the disk fails, and UsageError if the format cannot store a sample.
+    The arguments of its class are the data set's folder, the split's name and a number `count`.
+    Some formats need further arguments. The first `count` samples of an interrupted run stay; later
+    samples are removed or overwritten. Methods raise OSError if the disk fails, and UsageError if
+    the format cannot store a sample.
     """
 
     def add(self, sample: Sample) -> None: ...
@@ -49,7 +52,7 @@ class Writer(Protocol):
         """Flush all added samples to the disk, so that a later writer finds them."""
 
     def close(self) -> None:
-        """Sync and complete the format."""
+        """Sync all added samples, and complete the files of the split."""
 
 
 def make_data_set(
@@ -60,12 +63,13 @@ def make_data_set(
     report_progress: Report = lambda *_: None,
     lock_timeout_s: float = 0,
 ) -> Manifest:
-    """Write the data set and return its manifest.
+    """Write the data set to the folder `target` and return its manifest.
 
-    `report` gets the split, the number of samples done and the total.
+    `report_progress` gets the split, the number of its samples done, and the number of all its
+    samples. If another process is writing the same data set, wait up to `lock_timeout_s` seconds.
+    Then return the manifest of the data set that it wrote.
 
-    If another process writes the same data set, wait up to `lock_timeout_s` seconds and use its
-    result. Raises UsageError if the target exists or the other process is not done by then, and
+    Raises UsageError if `target` exists, or if the other process is not done in time. Raises
     Damaged if the source is not as expected.
     """
     if target.exists():
@@ -116,7 +120,7 @@ def make_data_set(
 def _clear_partial_unless_resumable(
     partial: Path, source: Source, format_name: str, preprocessing: Preprocessing
 ) -> None:
-    """Continue a partial data set with equal settings; else start again."""
+    """Empty the folder `partial` unless an earlier run with the same settings wrote to it."""
     settings = {
         "name": source.name,
         "format": format_name,
@@ -141,7 +145,7 @@ def _write_split(
     preprocessing: Preprocessing,
     report_progress: Report,
 ) -> tuple[list[str], set[tuple[int, ...]]]:
-    """Write one split. Return the lines of its list and the shapes of its images."""
+    """Write one split. Return the lines of `SPLIT.samples` and the shapes of the images."""
     if not len(samples):
         raise Damaged(f"{source.name} has no {split} images")
     listing = partial / f"{split}.samples"
@@ -152,7 +156,7 @@ def _write_split(
     new_lines: list[str] = []
 
     def commit_block() -> None:
-        """Sync samples before listing them, so that every listed sample is on the disk."""
+        """Sync the new samples, then list them, so that every listed sample is on the disk."""
         writer.sync()
         with listing.open("a", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in new_lines)
@@ -200,7 +204,7 @@ def _write_split(
 def _convert_sample(
     source_sample: Sample, format_name: str, preprocessing: Preprocessing
 ) -> tuple[Sample, tuple[int, ...], str, int]:
-    """Return the stored sample, the shape of its pixels, its digest and its EXIF orientation."""
+    """Return the sample to store, the shape of its pixels, its digest and its EXIF orientation."""
     sample = prepare_sample(source_sample, preprocessing)
     pixels = pictures.decode_pixels(sample, preprocessing.channels)
     if format_name == "raw":
@@ -209,7 +213,10 @@ def _convert_sample(
 
 
 def _combined_preprocessing(source: Source, preprocessing: Preprocessing) -> Preprocessing:
-    """Return the source's earlier preprocessing, updated with the new preprocessing."""
+    """Return the preprocessing of a prepared source, updated with the new preprocessing.
+
+    For any other source, return the new preprocessing.
+    """
     if source.before is None:
         return preprocessing
     changes = {
@@ -221,7 +228,7 @@ def _combined_preprocessing(source: Source, preprocessing: Preprocessing) -> Pre
 
 
 def _repair_listing_and_read_lines(listing: Path) -> list[str]:
-    """Return the listed lines; remove an incomplete last line."""
+    """Remove an incomplete last line from the list of samples, and return the other lines."""
     if not listing.exists():
         return []
     complete_text, _, incomplete_line = listing.read_text(encoding="utf-8").rpartition("\n")
@@ -231,7 +238,11 @@ def _repair_listing_and_read_lines(listing: Path) -> list[str]:
 
 
 def _sample_order(samples: Sequence[Sample], preprocessing: Preprocessing) -> Sequence[int]:
-    """Return the source order, or a fixed shuffle, since record readers read in stored order."""
+    """Return the indices of the samples in the order to store them.
+
+    This is the order of the source, or an order shuffled with the seed `preprocessing.shuffle`.
+    Samples are shuffled because readers of record files read them in the stored order.
+    """
     if preprocessing.shuffle is None:
         return range(len(samples))
     order: list[int] = (

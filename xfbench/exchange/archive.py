@@ -1,12 +1,13 @@
-"""A single file with records, their certificates and tuning searches: `xfbench.archive/1`.
+"""Archives: records, their certificates and tuning searches in one file (`xfbench.archive/1`).
 
-An archive is a tar. It holds `records/<id>.json`, `certificates/<id>.json` and `tuned/<id>.json`,
-byte for byte. A tuning search is included if all its launches are among the records. The last
-member is `manifest.json`, with the size and digest of each file. Equal contents make equal
-archives.
+An archive is a tar file with the members `records/<id>.json`, `certificates/<id>.json` and
+`tuned/<id>.json`. Each member has the same bytes as the file in the results folder. A record from a
+pack is written as a single record file. A tuning search is included if all its launches are among
+the records. The last member is `manifest.json`, with the size and digest of each other member. The
+same contents always give the same archive.
 
-An archive is not trusted. Only files with these names are read, of bounded size and number. Nothing
-is unpacked to a path that the archive names.
+Archives are not trusted. Only members with these names are read, and their size and number are
+limited. Nothing is unpacked to a path that the archive names.
 """
 
 from __future__ import annotations
@@ -49,15 +50,17 @@ _READ_ERRORS = (
 
 
 class ArchiveError(UsageError):
-    """A file is not an archive of records, is truncated, or has an unexpected member."""
+    """The file is not an archive of records, is truncated, or has an unexpected member."""
 
 
 def write_archive(
     target: Path, records: Iterable[tuple[Place, Record]], source_store: Store
 ) -> int:
-    """Write the records, their certificates and searches; return the number of records.
+    """Write an archive to the file `target`, and return its number of records.
 
-    Raises OSError.
+    The records, their certificates and the searches come from `source_store`. The archive is
+    compressed with gzip unless the suffix of `target` is ".tar". Raises OSError if a file cannot be
+    read or written.
     """
     certificates = certificate.read_certificates(source_store.folder)
     searches = list(
@@ -114,11 +117,14 @@ def _add_member(
 
 
 def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[int, int]:
-    """Import an archive; return the number of new records and of records already present.
+    """Import the archive `source` into the results folder `target`.
 
-    An incomplete archive is not imported at all. From a complete one, a member that is not a
-    record, a certificate or a search is skipped with a warning. Raises ArchiveError, and UsageError
-    if the folder cannot be written.
+    Return the number of new records, and the number of records that `target` already had. An
+    incomplete archive is not imported at all. In a complete archive, a member that is not a valid
+    record, certificate or search is skipped with a warning.
+
+    Raises ArchiveError if the archive is incomplete or has an unexpected member. Raises UsageError
+    if `target` cannot be written.
     """
     for _ in read_members(source):
         pass
@@ -148,7 +154,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
 
 
 class _BoundedReader:
-    """A file that refuses to read more bytes at once than a valid archive needs."""
+    """A file whose `read` raises ArchiveError for a size that no valid archive needs."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -156,15 +162,15 @@ class _BoundedReader:
 
     def read(self, size: int = -1) -> bytes:
         if not 0 <= size <= _MAX_MANIFEST_BYTES:
-            raise ArchiveError("it has a header of invalid size")
+            raise ArchiveError("the archive has a header of invalid size")
         return self._file.read(size)
 
 
 def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of every file in the archive except the manifest.
 
-    Raises ArchiveError, at the end at the latest, if the archive is incomplete or does not match
-    its manifest.
+    Raises ArchiveError if the archive is incomplete or does not match its manifest. The error may
+    be raised only after the last member was yielded.
     """
     digests_by_name: dict[str, str] = {}
     manifest: Any = None
@@ -205,6 +211,11 @@ def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
 def _check_member(
     member: tarfile.TarInfo, digests_by_name: dict[str, str], total_bytes: int
 ) -> None:
+    """Raise ArchiveError if an archive must not have this member.
+
+    `digests_by_name` has the earlier members. `total_bytes` is their size plus the size of this
+    member.
+    """
     max_bytes = _MAX_MANIFEST_BYTES if member.name == _MANIFEST else MAX_DOCUMENT_BYTES
     reason = None
     if not member.isreg() or member.issparse():

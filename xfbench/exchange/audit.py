@@ -1,8 +1,8 @@
-"""Checks the files of results for defects.
+"""Checks results for defects (`xfbench results validate`).
 
 Defects are invalid schemas and digests, impossible figures, duplicate launches, missing or
 mismatched certificates, and searches without their launches. Packs and archives are also checked
-for completeness.
+for completeness. `Defect` lists all kinds of defects.
 """
 
 from __future__ import annotations
@@ -50,23 +50,26 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect of a file, or of the part of the file that is named after a colon.
+    """A defect of a file or of a part of it.
 
-    - "schema": not a record, or unreadable.
-    - "digest": edited, the content does not match the id.
-    - "name": the file name does not match the id.
-    - "certificate": missing, edited, or not for this record.
-    - "number": an impossible number.
-    - "peak": faster than the machine's peak.
+    `file` is the path of the file. It is PATH:NUMBER for a line of a pack, and PATH:NAME for a
+    member of an archive. `defect` is the kind of defect:
+
+    - "schema": the file is not a valid record or search, or cannot be read.
+    - "digest": the content does not match the id, because it was edited.
+    - "name": the name or the folder of the file does not match the id.
+    - "certificate": the record's certificate is missing, edited, or for other records.
+    - "number": a number is impossible.
+    - "peak": the launch is faster than the peak of its cores.
     - "time": the steps take longer than the launch.
-    - "figure": an external figure that is impossible or has no source.
-    - "duplicate": the same launch twice.
-    - "whole": a pack, an archive, a search or a submission lacks a part or has a part too many.
+    - "figure": the external figure is impossible, or its source is missing.
+    - "duplicate": another file has the same launch.
+    - "whole": a pack, archive, search or submission lacks a part or has a part too many.
 
-    Only in submissions:
+    These kinds occur only in submissions:
 
-    - "machine": the described machines differ from those of the records.
-    - "repeat": a cell's command is missing or differs.
+    - "machine": the described machines differ from the machines of the records.
+    - "repeat": the command of a cell is missing, or differs from the records.
     - "private": a host or a user is named.
     """
 
@@ -75,7 +78,7 @@ class Defect:
     detail: str
 
     def document(self) -> dict[str, str]:
-        """Return the defect as `results validate --json` prints it."""
+        """Return the defect as `xfbench results validate --json` prints it."""
         return asdict(self)
 
 
@@ -83,7 +86,10 @@ class Defect:
 class _AuditedFile:
     """A document to check.
 
-    `file` is its name in defects, and `named` is the id that its file name states, if any.
+    - `file`: the file as a `Defect` names it.
+    - `content`: bytes of the document.
+    - `named`: hexadecimal id that the file name or the line of a pack states, or None.
+    - `packed`: whether the document is a verified line of a pack.
     """
 
     file: str
@@ -108,8 +114,9 @@ def validate_results(
 ) -> tuple[int, list[Defect]]:
     """Return the number of checked documents, and their defects.
 
-    `path` is a results folder, a submission, a record, a certificate, a pack or an archive. `parse`
-    checks the commands of a submission. Raises UsageError if `path` is none of these.
+    `path` is a results folder, a submission, a record, a certificate, a search, a pack or an
+    archive. Raises UsageError if `path` is none of these. `parse_command` parses the commands of a
+    submission. If `parse_command` is None, the options in the commands are not checked.
     """
     defects: list[Defect] = []
     certificates: Certificates | None = None
@@ -190,9 +197,12 @@ def _members_of_archive(path: Path, defects: list[Defect]) -> Iterator[_AuditedF
 def _audit_files(
     files: Iterable[_AuditedFile], certificates: Certificates | None, defects: list[Defect]
 ) -> int:
-    """Check the files one by one, add their defects, and return the number of files."""
+    """Check the files one by one. Add their defects to `defects`, and return the number of files.
+
+    If `certificates` is None, the certificates of the records are not checked.
+    """
     count = 0
-    places: dict[str, tuple[str, bool]] = {}  # key of a launch, and its file
+    places: dict[str, tuple[str, bool]] = {}  # `file` and `packed` of each launch, by its keys
     searches: list[_AuditedFile] = []
     for count, file in enumerate(files, 1):  # noqa: B007
         if file.is_certificate:
@@ -224,7 +234,11 @@ def _audit_files(
 
 
 def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[Defect]:
-    """Yield the defects of a search. Unless `record_ids` is empty, it must have all launches."""
+    """Yield the defects of a search.
+
+    A launch of the search that is not in `record_ids` is a defect. If `record_ids` is empty,
+    launches are not checked.
+    """
     try:
         search = Tuning.read(file.content)
     except ValueError as error:
@@ -240,14 +254,17 @@ def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[D
 
 
 def _parse_record(file: _AuditedFile) -> Record:
-    """Return the record. Raises EditedError if it was edited, and ValueError if it is invalid."""
+    """Return the record in `file`.
+
+    Raises EditedError if the record was edited, and ValueError if it is invalid.
+    """
     if file.packed:  # the line is already verified
         return Record.model_validate_json(file.content, extra="ignore")
     return Record.read(file.content)
 
 
 def _parse_certificate(file: _AuditedFile) -> Certificate | str:
-    """Return the certificate, or what is wrong with it."""
+    """Return the certificate in `file`, or a text that says what is wrong with it."""
     try:
         parsed = Certificate.read(file.content)
     except EditedError as error:
@@ -260,7 +277,10 @@ def _parse_certificate(file: _AuditedFile) -> Certificate | str:
 
 
 def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]:
-    """Yield the impossible figures of a launch whose status is "ok"."""
+    """Yield the defects of a record's external figure, and of its measurement.
+
+    The measurement is checked only if the status of the record is "ok".
+    """
     if problem := _figure_source_mismatch(record):
         yield Defect(file_name, "figure", problem)
     measurement, request = record.measurement, record.request
@@ -276,9 +296,9 @@ def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]
 
 
 def _figure_source_mismatch(record: Record) -> str | None:
-    """Return why a record's figure does not fit its source, or None.
+    """Return what is wrong with a record's external figure, citation or source, or None.
 
-    A launch that somebody else measured with xfbench counts as measured.
+    The source of a launch is "measured" also if somebody else measured it with xfbench.
     """
     if record.source == "measured":
         return "a measured record has an external figure" if record.figure else None
@@ -292,9 +312,11 @@ def _figure_source_mismatch(record: Record) -> str | None:
 def _duplicate_launch_error(
     audited: _AuditedFile, record: Record, earlier_launches: dict[str, tuple[str, bool]]
 ) -> str | None:
-    """Return a message that names the earlier file of the same launch, or None.
+    """Return a message that names an earlier file of the same launch, or None.
 
-    A record that is both packed and a single file is not a duplicate: packing was interrupted.
+    `earlier_launches` has the file of each earlier launch, and whether the record is packed. This
+    launch is added to `earlier_launches`. If packing was interrupted, a record is in a pack and
+    also a single file. Such a record is not a duplicate.
     """
     place = audited.file, audited.packed
     file, packed = earlier_launches.setdefault(record.id, place)
@@ -320,7 +342,7 @@ def _duplicate_launch_error(
             digests.of_bytes(repr(identifying_value).encode())[7:39], place
         )
         if file != audited.file:
-            return f"another record of the launch in {file}: the same {description}"
+            return f"another record of the launch in {file}: it has the same {description}"
     return None
 
 
@@ -339,7 +361,7 @@ def _certificate_error(record: Record, certificates: Certificates) -> str | None
 
 
 def _first_error(error: ValueError) -> str:
-    """Return the first error in one line."""
+    """Return the first problem that `error` states, in one line."""
     if isinstance(error, ValidationError):
         first_error = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(map(str, first_error["loc"]))

@@ -1,7 +1,7 @@
 """Writes records to a file for others: an archive, or a table with a row per record.
 
-A table has every field with a single value, and the throughput. In a CSV file, no text of a record
-can be executed by a spreadsheet or a terminal.
+A table has a column for every field with a single value, and one for the throughput in images/s. No
+text in a CSV file can be executed by a spreadsheet or a terminal.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ HEADER = ("id", *indexing.COLUMN_TYPES, _DERIVED_COLUMN)
 
 
 def choose_writer(target: Path) -> Callable[[Path, StoredRecords, Store], int]:
-    """Return the function that writes a file with this name's ending.
+    """Return the function that writes the format that the name of `target` ends in.
 
-    The returned function returns the number of records written, and raises UsageError if the file
-    cannot be written. Raises UsageError if the ending is unknown.
+    That function takes the path of the file, the records and their results folder. It returns the
+    number of records written, and raises UsageError if the file cannot be written. `choose_writer`
+    raises UsageError if the ending is unknown.
     """
     for ending, write in _WRITERS.items():
         if target.name.endswith(ending):
@@ -56,7 +57,10 @@ def _with_usage_errors(
 
 
 def write_csv(target: Path, records: StoredRecords, _: Store) -> int:
-    """Write a row per record with unrounded numbers; return the number of records."""
+    """Write a CSV file with a row per record, and return the number of records.
+
+    Numbers are not rounded.
+    """
     count = 0
 
     def write_lines(file: IO[bytes]) -> None:
@@ -75,7 +79,7 @@ def write_csv(target: Path, records: StoredRecords, _: Store) -> int:
 
 
 def record_values(record: Record) -> list[Any]:
-    """Return a record's values in the order of `HEADER`; None for missing ones."""
+    """Return the values of a record in the order of `HEADER`. A missing value is None."""
     document = record.document()
     values = [_value_at(document, path.split(".")) for path in indexing.COLUMN_TYPES]
     return [record.id, *values, valid_images_per_second(record)]
@@ -88,7 +92,10 @@ def _value_at(value: Any, path: list[str]) -> Any:
 
 
 def write_parquet(target: Path, records: StoredRecords, _: Store) -> int:
-    """Write the columns of `write_csv` with their types; return the number of records."""
+    """Write a Parquet file with a row per record, and return the number of records.
+
+    The columns are those of `write_csv`, with types. The oldest record is first.
+    """
     with tempfile.TemporaryDirectory(prefix="xfbench-", dir=target.parent) as folder:
         parquet_path = Path(folder) / "made.parquet"
         config: dict[str, Any] = {

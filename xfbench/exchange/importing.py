@@ -1,7 +1,7 @@
-"""Imports figures from other tools' files, each as a record that states its source.
+"""Imports figures from files of other tools. Each figure becomes a record that states its source.
 
 Such a record has no request and no certificate. It is shown next to measured records, and never
-ranked. A file always gives the same records.
+ranked. Importing a file again gives the same records.
 """
 
 from __future__ import annotations
@@ -26,18 +26,22 @@ _MAX_TEXT_CHARACTERS = 200  # longer texts are cut
 
 
 class _UnknownFormatError(UsageError):
-    """A file has no supported format."""
+    """The file has no supported format."""
 
 
 def import_figures(
     source: Path, target: Store, warn: WarningHandler, inform: WarningHandler
 ) -> tuple[int, int]:
-    """Import a file, or every file below a folder.
+    """Import the figures in the file `source`, or in every file below the folder `source`.
 
-    Return the number of new records, and of records that were already present.
+    Return the number of new records, and the number of records that `target` already had.
 
-    `warn` gets figures that cannot be imported, `inform` gets files without figures. Raises
-    UsageError if there is nothing to import, or if the results folder cannot be written.
+    - `warn` gets a message for each figure or file that cannot be imported.
+    - `inform` gets a message for each file or entry without a figure. After 20 messages, it gets
+      only the number of the remaining ones.
+
+    Raises UsageError if there is no figure to import, if the file `source` is invalid, or if
+    `target` cannot be written.
     """
     records: list[Record] = []
     notes: list[str] = []
@@ -71,7 +75,10 @@ def import_figures(
 
 
 def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> list[Record]:
-    """Return a file's records. Raises UsageError if its format is unknown or it is damaged."""
+    """Return a record for each figure in the file `path`.
+
+    Raises UsageError if the format of the file is unknown, or if the file is damaged.
+    """
     file = _read_file(path)
     known_formats = load_formats()
     file_format = next(

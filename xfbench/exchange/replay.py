@@ -1,4 +1,4 @@
-"""A timer that replays recorded durations: it passes measured steps to pytest-benchmark."""
+"""A timer that replays recorded durations, to pass measured steps to pytest-benchmark."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 
 class ReplayTimer:
-    """A timer that is read twice per round; the difference is the next duration.
+    """A timer that pytest-benchmark reads twice per round: at its start and at its end.
 
-    Every round starts at zero, so that the differences are exactly the recorded floats.
+    The difference between the two readings is the next recorded duration. Every round starts at
+    zero, so that the difference is exactly the recorded float.
     """
 
     __name__ = "recorded_step_seconds"  # the timer's name in pytest-benchmark's JSON
@@ -21,7 +22,7 @@ class ReplayTimer:
         self._readings = iter([reading for end in durations for reading in (0.0, end)])
 
     def __call__(self) -> float:
-        """Return the next reading. Raises RuntimeError if none is left."""
+        """Return the next reading in seconds. Raises RuntimeError if no reading is left."""
         for reading in self._readings:
             return reading
         raise RuntimeError("the timer was read more often than there are recorded steps")

@@ -1,9 +1,10 @@
-"""A folder of results for a shared leaderboard: `xfbench.submission/1`.
+"""Submissions: folders of results for a shared leaderboard (`xfbench.submission/1`).
 
-A submission is a results folder with records and their certificates. It also has what others need
-to judge and repeat them: the machines, a command for each cell, the leaderboard, and a manifest
-with the size and digest of every file. Equal contents make equal folders. No file names a host or a
-user: records that do are left out. `submission_audit.py` checks a submission.
+A submission is a results folder with records and their certificates. It also has files with which
+others can judge and repeat the launches. These describe the machines, the command for each cell and
+the leaderboard. A manifest has the size and digest of every other file. The same contents always
+give the same files. No file names a host or a user, because records that name one are left out.
+`submission_audit.py` checks submissions.
 """
 
 from __future__ import annotations
@@ -64,10 +65,11 @@ def write_submission(
     source: Store,
     warn: WarningHandler,
 ) -> int:
-    """Write a submission of these records and their certificates; return the number of records.
+    """Write a submission to `folder`, and return its number of records.
 
-    A record that names a host or a user is left out with a message to `warn`. Raises UsageError if
-    the folder is not empty or cannot be written, or if no record is left.
+    `stored_records` and their certificates come from the results folder `source`. A record that
+    names a host or a user is left out, and `warn` gets a message. Raises UsageError if `folder` is
+    not empty or cannot be written, or if no record remains.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not empty: choose another folder")
@@ -79,7 +81,7 @@ def write_submission(
     selected: list[tuple[Place, Record]] = []
     for place, record in candidates:
         if private_name := find_private_name(record.document(), hostname_hashes):
-            warn(f"{record.id[7:19]} names {private_name}: left out")
+            warn(f"record {record.id[7:19]} names {private_name}: left out")
         else:
             selected.append((place, record))
     if not selected:
@@ -125,12 +127,16 @@ def _select_valid_certificates(
 
 
 def collect_hostname_hashes(records: Iterable[Record]) -> set[str]:
-    """Return the hashes of the host names."""
+    """Return the hashes of the host names of all machines in the records."""
     return {record.machine.hostname_hash for record in records if record.machine}
 
 
 def find_private_name(value: Any, hostname_hashes: Collection[str]) -> str | None:
-    """Return the private name in any text of a JSON value, or None if none is found."""
+    """Return a private name in a JSON value, such as "the host node7", or None if none is found.
+
+    Private names are home folders, email addresses, and host names whose hashes are in
+    `hostname_hashes`. The keys of objects are not searched.
+    """
     if isinstance(value, str):
         return private_names.describe_private_name(value, hostname_hashes)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -138,7 +144,7 @@ def find_private_name(value: Any, hostname_hashes: Collection[str]) -> str | Non
 
 
 def build_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest: every other file of the folder with its size and digest."""
+    """Return the manifest of a submission: size and digest of every other file in `folder`."""
     files = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
@@ -158,7 +164,10 @@ def build_manifest(folder: Path) -> dict[str, Any]:
 def build_description_files(
     records: Sequence[Record], certificates: Certificates
 ) -> dict[str, bytes]:
-    """Return the files that describe these records and certificates, by name."""
+    """Return the content of each file that describes the records, by file name.
+
+    These are all files of a submission except records, certificates and the manifest.
+    """
     records = sorted(records, key=lambda record: (record.created, record.id))
     cells = describe_cells(records)
     return {
@@ -170,7 +179,7 @@ def build_description_files(
 
 
 def describe_machines(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """Return each machine in the records, with its number of records."""
+    """Return a description of each machine, with the number of the records from this machine."""
     record_counts = Counter(record.machine for record in records if record.machine)
     descriptions = [
         {**machine.model_dump(mode="json"), "records": count}
@@ -180,9 +189,12 @@ def describe_machines(records: Iterable[Record]) -> list[dict[str, Any]]:
 
 
 def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return each cell on each kind of machine: its title, its command and its records.
+    """Return a description of each cell on each kind of machine.
 
-    `command` is null if no command can repeat the cell.
+    - `command` is the command that repeats the cell, or None if there is none.
+    - `prepared` says whether the cell reads a prepared data set.
+    - `python` says whether the command also needs the option --python.
+    - `records` are the ids of the cell's records.
     """
     descriptions = []
     for head, cells in sorted(
@@ -214,7 +226,7 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
 
 
 def render_markdown_leaderboard(records: Sequence[Record], certificates: Certificates) -> bytes:
-    """Return the leaderboards, and below them the external figures."""
+    """Return the leaderboards as Markdown, followed by the external figures and their sources."""
     parts = [
         tables.FORMATS["markdown"](leaderboard.build_tables(records, certificates), "throughput")
     ]

@@ -1,7 +1,7 @@
-"""Checks a submission as a whole (see `submission.py`); `audit.py` checks its records.
+"""Checks a submission as a whole (see `submission.py`). `audit.py` checks its records.
 
-The files must match the manifest. The described machines must be those of the records. Each cell
-must have a command that repeats it. No host and no user may be named.
+The files must match the manifest. The described machines must be the machines of the records. Each
+cell must have a command that repeats it. No host and no user may be named.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from xfbench.model.request import SOLVER, Request
 from xfbench.rendering.report import repeat
 from xfbench.store.results_folder import Store
 
+# The file, the kind of the defect, and its detail.
 Finding = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
-# Parses the arguments of `xfbench run`; raises UsageError if they are invalid.
+# Returns the parameters of `xfbench run` by name. Raises UsageError if an argument is invalid.
 CommandParser = Callable[[Sequence[str]], Mapping[str, Any]]
 _MAX_FILE_BYTES = 2**28  # larger files are not read
-# Options that must match the records, with their defaults.
+# Options that must match the records. Each has a function that reads a request, and a default.
 _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
     "workload": (lambda request: request.workload, None),
     "framework": (lambda request: request.framework, None),
@@ -56,7 +57,10 @@ _SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
 
 
 def audit_submission(folder: Path, parse_command: CommandParser | None = None) -> Iterator[Finding]:
-    """Yield each defect: file, kind and detail; `parse` checks the commands."""
+    """Yield each defect of the submission in `folder`.
+
+    If `parse_command` is None, the options in the commands are not checked.
+    """
     manifest_findings = list(audit_manifest(folder))
     yield from manifest_findings
     store = Store(folder)
@@ -85,7 +89,7 @@ def audit_submission(folder: Path, parse_command: CommandParser | None = None) -
 
 
 def audit_manifest(folder: Path) -> Iterator[Finding]:
-    """Yield files that differ from the manifest, are missing, or do not belong."""
+    """Yield a defect for each file that differs from the manifest, is missing, or is unexpected."""
     manifest_path = folder / submission.MANIFEST
     listed = _read_object_or_empty(manifest_path).get("files")
     if _read_object_or_empty(manifest_path).get("schema") != submission.SCHEMA or not isinstance(
@@ -176,7 +180,10 @@ def _age_key(records: Mapping[str, Record]) -> Callable[[str], tuple[str, str]]:
 def _command_error(
     command: Any, launches: Sequence[Record], parse_command: CommandParser | None
 ) -> str | None:
-    """Return why the command does not repeat these launches, or None if no error is found."""
+    """Return why the command does not repeat these launches, or None.
+
+    If `parse_command` is None, the options in the command are not checked.
+    """
     if command is None:
         return "it has no command" if repeat.repeat_command_parts(launches) else None
     words = command.split() if isinstance(command, str) else []
@@ -218,7 +225,7 @@ def _audit_private_names(folder: Path, hostname_hashes: Collection[str]) -> Iter
 
 
 def _read_object_or_empty(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, or an empty one."""
+    """Return the JSON object in a file, or an empty object if the file has none."""
     try:
         document = json.loads(_read_file_or_empty(path))
     except (ValueError, RecursionError):
@@ -227,7 +234,7 @@ def _read_object_or_empty(path: Path) -> dict[str, Any]:
 
 
 def _read_file_or_empty(path: Path) -> bytes:
-    """Return a file's bytes; empty if it is unreadable, not a regular file, or too large."""
+    """Return the bytes of a file, or b"" if the file is unreadable, not regular or too large."""
     try:
         if path.is_symlink() or not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
             return b""

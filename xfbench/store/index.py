@@ -1,10 +1,11 @@
 """A DuckDB cache of a results folder, to find a few of a million records quickly.
 
-The index holds the fields with a single value, and the place of each record. The index only
-preselects: each selected record is read from its file, verified, and checked against the conditions
-again. The index is updated whenever it is opened. It is rebuilt if it is missing, of another
-version, or damaged. If the results folder is read-only or its index is in use, a temporary copy of
-the index is used.
+The index stores the place of each record and the fields that have a single value. It only
+preselects records. Each preselected record is read from its file, verified, and checked against the
+conditions again.
+
+Opening the index brings it up to date. An index that is missing, damaged or of another version is
+rebuilt. If the results folder is read-only or its index stays in use, a temporary copy is used.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from xfbench.store.results_folder import Place, Store, WarningHandler, defect_me
 from xfbench.store.selection import Condition, record_fields
 
 FILE_NAME = "index.duckdb"
-_LOCK_TIMEOUT_S = 60.0  # wait this long for an index in use, then make a private copy
+_LOCK_TIMEOUT_S = 60.0  # after waiting this long for an index in use, a copy is used
 _FETCH_ROWS = 8192
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
@@ -41,10 +42,10 @@ StoredRecord = tuple[Place, Record]
 
 
 class Index:
-    """An up-to-date index in the file `path`.
+    """An up-to-date index of the records in `store`, in the file `path`.
 
-    `damaged` has a line for each file that is not a record. Raises duckdb's Error or OSError if the
-    index cannot be created.
+    `damaged` has a message for each file or pack line that is not a record. Raises duckdb.Error or
+    OSError if the index cannot be created.
     """
 
     def __init__(self, path: Path, store: Store) -> None:
@@ -56,6 +57,7 @@ class Index:
         ]
 
     def close(self) -> None:
+        """Close the connection to the database."""
         self._connection.close()
 
     def select(
@@ -66,11 +68,13 @@ class Index:
         newest_first: bool = False,
         max_places: int | None = None,
     ) -> Iterator[StoredRecord]:
-        """Yield the records that meet all conditions, with their places, oldest first.
+        """Yield the place and the record of each record that meets all conditions.
 
-        If `newest`, the newest record is first. `prefix` is the start of the records' hexadecimal
-        ids. `rows` limits the number of places to check. A file that turns out not to be a record
-        is skipped and added to `damaged`.
+        - `id_prefix`: start of the hexadecimal ids of the records.
+        - `newest_first`: yield the newest record first. By default, the oldest is first.
+        - `max_places`: maximum number of places to read from, or None for no limit.
+
+        If a file turns out not to be a record, it is skipped, and `damaged` gets a message.
         """
         for part in self.select_grouped(
             (), conditions, id_prefix=id_prefix, newest_first=newest_first, max_places=max_places
@@ -78,7 +82,10 @@ class Index:
             yield from part
 
     def newest(self, conditions: Sequence[Condition], limit: int) -> list[StoredRecord]:
-        """Return the newest `limit` records of `select`, or all if `limit` is 0."""
+        """Return the newest `limit` records that meet all conditions, newest first.
+
+        If `limit` is 0, return all records that meet all conditions.
+        """
         rows = 2 * limit + 100  # a record may be in two places, and some places may be damaged
         while limit and rows < self._fetch_all_or_rebuild("SELECT copies FROM meta")[0][0]:
             matches = self.select(conditions, newest_first=True, max_places=rows)
@@ -90,7 +97,7 @@ class Index:
     def count_preselected(self, conditions: Sequence[Condition] = ()) -> int:
         """Return how many records the index preselects for these conditions.
 
-        A few of these records may not meet the conditions.
+        A few of the preselected records may not meet the conditions.
         """
         condition_sql, values = _preselection_sql(conditions, "")
         [(count,)] = self._fetch_all_or_rebuild(
@@ -107,9 +114,10 @@ class Index:
         newest_first: bool = False,
         max_places: int | None = None,
     ) -> Iterator[Iterator[StoredRecord]]:
-        """Yield the records of `select` in parts. A part has equal values in `group_fields`.
+        """Yield groups of matching records with equal values in `group_fields`.
 
-        Read a part before you request the next one.
+        The other parameters and the records are those of `select`. Read a group completely before
+        you request the next group, because the request discards the rest of the current group.
         """
         condition_sql, values = _preselection_sql(conditions, id_prefix)
         columns = "".join(f', r."{path}"' for path in group_fields)
@@ -140,7 +148,11 @@ class Index:
     def _read_first_valid_copy(
         self, identity: str, copies: Iterable[Sequence[Any]]
     ) -> StoredRecord | None:
-        """Return the record from the first place whose content matches its id, or None."""
+        """Return the first of the record's copies that is valid, or None.
+
+        `identity` is the hexadecimal id of the record. `copies` are rows (id, source, start,
+        length, …). If no copy is valid, the defects of all copies are added to `damaged`.
+        """
         defects = []
         for _, source, start, length, *_ in copies:
             if start is None:
@@ -155,7 +167,7 @@ class Index:
         return None
 
     def _open_or_rebuild(self) -> None:
-        """Open the index, or rebuild it."""
+        """Open and update the index, or rebuild it if it is damaged or of another version."""
         for may_rebuild in (True, False):
             connection = None
             try:
@@ -187,10 +199,10 @@ class Index:
 
 @contextmanager
 def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
-    """Provide the up-to-date index of the folder as a context.
+    """Provide the up-to-date index of `store` as a context.
 
-    `warn` gets a message if the index is in use and must be waited for. Raises XfbenchError if no
-    index can be created.
+    If another process is using the index, `warn` gets a message and the call waits. Raises
+    XfbenchError if no index can be created.
     """
     with ExitStack() as stack:
         index = _open_shared(store, stack, warn) or _open_temporary_copy(store, stack)
@@ -199,7 +211,11 @@ def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
 
 
 def _open_shared(store: Store, stack: ExitStack, warn: WarningHandler) -> Index | None:
-    """Return the folder's own index, or None if it is read-only or in use."""
+    """Return the index in the results folder, or None if that index cannot be used.
+
+    This is so if the folder is read-only, or if the index stays in use. It is also so if the file
+    is not safe to open, or if no index can be created.
+    """
     if _lock_if_writable(store, stack, warn) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):
             return Index(store.folder / FILE_NAME, store)
@@ -219,7 +235,7 @@ def _open_temporary_copy(store: Store, stack: ExitStack) -> Index:
 
 
 def _is_safe_to_open(path: Path) -> bool:
-    """Return whether the index is missing, or is a file of this user. No other is trusted."""
+    """Return whether `path` is missing, or is a regular file that this user owns."""
     try:
         file_status = path.lstat()
     except OSError:
@@ -228,13 +244,16 @@ def _is_safe_to_open(path: Path) -> bool:
 
 
 def _lock_if_writable(store: Store, stack: ExitStack, warn: WarningHandler) -> bool:
-    """Lock the folder's own index. Return whether it is locked and the folder is writable."""
+    """Lock the index in the results folder until `stack` closes.
+
+    Return whether the lock is held and the folder is writable.
+    """
     lock = FileLock(store.lock_path)
     try:
         try:
             lock.acquire(timeout=1)
         except Timeout:
-            warn(f"{store.folder}: another xfbench is using it: waiting")
+            warn(f"{store.folder}: waiting for another xfbench that is using this folder")
             lock.acquire(timeout=_LOCK_TIMEOUT_S)
     except (OSError, NotImplementedError):  # a Timeout is an OSError too
         return False
@@ -248,7 +267,11 @@ def _meets_conditions(record: Record, conditions: Sequence[Condition]) -> bool:
 
 
 def _preselection_sql(conditions: Sequence[Condition], id_prefix: str) -> tuple[str, list[Any]]:
-    """Return SQL that selects every record that meets the conditions, and few other records."""
+    """Return an SQL condition and the values of its placeholders.
+
+    The SQL condition holds for every record that meets `conditions` and whose id starts with
+    `id_prefix`. It may also hold for a few other records.
+    """
     parts, values = ["true"], []
     if id_prefix:
         parts.append("starts_with(r.id, ?)")
@@ -260,7 +283,7 @@ def _preselection_sql(conditions: Sequence[Condition], id_prefix: str) -> tuple[
         default = record_fields()[condition.field].default
         if default is not None:
             if condition.comparison == "!=" or condition.value == "null":
-                continue  # the field is null only if its parent is null
+                continue  # a field with a default is null only if its parent is null
             column = f"coalesce({column}, {_sql_literal(default)})"
         sql, values_of_comparison = _comparison_sql(column, condition)
         parts.append(f"(NOT r.readable OR {sql})")

@@ -1,7 +1,8 @@
 """Fills the index of a results folder and keeps it up to date (see `index.py`).
 
-Changes are detected by the sizes and times of packs, and by the times of record folders. A record
-is verified before it is added. A file that is not a record is noted with its defect.
+A pack has changed if its size, modification time or inode differs. A record folder has changed if
+its modification time differs. A record is verified before it is added. A file that is not a record
+is noted with its defect.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _SETTLED_S = 2.0  # a folder's modification time is reliable once it is older th
 _BATCH_RECORDS = 8192
 _BATCH_BYTES = 2**26
 _TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
-# The fields with a single value, by path.
+# The SQL type of each field with a single value, by the field's path.
 COLUMN_TYPES = {
     path: _TYPES[field.kind]
     for path, field in record_fields().items()
     if field.kind is not None and path != "id"
 }
-# In `copies`, `source` is the name of the pack, or of the folder of a single file. A single file
-# has no `start`.
+# In `copies`, `source` is the name of a pack, or of the folder of a single file. `start` is the
+# offset in the pack in bytes, and null for a single file.
 _TABLES_SQL = (
     "CREATE TABLE meta (version VARCHAR, copies BIGINT, records BIGINT)",
     "CREATE TABLE sources (name VARCHAR, state VARCHAR)",
@@ -67,14 +68,14 @@ _CopyRow = tuple[str, str, int | None, int | None]
 
 
 class StaleIndexError(Exception):
-    """The index is of another version, or was changed by something else."""
+    """The index must be rebuilt: it has another version, or another program changed it."""
 
 
 class _Intake:
-    """Inserts records in batches while the next ones are read and verified.
+    """An inserter of records: it inserts one batch while the caller reads the next one.
 
-    The object has exclusive use of the connection until `finish` returns. `is_new` says that the
-    index was empty.
+    Use the connection for nothing else until `finish` returns. `is_new` is true while the index
+    cannot yet contain any of the records to insert.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, is_new: bool) -> None:
@@ -88,6 +89,12 @@ class _Intake:
     def add_record_copy(
         self, source: str, identity: str, content: bytes, start: int | None, length: int | None
     ) -> None:
+        """Queue a copy of the record with the hexadecimal id `identity`.
+
+        `source` is the name of a pack, or of the folder of a single file. `start` and `length`
+        locate the record in the pack, in bytes; they are None for a single file. Raises
+        UnicodeDecodeError if `content` is not UTF-8.
+        """
         self._contents[identity] = content.decode()
         self._copies.append((identity, source, start, length))
         self._size += len(content)
@@ -95,11 +102,14 @@ class _Intake:
             self._submit_batch()
 
     def note_defect(self, source: str, file: str, state: str | None, defect: str) -> None:
-        """Note the defect of a file, or of a part of a file, that is not a record."""
+        """Note the defect of a file or pack line that is not a record.
+
+        `state` is the state of a single file (see `_file_state`), or None for a pack.
+        """
         self._notes.append((source, file, state, defect))
 
     def finish(self) -> None:
-        """Wait until all records are inserted."""
+        """Insert the remaining records and the noted defects, and wait until this is done."""
         try:
             self._submit_batch()
             self._wait_for_insert()
@@ -141,20 +151,23 @@ class _Intake:
 
 
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the empty tables."""
+    """Create the empty tables of an index."""
     for sql in _TABLES_SQL:
         connection.execute(sql)
 
 
 def insert_records(connection: duckdb.DuckDBPyConnection, texts_by_id: Mapping[str, str]) -> None:
-    """Insert the COLUMN_TYPES fields of records, given as JSON by hexadecimal id."""
+    """Insert the COLUMN_TYPES fields of records.
+
+    `texts_by_id` has the JSON text of each record by its hexadecimal id.
+    """
     connection.execute(_EXTRACT_SQL, [list(texts_by_id), list(texts_by_id.values())])
 
 
 def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Add what is new in the folder, and remove what is gone.
+    """Add new records of the results folder to the index, and remove deleted records.
 
-    Raises StaleIndexError or duckdb's Error if the index has to be rebuilt.
+    Raises StaleIndexError or duckdb.Error if the index must be rebuilt.
     """
     tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
     if not tables:
@@ -176,7 +189,7 @@ def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
 
 def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
-    """Update the tables, and return whether anything changed."""
+    """Update the tables. Return whether a pack or a record folder may have changed."""
     indexed_states = dict(connection.execute("SELECT name, state FROM sources").fetchall())
     had_sources = bool(indexed_states)
     current_states = _source_states(store)
@@ -228,10 +241,11 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
 
 
 def _source_states(store: Store) -> dict[str, str]:
-    """Return the state of each pack and of each folder of records, as a text by name.
+    """Return the state of each pack and of each record folder, by name.
 
-    Any change to a pack or folder changes its state. The state of a folder that was modified just
-    now is "", because another file may be added within the same clock tick.
+    A state is a text that changes whenever the pack or folder changes. For `_SETTLED_S` seconds
+    after a change of a folder, its state is "". The reason is that a second change within the same
+    clock tick would not alter the modification time.
     """
     states = {path.name: _file_state(path) for path in store.packs()}
     for path in (store.folder / "records").glob("??"):
@@ -253,7 +267,7 @@ def _file_state(path: Path) -> str:
 
 
 def _ids_in_folder(folder: Path) -> set[str]:
-    """Return the hexadecimal ids in the names of the folder's files."""
+    """Return the hexadecimal ids that name the JSON files in `folder`."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries]

@@ -13,9 +13,10 @@ _SELECTION_FIELDS = ("framework", "workload", "kernel", "threads", "ranks")
 
 
 def find_records_with_outcome(requests: Iterable[Request], store: Store) -> list[Record]:
-    """Return the records of these requests that have an outcome, oldest first.
+    """Return the measured records of these requests that have an outcome, oldest first.
 
-    A failed launch counts as one without an outcome, because it must be repeated.
+    The outcomes are the statuses "ok" and "invalid". A failed launch has no outcome, because it
+    must be repeated.
     """
     return [
         record
@@ -27,7 +28,7 @@ def find_records_with_outcome(requests: Iterable[Request], store: Store) -> list
 def find_records_of_requests(requests: Iterable[Request], store: Store) -> list[Record]:
     """Return all records of these requests, oldest first.
 
-    The index selects the records to read, so that the others need not be read.
+    The index preselects the records, so that the others need not be read.
     """
     from xfbench.store import index  # slow to load, and most runs do not need it
     from xfbench.store.selection import equal_condition

@@ -1,7 +1,8 @@
-"""Merges results folders by content; merging twice changes nothing.
+"""Merges results folders. Records with the same id count as the same record.
 
-A record is copied with its certificate and its run folder. Searches of `xfbench tune` are copied
-with the results folder. Other files are skipped with a warning.
+Merging the same folders again changes nothing. A record is copied with its certificate and its run
+folder. The searches of `xfbench tune` are also copied. Invalid records, certificates and searches
+are skipped with a warning.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from xfbench.store.results_folder import Place, Store, WarningHandler
 
 
 def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
-    """Merge the sources into `target`.
+    """Merge the results folders `sources` into `target`.
 
-    Return the number of new records, and the number of records that were already present.
-
-    Raises UsageError if `target` cannot be written.
+    Return the number of new records, and the number of records that `target` already had. Raises
+    UsageError if `target` cannot be written.
     """
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
@@ -58,9 +58,11 @@ def _prefix_warnings(folder: Path, warn: WarningHandler) -> WarningHandler:
 def write_record_file(
     record: Record, source_place: Place | None, content: bytes, target_store: Store
 ) -> None:
-    """Write the record to a file of its own.
+    """Write a record to its own file in `target_store`.
 
-    A line of a pack is reformatted. Other bytes are written unchanged.
+    `content` has the bytes of the record at `source_place`. If `source_place` is None, they are the
+    bytes of a single file. The line of a pack is reformatted. The bytes of a single file are
+    written unchanged.
     """
     if source_place is not None and source_place.length is not None:
         content = pack.to_record_file_content(content)
@@ -79,7 +81,10 @@ def _copy_certificate(
 
 
 def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
-    """Copy the searches of `xfbench tune`. Raises UsageError if they cannot be written."""
+    """Copy the searches of `xfbench tune` from the results folder `source` to `target`.
+
+    `warn` gets a message for each invalid search. Raises UsageError if `target` cannot be written.
+    """
     for search, content in tuning_results.read_searches_with_content(source, warn):
         try:
             atomic_files.write(search.file_path(target.folder), content)
@@ -88,7 +93,10 @@ def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
 
 
 def copy_run_folder(source_folder: Path, target_folder: Path, target_store: Store) -> None:
-    """Copy the files of a run folder; links are not followed."""
+    """Copy the regular files of a run folder to `target_folder`, unless that folder exists.
+
+    Symbolic links and subfolders are skipped. Files ending in .pyz are hard-linked if possible.
+    """
     if target_folder.exists() or source_folder.is_symlink() or not source_folder.is_dir():
         return
     new_folder = target_store.create_run_folder()

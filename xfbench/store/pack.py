@@ -1,11 +1,14 @@
-"""Many records in one file, each verifiable by itself: `xfbench.pack/1`.
+"""Packs: many records in one file, each verifiable by itself (schema `xfbench.pack/1`).
 
-A pack is newline-delimited JSON. A line is the canonical form of a record (RFC 8785) with its id in
-front. The id is the SHA-256 of "{" and of the line after its first 80 bytes:
+A pack is newline-delimited JSON. A line is a record in canonical form (RFC 8785), but starts with
+the id of the record:
 
     {"id":"sha256:<64 hex>",<the rest of the canonical form>
 
-The pack's name is the SHA-256 of its ids in their order, one hexadecimal digest per line. If a
+The first 80 bytes of the line contain the id. The id is the SHA-256 of "{" followed by the rest of
+the line.
+
+The name of a pack is the SHA-256 of its hexadecimal ids in order, each followed by a newline. If a
 record is missing, the name no longer matches. A pack is written completely or not at all, and never
 changed.
 """
@@ -31,11 +34,13 @@ _LINE_START = b'{"id":"sha256:'
 
 @dataclass(frozen=True)
 class PackLine:
-    """A line of a pack.
+    """A line of a pack, or a defect of the whole pack.
 
-    `number` counts from 1. `offset` is the position of the line in the file, and `content` has its
-    bytes without the newline. `identity` is the hexadecimal id of the record. If the line is not a
-    record, `identity` is None and `defect` says why.
+    - `number`: number of the line from 1, or 0 for a defect of the whole pack.
+    - `offset`: position of the line in the file, in bytes.
+    - `content`: bytes of the line, without its newline.
+    - `identity`: hexadecimal id of the record, or None if there is a defect.
+    - `defect`: why the line is not a record, or None if it is a record.
     """
 
     number: int
@@ -46,7 +51,10 @@ class PackLine:
 
 
 def format_line(document: dict[str, Any]) -> bytes:
-    """Return a record as a line with its newline. Raises EditedError if the record was edited."""
+    """Return a record as a pack line, including the newline.
+
+    `document` has the JSON values of the record. Raises EditedError if they do not match the id.
+    """
     content = {name: value for name, value in document.items() if name != "id"}
     body = digests.canonical_form_if(content, document["id"])
     if body is None:
@@ -55,9 +63,9 @@ def format_line(document: dict[str, Any]) -> bytes:
 
 
 def verify_line(line: bytes) -> str:
-    """Return the hexadecimal id of a line without its newline.
+    """Verify a pack line and return the hexadecimal id of its record.
 
-    Raises EditedError if the content does not match the id.
+    `line` has no newline. Raises EditedError if the content of the line does not match the id.
     """
     stated_id = line[len(_LINE_START) : _ID_FIELD_BYTES - 2]
     computed_hash = hashlib.sha256(b"{")
@@ -70,7 +78,8 @@ def verify_line(line: bytes) -> str:
 def read_lines(path: Path) -> Iterator[PackLine]:
     """Yield every line of a pack in order.
 
-    If the pack itself has a defect, a last line with number 0 states it. Raises OSError.
+    If the pack's name does not match its ids, a last PackLine with number 0 states this defect.
+    Raises OSError if the pack cannot be read.
     """
     ids_hash = hashlib.sha256()
     offset = 0
@@ -95,7 +104,10 @@ def read_lines(path: Path) -> Iterator[PackLine]:
 
 
 def read_stated_ids(path: Path) -> list[str]:
-    """Return the hexadecimal ids that the lines state, without verifying them. Raises OSError."""
+    """Return the hexadecimal ids that the lines of a pack state, without verifying them.
+
+    Raises OSError if the pack cannot be read.
+    """
     ids = []
     with path.open("rb") as file:
         while content := file.readline(MAX_DOCUMENT_BYTES):
@@ -104,9 +116,9 @@ def read_stated_ids(path: Path) -> list[str]:
 
 
 def write_pack(folder: Path, lines: Iterable[bytes]) -> Path | None:
-    """Write these lines to a new pack in `folder`, and sync it to disk.
+    """Write these lines to a new pack in `folder`, and sync the pack to disk.
 
-    Return the path of the pack, or None if there are no lines.
+    Each line includes its newline. Return the path of the pack, or None if there are no lines.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ids_hash = hashlib.sha256()
@@ -137,5 +149,5 @@ def write_pack(folder: Path, lines: Iterable[bytes]) -> Path | None:
 
 
 def to_record_file_content(line: bytes) -> bytes:
-    """Return a line as the content of a record's own file."""
+    """Return a pack line reformatted as the content of a single record file."""
     return (json.dumps(json.loads(line), indent=1, ensure_ascii=False) + "\n").encode()

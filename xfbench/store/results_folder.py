@@ -1,9 +1,8 @@
 """The results folder: immutable records, and the folders of their runs.
 
-A record is a JSON file of its own, or a line of a pack (see `pack.py`). Both kinds are read. If a
-record has several copies, it counts once. A record is written atomically: temporary file, fsync,
-rename. Two drivers may write to the same folder. A file that is not a record is reported, never
-repaired.
+A record is a JSON file of its own, or a line of a pack (see `pack.py`). A record that has several
+copies counts once. A record is written atomically: temporary file, fsync, rename. Two processes may
+write to the same folder. A file that is not a record is reported, never repaired.
 """
 
 from __future__ import annotations
@@ -40,28 +39,36 @@ WarningHandler = Callable[[str], None]
 
 
 def ignore_warning(_: str) -> None:
-    """Ignore a warning."""
+    """Ignore a warning: the WarningHandler that does nothing."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The location of a record's bytes: a file, or a part of a file."""
+    """The location of a record's bytes: a single file, or a line of a pack.
+
+    For a line of a pack, `offset` and `length` are its position in bytes. For a single file,
+    `length` is None.
+    """
 
     path: Path
     offset: int = 0
     length: int | None = None
 
     def content(self) -> bytes:
-        """Return the bytes. Raises OSError."""
+        """Return the record's bytes.
+
+        Raises OSError if the file cannot be read, and ValueError if a single file is too large.
+        """
         if self.length is None:
             return read_record_file(self.path)
         with self.path.open("rb") as file:
             return os.pread(file.fileno(), self.length, self.offset)
 
     def record(self, identity: str) -> Record:
-        """Return the verified record.
+        """Read and verify the record, and return it.
 
-        Raises OSError, and ValueError if the bytes are not the record with the id `identity`.
+        Raises OSError if the file cannot be read. Raises ValueError if the bytes are not the record
+        with the hexadecimal id `identity`.
         """
         return parse_record(self.content(), identity, packed=self.length is not None)
 
@@ -69,16 +76,17 @@ class Place:
 def read_record_file(path: Path) -> bytes:
     """Return the content of a record's own file.
 
-    Raises OSError, and ValueError if the file is too large.
+    Raises OSError if the file cannot be read, and ValueError if it is too large.
     """
     return safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
 
 
 def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Record:
-    """Return the verified record in `content`. If `packed`, the content is a line of a pack.
+    """Verify the record in `content` and return it.
 
-    Raises ValueError, or its subclasses EditedError and ValidationError, if the content is not the
-    record with the hexadecimal id `identity`.
+    If `packed` is true, `content` is a line of a pack. Raises ValueError (or its subclass
+    EditedError or ValidationError) if `content` is not the record with the hexadecimal id
+    `identity`.
     """
     if packed:
         record = Record.model_validate_json(content, extra="ignore")
@@ -92,22 +100,23 @@ def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Reco
 
 
 def defect_message(name: str, error: Exception) -> str:
-    """Return what is wrong with a file, in one line."""
+    """Return a one-line message that says what is wrong with the file or line `name`."""
     if isinstance(error, EditedError):
         return f"{name}: {error}; left out"
     return f"{name}: not a record: {str(error).splitlines()[0]}"
 
 
 class Store:
-    """A results folder."""
+    """A results folder, which need not exist yet."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def create_and_check_folders(self) -> None:
-        """Create the folder.
+        """Create the results folder with `records`, `runs` and a README, where they are missing.
 
-        Raises UsageError if it is not writable, or if anybody may write to it.
+        Raises UsageError if they cannot be created. Raises UsageError also if the results folder or
+        `runs` is writable by all users and has no sticky bit.
         """
         try:
             (self.folder / "records").mkdir(parents=True, exist_ok=True)
@@ -128,21 +137,27 @@ class Store:
             ) from error
 
     def create_run_folder(self) -> Path:
-        """Create a folder for a launch that has no record yet."""
+        """Create a run folder for a launch that has no record yet, and return its path."""
         return Path(tempfile.mkdtemp(prefix="running-", dir=self.folder / "runs"))
 
     def run_folder(self, record: Record) -> Path:
+        """Return the path of the record's run folder."""
         return self.folder / "runs" / record.id[7:23]
 
     def certificate_path(self, certificate_id: str) -> Path:
+        """Return the path of the certificate with this id, which starts with "sha256:"."""
         return self.folder / "certificates" / f"{certificate_id[7:]}.json"
 
     def record_path(self, hex_id: str) -> Path:
-        """Return the path of the record with this hexadecimal id as a file of its own."""
+        """Return the path of the single file for the record with this hexadecimal id."""
         return self.folder / "records" / hex_id[:2] / f"{hex_id}.json"
 
     def add(self, record: Record, unnamed_run_folder: Path | None = None) -> None:
-        """Store a record, and rename the folder of its run after its id. Raises OSError."""
+        """Write a record to its own file.
+
+        `unnamed_run_folder` is the folder that `create_run_folder` returned for the launch. It is
+        renamed to the record's run folder. Raises OSError if the record cannot be written.
+        """
         text = json.dumps(record.document(), indent=1, ensure_ascii=False) + "\n"
         atomic_files.write(self.record_path(record.id[7:]), text.encode())
         if unnamed_run_folder is not None:
@@ -151,22 +166,24 @@ class Store:
 
     @property
     def lock_path(self) -> Path:
-        """The lock that is held while packing and while the index is in use."""
+        """The path of the lock file. The lock is held while packing and while using the index."""
         return self.folder / "lock"
 
     def record_files(self) -> Iterator[Path]:
-        """Return the files that should hold one record each."""
+        """Return the paths of the files that should each contain one record."""
         return (self.folder / "records").glob("??/*.json")
 
     def packs(self) -> list[Path]:
+        """Return the paths of all packs, sorted by name."""
         return sorted((self.folder / "packs").glob(f"*{pack.SUFFIX}"))
 
     def contents(
         self, warn: WarningHandler = ignore_warning, skip: Container[str] = ()
     ) -> Iterator[tuple[Record, Place, bytes]]:
-        """Yield every record with its place and bytes, except ids in `skip`, in any order.
+        """Yield every record once, with its place and its bytes, in no particular order.
 
-        `warn` gets a message for each file or line that is not a record.
+        `warn` gets a message for each file or line that is not a record. Records whose ids are in
+        `skip` are left out.
         """
         seen_ids: set[str] = set()
         for path in self.record_files():
@@ -176,7 +193,7 @@ class Store:
                 content = read_record_file(path)
                 record = parse_record(content, path.stem)
             except FileNotFoundError:
-                continue  # another process packed the record, and the loop below reads the pack
+                continue  # another process packed this record: the loop below reads that pack
             except (ValidationError, OSError, ValueError) as error:
                 warn(defect_message(path.name, error))
             else:
@@ -193,19 +210,23 @@ class Store:
     def records(
         self, warn: WarningHandler = ignore_warning, skip: Container[str] = ()
     ) -> Iterator[Record]:
-        """Yield every record, oldest first, except ids in `skip`.
+        """Yield every record once, oldest first.
 
-        `warn` gets a message for each file or line that is not a record.
+        `warn` gets a message for each file or line that is not a record. Records whose ids are in
+        `skip` are left out.
         """
         records = [record for record, _, _ in self.contents(warn, skip)]
         yield from sorted(records, key=lambda record: (record.created, record.id))
 
     def pack(self, warn: WarningHandler = ignore_warning, *, repack: bool = False) -> int:
-        """Move the single-file records into one pack, and return the number of records in it.
+        """Move all records that are single files into one new pack.
 
-        If `repack`, the records of other packs move too. Files that are not records stay. Files are
-        deleted only after the pack was written to disk and read back, so nothing is lost if the
-        process is killed. Raises UsageError if the folder cannot be written.
+        Return the number of records in the new pack, or 0 if no pack was needed. If `repack` is
+        true, the records of earlier packs also move. Files that are not records stay, and `warn`
+        gets a message for each of them.
+
+        Files are deleted only after the new pack was written to disk and read back. So nothing is
+        lost if the process is killed. Raises UsageError if the folder cannot be written.
         """
         folder = self.folder / "packs"
         try:
@@ -263,14 +284,17 @@ class Store:
 
 
 def open_existing_store(folder: Path) -> Store:
-    """Return an existing results folder. Raises UsageError if there is none."""
+    """Return an existing results folder. Raises UsageError if `folder` is not one."""
     if not any((folder / name).is_dir() for name in ("records", "packs")):
         raise UsageError(f"{folder} has no results: create some with `xfbench run`")
     return Store(folder)
 
 
 def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
-    """Yield the lines of a pack that match their ids."""
+    """Yield the lines of a pack that match their ids.
+
+    `warn` gets a message for every other line and for a defect of the whole pack.
+    """
     for line in pack.read_lines(path):
         if line.identity is None:
             warn(f"{path.name}{f' line {line.number}' if line.number else ''}: {line.defect}")
@@ -281,7 +305,7 @@ def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
 def _records_of_pack(
     path: Path, warn: WarningHandler, skip: Container[str], seen_ids: Container[str]
 ) -> Iterator[tuple[pack.PackLine, Record]]:
-    """Yield the records of a pack, except those already seen or skipped."""
+    """Yield the records of a pack with their lines, except ids in `skip` and `seen_ids`."""
     try:
         for line in _valid_lines(path, warn):
             identity = f"sha256:{line.identity}"
@@ -292,6 +316,6 @@ def _records_of_pack(
             except ValidationError as error:
                 warn(defect_message(f"{path.name} line {line.number}", error))
     except FileNotFoundError:
-        return  # another process moved its records to a pack that is read next
+        return  # another process moved the records to another pack, which is read next
     except OSError as error:
         warn(f"{path.name}: {error.strerror}")

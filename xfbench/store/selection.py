@@ -1,8 +1,8 @@
 """Conditions on any field of a record, as typed in `--where`.
 
-Examples: `framework=torch`, `threads>=2`, `software.packages.numpy=1.26.4`, `certificate!=null`. If
-a name has no dot and is not a field of a record, it names a field of the record's request. A list
-meets a condition if one of its elements does.
+Examples: `framework=torch`, `threads>=2`, `software.packages.numpy=1.26.4`, `certificate!=null`.
+The prefix `request.` may be omitted: `threads` means `request.threads`. A list meets `!=` if no
+element equals the value. A list meets any other comparison if one element meets it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ _SCALARS = (str, int, float, bool)
 
 @dataclass(frozen=True)
 class Field:
-    """The type and the default of a record's field. `kind` is None if it is not a single value."""
+    """The type and the default of a record's field.
+
+    `kind` is str, int, float or bool, or None if the field is not a single value. `default` is None
+    if the field is required.
+    """
 
     kind: type | None
     default: Any = None
@@ -44,7 +48,7 @@ class Field:
 
 @cache
 def record_fields() -> dict[str, Field]:
-    """Return every field of a record by its path, such as "request.threads"."""
+    """Return every field of a record by the field's path, such as "request.threads"."""
     return dict(_fields_of_model(Record, ""))
 
 
@@ -68,9 +72,13 @@ def _fields_of_model(model: type[BaseModel], prefix: str) -> Iterator[tuple[str,
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of one field with a value. `kind` is the type of the field.
+    """A comparison of one field with a value.
 
-    The comparison `~` holds if the field's text contains `value`, ignoring case.
+    - `field`: path of the field, such as "request.threads".
+    - `comparison`: `=`, `!=`, `>=`, `<=`, `>`, `<` or `~`. The comparison `~` holds if the field's
+      text contains `value`, ignoring case.
+    - `value`: the value as typed. "null" stands for a field that is missing or null.
+    - `kind`: type of the field, or None if the field is not a single value.
     """
 
     field: str
@@ -79,7 +87,7 @@ class Condition:
     kind: type | None
 
     def holds(self, document: dict[str, Any]) -> bool:
-        """Return whether a record's JSON values meet the condition."""
+        """Return whether the record with the JSON values `document` meets the condition."""
         if self.comparison == "!=":
             return not self._is_equal(document)
         if self.comparison == "=":
@@ -127,7 +135,10 @@ def _parse_number(text: str) -> float | None:
 
 
 def _values_at(value: Any, path: list[str]) -> Iterator[Any]:
-    """Yield the values at a path. Keys may contain dots. Each element of a list is yielded."""
+    """Yield the values at a path below `value`. For a list, yield the values of each element.
+
+    Several parts of `path` may form one key, because keys may contain dots.
+    """
     if isinstance(value, list):
         for element in value:
             yield from _values_at(element, path)
@@ -140,15 +151,15 @@ def _values_at(value: Any, path: list[str]) -> Iterator[Any]:
 
 
 def parse_conditions(texts: Sequence[str]) -> list[Condition]:
-    """Return the conditions of `--where` texts; a text may have several, separated by commas.
+    """Parse the texts of `--where`. A text may contain several conditions, separated by commas.
 
-    Raises UsageError if a text is malformed or a field is unknown.
+    Raises UsageError if a text is malformed, a field is unknown, or a value has the wrong type.
     """
     return [_parse_condition(part) for text in texts for part in _SEPARATOR_PATTERN.split(text)]
 
 
 def equal_condition(field: str, value: str) -> Condition:
-    """Return the condition that a field, by its full path, equals a value."""
+    """Return the condition that the field with the full path `field` equals `value`."""
     return Condition(field, "=", value, record_fields()[field].kind)
 
 
@@ -174,13 +185,13 @@ def _parse_condition(text: str) -> Condition:
     kind = known_fields[name].kind if name in known_fields else None
     is_null_test = value == "null" and comparison in ("=", "!=")
     if kind in (int, float) and not is_null_test and _parse_number(value) is None:
-        raise UsageError(f"--where {text}: {name} is a number")
+        raise UsageError(f"--where {text}: {name} is a number, but the value is not")
     if (
         kind is bool
         and not is_null_test
         and (value not in _BOOLEANS or comparison in _ORDER_OPERATORS)
     ):
-        raise UsageError(f"--where {text}: {name} is true or false")
+        raise UsageError(f"--where {text}: {name} is true or false: use = or !=, and true or false")
     if comparison == "~" and kind not in (str, None):
         raise UsageError(f"--where {text}: {name} is not text, so ~ cannot search it")
     return Condition(name, comparison, value, kind)

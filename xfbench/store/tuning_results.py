@@ -1,7 +1,7 @@
-"""The outcome of a search as a document, `xfbench.tuning/1`, in `tuned/` of the results folder.
+"""Outcomes of searches by `xfbench tune`, as documents of the schema `xfbench.tuning/1`.
 
-Documents are immutable and named by the digest of their content, like records. The launches of a
-search are records.
+The documents are files in `tuned/` of the results folder. Like records, they are immutable and
+named by the digest of their content. Each launch of a search is a record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ Setting = dict[str, str | int]
 
 
 class Figure(DocumentPart):
-    """A value with its 95 % interval. With fewer than two launches there is no interval."""
+    """A value with its 95 % confidence interval from `low` to `high`.
+
+    With fewer than two launches, `low` and `high` are null. `label` is the strength of evidence:
+    "claim", "indicative" or "smoke".
+    """
 
     value: float
     low: float | None
@@ -37,11 +41,12 @@ class Figure(DocumentPart):
 
     @classmethod
     def from_interval(cls, interval: Interval) -> Figure:
+        """Convert an interval to a figure."""
         return cls(label=interval.evidence_label, **vars(interval))
 
 
 class RungDone(DocumentPart):
-    """A completed rung: its number of settings, launches of each setting, and steps per launch."""
+    """A completed rung: its number of settings, launches per setting, and steps per launch."""
 
     settings: int
     launches: int
@@ -49,9 +54,12 @@ class RungDone(DocumentPart):
 
 
 class Loser(DocumentPart):
-    """A setting that was dropped after a rung, with the reason.
+    """A setting that was dropped from the search, with the reason.
 
-    Its speed is relative to the fastest setting so far. If it could not be tried, `rung` is null.
+    - `rung` is the number of the rung after which the setting was dropped. It is null if the
+      setting was excluded before the first rung.
+    - `relative` is the speed of the setting, divided by the speed of the fastest setting after that
+      rung. It is null if the setting was not dropped for its speed.
     """
 
     setting: Setting
@@ -61,18 +69,22 @@ class Loser(DocumentPart):
 
 
 class Tuning(SealedDocument):
-    """One search: the machine, the settings, when each was dropped, and the best one.
+    """One search: the machine, the settings, when each was dropped, and the best setting.
 
-    - `best`, `default` and `runner_up` are cells of usual length. `default` is used if the user
-      chooses nothing.
-    - `images_per_second` and the ratios are those of `best`, from the launches that confirm it.
+    The search ends with the confirmation: launches of the finalists with the usual number of steps.
+
+    - `best`, `default` and `runner_up` are cells with the usual number of steps. `default` is the
+      cell that runs if the user sets no options.
+    - `confirmed` is true if the confirmation has a launch of `best` that counts.
+    - `images_per_second` is the throughput of `best` in the confirmation. It is null if `confirmed`
+      is false.
+    - `over_default` and `over_runner_up` are the throughput of `best`, divided by the throughput of
+      `default` or `runner_up` in the confirmation.
+    - Such a ratio is null if `confirmed` is false, or if no launch of the other cell counts. It is
+      also null if the other cell is `best`, or if there is no runner-up.
+    - `default_reason` is the reason why `default` could not be compared with `best`, or null.
     - `machine_seconds` is the duration of all launches in `records`. `search_seconds` is the
       duration of the launches before the confirmation.
-    - All three are null if no launch confirms `best`. `over_runner_up` is also null if there is no
-      runner-up, or if none of its launches counts.
-    - `over_default` is null if `best` is the default, or if no launch of the default counts. In the
-      second case `default_reason` may say why.
-    - `confirmed` is false if the budget left no time to confirm.
     - `verified` is true if only settings with a certificate were searched.
     """
 
@@ -105,19 +117,22 @@ class Tuning(SealedDocument):
     xfbench_version: str = __version__
 
     def write(self, results: Path) -> Path:
-        """Write the document atomically to a results folder and return the file."""
+        """Write the document atomically to the results folder and return the path of its file."""
         target = self.file_path(results)
         text = json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n"
         atomic_files.write(target, text.encode())
         return target
 
     def file_path(self, results: Path) -> Path:
-        """Return the path of the document in a results folder."""
+        """Return the path of the document in the results folder `results`."""
         return results / FOLDER / f"{self.id[7:]}.json"
 
 
 def read_sorted_searches(results: Path, report_error: Callable[[str], None]) -> list[Tuning]:
-    """Return all searches of a results folder, oldest first; pass errors to `report_error`."""
+    """Return all valid searches in the results folder, oldest first.
+
+    `report_error` gets a message for each invalid file.
+    """
     searches = [search for search, _ in read_searches_with_content(results, report_error)]
     return sorted(searches, key=lambda search: (search.created, search.id))
 
@@ -125,9 +140,10 @@ def read_sorted_searches(results: Path, report_error: Callable[[str], None]) -> 
 def read_searches_with_content(
     results: Path, report_error: Callable[[str], None]
 ) -> Iterator[tuple[Tuning, bytes]]:
-    """Yield each search with the bytes of its file.
+    """Yield each valid search in the results folder with the bytes of its file.
 
-    Callers copy the bytes, because rewriting a search of another version would change its id.
+    To copy a search, copy these bytes. If another version wrote the search, rewriting it would
+    change its id. `report_error` gets a message for each invalid file.
     """
     for path in (results / FOLDER).glob("*.json"):
         try:

@@ -1,11 +1,12 @@
-"""A small set of real photographs, cropped from five images in many ways as JPEG files.
+"""A small data set of photographs: JPEG files that are different crops of five images.
 
-The five images come with scikit-image 0.26, whose documentation names their licences: astronaut and
-rocket are in the public domain; chelsea (a cat), coffee and retina are CC0. Here they are scaled to
-400 or 450 pixels and compressed again.
+The five images come with scikit-image 0.26, whose documentation names their licences. Astronaut and
+rocket are in the public domain. Chelsea (a cat), coffee and retina are CC0. xfbench's copies are
+400 or 450 pixels wide and were compressed again.
 
-Each image gives two classes: crops from its left half and from its right half. The crop's number
-determines position, scale, mirroring and quality, so the same Pillow version writes the same bytes.
+Each image gives two classes: crops around points in its left half, and in its right half. The
+number of a crop determines its position, scale, mirroring and quality. So the same Pillow version
+always writes the same bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ TRAIN, TEST, SIDE = 400, 100, 256
 
 
 def open_photographs() -> Source:
-    """Return 400 training and 100 test photographs of 256×256 pixels."""
+    """Return the source of 400 training and 100 test photographs of 256×256 pixels."""
     note = "cut out of photographs that come with scikit-image (public domain, CC0)"
     splits: dict[Split, Sequence[Sample]]
     splits = {"train": _Cuts(0, TRAIN), "test": _Cuts(TRAIN, TEST)}
@@ -55,7 +56,11 @@ def _open_photograph(name: str) -> Image.Image:
 
 
 def _encode_crop(number: int) -> bytes:
-    """Return the JPEG file of a square crop whose center is in its class's half."""
+    """Return the JPEG file of the square crop with this number.
+
+    The number also selects the class, which names an image and one half of it. The center of the
+    crop is a random point in that half. The crop is moved if it would extend beyond the image.
+    """
     random, label = np.random.RandomState(number), number % len(CLASSES)
     photograph, half = _open_photograph(NAMES[label // 2]), label % 2
     side = min(photograph.size) * random.uniform(0.4, 1)

@@ -1,8 +1,7 @@
-"""Files of other tools whose figures become records; one module per format.
+"""Formats of other tools, whose figures become records. Each format has a module.
 
-A module states its tool (`TOOL`) and whether it recognises a file (`is_recognised`). It also
-returns the private names in the file (`private_names`) and its entries (`entries`). A figure that
-the file does not state is omitted. `importing.py` keeps names of hosts and users out of records.
+The interface of the modules is `Format`. What a file does not state is omitted. `importing.py`
+removes the names of hosts and users, so that no record contains them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,10 @@ from typing import Any, Protocol, cast
 
 @dataclass(frozen=True)
 class File:
-    """A file's bytes, and their JSON value, or None if they are not JSON."""
+    """A file to import.
+
+    `content` has its bytes. `document` is its JSON value, or None if the file is not JSON.
+    """
 
     content: bytes
     document: Any
@@ -26,10 +28,15 @@ class File:
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure of a file, its place in the file (`where`), and its time (RFC 3339).
+    """A figure in a file.
 
-    `title` is the tool, its version and what else distinguishes the file. `about` has the fields of
-    `About`, and the other fields are those of `Figure`. `failed` is why the figure does not count.
+    - `title`: the tool, its version and what else distinguishes the file.
+    - `where`: place of the figure in the file.
+    - `created`: time of the figure (RFC 3339).
+    - `about`: fields of `About` (see `xfbench.model.external_record`).
+    - `failed`: why the figure does not count, or None if it counts.
+
+    The other fields are those of `Figure`.
     """
 
     title: str
@@ -47,7 +54,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Missed:
-    """An entry that becomes no record. `fault` is true if the entry has or should have a figure."""
+    """A place in a file that gives no record.
+
+    - `where`: the place.
+    - `why`: the reason.
+    - `fault`: whether the place has a figure, or should have one.
+    """
 
     where: str
     why: str
@@ -60,23 +72,26 @@ class Format(Protocol):
     TOOL: str
 
     def is_recognised(self, file: File) -> bool:
-        """Return whether the content has this format."""
+        """Return whether the file has this format."""
 
     def private_names(self, file: File) -> Iterable[str]:
         """Return the names of hosts and users in the file."""
 
     def entries(self, file: File) -> Iterator[Entry | Missed]:
-        """Yield the entries in order. Raises ValueError if the file is invalid."""
+        """Yield an Entry for each figure, and a Missed for each place that gives no record.
+
+        Raises ValueError if the file is invalid.
+        """
 
 
 def load_formats() -> list[Format]:
-    """Return every format, in the order of module names."""
+    """Return the modules of all formats, sorted by name."""
     names = sorted(info.name for info in pkgutil.iter_modules(__path__))
     return [cast(Format, importlib.import_module(f"{__name__}.{name}")) for name in names]
 
 
 def parse_number(value: Any) -> float | None:
-    """Return a JSON value as a finite number, or None."""
+    """Return a JSON value as a float, or None if it is not a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -87,28 +102,32 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_positive_integer(value: Any) -> int | None:
-    """Return a JSON value as an integer of one or more, or None."""
+    """Return a JSON value if it is an integer from 1 to 2**53 - 1, otherwise None."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return value if is_integer and 1 <= value < 2**53 else None
 
 
 def parse_text(value: Any) -> str | None:
-    """Return a JSON value as non-empty text, or None."""
+    """Return a JSON value if it is non-empty text, otherwise None."""
     return value if isinstance(value, str) and value else None
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Return a JSON object, or an empty one for another value."""
+    """Return a JSON value if it is an object, otherwise an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a JSON array, or an empty one for another value."""
+    """Return a JSON value if it is an array, otherwise an empty array."""
     return value if isinstance(value, list) else []
 
 
 def parse_time(value: Any) -> str | None:
-    """Return an ISO 8601 time, or seconds since 1970, as records state it, or None."""
+    """Return a time as records state it (RFC 3339, UTC), or None if `value` is not a time.
+
+    `value` is an ISO 8601 text, or a number of seconds since 1970. A text without a time zone is
+    taken as UTC.
+    """
     try:
         if isinstance(value, str):
             parsed = datetime.fromisoformat(value)
@@ -125,7 +144,7 @@ def parse_time(value: Any) -> str | None:
 
 
 def supported_workload_and_framework(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of `workload` and `framework` that xfbench supports."""
+    """Return `workload` and `framework` from `values`, each only if xfbench supports its value."""
     from xfbench.model import adapter
     from xfbench.workloads import workloads
 

@@ -1,4 +1,4 @@
-"""Logs of MLPerf Training: lines with `:::MLLOG {json}` after any prefix of a launcher.
+"""Logs of MLPerf Training: lines with `:::MLLOG {json}`, after any prefix that a launcher adds.
 
 Each run gives the time to train (`run_start` to `run_stop`) and the value of every evaluation.
 Throughput and epoch time are medians over the logged values.
@@ -40,6 +40,8 @@ _COUNT_FIELDS = {
 
 @dataclass(frozen=True)
 class _Event:
+    """A line of the log with its number, key, value, time and metadata."""
+
     line: int
     key: str
     value: Any
@@ -51,13 +53,19 @@ class _Event:
         return str(parse_time(self.milliseconds / 1000))
 
     def seconds_since(self, earlier: _Event) -> float:
-        """Return the seconds between two events."""
+        """Return the seconds from the event `earlier` to this event."""
         return (self.milliseconds - earlier.milliseconds) / 1000
 
 
 @dataclass
 class _Run:
-    """The events and values of one run; `values_by_key` has the last value of each key."""
+    """The events and values of one run.
+
+    - `values_by_key`: the last value of each key that has no other field here.
+    - `speeds`: the events with a throughput, by the name of the throughput.
+    - `epochs`: the events epoch_start and epoch_stop of each completed epoch.
+    - `epoch`: the event epoch_start of the current epoch, or None.
+    """
 
     values_by_key: dict[str, Any] = field(default_factory=dict)
     started: _Event | None = None
@@ -69,22 +77,22 @@ class _Run:
 
 
 def is_recognised(file: File) -> bool:
-    """Recognise the mark of each line."""
+    """Return whether the file contains `:::MLLOG` and is not JSON."""
     return file.document is None and _MARK in file.content
 
 
 def private_names(file: File) -> Iterable[str]:
-    """Return nothing: submitters are not read, and the format has no host names."""
+    """Return nothing, because no name of a host or a person is read from a log."""
     return ()
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
-    """Yield the figures of each run, and invalid or misplaced lines."""
+    """Yield the figures of each run, and each line that is invalid or misplaced."""
     run = _Run()
     seen_lines: set[bytes] = set()
     for line_number, line in enumerate(file.content.split(b"\n"), 1):
         _, mark, rest = line.partition(_MARK)
-        if not mark or rest in seen_lines:  # every rank may print it
+        if not mark or rest in seen_lines:  # every rank may print the same line
             continue
         seen_lines.add(rest)
         event = _parse_event(line_number, rest)
@@ -115,7 +123,7 @@ def _parse_event(line: int, content: bytes) -> _Event | Missed:
 
 
 def _add_event(run: _Run, event: _Event) -> str | None:
-    """Add an event to its run, and return what is wrong with it, or None."""
+    """Add an event to a run. Return what is wrong with the event, or None."""
     key, value = event.key, event.value
     if key in ("run_start", "run_stop", "epoch_start", "epoch_stop"):
         return _add_interval_event(run, event)
@@ -201,7 +209,7 @@ def _build_median_entry(
     title: str,
     about: dict[str, Any],
 ) -> Entry:
-    """Return the median of the values of several events."""
+    """Return an entry with the median of `raw_values`, which are the values of `events`."""
     values = tuple(map(float, raw_values))
     return Entry(
         title=title,

@@ -1,7 +1,8 @@
 """JSON of pytest-benchmark (`--benchmark-json`, `--benchmark-save`): one figure per benchmark.
 
-The value is the median over rounds in seconds per call, with the fastest and the slowest round. All
-rounds are included with `--benchmark-save-data` or `--benchmark-json`.
+The value is the median duration of a call over all rounds, in seconds. Its range goes from the
+fastest to the slowest round. With `--benchmark-json` or `--benchmark-save-data`, the file has the
+durations of all rounds, and they are imported too.
 """
 
 from __future__ import annotations
@@ -29,18 +30,21 @@ _ID = re.compile("sha256:[0-9a-f]{64}")
 
 
 def is_recognised(file: File) -> bool:
-    """Recognise the two keys that every version writes."""
+    """Return whether the file has the keys that every version of pytest-benchmark writes."""
     document = as_object(file.document)
     return "machine_info" in document and "benchmarks" in document
 
 
 def private_names(file: File) -> Iterable[str]:
-    """Return the name of the node."""
+    """Return the name of the host that ran the benchmarks."""
     return [str(as_object(file.document["machine_info"]).get("node") or "")]
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
-    """Yield a figure per benchmark. Raises ValueError if the time is missing."""
+    """Yield a figure per benchmark.
+
+    Raises ValueError if the file has no valid time or no list of benchmarks.
+    """
     document = file.document
     title = f"{TOOL} {parse_text(document.get('version')) or '(version unknown)'}"
     created = parse_time(document.get("datetime"))
@@ -77,7 +81,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
 
 
 def _benchmark_name(benchmark: dict[str, Any]) -> str:
-    """Return the name of the benchmark and of its file, without folders."""
+    """Return the name of the benchmark, after the name of its file without folders."""
     full_name = (
         parse_text(benchmark.get("fullname"))
         or parse_text(benchmark.get("name"))
@@ -88,7 +92,11 @@ def _benchmark_name(benchmark: dict[str, Any]) -> str:
 
 
 def _launch_reference_and_fields(benchmark: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the benchmark's xfbench launch, or "", and the fields that describe the benchmark."""
+    """Return a text that names the benchmark's launch, and the fields that describe the benchmark.
+
+    The text is "" if the benchmark does not replay a launch of xfbench (see `ReplayTimer`). The
+    fields are those of `About`.
+    """
     extra_info = as_object(benchmark.get("extra_info"))
     launch = parse_text(extra_info.get("record"))
     timer = as_object(benchmark.get("options")).get("timer")
@@ -104,7 +112,7 @@ def _launch_reference_and_fields(benchmark: dict[str, Any]) -> tuple[str, dict[s
 
 
 def _describe_machine(info: dict[str, Any]) -> str | None:
-    """Return the processor in the words of the file."""
+    """Return the processor and its number of CPUs as the file states them, or None."""
     cpu = as_object(info.get("cpu"))
     brand = (
         parse_text(cpu.get("brand_raw"))

@@ -1,7 +1,7 @@
-"""ReFrame's run reports: a performance variable of a test case is a figure.
+"""Run reports of ReFrame: each performance variable of a test case is a figure.
 
-Reports of ReFrame 4.7 and later have `perfvalues`, earlier ones have `perfvars`. A value outside
-its reference is still a figure.
+Reports of ReFrame 4.7 and later have `perfvalues`, and earlier reports have `perfvars`. A value
+outside the limits of its reference is also imported.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _HARMLESS_PHASES = (
     "",
     "performance",
     "cleanup",
-)  # a failure in these does not affect a figure
+)  # a failure in these phases does not affect a figure
 
 
 def is_recognised(file: File) -> bool:
-    """Recognise the two parts that every report has."""
+    """Return whether the file has the keys that every report of ReFrame has."""
     document = as_object(file.document)
     return "session_info" in document and "runs" in document
 
 
 def private_names(file: File) -> Iterable[str]:
-    """Yield the user, the host of the session, and the nodes of jobs."""
+    """Yield the names of the session's host and user, and of the nodes of all jobs."""
     session = as_object(file.document["session_info"])
     yield from (str(session.get(name) or "") for name in ("hostname", "user"))
     for _, case in _test_cases_with_places(file.document):
@@ -47,7 +47,7 @@ def private_names(file: File) -> Iterable[str]:
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
-    """Yield a figure per performance variable. Raises ValueError if the session has no time."""
+    """Yield a figure per performance variable. Raises ValueError if the session has no end time."""
     session = as_object(file.document["session_info"])
     report = parse_text(session.get("data_version")) or "?"
     title = f"{TOOL} {parse_text(session.get('version')) or '(version unknown)'}, report {report}"
@@ -95,9 +95,9 @@ def _test_cases_with_places(document: dict[str, Any]) -> Iterator[tuple[str, dic
 
 
 def _read_performance_variables(case: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Yield each variable's name, value and unit."""
+    """Yield the name, value and unit of each performance variable of a test case."""
     for key, listing in as_object(case.get("perfvalues")).items():
-        value, *limits = as_list(listing) or [None]  # reference, lower and upper limit, unit
+        value, *limits = as_list(listing) or [None]  # reference, lower limit, upper limit, unit
         yield key.split(":", 2)[-1], value, parse_text(dict(enumerate(limits)).get(3)) or ""
     for listing in as_list(case.get("perfvars")):
         variable = as_object(listing)
@@ -106,9 +106,12 @@ def _read_performance_variables(case: dict[str, Any]) -> Iterator[tuple[str, Any
 
 
 def _describe_case(case: dict[str, Any]) -> dict[str, Any]:
-    """Return the test's parameters and variables; `system:partition` is the machine."""
+    """Return the fields of `About` from the parameters and variables of a test case.
+
+    The machine is SYSTEM:PARTITION.
+    """
     variables, parameters = as_object(case.get("check_vars")), as_object(case.get("check_params"))
-    # Up to 4.6, a parameter is "Test.name"; later, parameters are fields of the case.
+    # Up to ReFrame 4.6, a parameter is "Test.name". Later, parameters are fields of the case.
     parameter_values = {key.rpartition(".")[2]: value for key, value in parameters.items()}
     settings = {**case, **variables, **parameter_values}
     ranks, ranks_per_node = (

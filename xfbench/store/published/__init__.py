@@ -1,7 +1,7 @@
 """Published figures as records: one TOML file per source, with its citation and figures.
 
-No figure is measured or computed by xfbench. A number is stored as printed, and what the source
-does not say is omitted. `quantity` may end in a comma and a qualifier of the number, such as
+xfbench neither measures nor computes these figures. A number is stored as printed, and what the
+source does not say is omitted. `quantity` may end in a comma and a qualifier of the number, such as
 "about" or "mean". If several networks share a number, each network has a record.
 
 A record's `created` is the start of the source's year, because only the year is known. A record's
@@ -22,11 +22,12 @@ from xfbench.model.sealed import DocumentPart
 
 
 class _PrintedFigure(Figure):
-    """A figure as stated in the file. If `workloads` is given, it applies to each of them."""
+    """A figure as the TOML file states it. `workloads` are the networks that share the figure."""
 
     workloads: tuple[str, ...] = ()
 
     def figures(self, study: str) -> Iterator[Figure]:
+        """Yield the figure once for each network, as a figure of the study `study`."""
         shared_about = (self.about or About()).model_copy(update={"study": study})
         fields = self.model_dump(exclude={"workloads", "about"})
         for name in self.workloads or (shared_about.workload,):
@@ -34,7 +35,7 @@ class _PrintedFigure(Figure):
 
 
 class _StudyFindings(DocumentPart):
-    """A source's findings for one study: sentences and printed figures."""
+    """What a source says about the study `name`: sentences and printed figures."""
 
     name: str
     findings: tuple[str, ...]
@@ -42,9 +43,9 @@ class _StudyFindings(DocumentPart):
 
 
 class Source(DocumentPart):
-    """A publication.
+    """A publication, with what it says about studies.
 
-    `where` is the place of its figures: tables, pages, or a note that the place was not recorded.
+    `where` is the place of the figures: tables, pages, or a note that the place was not recorded.
     """
 
     key: str
@@ -57,14 +58,14 @@ class Source(DocumentPart):
 
     @property
     def citation(self) -> Citation:
-        """The citation as records state it; its title includes authors, venue and year."""
+        """The citation for records. Its title includes authors, venue and year."""
         reference = f"{', '.join(self.authors)}: {self.title}. {self.venue}, {self.year}"
         return Citation(key=self.key, title=reference, where=self.where)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a source says about a study, in a sentence of our own."""
+    """What a source says about a study, in one sentence in our own words."""
 
     study: str
     sentence: str
@@ -73,7 +74,7 @@ class Finding:
 
 @cache
 def sources() -> tuple[Source, ...]:
-    """Return every source, oldest first."""
+    """Return every source, sorted by year and key."""
     files = sorted(paths.package_folder(__name__).glob("*.toml"))
     parsed = (Source.model_validate(tomllib.loads(file.read_text("utf-8"))) for file in files)
     return tuple(sorted(parsed, key=lambda source: (source.year, source.key)))
@@ -81,7 +82,10 @@ def sources() -> tuple[Source, ...]:
 
 @cache
 def records() -> tuple[Record, ...]:
-    """Return a record for each figure, in the order of the sources. The records have no request."""
+    """Return a record for each published figure, in the order of the sources.
+
+    The records have no request.
+    """
     return tuple(
         Record.make(
             created=f"{source.year}-01-01T00:00:00.000Z",
@@ -100,7 +104,7 @@ def records() -> tuple[Record, ...]:
 
 
 def records_of_study(name: str) -> tuple[Record, ...]:
-    """Return the records of the figures for one study, or () if no source has any."""
+    """Return the records of the published figures for the study `name`."""
     return tuple(
         record
         for record in records()
@@ -109,7 +113,7 @@ def records_of_study(name: str) -> tuple[Record, ...]:
 
 
 def findings(study: str | None = None) -> tuple[Finding, ...]:
-    """Return what the sources say about `study`, or about all studies if it is None."""
+    """Return the findings for the study `study`, or for all studies if `study` is None."""
     return tuple(
         Finding(answer.name, sentence, source.citation)
         for source in sources()
