@@ -12,7 +12,7 @@ from pathlib import Path
 
 from xfbench.base.errors import UnavailableError
 from xfbench.base.processes import Command, CommandError, output
-from xfbench.launchers.resources import Resources, wrap_command
+from xfbench.launchers.resources import Resources, wrap_in_start_and_env_commands
 
 # File name of the MPI library by family.
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
@@ -44,7 +44,7 @@ def build_commands(
         if family == "openmpi"
         else mpich_start_words(program, resources)
     )
-    start_command = wrap_command(start_words, command, resources)
+    start_command = wrap_in_start_and_env_commands(start_words, command, resources)
     return [start_command.with_environment(_UNBOUND) if family == "openmpi" else start_command]
 
 
@@ -89,7 +89,7 @@ def build_site_commands(
     the placeholders of `Resources.fill_placeholders`.
     """
     return [
-        wrap_command(
+        wrap_in_start_and_env_commands(
             (*resources.fill_placeholders(site_words), *resources.options), command, resources
         )
     ]

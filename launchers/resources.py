@@ -49,13 +49,15 @@ class Resources:
         return tuple(_replace_placeholders(word, values) for word in words)
 
 
-def _replace_placeholders(word: str, values: Mapping[str, int]) -> str:
-    for name, value in values.items():
+def _replace_placeholders(word: str, number_by_placeholder: Mapping[str, int]) -> str:
+    for name, value in number_by_placeholder.items():
         word = word.replace(name, str(value))
     return word
 
 
-def wrap_command(start_words: Sequence[str], command: Command, resources: Resources) -> Command:
+def wrap_in_start_and_env_commands(
+    start_words: Sequence[str], command: Command, resources: Resources
+) -> Command:
     """Return a command that runs `command` on all ranks: `start_words`, then `env`, then `command`.
 
     `env` sets the variables of `command`, because start commands differ in the variables they

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from xfbench.base.errors import UsageError
 from xfbench.base.processes import Command, CommandError, output
-from xfbench.launchers.resources import Resources, wrap_command
+from xfbench.launchers.resources import Resources, wrap_in_start_and_env_commands
 
 _TIMEOUT_S = 60.0  # time limit of one Slurm command
 
@@ -39,7 +39,7 @@ def build_commands(
         f"--mpi={mpi_plugin}",
         *resources.options,
     )
-    return [wrap_command(start_words, command, resources)]
+    return [wrap_in_start_and_env_commands(start_words, command, resources)]
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def _to_toml(value):
 @cache
 def expected_loss():
     """Return the reference's loss for `cell`."""
-    return canary.compute_expected_initial_loss("lenet", "synthetic", 4, 0, "float32").loss
+    return canary.compute_expected_loss_before_training("lenet", "synthetic", 4, 0, "float32").loss
 
 
 @cache

@@ -38,7 +38,7 @@ _lrn = partial(LRN, region="across", size=5, alpha=1e-4, beta=0.75)
 def _network(name: str, *, pool_first: bool, bias_value: float) -> Network:
     bias_filler = Filler("constant", bias_value)
 
-    def pool_and_norm(number: int, source: str) -> tuple[Layer, Layer]:
+    def pool_norm_or_norm_pool(number: int, source: str) -> tuple[Layer, Layer]:
         norm, pool = f"norm{number}", f"pool{number}"
         if pool_first:
             return _max_pooling(pool, (source,)), _lrn(norm, (pool,))
@@ -52,7 +52,7 @@ def _network(name: str, *, pool_first: bool, bias_value: float) -> Network:
         (
             _convolution("conv1", ("data",), 96, kernel=11, stride=4),
             ReLU("relu1", ("conv1",)),
-            *pool_and_norm(1, "relu1"),
+            *pool_norm_or_norm_pool(1, "relu1"),
             _convolution(
                 "conv2",
                 (f"{last_of_pair}1",),
@@ -63,7 +63,7 @@ def _network(name: str, *, pool_first: bool, bias_value: float) -> Network:
                 bias_filler=bias_filler,
             ),
             ReLU("relu2", ("conv2",)),
-            *pool_and_norm(2, "relu2"),
+            *pool_norm_or_norm_pool(2, "relu2"),
             _convolution("conv3", (f"{last_of_pair}2",), 384, kernel=3, pad=1),
             ReLU("relu3", ("conv3",)),
             _convolution(

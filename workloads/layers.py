@@ -345,7 +345,8 @@ class Network:
             "input_shape": list(self.input_shape),
             "classes": self.classes,
             "layers": [
-                {"type": type(layer).__name__, **_fields_as_json(layer)} for layer in self.layers
+                {"type": type(layer).__name__, **_fields_as_json_without_type(layer)}
+                for layer in self.layers
             ],
         }
 
@@ -367,7 +368,7 @@ def layer_from_json(document: dict[str, Any]) -> Layer:
     return layer
 
 
-def _fields_as_json(layer: Layer) -> dict[str, Any]:
+def _fields_as_json_without_type(layer: Layer) -> dict[str, Any]:
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(layer).items()

@@ -239,11 +239,11 @@ def run(
         adjust=_load_adjustment(folder) if tuned else None,
     )
     store = Store(folder)
-    done = lookup.find_records_with_outcome(plan.requests, store) if resume else []
+    done = lookup.find_ok_or_invalid_records(plan.requests, store) if resume else []
     if job_queue.has_requests_to_submit(plan):
-        jobs = job_queue.build_jobs(plan, store, minutes, queue or "", account or "")
+        jobs = job_queue.build_jobs_by_node_count(plan, store, minutes, queue or "", account or "")
         return [*done, *job_queue.submit_and_follow(jobs, store, done, wait=True)]
-    return [*done, *progress.measure(plan, store, done)]
+    return [*done, *progress.measure_remaining_launches(plan, store, done)]
 
 
 def _load_adjustment(results: Path) -> plan_builder.Adjustment:

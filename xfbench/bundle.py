@@ -140,13 +140,13 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
     for number, request in enumerate(requests, 1):
         checkpoint_fields = job.build_checkpoint_fields(request, plan.checkpoint_dir)
         document = job.build_job_document(
-            "train", request, training.build_workload(request), **checkpoint_fields
+            "train", request, training.workload_with_solver_of_cell(request), **checkpoint_fields
         )
         _write_job_and_script(
             document, request, folder / "launches" / f"{number:05d}", plan.time_limit
         )
     if plan.verify:
-        for request in _requests_to_verify(requests):
+        for request in _requests_and_single_ranks_to_verify(requests):
             say(f"cases for {request.label()}")
             _write_cases(
                 request, folder / "checks" / _case_folder_name(request), plan.time_limit, say
@@ -159,7 +159,7 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
     (folder / _PLAN).write_text(carried_plan.model_dump_json(indent=1))
 
 
-def _requests_to_verify(requests: Sequence[Request]) -> list[Request]:
+def _requests_and_single_ranks_to_verify(requests: Sequence[Request]) -> list[Request]:
     """Return one request for each kind of cell that can be verified.
 
     A request with several ranks follows the single-rank request of the same cell, which is added.
@@ -231,12 +231,15 @@ def _write_job_and_script(
         " ".join(map(str, range(count))) for count in (len(start.commands), len(commands))
     )
     lines = [f"limit=$(command -v timeout > /dev/null && echo timeout {time_limit:.0f})"]
-    lines += [_RANK.format(n=n, line=_to_shell_line(command)) for n, command in enumerate(commands)]
+    lines += [
+        _RANK.format(n=n, line=_to_portable_shell_line(command))
+        for n, command in enumerate(commands)
+    ]
     lines.append(_WAIT.format(ranks=ranks, everything=everything))
     _write_start_script(folder, request.framework, "\n".join(lines))
 
 
-def _to_shell_line(command: processes.Command) -> str:
+def _to_portable_shell_line(command: processes.Command) -> str:
     """Return the command as a line for the other machine's shell.
 
     The line sets the command's variables, except PATH, HOME and TMPDIR: the other machine has its
@@ -270,7 +273,7 @@ class _CarriedRun:
         inspection_folder = self.folder / "inspect" / framework
         try:
             answer = worker_reply.read_reply(
-                inspection_folder / "reply.json", _job_digest(inspection_folder)
+                inspection_folder / "reply.json", _request_file_digest(inspection_folder)
             )
             machine_facts = machine.machine_from_facts(answer["machine"])
             framework_environment = complete_draft(answer, _placeholder_environment(framework))
@@ -286,7 +289,7 @@ class _CarriedRun:
         try:
             return str(
                 worker_reply.read_reply(
-                    inspection_folder / "reply.json", _job_digest(inspection_folder)
+                    inspection_folder / "reply.json", _request_file_digest(inspection_folder)
                 )["reason"]
             )
         except worker_reply.ReplyError:
@@ -313,7 +316,7 @@ class _CarriedRun:
         if case_documents != json.loads(json.dumps(list(documents))):
             return jobs.CaseResults({}, {})
         answer = job.read_and_merge_replies(
-            case_folder, _job_digest(case_folder), request, status, self.plan.time_limit
+            case_folder, _request_file_digest(case_folder), request, status, self.plan.time_limit
         )
         return jobs.read_results(documents, request, answer, case_folder)
 
@@ -333,7 +336,7 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
     if not is_carried_run(folder):
         raise UsageError(f"{folder} is not a bundle: it has no {_PLAN}")
     carried_run = _CarriedRun(folder, Plan.read(folder / _PLAN))
-    store.create_and_check_folders()
+    store.create_folders_unless_world_writable()
     protocols = dict(carried_run.plan.protocols)
     certificates = (
         _verify_and_write_certificates(carried_run, store, say) if carried_run.plan.verify else {}
@@ -347,7 +350,7 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
         fields: dict[str, Any] = {
             "created": safe_read.read_tail(launch_folder / "started", 100).strip(),
             "protocol": protocols.get(request.cell()),
-            "workload": facts.workload_facts(training.build_workload(request)),
+            "workload": facts.workload_facts(training.workload_with_solver_of_cell(request)),
             "limit": None,
             "conditions": None,
             "certificate": certificates.get(certified_fields(request)),
@@ -360,7 +363,7 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
             fields["machine"] = environment_and_machine[1]
             answer = job.read_and_merge_replies(
                 launch_folder,
-                _job_digest(launch_folder),
+                _request_file_digest(launch_folder),
                 request,
                 status,
                 carried_run.plan.time_limit,
@@ -385,7 +388,7 @@ def _verify_and_write_certificates(
     """
     certificate_ids: dict[CertifiedFields, str] = {}
     verifier = Verifier(say, run=carried_run.read_case_results)
-    for request in _requests_to_verify(carried_run.plan.requests):
+    for request in _requests_and_single_ranks_to_verify(carried_run.plan.requests):
         environment_and_machine = carried_run.environment(request.framework)
         if environment_and_machine is None:
             continue
@@ -393,7 +396,7 @@ def _verify_and_write_certificates(
             certify.build_subject(request, *environment_and_machine)
         )
         try:
-            certificate = certificate or _verify_and_store_verdict(
+            certificate = certificate or _verify_and_store_unless_unsupported(
                 verifier, request, *environment_and_machine
             )
         except errors.XfbenchError as error:
@@ -408,16 +411,18 @@ def _verify_and_write_certificates(
     return certificate_ids
 
 
-def _verify_and_store_verdict(
+def _verify_and_store_unless_unsupported(
     verifier: Verifier, request: Request, framework_environment: Environment, machine_facts: Machine
 ) -> Certificate | None:
     verdict = certify.verify_after_single_rank(
         verifier, request, framework_environment, _SEED, machine_facts
     )
-    return certify.store_verdict(verdict, framework_environment, _SEED, machine_facts)
+    return certify.store_verdict_unless_unsupported(
+        verdict, framework_environment, _SEED, machine_facts
+    )
 
 
-def _job_digest(folder: Path) -> str:
+def _request_file_digest(folder: Path) -> str:
     """Return the digest of the job in `folder`, or an empty string if there is no job."""
     try:
         return digests.of_bytes(safe_read.read_bytes(folder / "request.json", worker_reply.LONGEST))

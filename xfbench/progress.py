@@ -30,14 +30,16 @@ from xfbench.session import run_requests
 from xfbench.store.results_folder import Store
 
 
-def measure(plan: Plan, store: Store, done: Sequence[Record] = ()) -> list[Record]:
+def measure_remaining_launches(
+    plan: Plan, store: Store, done: Sequence[Record] = ()
+) -> list[Record]:
     """Do the plan's remaining launches on this host, show progress, and return the new records.
 
     `done` has the records of earlier launches, which are not repeated. Raises NoisyError if the
     plan is strict and this host is not ready to measure.
     """
     if plan.strict:
-        doctor.require_quiet()
+        doctor.require_all_checks_ok()
     context = LaunchContext(
         store,
         time_limit=plan.time_limit,

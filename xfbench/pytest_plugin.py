@@ -78,7 +78,7 @@ def pytest_configure(config: Config) -> None:
         for name in _BENCHMARK_OPTIONS
         if name.startswith("xfbench")
     ):
-        _select_cells(config)
+        _select_profile_and_cells(config)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -98,7 +98,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from xfbench.exchange.replay import ReplayTimer
     from xfbench.host import machine
 
-    architecture, cells = _select_cells(config)
+    architecture, cells = _select_profile_and_cells(config)
     mismatch = architecture.mismatch_reason(machine.describe_machine())
     parameters = []
     for cell in cells:
@@ -118,7 +118,7 @@ def xfbench_cell(
 ) -> Cell:
     """Return the cell that these parameters describe."""
     parameters = (workload, framework, kernel, device, threads)
-    _, cells = _select_cells(pytestconfig)
+    _, cells = _select_profile_and_cells(pytestconfig)
     return next(cell for cell in cells if _cell_parameters(cell) == parameters)
 
 
@@ -155,7 +155,7 @@ def _is_benchmark_session(config: Config) -> bool:
     return any(place.resolve().is_relative_to(folder) for place in test_paths)
 
 
-def _select_cells(config: Config) -> tuple[Architecture, list[Cell]]:
+def _select_profile_and_cells(config: Config) -> tuple[Architecture, list[Cell]]:
     """Return the machine profile and the selected cells, as the options say.
 
     Both are computed once per session. Raises pytest.UsageError if an option is invalid.

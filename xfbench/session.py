@@ -19,20 +19,21 @@ def run_requests(
     requests: Iterable[Request],
     context: LaunchContext,
     protocols: Mapping[Cell, Protocol] | None = None,
-    done: Iterable[Record] = (),
+    earlier_records_for_precision: Iterable[Record] = (),
 ) -> Iterator[Record]:
     """Launch the requests one after another; store and yield the record of each launch.
 
     - `protocols`: the protocol of each cell. Without a protocol, a cell has no precision to reach.
-    - `done`: records of earlier launches, which count for the precision of their cells.
+    - `earlier_records_for_precision`: records of earlier launches, which count for the precision of
+      their cells.
 
     If a cell is unsupported or unavailable, its further requests are skipped. The same holds if the
     cell has reached the precision in its protocol.
     """
-    context.store.create_and_check_folders()
+    context.store.create_folders_unless_world_writable()
     finished: set[Cell] = set()
     speeds: dict[Cell, list[float]] = defaultdict(list)
-    for record in done:
+    for record in earlier_records_for_precision:
         if record.request:
             speeds[record.request.cell()] += statistics.counted_speeds_by_block([record]).values()
     for request in requests:

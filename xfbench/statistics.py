@@ -401,12 +401,12 @@ def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
         2 * special.stdtr(np.array([difference.freedom for difference in testable]), -t_values)
     )
 
-    def p_value(difference: _LogDifference) -> float | None:
+    def next_p_value(difference: _LogDifference) -> float | None:
         if difference.error is None:
             return None
         return float(next(p_values)) if difference.error else float(difference.centre == 0)
 
-    return [p_value(difference) for difference in differences]
+    return [next_p_value(difference) for difference in differences]
 
 
 def are_distinguishable(probabilities: Sequence[float | None]) -> list[bool]:

@@ -5,6 +5,6 @@ from __future__ import annotations
 import caffe
 
 
-def detect_rank_count() -> int:
+def join_and_count_ranks() -> int:
     """Return Caffe's number of ranks: 1, unless the process sets another solver count."""
     return int(caffe.solver_count())

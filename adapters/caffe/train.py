@@ -91,7 +91,7 @@ class CaffeTrainer:
             learned = {name: (network.parameters[name], self.blobs[name]) for name in self.learned}
             self.scale = update.Scale(solver, learned)
         if joined or self.scale:  # called between the backward pass and the update
-            self.solver.add_callback(lambda: None, self._average_and_scale_gradients)
+            self.solver.add_callback(lambda: None, self._average_gradients_add_decay_and_scale)
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> Batch:
         return np.ascontiguousarray(images, np.float32), labels.astype(np.float32)
@@ -182,7 +182,7 @@ class CaffeTrainer:
             "pools": observe.thread_pool_sizes("openblas", "libmkl"),
         }
 
-    def _average_and_scale_gradients(self) -> None:
+    def _average_gradients_add_decay_and_scale(self) -> None:
         self._average_gradients()
         if self.scale:
             self.scale(self.solver.iter)

@@ -53,7 +53,7 @@ class IpexTrainer(TorchTrainer):
         return tensor if blocks is None else blocks.pack(tensor)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def load_graph_state(self, state: dict[str, Any]) -> None:
+    def load_network_state(self, state: dict[str, Any]) -> None:
         """Restore the graph from `state`, its `state_dict`, by copying into its tensors.
 
         After `load_state_dict`, convolutions would still read the old biases (docs/findings.md).

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 
 
-def detect_rank_count() -> int:
+def join_and_count_ranks() -> int:
     """Return the number of ranks in the group that JAX finds and joins.
 
     Raises JAX's error if JAX finds no group.

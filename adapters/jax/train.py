@@ -213,7 +213,7 @@ class JaxTrainer:
         return {name: self._canonical(name, value) for name, value in gradients.items()}
 
     def layer_outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
-        values = self._run_compiled(self._training_outputs, self.values, *batch)
+        values = self._run_compiled(self._training_outputs_without_dropout, self.values, *batch)
         arrays = {name: np.array(value, self.dtype) for name, value in values.items()}
         return {n: v.transpose(0, 3, 1, 2) if v.ndim == 4 else v for n, v in arrays.items()}
 
@@ -378,7 +378,7 @@ class JaxTrainer:
         key = jax.random.fold_in(self.key, iteration) if random else None
         averages = {name: value for name, value in values.items() if name not in self.learned}
 
-        def scaled_loss(learned: Values) -> tuple[Any, Values]:
+        def scaled_loss_and_averages(learned: Values) -> tuple[Any, Values]:
             all_values = {**learned, **averages}
             loss_value, _, new_averages = self._loss_outputs_and_averages(
                 all_values, images, labels, training=True, key=key
@@ -386,9 +386,9 @@ class JaxTrainer:
             return loss_value * (self.loss_scale or 1), new_averages
 
         learned = {name: values[name] for name in self.learned}
-        (loss_value, new_averages), gradients = jax.value_and_grad(scaled_loss, has_aux=True)(
-            learned
-        )
+        (loss_value, new_averages), gradients = jax.value_and_grad(
+            scaled_loss_and_averages, has_aux=True
+        )(learned)
         if self.loss_scale:
             loss_value = loss_value / self.loss_scale
             gradients = {name: gradient / self.loss_scale for name, gradient in gradients.items()}
@@ -425,5 +425,5 @@ class JaxTrainer:
         loss, outputs, _ = self._loss_outputs_and_averages(values, images, labels, training=False)
         return loss, outputs[self.network.scores_layer]
 
-    def _training_outputs(self, values: Values, images: Any, labels: Any) -> Values:
+    def _training_outputs_without_dropout(self, values: Values, images: Any, labels: Any) -> Values:
         return self._loss_outputs_and_averages(values, images, labels, training=True)[1]

@@ -19,7 +19,7 @@ from xfbench.worker.protocol import Group
 from xfbench.workloads.solver import Solver
 
 
-def create_exchange(group: Group) -> Any:
+def create_averaging_exchange(group: Group) -> Any:
     """Return the exchange, whose method `mean` averages gradients over the ranks.
 
     Return None if the strategy is neither "dist_sync" nor "mpi".
@@ -154,7 +154,7 @@ class UpdatingServer:
         self.overlap = group.options["overlap"] == "on"
         self.tensors: dict[int, Any] = {}
 
-    def initialize_and_update(self, tensors: list[Any], solver: Solver) -> None:
+    def send_weights_and_do_first_update(self, tensors: list[Any], solver: Solver) -> None:
         """Send the first rank's weights and the optimiser to the servers, and update once.
 
         All ranks must call this. Raises RuntimeError if the update changed no weight. This is the

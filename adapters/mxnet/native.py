@@ -5,7 +5,7 @@ from __future__ import annotations
 import mxnet as mx
 
 
-def detect_rank_count() -> int:
+def join_and_count_ranks() -> int:
     """Return the number of ranks in the group that MXNet finds and joins.
 
     Raises MXNet's error if MXNet finds no group.

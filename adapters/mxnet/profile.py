@@ -35,7 +35,9 @@ def profile(
     It runs one step, in which MXNet sets up the block.
     """
     nodes: List[Node] = []
-    block.register_op_hook(lambda name, kind, _: _record_node(nodes, name.decode(), kind.decode()))
+    block.register_op_hook(
+        lambda name, kind, _: _wait_and_record_operation(nodes, name.decode(), kind.decode())
+    )
     run_first_step()
     nodes.clear()
     with TemporaryDirectory(prefix="xfbench-profile-") as folder:
@@ -51,13 +53,13 @@ def profile(
     return _sum_by_layer(operation_times, nodes)
 
 
-def _record_node(nodes: List[Node], output: str, kind: str) -> None:
-    """Append to `nodes` the (name, kind) of the operation that computed `output`.
+def _wait_and_record_operation(nodes: List[Node], output_name: str, kind: str) -> None:
+    """Append to `nodes` the (name, kind) of the operation that computed `output_name`.
 
     An operation may report several outputs in sequence, but each operation is appended once.
     """
     mx.nd.waitall()
-    node = output.rpartition("_")[0], kind
+    node = output_name.rpartition("_")[0], kind
     if not nodes or nodes[-1] != node:
         nodes.append(node)
 

@@ -67,7 +67,7 @@ def _build_loss_and_outputs(network: xl.Network, options: Options) -> tuple[Any,
     return sum(losses[1:], losses[0]), values
 
 
-def _layer_symbol(layer: xl.Layer, inputs: list[Any], input_shape: xl.Shape, precision: str) -> Any:
+def _layer_symbol(layer: xl.Layer, inputs: list[Any], input_shape: xl.Shape, lrn_dtype: str) -> Any:
     """Return the output of `layer` as a symbol over `inputs`.
 
     `input_shape` is the shape of the first input per image, channels first.
@@ -96,7 +96,7 @@ def _layer_symbol(layer: xl.Layer, inputs: list[Any], input_shape: xl.Shape, pre
     if isinstance(layer, xl.ReLU):
         return mx.sym.Activation(x, act_type="relu")
     if isinstance(layer, xl.LRN):
-        return _lrn(layer, x, input_shape, precision)
+        return _lrn(layer, x, input_shape, lrn_dtype)
     if isinstance(layer, xl.Dropout):
         return mx.sym.Dropout(x, p=layer.ratio)
     if isinstance(layer, xl.BatchNorm):
@@ -236,7 +236,7 @@ class MXNetTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.solver, self.options = solver, options
         self.place = device.context(options.device, group.rank)
-        self.joined = exchange.create_exchange(group)
+        self.joined = exchange.create_averaging_exchange(group)
         self.server = exchange.UpdatingServer(group) if group.strategy == "dist_async" else None
         self.tensors = mx.gluon.ParameterDict()
         for name, parameter in network.parameters.items():
@@ -272,9 +272,9 @@ class MXNetTrainer:
         )
 
     def step(self, batch: tuple[Any, Any]) -> None:
-        self.last_loss = self._forward_and_backward(batch)
+        self.last_loss = self._forward_backward_and_average_gradients(batch)
         if self.server and not self.iteration:
-            self.server.initialize_and_update(
+            self.server.send_weights_and_do_first_update(
                 [self.tensors[name] for name in self.learned], self.solver
             )
         elif self.server:
@@ -304,7 +304,7 @@ class MXNetTrainer:
         return {name: value.asnumpy() for name, value in zip(self.values, block_outputs)}
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
-        self._forward_and_backward(batch)
+        self._forward_backward_and_average_gradients(batch)
         return {name: self.tensors[name].grad().asnumpy() for name in self.learned}
 
     def parameters(self) -> dict[str, np.ndarray]:
@@ -386,7 +386,7 @@ class MXNetTrainer:
         block.hybridize(static_alloc=static, static_shape=static, **({} if static else _SINGLY))
         return block
 
-    def _forward_and_backward(self, batch: tuple[Any, Any]) -> Any:
+    def _forward_backward_and_average_gradients(self, batch: tuple[Any, Any]) -> Any:
         with mx.autograd.record():
             loss = self.training(*batch)
         loss.backward()

@@ -134,7 +134,7 @@ class ParameterServer:
         self.sent += 1
         return weights
 
-    def describe_update_counts(self) -> str:
+    def describe_rank_share_of_updates(self) -> str:
         """Return a sentence with the numbers of updates by this rank and by all ranks.
 
         Both are counted up to this rank's last update.

@@ -8,7 +8,7 @@ import tensorflow as tf
 _GPUS = {"gpus_per_node": 64, "gpus_per_task": 1, "auto_set_gpu": False}
 
 
-def detect_rank_count() -> int:
+def join_and_count_ranks() -> int:
     """Return the number of ranks in the group that TensorFlow finds and joins.
 
     TensorFlow reads Slurm's variables if they are set, otherwise `TF_CONFIG`.

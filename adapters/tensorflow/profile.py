@@ -40,11 +40,11 @@ def profile(
     layer_seconds = scopes.ScopeSeconds([layer.name for layer in network.layers])
     if get_program_text:
         of = scopes.scope_by_instruction(get_program_text())
-        for operation, seconds in _xla_operations(space):
+        for operation, seconds in _xla_instruction_times(space):
             layer_seconds.add(of.get(operation, ""), seconds)
     else:
         for scope, kind, seconds in _executor_operations(space):
-            layer_seconds.add(_resolve_fused_scope(network, scope, kind), seconds)
+            layer_seconds.add(_correct_scope_if_fused(network, scope, kind), seconds)
     return layer_seconds.profile(f"tf.profiler of TensorFlow {tf.__version__}")
 
 
@@ -60,7 +60,7 @@ def _executor_operations(space: Any) -> Iterator[Tuple[str, str, float]]:
                     yield scope, kind, _PICOSECOND * event.duration_ps
 
 
-def _xla_operations(space: Any) -> Iterator[Tuple[str, float]]:
+def _xla_instruction_times(space: Any) -> Iterator[Tuple[str, float]]:
     """Yield (name in the compiled program, seconds) of each operation that XLA ran."""
     for plane in space.planes:
         names = {number: metadata.name for number, metadata in plane.stat_metadata.items()}
@@ -72,7 +72,7 @@ def _xla_operations(space: Any) -> Iterator[Tuple[str, float]]:
                         yield operation, _PICOSECOND * event.duration_ps
 
 
-def _resolve_fused_scope(network: xl.Network, scope: str, kind: str) -> str:
+def _correct_scope_if_fused(network: xl.Network, scope: str, kind: str) -> str:
     """Return the scope of the layer to which an operation's time belongs.
 
     An operation that TensorFlow fused with a ReLU has the scope of the ReLU, but the operation's

@@ -45,7 +45,7 @@ class TensorFlowReader:
 
     def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for images, labels in (
-            self._records().map(self._decode_center_crop).batch(_CHECKED_TOGETHER)
+            self._records().map(self._decode_uint8_center_crop).batch(_CHECKED_TOGETHER)
         ):
             yield images.numpy().transpose(0, 3, 1, 2), labels.numpy()
 
@@ -75,7 +75,7 @@ class TensorFlowReader:
         mean = tf.constant(pixels.mean, self.dtype)
         return (tf.cast(image, self.dtype) - mean) * tf.constant(pixels.scale, self.dtype), label
 
-    def _decode_center_crop(self, record: Any) -> tuple[Any, Any]:
+    def _decode_uint8_center_crop(self, record: Any) -> tuple[Any, Any]:
         image, label = self._decode_image(record)
         _, height, width = self.files.workload.network.input_shape
         spare = tf.shape(image)[:2] - (height, width)

@@ -141,7 +141,9 @@ class TensorFlowTrainer:
 
     def disable_sync(self) -> None:
         self.exchanged = (
-            [self.server.describe_update_counts()] if self.server else self._describe_collectives()
+            [self.server.describe_rank_share_of_updates()]
+            if self.server
+            else self._describe_collectives()
         )
         self.strategy = self.joined = self.server = None
         self._compile()

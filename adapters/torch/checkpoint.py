@@ -27,6 +27,6 @@ def save(trainer: Any, folder: Path) -> None:
 def restore(trainer: Any, folder: Path) -> None:
     """Restore `trainer` from the checkpoint in `folder`."""
     state = torch.load(folder / _FILE, map_location=trainer.device, weights_only=True)
-    trainer.load_graph_state(state["model"])
+    trainer.load_network_state(state["model"])
     trainer.optimizer.load_state_dict(state["optimizer"])
     trainer.iteration, trainer.rate = state["iteration"], state["rate"]

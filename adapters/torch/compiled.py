@@ -22,7 +22,7 @@ _cache_folders: list[Any] = []  # temporary folders, deleted when the process en
 
 def compile_training(graph: nn.Module) -> Any:
     """Return `graph` wrapped so that PyTorch compiles its two passes at the first call."""
-    _choose_safe_cache_folder()
+    _replace_unsafe_cache_folder()
     # Earlier compilations would count towards the recompilation limit of `graph`.
     torch._dynamo.reset()
     # With DDP, TorchDynamo splits the graph at the buckets, so `fullgraph` must be off.
@@ -53,7 +53,7 @@ def describe_compilation(gradient_function: str) -> list[str]:
     ]
 
 
-def _choose_safe_cache_folder() -> None:
+def _replace_unsafe_cache_folder() -> None:
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     folder_stat = Path(cache_dir()).lstat()  # not `stat`: the target of a link may change

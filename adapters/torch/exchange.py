@@ -12,7 +12,7 @@ from xfbench.worker.distributed import exchange_rank_addresses
 from xfbench.worker.protocol import Group
 
 
-def connect_ranks(group: Group, device: str) -> None:
+def select_gpu_and_connect_ddp_ranks(group: Group, device: str) -> None:
     """Connect this rank to the others if the strategy is "ddp", once in a process.
 
     If `device` is "cuda", first select the GPU whose index is the rank modulo the number of GPUs.

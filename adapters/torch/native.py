@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.distributed as dist
 
 
-def detect_rank_count() -> int:
+def join_and_count_ranks() -> int:
     """Return the number of ranks in the group that PyTorch finds and joins.
 
     Raises PyTorch's error if PyTorch finds no group.

@@ -60,7 +60,7 @@ class TorchTrainer:
 
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         _set_process_options(options)
-        exchange.connect_ranks(group, options.device)
+        exchange.select_gpu_and_connect_ddp_ranks(group, options.device)
         self.solver, self.options = solver, options
         self.device = torch.device(options.device)
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
@@ -117,7 +117,7 @@ class TorchTrainer:
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
         self.batch = batch
         self._set_rate_and_rescale_momentum(self.solver.learning_rate(self.iteration))
-        self.last_loss = self._forward_and_backward(batch)
+        self.last_loss = self._forward_backward_and_average_gradients(batch)
         if self.scale:
             self.scaler.unscale_(self.optimizer)
             self.scale()
@@ -142,7 +142,7 @@ class TorchTrainer:
         return {name: _host(value) for name, value in outputs.items()}
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
-        self._forward_and_backward(batch)
+        self._forward_backward_and_average_gradients(batch)
         gradients = {
             name: self._to_plain_layout(name, self.tensors[name].grad) for name in self.learned
         }
@@ -171,7 +171,7 @@ class TorchTrainer:
     def restore(self, folder: Path) -> None:
         checkpoint.restore(self, folder)
 
-    def load_graph_state(self, state: dict[str, Any]) -> None:
+    def load_network_state(self, state: dict[str, Any]) -> None:
         """Restore the graph from `state`, its `state_dict`."""
         self.graph.load_state_dict(state)
 
@@ -266,7 +266,7 @@ class TorchTrainer:
         )
         flagged = requested_kernel if enabled else "native"
         evidence = [f"torch.backends.mkldnn.enabled is {enabled}"]
-        ran = self._count_library_calls() if self.batch is not None else None
+        ran = self._run_passes_and_count_library_calls() if self.batch is not None else None
         if ran is not None:
             evidence += [f"{library} ran {name} ×{n}" for (library, name), n in sorted(ran.items())]
         computed = [name for library, name in ran or () if library == "oneDNN"]
@@ -279,11 +279,11 @@ class TorchTrainer:
             return "channels_last", [*evidence, _CAME_LAST]
         return "onednn", evidence
 
-    def _count_library_calls(self) -> Counter[tuple[str, str]]:
+    def _run_passes_and_count_library_calls(self) -> Counter[tuple[str, str]]:
         """Run both passes and count the calls that oneDNN and MKL log, by (library, name)."""
         verbose = torch.backends.mkldnn.verbose(1), torch.backends.mkl.verbose(1)
         with observe.captured_stdout() as lines, verbose[0], verbose[1]:
-            self._forward_and_backward(self.batch)
+            self._forward_backward_and_average_gradients(self.batch)
         ran: Counter[tuple[str, str]] = Counter()
         for line in lines:
             words = line.split(",")
@@ -308,7 +308,9 @@ class TorchTrainer:
         last = [x.is_contiguous(memory_format=torch.channels_last) for x in image_outputs]
         return any(last) if last else self.channels_last
 
-    def _forward_and_backward(self, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    def _forward_backward_and_average_gradients(
+        self, batch: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
         if not self.graph.training:
             self.graph.train()
         self.optimizer.zero_grad(set_to_none=True)

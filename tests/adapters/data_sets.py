@@ -43,7 +43,7 @@ def write_data_set(name, folder):
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         if content == "digits":
-            source, channels = sources.open_digits(), 1
+            source, channels = sources.open_bundled_digits(), 1
         else:
             make_images, count = IMAGES[content]
             images = make_images()

@@ -448,7 +448,7 @@ def test_pooling_window_without_a_pixel_is_refused(method: str) -> None:
 
 def test_lrn_of_even_size_is_refused() -> None:
     network = build_chain((4, 3, 3), LRN("n", X, "across", size=4))
-    with pytest.raises(ValueError, match="even"):
+    with pytest.raises(ValueError, match="must be odd"):
         graph.forward(network, training=True, **build_problem(network, 0))
 
 

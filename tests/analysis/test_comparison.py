@@ -27,7 +27,7 @@ def folder(record, tmp_path):
 
     def fill(name="results", slower=1.0, launches=6, software=SOFTWARE, proven=False, **request):
         store = Store(tmp_path / name)
-        store.create_and_check_folders()
+        store.create_folders_unless_world_writable()
         fields = {"software": software, "machine": describe_machine()}
         if proven:
             certificate = build_record_certificate(record(fields=fields, **request))
@@ -60,8 +60,10 @@ def test_compare_pairs_cells_that_differ_only_in_named_fields(folder):
         assert pair.figures.ratio.value == pytest.approx(2.0, rel=0.01)
         assert pair.figures.ratio.low < 2.0 < pair.figures.ratio.high
     ratios = [pair.figures.ratio.value for pair in comparisons]
-    assert comparison.overall_ratio(comparisons) == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
-    assert comparison.overall_ratio(comparisons[:1]) is None
+    assert comparison.geometric_mean_of_comparable_ratios(comparisons) == pytest.approx(
+        math.sqrt(ratios[0] * ratios[1])
+    )
+    assert comparison.geometric_mean_of_comparable_ratios(comparisons[:1]) is None
 
 
 def test_frameworks_are_compared_only_if_both_are_certified(folder):
@@ -81,7 +83,7 @@ def test_frameworks_are_compared_only_if_both_are_certified(folder):
 def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
     """Each pair alone would be faster (p = 0.03), but not as one of three comparisons."""
     store = Store(tmp_path)
-    store.create_and_check_folders()
+    store.create_folders_unless_world_writable()
     fields = {"software": SOFTWARE, "machine": describe_machine()}
     noise = (-1.46, -0.88, -0.29, 0.29, 0.88, 1.46)
     for workload in ("lenet", "convnet", "convnet-quick"):
@@ -117,7 +119,7 @@ def test_folders_and_revisions_can_be_compared(folder):
 
 def test_cell_compared_with_itself_is_not_distinguishable(folder):
     results = folder(launches=22)
-    comparisons, trials, false_alarms = comparison.compare_with_itself(
+    comparisons, trials, false_alarms = comparison.compare_cells_with_themselves(
         Side.parse("workload=lenet", results)
     )
     assert [pair.verdict for pair in comparisons] == ["not_distinguishable"]
@@ -141,7 +143,9 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, 
     zero_measurement = valid.measurement.model_copy(update={"step_seconds": (0.0,) * 3})
     forged = record(fields={**fields, "measurement": zero_measurement}, launch=7)
     store.add(forged)
-    comparisons, _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", results))
+    comparisons, _, _ = comparison.compare_cells_with_themselves(
+        Side.parse("workload=lenet", results)
+    )
     assert comparisons[0].figures.ratio.launches == 3
     assert f"{forged.id}: step_seconds of 0" in capsys.readouterr().err
     assert (
@@ -200,7 +204,7 @@ def test_compare_command_exits_with_1_on_a_regression(folder):
 @pytest.mark.parametrize(("launches", "verdicts"), [(9, 0), (10, 1), (20, 2)])
 def test_every_five_whole_pairs_give_one_verdict(folder, launches, verdicts):
     results = folder(launches=launches)
-    _, trials, _ = comparison.compare_with_itself(Side.parse("workload=lenet", results))
+    _, trials, _ = comparison.compare_cells_with_themselves(Side.parse("workload=lenet", results))
     assert trials == verdicts
 
 
@@ -230,16 +234,18 @@ def test_overall_ratio_excludes_unproven_comparisons():
         build_comparison(8.0, "faster"),
         build_comparison(100.0, None),
     ]
-    assert comparison.overall_ratio(comparisons) == pytest.approx(4.0)
+    assert comparison.geometric_mean_of_comparable_ratios(comparisons) == pytest.approx(4.0)
 
 
 def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
     store = Store(tmp_path)
-    store.create_and_check_folders()
+    store.create_folders_unless_world_writable()
     for n in range(8):
         fields = {"software": SOFTWARE, "machine": describe_machine()}
         store.add(record(steps=(0.1 * 1.01**n,), launch=n + 1, fields=fields))
-    [self_comparison], _, _ = comparison.compare_with_itself(Side.parse("workload=lenet", tmp_path))
+    [self_comparison], _, _ = comparison.compare_cells_with_themselves(
+        Side.parse("workload=lenet", tmp_path)
+    )
     assert self_comparison.figures.ratio.value == pytest.approx(1.0)
 
 

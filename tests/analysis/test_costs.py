@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench.analysis.costs import time_memory_and_energy_costs
+from xfbench.analysis.costs import costs_of_launches
 from xfbench.model.record import Epoch
 
 
@@ -29,7 +29,7 @@ def trained(record):
 
 
 def test_solution_time_includes_startup_build_and_all_epochs(trained):
-    launch_costs = time_memory_and_energy_costs([trained(0.5, 0.9, 0.97)], 0.95)
+    launch_costs = costs_of_launches([trained(0.5, 0.9, 0.97)], 0.95)
     assert (
         launch_costs.startup_seconds,
         launch_costs.build_seconds,
@@ -40,32 +40,28 @@ def test_solution_time_includes_startup_build_and_all_epochs(trained):
 
 def test_accuracy_time_ends_with_the_first_accurate_epoch(trained):
     launches = [trained(0.5, 0.96, 0.94), trained(0.5, 0.9, 0.97), trained(0.96, 0.9, 0.9)]
-    assert time_memory_and_energy_costs(launches, 0.95).accuracy_seconds == 23
-    assert time_memory_and_energy_costs(launches[1:2], 0.97).accuracy_seconds == 33
-    assert time_memory_and_energy_costs(launches[1:2], 0.98).accuracy_seconds is None
+    assert costs_of_launches(launches, 0.95).accuracy_seconds == 23
+    assert costs_of_launches(launches[1:2], 0.97).accuracy_seconds == 33
+    assert costs_of_launches(launches[1:2], 0.98).accuracy_seconds is None
 
 
 def test_launch_below_the_accuracy_leaves_no_accuracy_time(trained):
-    assert (
-        time_memory_and_energy_costs([trained(0.96), trained(0.94)], 0.95).accuracy_seconds is None
-    )
+    assert costs_of_launches([trained(0.96), trained(0.94)], 0.95).accuracy_seconds is None
 
 
 def test_memory_is_the_peak_and_energy_is_per_image(trained):
     launches = [trained(0.9, peak_rss_bytes=5), trained(0.9, peak_rss_bytes=9)]
-    assert time_memory_and_energy_costs(launches, 0.95).peak_rss_bytes == 9
-    assert time_memory_and_energy_costs(launches, 0.95).joules_per_image is None
+    assert costs_of_launches(launches, 0.95).peak_rss_bytes == 9
+    assert costs_of_launches(launches, 0.95).joules_per_image is None
     # 80 J in 0.8 s is 100 W; a step of 4 images takes 0.1 s.
     [launch] = [trained(0.9, energy_joules=80.0)]
-    assert time_memory_and_energy_costs([launch], 0.95).joules_per_image == pytest.approx(
-        100 * 0.1 / 4
-    )
+    assert costs_of_launches([launch], 0.95).joules_per_image == pytest.approx(100 * 0.1 / 4)
 
 
 def test_step_runs_have_no_solution_time_and_failures_no_costs(record):
-    step_costs = time_memory_and_energy_costs([record()], 0.95)
+    step_costs = costs_of_launches([record()], 0.95)
     assert (step_costs.solution_seconds, step_costs.startup_seconds) == (None, None)
-    failed_costs = time_memory_and_energy_costs(
+    failed_costs = costs_of_launches(
         [record(fields={"status": "failed", "reason": "x", "measurement": None})], 0.95
     )
     assert (failed_costs.build_seconds, failed_costs.peak_rss_bytes) == (None, None)
@@ -73,12 +69,12 @@ def test_step_runs_have_no_solution_time_and_failures_no_costs(record):
 
 def test_costs_are_medians_over_launches(trained):
     launches = [trained(0.9, startup_seconds=seconds) for seconds in (1.0, 2.0, 9.0)]
-    assert time_memory_and_energy_costs(launches, 0.95).startup_seconds == 2.0
-    assert time_memory_and_energy_costs(launches, 0.95).solution_seconds == 13.0
+    assert costs_of_launches(launches, 0.95).startup_seconds == 2.0
+    assert costs_of_launches(launches, 0.95).solution_seconds == 13.0
 
 
 def test_invalid_launch_has_no_part_in_costs(trained):
     invalid = trained(0.9, startup_seconds=50.0, peak_rss_bytes=10**9)
     invalid = invalid.model_copy(update={"status": "invalid", "reason": "swap"})
-    launch_costs = time_memory_and_energy_costs([trained(0.9), invalid], 0.95)
+    launch_costs = costs_of_launches([trained(0.9), invalid], 0.95)
     assert (launch_costs.startup_seconds, launch_costs.peak_rss_bytes) == (2.0, 10**8)

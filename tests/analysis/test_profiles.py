@@ -66,7 +66,7 @@ def test_profile_parts_are_medians_over_launches(profiled):
     assert median_profile.slowdown == pytest.approx(0.1 / 0.08)
     assert (layers["conv1"].forward_seconds, layers["conv1"].backward_seconds) == (0.01, 0.012)
     parts_sum_s = 0.01 + 0.012 + 0.02 + 0.03 + 0.002 + 0.004 + 0.005 + 0.003
-    assert median_profile.between_operations_seconds == pytest.approx(0.1 - parts_sum_s)
+    assert median_profile.outside_all_operations_seconds == pytest.approx(0.1 - parts_sum_s)
 
 
 def test_layers_keep_network_order_and_kinds(profiled):
@@ -159,8 +159,11 @@ def test_layers_of_a_kind_are_summed(profiled):
     launch = profiled(batch_size_per_rank=4, global_batch_size=4)
     launch_profile = profiles.build_profile([launch])
     layers = {layer.layer: layer for layer in launch_profile.layers}
-    kinds = {kind.kind: kind for kind in launch_profile.kind_totals}
-    assert [kind.kind for kind in launch_profile.kind_totals][:2] == ["Convolution", "Pooling"]
+    kinds = {kind.kind: kind for kind in launch_profile.multi_layer_kind_totals}
+    assert [kind.kind for kind in launch_profile.multi_layer_kind_totals][:2] == [
+        "Convolution",
+        "Pooling",
+    ]
     assert "ReLU" not in kinds and "SoftmaxLoss" not in kinds  # LeNet has one of each
     convolutions, pooling = kinds["Convolution"], kinds["Pooling"]
     assert convolutions.layer == "all 2" and convolutions.forward_seconds == pytest.approx(0.03)
@@ -171,7 +174,7 @@ def test_layers_of_a_kind_are_summed(profiled):
     assert (pooling.layer, pooling.flops, pooling.share_of_peak) == ("all 2", None, None)
     assert kinds["InnerProduct"].flops is None
     without_limit = vary_record(launch, limit=None)
-    [unlimited_convolutions, *_] = profiles.build_profile([without_limit]).kind_totals
+    [unlimited_convolutions, *_] = profiles.build_profile([without_limit]).multi_layer_kind_totals
     assert (
         unlimited_convolutions.flops == convolutions.flops
         and unlimited_convolutions.share_of_peak is None

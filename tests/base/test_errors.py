@@ -27,4 +27,4 @@ def test_unknown_name_error_suggests_or_lists_names():
     ],
 )
 def test_only_an_error_of_the_system_is_described_in_words(error, words):
-    assert errors.system_error_message(error) == words
+    assert errors.disk_or_limit_error_message(error) == words

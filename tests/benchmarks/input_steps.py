@@ -62,7 +62,7 @@ def main() -> None:
                 times[name]["step"].append(time.perf_counter() - start)
                 times[name]["waiting"].append(waiting_s)
     for feed_of_input in feeds.values():
-        feed_of_input.end_epoch()
+        feed_of_input.close_current_epoch()
     print(json.dumps(times))
 
 

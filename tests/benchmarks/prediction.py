@@ -73,7 +73,9 @@ def write_adapter(folder: Path, cases=CASES) -> None:
     }
     losses: dict[str, dict[int, float]] = {}
     for workload, images in sorted(sizes):
-        expected = canary.compute_expected_initial_loss(workload, "synthetic", images, 0, "float32")
+        expected = canary.compute_expected_loss_before_training(
+            workload, "synthetic", images, 0, "float32"
+        )
         losses.setdefault(workload, {})[images] = expected.loss
     environment.ensure_environment(
         adapter.load(folder.name)

@@ -159,9 +159,9 @@ def measure_launches(space: Space, cells: Sequence[Cell], count: int, store: Sto
         time_limit=DEFAULT_TIME_LIMIT,
         data_folders=dict(space.data_folders),
     )
-    finished = lookup.find_records_with_outcome(plan.requests, store)
+    finished = lookup.find_ok_or_invalid_records(plan.requests, store)
     records_by_cell = defaultdict(dict)
-    for record in [*finished, *progress.measure(plan, store, finished)]:
+    for record in [*finished, *progress.measure_remaining_launches(plan, store, finished)]:
         records_by_cell[record.request.cell()][record.request.launch] = record
     return {
         cell: cell_launches
@@ -234,7 +234,7 @@ class RecordedMachine:
             return None
         short_record, saved_s = keep_first_steps(record, share)
         self.seconds += record.conditions.seconds - saved_s
-        self.cores.add_record(record)
+        self.cores.count_launch_and_add_latencies(record)
         return short_record
 
 

@@ -83,7 +83,9 @@ def measure(
 ) -> dict[str, list[float]]:
     """Seconds of each step in a process, by name: the adapter's kernels, and the own loops."""
     strategy, threads = STRATEGIES[framework] if ranks > 1 else "none", max(cores // ranks, 1)
-    options = adapter.load(framework).strategy_or_default(strategy).options_with_defaults({}, "cpu")
+    options = (
+        adapter.load(framework).find_or_build_strategy(strategy).options_with_defaults({}, "cpu")
+    )
     script_arguments = (
         network,
         rounds,

@@ -42,7 +42,7 @@ def main() -> None:
     rank, size = distributed.rank_and_size()
     group = Group()
     if size > 1:
-        distributed.fill_in_address_in_environment(remote=False)
+        distributed.replace_address_placeholders_in_env(remote=False)
         affinity.pin_rank(rank, size, threads, 0)
         rendezvous_path = str(Path("meeting").absolute())
         group = Group(rank, size, strategy, rendezvous_path, options=json.loads(options_json))

@@ -114,7 +114,7 @@ def measure_pairs(
 
     def launch(number: int) -> Record:
         [record] = run_requests([cell.request(number)], session)
-        cores.add_record(record)
+        cores.count_launch_and_add_latencies(record)
         return record
 
     def run_plain_loop(number: int) -> None:

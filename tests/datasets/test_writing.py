@@ -44,7 +44,7 @@ def test_every_format_stores_the_source_samples(folders, tmp_path, form):
             source.splits["train"][int(place)],
             written_set.splits["train"][index],
         )
-        expected_pixels = writing.prepare_sample(source_sample, SQUASHED).image
+        expected_pixels = writing.resize_and_encode_sample(source_sample, SQUASHED).image
         assert (
             np.array_equal(pictures.decode_pixels(written_sample, 3), expected_pixels)
             and written_sample.label == source_sample.label

@@ -121,6 +121,6 @@ def test_rows_and_repeat_command_show_the_allocator(record):
     assert "tcmalloc" in to_text([table]) and "allocator" not in to_text(
         build_tables(records[:1], {})
     )
-    assert "--allocator tcmalloc" in " ".join(repeat.repeat_command_parts(records[1:]))
-    assert "--allocator" not in " ".join(repeat.repeat_command_parts(records[:1]))
+    assert "--allocator tcmalloc" in " ".join(repeat.repeat_command_display_parts(records[1:]))
+    assert "--allocator" not in " ".join(repeat.repeat_command_display_parts(records[:1]))
     assert records[1].request.label().endswith("tcmalloc")

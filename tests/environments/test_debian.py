@@ -65,7 +65,7 @@ def test_mirrors_come_from_the_debian_sources_of_the_machine(tmp_path, monkeypat
         "Types: deb\nURIs: http://second.example/debian\nSuites: bookworm bookworm-updates\n"
         "Components: main\nSigned-By: /usr/share/keyrings/debian-archive-keyring.gpg\n"
     )
-    assert debian.list_mirrors(tmp_path) == [
+    assert debian.list_override_or_apt_mirrors(tmp_path) == [
         "http://first.example/debian",
         "http://second.example/debian",
     ]

@@ -198,7 +198,7 @@ def built_environment(write_adapter):
     Nothing is installed; only the files that xfbench reads exist.
     """
     description = write_adapter("# nothing\n")
-    prefix = Path(environment.describe_creation(description).rpartition(": ")[2])
+    prefix = Path(environment.describe_kind_state_and_folder(description).rpartition(": ")[2])
     packages = prefix / "lib" / "python3.11" / "site-packages"
     add_package(packages, "first", "1.0")
     built = environment.Environment(
@@ -357,11 +357,11 @@ def test_changed_description_needs_a_new_environment(write_adapter, file, old, n
     description = folder / "adapter.toml"
     text = description.read_text().replace("[environment]", '[environment]\nwheels = "wheels.lock"')
     description.write_text(text)
-    original_plan = environment.describe_creation(adapter.load("small"))
-    assert environment.describe_creation(adapter.load("small")) == original_plan
+    original_plan = environment.describe_kind_state_and_folder(adapter.load("small"))
+    assert environment.describe_kind_state_and_folder(adapter.load("small")) == original_plan
     changed = folder / file
     changed.write_text(changed.read_text().replace(old, new))
-    assert environment.describe_creation(adapter.load("small")) != original_plan
+    assert environment.describe_kind_state_and_folder(adapter.load("small")) != original_plan
 
 
 def test_worker_inherits_the_choice_of_devices(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from xfbench.adapters.reference import graph
 from xfbench.equality import cases
-from xfbench.equality.blocks import cut_into_distinct_blocks, isolate_layer
+from xfbench.equality.blocks import cut_into_distinct_overlapping_blocks, isolate_layer
 from xfbench.equality.scaled import estimate_mean_squares, scale_weights
 from xfbench.worker.input import synthetic_batch
 from xfbench.worker.sketch import WIDTH, sketch
@@ -29,7 +29,7 @@ def kind_and_shape(network, layer):
 def test_every_layer_is_in_a_block_with_its_shapes(name):
     workload = workloads()[name]
     network = workload.network
-    blocks = cut_into_distinct_blocks(network, workload.pixels)
+    blocks = cut_into_distinct_overlapping_blocks(network, workload.pixels)
     covered_layers = {
         kind_and_shape(block.network, layer) for block in blocks for layer in block.network.layers
     }
@@ -45,7 +45,7 @@ def test_every_layer_is_in_a_block_with_its_shapes(name):
 @for_every_workload
 def test_block_input_shape_matches_the_network(name):
     workload = workloads()[name]
-    for block in cut_into_distinct_blocks(workload.network, workload.pixels):
+    for block in cut_into_distinct_overlapping_blocks(workload.network, workload.pixels):
         shape = workload.network.shapes[block.reads]
         assert block.network.input_shape == (*shape, *(1,) * (3 - len(shape)))
 
@@ -117,7 +117,10 @@ def test_single_layer_block_keeps_the_layer_and_its_shapes():
 @for_every_workload
 def test_case_names_are_unique_and_learning_rates_change(name):
     workload = workloads()[name]
-    all_cases = [*cases.whole_network_cases(workload, 0), *cases.block_cases(workload, 0)]
+    all_cases = [
+        *cases.own_and_scaled_whole_network_cases(workload, 0),
+        *cases.block_cases(workload, 0),
+    ]
     assert len({case.name for case in all_cases}) == len(all_cases)
     for case in all_cases:
         solver = case.workload.solver

@@ -42,7 +42,7 @@ def build_expected(oracle, family, ranks=1):
     """Return the oracle's results for these networks, at weights that make every layer matter."""
     family_cases = []
     for workload in family:
-        [_, case] = cases.whole_network_cases(workload, 0, ranks)
+        [_, case] = cases.own_and_scaled_whole_network_cases(workload, 0, ranks)
         name = f"{workload.name} on {ranks}"
         family_cases.append(replace(case, name=name, is_whole_network=False, activations=()))
     return oracle.compute_expected(family_cases)

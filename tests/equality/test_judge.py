@@ -9,7 +9,7 @@ from xfbench.equality import cases, judge
 from xfbench.equality.oracle import Expected
 from xfbench.workloads import workloads
 
-[CASE, _] = cases.whole_network_cases(workloads()["lenet"], 0)
+[CASE, _] = cases.own_and_scaled_whole_network_cases(workloads()["lenet"], 0)
 TRUTH = {
     "rate": np.array(0.01),
     "gradient/conv1/weight": np.array([3.0, 4.0]),

@@ -26,7 +26,9 @@ def test_servers_update_single_rank_weights_like_the_oracle(framework, strategy)
     server_settings = {"strategy": strategy, "strategy_options": (("servers", 2),)}
     request = cell.request(1).model_copy(update=server_settings)
     workload, oracle, description = workloads()["lenet"], Oracle(print), adapter.load(framework)
-    expected = oracle.compute_expected(cases.whole_network_cases(workload, 0), precision="float32")
+    expected = oracle.compute_expected(
+        cases.own_and_scaled_whole_network_cases(workload, 0), precision="float32"
+    )
     assert {expected_case.case.workload.solver.policy for expected_case in expected} == {
         "step",
         "inv",

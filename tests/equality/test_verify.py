@@ -114,7 +114,7 @@ def test_another_seed_gives_no_false_alarm(prove, proof):
 def test_lars_and_warm_up_are_equal(prove, proof):
     verdict = prove(proof)
     assert (verdict.verdict, summarise_violations(verdict), verdict.reason) == ("equal", [], None)
-    assert verdict.request.solver_text == "LARS 0.5, warm-up 2 epochs"
+    assert verdict.request.changed_solver_text == "LARS 0.5, warm-up 2 epochs"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,10 @@ def site(tmp_path):
 
 
 def build_jobs(plan, tmp_path, queue="", account=""):
-    return [job for _, job in job_queue.build_jobs(plan, Store(tmp_path), 60, queue, account)]
+    return [
+        job
+        for _, job in job_queue.build_jobs_by_node_count(plan, Store(tmp_path), 60, queue, account)
+    ]
 
 
 def test_job_per_node_count_requests_its_largest_launch(make_plan, site, tmp_path):
@@ -111,10 +114,10 @@ def test_slurm_out_of_memory_messages_are_recognized(message, memory):
 def test_late_job_records_are_awaited_for_a_limited_time(make_plan, tmp_path):
     watch = job_queue._Watch(job_queue.Submitted(make_plan(), tmp_path, "1"))
     missing = make_plan().requests
-    assert not watch.allow_one_more_poll(missing)  # the job has not written its status
+    assert not watch.count_poll_and_allow_another(missing)  # the job has not written its status
     (tmp_path / "job.status").write_text("0")
-    assert not watch.allow_one_more_poll([])
-    assert [watch.allow_one_more_poll(missing) for _ in range(job_queue._LAG + 1)] == [
+    assert not watch.count_poll_and_allow_another([])
+    assert [watch.count_poll_and_allow_another(missing) for _ in range(job_queue._LAG + 1)] == [
         True
     ] * job_queue._LAG + [False]
 
@@ -123,7 +126,7 @@ def test_late_job_records_are_awaited_for_a_limited_time(make_plan, tmp_path):
 def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp_path, created):
     """New records are those that did not exist when the job was submitted."""
     store = Store(tmp_path / "results")
-    store.create_and_check_folders()
+    store.create_folders_unless_world_writable()
     first_request, second_request = make_plan().requests
 
     def store_record(request, **fields):
@@ -132,8 +135,8 @@ def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp
         return new_record
 
     earlier_record = store_record(first_request)
-    [(_, job)] = job_queue.build_jobs(make_plan(), store, 60, "", "")
-    recorded_ids = job_queue._recorded_ids(make_plan(), store)
+    [(_, job)] = job_queue.build_jobs_by_node_count(make_plan(), store, 60, "", "")
+    recorded_ids = job_queue._list_existing_record_ids(make_plan(), store)
     assert recorded_ids == [earlier_record.id]
     watch = job_queue._Watch(job_queue.Submitted(make_plan(), job.folder, "1", recorded_ids))
     assert watch.read_new_records(store) == []

@@ -140,7 +140,7 @@ GUARDS = (
     ),
     (
         "xfbench/execution/job.py",
-        "return private_names.make_redactor(())(text)",
+        "return private_names.make_private_text_redactor(())(text)",
         "return text",
         "faults/test_secrets.py::test_record_names_no_host_or_user",
     ),
@@ -200,7 +200,7 @@ GUARDS = (
     ),
     (
         "xfbench/base/terminal_text.py",
-        "print(make_lines_legible(line, max_length), file=sys.stderr)",
+        "print(make_lines_legible(line, max_line_length), file=sys.stderr)",
         "print(line, file=sys.stderr)",
         "faults/test_input.py::test_framework_output_is_printed_without_control_characters",
     ),

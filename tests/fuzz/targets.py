@@ -159,7 +159,7 @@ def read_forged_record(content):
     document["id"] = digests.of_json(document)
     record = Record.read(json.dumps(document).encode())
     record_listing.format_table([record])
-    series.build_scaling_series([provenance.drop_untrusted_fields(record)])
+    series.build_scaling_series([provenance.drop_untrusted_or_impossible_fields(record)])
     changeable = leaderboard.build_tables([record], {})
     for form in tables.FORMATS.values():
         for columns in tables.COLUMNS:
@@ -279,7 +279,9 @@ TARGETS = {
         [json.dumps(REPLY).encode()],
     ),
     "archive": Target(
-        as_bytes_reader("all.tar", lambda path: list(archive.read_members(path))),
+        as_bytes_reader(
+            "all.tar", lambda path: list(archive.read_members_then_check_manifest(path))
+        ),
         USAGE,
         build_archive(),
     ),

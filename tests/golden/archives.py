@@ -258,7 +258,7 @@ def _cell_of(request: Request, adapter_digest: str, environment_digest: str) -> 
 
 @functools.cache
 def _workload_facts(request: Request) -> WorkloadFacts:
-    return workload_facts(training.build_workload(request))
+    return workload_facts(training.workload_with_solver_of_cell(request))
 
 
 def _certificate_key(record: Record) -> str | None:

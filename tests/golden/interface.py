@@ -124,7 +124,7 @@ def values() -> dict[str, list[str]]:
         "precisions": [*experiment.PRECISIONS],
         "sites": sites.list_site_names(),
         "strategies": [
-            " ".join([name, strategy, *adapter.load(name).strategy_or_default(strategy).options])
+            " ".join([name, strategy, *adapter.load(name).find_or_build_strategy(strategy).options])
             for name in adapter.list_names()
             for strategy in adapter.load(name).strategies
         ],
@@ -132,7 +132,7 @@ def values() -> dict[str, list[str]]:
         "verify --format": [*verdicts.FORMATS],
         "where fields": [*selection.record_fields()],
         "workloads": [*workloads()],
-        "xfbench-arch": architectures.list_names(),
+        "xfbench-arch": architectures.list_machine_profile_names(),
     }
 
 

@@ -78,13 +78,18 @@ def test_each_kind_of_noise_is_reported(update, line):
 
 
 def test_throttling_and_swapping_make_a_launch_invalid():
-    assert conditions.launch_defect(QUIET, "cpu") is None
+    assert conditions.throttle_swap_or_gpu_sharing_defect(QUIET, "cpu") is None
     throttled = QUIET.model_copy(update={"throttled_seconds": 3.0})
-    assert "3.0 s of 10.0 s" in conditions.launch_defect(throttled, "cpu")
-    assert "swap" in conditions.launch_defect(QUIET.model_copy(update={"swap_bytes": 2**30}), "cpu")
+    assert "3.0 s of 10.0 s" in conditions.throttle_swap_or_gpu_sharing_defect(throttled, "cpu")
+    assert "swap" in conditions.throttle_swap_or_gpu_sharing_defect(
+        QUIET.model_copy(update={"swap_bytes": 2**30}), "cpu"
+    )
     neighbour = (Competitor(name="stress", cpus=1.0),)
     assert (
-        conditions.launch_defect(QUIET.model_copy(update={"competing": neighbour}), "cpu") is None
+        conditions.throttle_swap_or_gpu_sharing_defect(
+            QUIET.model_copy(update={"competing": neighbour}), "cpu"
+        )
+        is None
     )
 
 
@@ -103,7 +108,7 @@ def test_reading_includes_cgroup_throttling(tmp_path, monkeypatch):
 
 def test_strict_refuses_a_machine_with_a_busy_process(burner):
     with pytest.raises(doctor.NoisyError, match=r"processes: .*burner"):
-        doctor.require_quiet()
+        doctor.require_all_checks_ok()
 
 
 def test_thermal_throttling_is_counted(tmp_path):
@@ -114,16 +119,23 @@ def test_thermal_throttling_is_counted(tmp_path):
         (throttle_folder / "core_throttle_count").write_text(f"{count}\n")
     assert conditions._count_thermal_throttles(tmp_path) == 7
     hot = QUIET.model_copy(update={"thermal_throttles": 2})
-    assert "thermally throttled 2 times" in conditions.launch_defect(hot, "cpu")
+    assert "thermally throttled 2 times" in conditions.throttle_swap_or_gpu_sharing_defect(
+        hot, "cpu"
+    )
 
 
 def test_shared_gpu_counts_only_against_gpu_launches():
     shared = QUIET.model_copy(update={"accelerator_processes": ("python3",)})
-    assert "python3" in conditions.launch_defect(shared, "cuda")
-    assert conditions.launch_defect(shared, "cpu") is None
-    assert conditions.launch_defect(QUIET, "cuda") is None
+    assert "python3" in conditions.throttle_swap_or_gpu_sharing_defect(shared, "cuda")
+    assert conditions.throttle_swap_or_gpu_sharing_defect(shared, "cpu") is None
+    assert conditions.throttle_swap_or_gpu_sharing_defect(QUIET, "cuda") is None
     # The ranks used other GPUs.
-    assert conditions.launch_defect(shared, "cuda", has_rank_reports=True) is None
+    assert (
+        conditions.throttle_swap_or_gpu_sharing_defect(
+            shared, "cuda", ranks_report_gpu_sharing=True
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(("seconds", "disturbs"), [(0.39, False), (0.41, True)])
@@ -151,7 +163,7 @@ def test_ended_processes_disturb_beyond_a_tenth_of_all_cores(cpus, disturbs):
     ],
 )
 def test_launch_is_invalid_above_each_limit_but_not_at_it(update, valid):
-    reason = conditions.launch_defect(QUIET.model_copy(update=update), "cpu")
+    reason = conditions.throttle_swap_or_gpu_sharing_defect(QUIET.model_copy(update=update), "cpu")
     assert (reason is None) == valid
 
 

@@ -114,6 +114,6 @@ def test_strict_refuses_any_finding_that_is_not_ok(monkeypatch, state):
     findings = [doctor.Finding("a", "ok", "quiet"), doctor.Finding("b", state, "why", "mend")]
     monkeypatch.setattr(doctor, "run_all_checks", lambda: findings)
     with pytest.raises(doctor.NoisyError, match=r"\(--strict\): b: why: mend$"):
-        doctor.require_quiet()
+        doctor.require_all_checks_ok()
     monkeypatch.setattr(doctor, "run_all_checks", lambda: findings[:1])
-    doctor.require_quiet()
+    doctor.require_all_checks_ok()

@@ -48,7 +48,11 @@ def test_deep_folder_is_on_the_same_medium(ext4):
     deep.mkdir(parents=True)
     assert media.describe_medium(deep).device == "loop"
     (deep / "file").write_bytes(b"x")
-    assert mounts.block_device_ids(deep / "file") == mounts.block_device_ids(ext4) != []
+    assert (
+        mounts.mounted_block_device_ids(deep / "file")
+        == mounts.mounted_block_device_ids(ext4)
+        != []
+    )
 
 
 def test_topmost_mount_decides_the_medium(ext4, tmp_path):
@@ -131,7 +135,10 @@ def test_mount_options_omit_hosts_users_and_paths():
 def test_escaped_mount_names_are_decoded():
     nfs, *_, overlay, _ = mounts.list_mounts(MOUNTINFO)
     assert (nfs.point, nfs.root, nfs.number) == ("/mnt/my data", "/vol", 36)
-    assert overlay.value("upperdir") == "/u p" and overlay.value("lowerdir") == r"/a\:b:/c,d"
+    assert (
+        overlay.option_value("upperdir") == "/u p"
+        and overlay.option_value("lowerdir") == r"/a\:b:/c,d"
+    )
 
 
 def test_longest_mount_point_is_the_fallback():
@@ -183,7 +190,10 @@ def test_storage_facts_survive_a_record_round_trip(ext4, record):
         before = page_cache.prepare_cache([file], mode)
         file.read_bytes()
         epochs.append(page_cache.measure_epoch_reading(before))
-    medium, measured = media.describe_medium(ext4), media.measure_reads(file, MIB, rounds=1)
+    medium, measured = (
+        media.describe_medium(ext4),
+        media.evict_and_measure_reads_by_pattern(file, MIB, rounds=1),
+    )
     stored_record = record(
         fields={"storage": Storage(medium=medium, reads=measured, epochs=epochs)}
     )

@@ -39,7 +39,9 @@ def folder(tmp_path):
 
 
 def test_modules_are_captured_as_variables(lmod, folder):
-    variables = modules.load_module_variables(lmod, (str(folder),), ("compiler/12", "framework"))
+    variables = modules.load_variables_changed_by_modules(
+        lmod, (str(folder),), ("compiler/12", "framework")
+    )
     assert variables["OF_COMPILER"] == "twelve"
     assert variables["OF_FRAMEWORK"] == "a b=c"
     assert modules.find_interpreter(variables, "python3") == folder.parent / "bin" / "python3"
@@ -48,16 +50,18 @@ def test_modules_are_captured_as_variables(lmod, folder):
 
 def test_missing_module_is_reported_with_the_nearest_name(lmod, folder):
     with pytest.raises(UnavailableError, match=r"framewrok/1.0.*did you mean framework/1.0"):
-        modules.load_module_variables(lmod, (str(folder),), ("compiler/12", "framewrok/1.0"))
+        modules.load_variables_changed_by_modules(
+            lmod, (str(folder),), ("compiler/12", "framewrok/1.0")
+        )
 
 
 def test_missing_module_system_error_names_its_setting():
     with pytest.raises(UnavailableError, match=r"modules.init"):
-        modules.load_module_variables("/nowhere/init", (), ("a",))
+        modules.load_variables_changed_by_modules("/nowhere/init", (), ("a",))
 
 
 def test_modules_without_a_python_are_reported(lmod, folder):
-    variables = modules.load_module_variables(lmod, (str(folder),), ("compiler/12",))
+    variables = modules.load_variables_changed_by_modules(lmod, (str(folder),), ("compiler/12",))
     with pytest.raises(UnavailableError, match=r"no python3\.99"):
         modules.find_interpreter(variables, "python3.99")
 

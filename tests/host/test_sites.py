@@ -104,7 +104,7 @@ def test_site_modules_are_the_environment():
 
 
 def test_render_only_site_is_not_started():
-    with pytest.raises(UsageError, match="cannot submit them"):
+    with pytest.raises(UsageError, match="cannot submit jobs to lsf"):
         cells(site="summitdev")
 
 

@@ -80,6 +80,6 @@ def module_system(tmp_path):
 def test_module_name_is_passed_as_a_single_word(tmp_path, module_system, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UnavailableError):
-        modules.load_module_variables(str(module_system), (), (name,))
+        modules.load_variables_changed_by_modules(str(module_system), (), (name,))
     assert (tmp_path / "asked").read_bytes().decode() == name
     assert {file.name for file in tmp_path.iterdir()} == {"init", "asked"}

@@ -132,7 +132,7 @@ def test_worker_receives_every_strategy_option():
 
 
 def test_strategy_starts_the_chosen_number_of_servers():
-    strategy = adapter.load("mxnet").strategy_or_default("dist_sync")
+    strategy = adapter.load("mxnet").find_or_build_strategy("dist_sync")
     roles = [
         helper.variables["DMLC_ROLE"]
         for helper in strategy.helper_processes({"servers": 3, "overlap": "on"})
@@ -140,7 +140,7 @@ def test_strategy_starts_the_chosen_number_of_servers():
     assert roles == ["scheduler", "server", "server", "server"]
     processes = (
         adapter.load("tensorflow")
-        .strategy_or_default("parameter_server")
+        .find_or_build_strategy("parameter_server")
         .helper_processes({"servers": 2})
     )
     assert [helper.number for helper in processes] == [0, 1]
@@ -191,7 +191,7 @@ def test_certificate_is_bound_to_its_strategy_options(record):
     ],
 )
 def test_strategy_declares_its_exchange_algorithm(framework, strategy, algorithm):
-    assert adapter.load(framework).strategy_or_default(strategy).algorithm == algorithm
+    assert adapter.load(framework).find_or_build_strategy(strategy).algorithm == algorithm
 
 
 def test_server_traffic_counts_both_directions_of_every_rank():

@@ -31,7 +31,7 @@ def make_certified(record):
     def make_pair(**choices):
         fields = {"software": SOFTWARE, "machine": describe_machine()}
         request = record(**choices).request
-        fields["workload"] = workload_facts(training.build_workload(request))
+        fields["workload"] = workload_facts(training.workload_with_solver_of_cell(request))
         proof = build_record_certificate(record(fields=fields, **choices))
         return record(fields={**fields, "certificate": proof.id}, **choices), proof
 
@@ -39,9 +39,9 @@ def make_certified(record):
 
 
 def test_default_cell_trains_the_published_network(cell):
-    assert training.build_workload(cell()) == workloads()["lenet"]
+    assert training.workload_with_solver_of_cell(cell()) == workloads()["lenet"]
     assert not set(SOLVER) & set(cell().request(1).cell_digest_fields())
-    assert cell().solver_text == ""
+    assert cell().changed_solver_text == ""
 
 
 def test_default_solver_values_do_not_change_the_cell():
@@ -53,14 +53,14 @@ def test_every_combination_of_solver_choices_is_a_cell():
     choices = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 2]}
     cells = build_cells(**choices, learning_rate=[0.01, 0.1])
     assert len(set(cells)) == 16
-    assert {chosen_cell.solver_text for chosen_cell in cells} >= {
+    assert {chosen_cell.changed_solver_text for chosen_cell in cells} >= {
         "",
         "LARS 0.5, rate 0.1, rate linear, warm-up 2 epochs",
     }
 
 
 def test_lars_and_learning_rate_are_set_in_the_solver(cell):
-    solver = training.build_workload(cell(lars=0.5, learning_rate=0.1)).solver
+    solver = training.workload_with_solver_of_cell(cell(lars=0.5, learning_rate=0.1)).solver
     assert (solver.lars, solver.base_lr, solver.warmup) == (0.5, 0.1, 0)
     assert solver.momentum == workloads()["lenet"].solver.momentum
 
@@ -70,8 +70,12 @@ def test_linear_scaling_raises_the_rate_with_the_global_batch(cell):
     eight_ranks = cell(
         rate_scaling="linear", ranks=8, strategy="ddp", scaling="weak", **_eight_rank_sizes()
     )
-    assert training.build_workload(single_rank).solver.base_lr == pytest.approx(0.01 * 512 / 64)
-    assert training.build_workload(eight_ranks).solver.base_lr == pytest.approx(0.01 * 512 / 64)
+    assert training.workload_with_solver_of_cell(single_rank).solver.base_lr == pytest.approx(
+        0.01 * 512 / 64
+    )
+    assert training.workload_with_solver_of_cell(eight_ranks).solver.base_lr == pytest.approx(
+        0.01 * 512 / 64
+    )
 
 
 def _eight_rank_sizes():
@@ -80,10 +84,10 @@ def _eight_rank_sizes():
 
 def test_warmup_epochs_become_updates(cell):
     epoch_cell = cell(rate_warmup=3, data="digits", steps=None, epochs=5, **SIZES)
-    assert training.build_workload(epoch_cell).solver.warmup == 3 * (DIGITS // 512)
+    assert training.workload_with_solver_of_cell(epoch_cell).solver.warmup == 3 * (DIGITS // 512)
     assert workload_from_json(
-        training.build_workload(epoch_cell).to_json()
-    ) == training.build_workload(epoch_cell)
+        training.workload_with_solver_of_cell(epoch_cell).to_json()
+    ) == training.workload_with_solver_of_cell(epoch_cell)
 
 
 def test_warmup_without_an_epoch_length_is_refused(monkeypatch):
@@ -122,24 +126,29 @@ def test_different_solver_has_its_own_certificate_and_table(make_certified, choi
         [plain_record, other_record],
         {plain_certificate.id: plain_certificate, other_certificate.id: other_certificate},
     )
-    assert sorted(table.solver for table in tables) == ["", other_record.request.solver_text]
+    assert sorted(table.solver for table in tables) == [
+        "",
+        other_record.request.changed_solver_text,
+    ]
     assert all(len(table.rows) == 1 for table in tables), tables
-    assert any(other_record.request.solver_text in table.title for table in tables)
+    assert any(other_record.request.changed_solver_text in table.title for table in tables)
 
 
 def test_oracle_case_is_shared_by_all_rates_and_warmup_lengths(cell):
     scaled_cell = cell(lars=0.5, rate_scaling="linear", rate_warmup=1, **SIZES)
     long_warmup_cell = cell(lars=0.5, learning_rate=0.1, rate_warmup=2)
-    assert cases.verification_workload(scaled_cell.request(1)) == cases.verification_workload(
-        long_warmup_cell.request(1)
-    )
-    assert cases.verification_workload(scaled_cell.request(1)).solver.warmup > 1
-    assert cases.verification_workload(scaled_cell.request(1)) != cases.verification_workload(
-        cell(lars=0.5).request(1)
-    )
+    assert cases.workload_with_case_rate_and_warmup(
+        scaled_cell.request(1)
+    ) == cases.workload_with_case_rate_and_warmup(long_warmup_cell.request(1))
+    assert cases.workload_with_case_rate_and_warmup(scaled_cell.request(1)).solver.warmup > 1
+    assert cases.workload_with_case_rate_and_warmup(
+        scaled_cell.request(1)
+    ) != cases.workload_with_case_rate_and_warmup(cell(lars=0.5).request(1))
 
 
 def test_repeat_command_includes_the_solver_choices(make_certified):
-    command = " ".join(repeat.repeat_command_parts([make_certified(lars=0.5, rate_warmup=2)[0]]))
+    command = " ".join(
+        repeat.repeat_command_display_parts([make_certified(lars=0.5, rate_warmup=2)[0]])
+    )
     assert "--lars 0.5" in command and "--rate-warmup 2" in command
-    assert "--lars" not in " ".join(repeat.repeat_command_parts([make_certified()[0]]))
+    assert "--lars" not in " ".join(repeat.repeat_command_display_parts([make_certified()[0]]))

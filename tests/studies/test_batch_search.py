@@ -131,7 +131,7 @@ def test_earlier_trials_and_their_memory_limit_are_reused(make_search, record):
     } == {trial_record.id for trial_record in trial_records}
     assert batch_search.select_trial_records([make_search(memory_limit=2)], trial_records) == []
     # An earlier limit is reused if that memory is still available, so that its records count.
-    [reused_search] = batch_search.limit_to_available_memory([search], trial_records)
+    [reused_search] = batch_search.add_earlier_or_available_memory_limit([search], trial_records)
     assert reused_search.cell.memory_limit == 10**8
     assert {
         batch: trial.outcome
@@ -140,9 +140,11 @@ def test_earlier_trials_and_their_memory_limit_are_reused(make_search, record):
         4: "ran",
         8: "out",
     }
-    [new_search] = batch_search.limit_to_available_memory([search], [])
+    [new_search] = batch_search.add_earlier_or_available_memory_limit([search], [])
     assert new_search.cell.memory_limit > 10**8 and new_search.cell.memory_limit % 2**28 == 0
-    [gpu_search] = batch_search.limit_to_available_memory([make_search(device="cuda")], [])
+    [gpu_search] = batch_search.add_earlier_or_available_memory_limit(
+        [make_search(device="cuda")], []
+    )
     assert gpu_search.cell.memory_limit is None
 
 
@@ -157,7 +159,9 @@ def test_unanswered_batches_are_not_requested_again(make_search):
     plan = Plan(requests=(), protocols=(), **plan_settings)
     searches = [make_search(memory_limit=1), make_search(memory_limit=1, threads=2)]
     assert (
-        batch_search.run_batch_searches(searches, plan, run_nothing, report_progress=lambda _: None)
+        batch_search.run_batch_searches_and_measure(
+            searches, plan, run_nothing, report_progress=lambda _: None
+        )
         == []
     )
     assert requested_batches == [[4, 4]]
@@ -314,21 +318,21 @@ def test_search_needs_at_most_the_predicted_launches(make_search, max_batch):
     trials = run_search(
         make_search({"most": max_batch}), lambda batch: Trial("ran" if batch <= capacity else "out")
     )
-    repeated_count = sum(make_search().rules.is_doubling(batch) for batch in trials)
+    repeated_count = sum(make_search().rules.is_start_times_power_of_two(batch) for batch in trials)
     assert len(trials) + repeated_count <= max_launches
 
 
 def test_latest_available_memory_limit_is_reused(make_search, record, monkeypatch):
     monkeypatch.setattr(batch_search.memory, "available_launch_bytes", lambda: 8 * 10**9)
     records = [record(memory_limit=limit) for limit in (10**9, 3 * 10**9, 9 * 10**9)]
-    [search] = batch_search.limit_to_available_memory([make_search()], records)
+    [search] = batch_search.add_earlier_or_available_memory_limit([make_search()], records)
     assert search.cell.memory_limit == 3 * 10**9
 
 
 def test_ranks_on_a_node_share_its_available_memory(make_search, monkeypatch):
     monkeypatch.setattr(batch_search.memory, "available_launch_bytes", lambda: 8 * 10**9)
     ranks = {"ranks": 4, "nodes": 2, "strategy": "mpi", "scaling": "weak", "launcher": "mpi"}
-    [shared] = batch_search.limit_to_available_memory(
+    [shared] = batch_search.add_earlier_or_available_memory_limit(
         [make_search(global_batch_size=16, **ranks)], []
     )
     assert shared.cell.memory_limit == 4 * 10**9

@@ -95,7 +95,7 @@ def test_missing_data_set_is_reported_and_the_rest_runs(optional_data_study, mak
 @pytest.mark.parametrize("folder", ["cifar10-raw", "cifar10"])
 def test_optional_data_set_is_used_when_present(optional_data_study, make_launches, folder):
     preprocessing = Preprocessing(channels=1)
-    source = replace(sources.open_digits(), name="cifar10")
+    source = replace(sources.open_bundled_digits(), name="cifar10")
     writing.make_data_set(source, paths.data() / folder, "raw", preprocessing)
     writing.make_data_set(source, paths.data() / f"{folder}-too", "raw", preprocessing)
     study_plan = running.plan_study_and_write_data(optional_data_study, "laptop", running.Choices())

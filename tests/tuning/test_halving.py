@@ -18,11 +18,11 @@ from xfbench.tuning.effects import estimate_noise, speeds_relative_to_fastest
 from xfbench.tuning.halving import (
     FINALISTS,
     Round,
+    are_distinguishable_or_negligible,
     choose_winner,
-    is_settled,
     plan_rungs,
     search_by_successive_halving,
-    settings_to_repeat,
+    undecided_settings_to_repeat,
 )
 
 STEPS, WARMUP = 20, 3
@@ -287,13 +287,13 @@ STEADY = launches(100, 101, 99, 100, 100)
     ],
 )
 def test_comparison_is_settled_if_launches_would_not_change_it(rival, expected):
-    assert is_settled(STEADY, [rival]) is expected
-    assert not is_settled(STEADY, [rival, launches(100, 130, 80, 120, 90)])
+    assert are_distinguishable_or_negligible(STEADY, [rival]) is expected
+    assert not are_distinguishable_or_negligible(STEADY, [rival, launches(100, 130, 80, 120, 90)])
 
 
 def test_single_launch_settles_no_comparison():
-    assert not is_settled(launches(100.0), [launches(50.0)])
-    assert not is_settled({}, [STEADY])
+    assert not are_distinguishable_or_negligible(launches(100.0), [launches(50.0)])
+    assert not are_distinguishable_or_negligible({}, [STEADY])
 
 
 def test_rival_may_be_2_percent_faster_with_5_percent_risk():
@@ -305,7 +305,7 @@ def test_rival_may_be_2_percent_faster_with_5_percent_risk():
         for confidence in (0.9, 0.95)
     ]
     assert bounds[0] < 1.02 < bounds[1]
-    assert is_settled(winner, [rival])
+    assert are_distinguishable_or_negligible(winner, [rival])
 
 
 @pytest.mark.parametrize(
@@ -480,14 +480,16 @@ def test_noise_is_estimated_from_repeated_launches():
 
 def test_clearly_slower_setting_is_not_confirmed_again():
     slower, near = launches(90, 91, 89, 90, 90), launches(100, 120, 90, 110, 95)
-    assert settings_to_repeat("w", ["w", "r", "d"], {"w": STEADY, "r": near, "d": slower}) == [
+    assert undecided_settings_to_repeat(
+        "w", ["w", "r", "d"], {"w": STEADY, "r": near, "d": slower}
+    ) == [
         "w",
         "r",
     ]
-    assert settings_to_repeat("w", ["w", "d"], {"w": STEADY, "d": slower}) == []
-    assert settings_to_repeat("w", ["w"], {"w": STEADY}) == [] and settings_to_repeat(
-        "w", ["w"], {"w": {}}
-    ) == ["w"]
+    assert undecided_settings_to_repeat("w", ["w", "d"], {"w": STEADY, "d": slower}) == []
+    assert undecided_settings_to_repeat(
+        "w", ["w"], {"w": STEADY}
+    ) == [] and undecided_settings_to_repeat("w", ["w"], {"w": {}}) == ["w"]
 
 
 def test_failed_kernel_and_threads_give_no_prediction():

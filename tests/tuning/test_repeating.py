@@ -81,9 +81,9 @@ def test_distant_cores_spoil_only_launches_of_several_threads(
 def test_search_learns_the_lowest_core_to_core_latency(launch_record):
     near, far = launch_record(2.0e-7, 1.9e-7), launch_record(3.3e-7, 3.2e-7)
     cores = repeating.CoreMonitor()
-    cores.add_record(far)
+    cores.count_launch_and_add_latencies(far)
     assert not cores.decide_and_count_repeat(far)
-    cores.add_record(near)
+    cores.count_launch_and_add_latencies(near)
     assert cores.decide_and_count_repeat(far) and not cores.decide_and_count_repeat(near)
     assert repeating.CoreMonitor([1.9e-7]).decide_and_count_repeat(
         far
@@ -93,10 +93,10 @@ def test_search_learns_the_lowest_core_to_core_latency(launch_record):
 def test_rare_low_latency_is_forgotten(launch_record):
     """A short time with both threads on one core made all other latencies look high."""
     usual, cores = launch_record(2.9e-7, 3.2e-7), repeating.CoreMonitor()
-    cores.add_record(launch_record(1.1e-7, 1.2e-7))
+    cores.count_launch_and_add_latencies(launch_record(1.1e-7, 1.2e-7))
     assert cores.decide_and_count_repeat(usual)
     for _ in range(10):
-        cores.add_record(usual)
+        cores.count_launch_and_add_latencies(usual)
     assert not cores.decide_and_count_repeat(usual) and cores.near_core_latency_s == 2.9e-7
 
 
@@ -105,7 +105,7 @@ def test_repeats_stay_a_limited_share_of_launches(launch_record):
     for _ in range(50):
 
         def launch(setting):
-            cores.add_record(far)
+            cores.count_launch_and_add_latencies(far)
             return far
 
         repeating.launch_block("abcd", launch, cores.decide_and_count_repeat)
@@ -141,5 +141,5 @@ def test_at_most_half_as_many_launches_are_repeated(launch_record):
     """A thousand earlier low latencies keep the lowest one valid for the whole test."""
     far, cores = launch_record(3.3e-7, 3.2e-7), repeating.CoreMonitor([1.9e-7] * 1000)
     for _ in range(40):
-        cores.add_record(far)
+        cores.count_launch_and_add_latencies(far)
     assert [cores.decide_and_count_repeat(far) for _ in range(30)] == [True] * 20 + [False] * 10

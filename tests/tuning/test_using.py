@@ -199,7 +199,7 @@ def test_plan_uses_the_tuned_values(save_search, tmp_path):
     assert plan_settings(threads=[2], affinity=None) == {(2, "cores", 1), (2, "cores", 2)}
     with pytest.raises(UsageError, match="--carry is for another"):
         plan_builder.build_plan(
-            basic_settings, pythons={}, adjust=build_adjustment(tmp_path), carried=True
+            basic_settings, pythons={}, adjust=build_adjustment(tmp_path), for_other_machine=True
         )
 
 

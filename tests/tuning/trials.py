@@ -17,7 +17,7 @@ from xfbench.tuning.halving import (
     choose_winner,
     has_spent_share_of_exhaustive,
     search_by_successive_halving,
-    settings_to_repeat,
+    undecided_settings_to_repeat,
 )
 
 MIN_LAUNCHES, MAX_LAUNCHES = 5, 20
@@ -44,7 +44,7 @@ def search(machine):
     repeated, once_seconds = finalists, sum(map(machine.launch_seconds, machine.speed))
     for block in range(MAX_LAUNCHES):
         if block >= MIN_LAUNCHES:
-            repeated = settings_to_repeat(winner, repeated, speeds)
+            repeated = undecided_settings_to_repeat(winner, repeated, speeds)
             if has_spent_share_of_exhaustive(
                 machine.seconds, once_seconds, speeds.values(), MIN_LAUNCHES, MAX_LAUNCHES
             ):

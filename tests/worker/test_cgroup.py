@@ -86,8 +86,8 @@ def test_container_limits_are_read_from_the_cgroup_root(write_groups, path):
 
 def test_cgroup_reads_a_real_memory_limit():
     limit_bytes = 2**28
-    script = "from xfbench.worker import cgroup, host; print(cgroup.memory_limit(), "
-    script += "cgroup.free_memory(), host.facts()['cgroup_memory_bytes'])"
+    script = "from xfbench.worker import cgroup, host; print(cgroup.memory_limit_bytes(), "
+    script += "cgroup.free_memory_below_limit_bytes(), host.machine_facts()['cgroup_memory_bytes'])"
     with memory_limits.limit_memory(limit_bytes) as limited_command:
         argv = limited_command([sys.executable, "-c", script])
         completed = subprocess.run(argv, capture_output=True, text=True, check=True)

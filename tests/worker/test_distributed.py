@@ -107,5 +107,5 @@ def test_host_name_that_resolves_to_loopback_is_ignored(monkeypatch):
 
 def test_address_placeholder_in_the_environment_is_replaced(monkeypatch):
     monkeypatch.setenv("DMLC_NODE_HOST", "at {address}")
-    distributed.fill_in_address_in_environment(remote=False)
+    distributed.replace_address_placeholders_in_env(remote=False)
     assert distributed.os.environ["DMLC_NODE_HOST"] == "at 127.0.0.1"

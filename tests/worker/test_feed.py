@@ -57,7 +57,7 @@ def test_batch_order_depends_on_the_seed_not_on_threads(threads):
             assert np.array_equal(loaded_batch[0], images) and np.array_equal(
                 loaded_batch[1], labels
             )
-    source.end_epoch()
+    source.close_current_epoch()
 
 
 class LoadingTrainer(PassThroughTrainer):
@@ -79,7 +79,7 @@ def test_loader_thread_loads_only_for_a_thread_safe_trainer(is_thread_safe):
         loaded_batch = source.batch()
         assert np.array_equal(loaded_batch[0], images) and np.array_equal(loaded_batch[1], labels)
     assert (threading.current_thread() in trainer.threads) is not is_thread_safe
-    source.end_epoch()
+    source.close_current_epoch()
 
 
 def test_rank_gets_its_part_of_each_batch():
@@ -87,7 +87,7 @@ def test_rank_gets_its_part_of_each_batch():
     source = make_feed(make_numbered_data(), 1, group)
     for images, _ in make_numbered_data().epoch(BATCH, 5, group.shard(BATCH)):
         assert np.array_equal(source.batch()[0], images)
-    source.end_epoch()
+    source.close_current_epoch()
 
 
 def test_synthetic_input_is_loaded_once():
@@ -96,7 +96,7 @@ def test_synthetic_input_is_loaded_once():
     )
     source = make_feed(data, 1)
     assert source.batch() is source.batch()
-    source.end_epoch()
+    source.close_current_epoch()
 
 
 @pytest.mark.parametrize("batch_count", [1, 3])
@@ -106,10 +106,10 @@ def test_feed_end_stops_the_loader_threads(batch_count):
     for _ in range(batch_count):
         source.batch()
     assert source.threads
-    source.end_epoch()
+    source.close_current_epoch()
     assert set(threading.enumerate()) == before
     assert source.batch() is not None
-    source.end_epoch()
+    source.close_current_epoch()
 
 
 def test_loader_error_is_raised_when_a_batch_is_requested():

@@ -21,7 +21,7 @@ def test_digits_have_1797_images_in_two_disjoint_splits():
 
 
 def test_pixels_are_scaled_as_the_workload_specifies():
-    images, _ = open_data_set("digits", LENET, 64, 0).first(64, 0)
+    images, _ = open_data_set("digits", LENET, 64, 0).first_batch(64, 0)
     assert images.dtype == np.float32
     assert images.min() == 0 and 0.9 < images.max() <= 255 / 256
 

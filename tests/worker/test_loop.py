@@ -70,7 +70,9 @@ def test_epoch_end_closes_the_window(train_simulated):
 @pytest.mark.deep
 def test_an_epoch_reads_the_whole_batches_of_a_data_set(train, tmp_path):
     """Of 1437 digits, 22 batches of 64."""
-    writing.make_data_set(sources.open_digits(), tmp_path / "set", "raw", Preprocessing(channels=1))
+    writing.make_data_set(
+        sources.open_bundled_digits(), tmp_path / "set", "raw", Preprocessing(channels=1)
+    )
     request = {**EPOCHS, "data": "set", "epochs": 1}
     reply = train(FakeTrainer(), data_folder=str(tmp_path / "set"), **request)
     [epoch] = reply["storage"]["epochs"]

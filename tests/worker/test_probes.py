@@ -45,7 +45,7 @@ def train_with_signal(tmp_path, monkeypatch):
             watched.step(None)
             watched.wait_for_loss()
         assert not list(tmp_path.iterdir())
-        return watched, watched.signal_answer()
+        return watched, watched.checkpoint_after_signal_answer()
 
     yield run
     signal.signal(signal.SIGTERM, old_handler)
@@ -90,15 +90,16 @@ def test_ranks_are_compared_before_sync_is_disabled():
         assert hasattr(watched, "disable_sync")
     second.disable_sync()
     second.step(None)
-    assert first.parameter_digest() == second.parameter_digest()
-    assert second.parameter_digest()[1] == 1
+    assert first.parameter_digest_and_step_count() == second.parameter_digest_and_step_count()
+    assert second.parameter_digest_and_step_count()[1] == 1
     single_rank = probes.WatchedTrainer(FakeTrainer(), signalled=False)
     single_rank.step(None)
     single_rank.step(None)
     assert not hasattr(single_rank, "disable_sync")
     assert (
-        single_rank.parameter_digest()[1] == 2
-        and single_rank.parameter_digest()[0] != first.parameter_digest()[0]
+        single_rank.parameter_digest_and_step_count()[1] == 2
+        and single_rank.parameter_digest_and_step_count()[0]
+        != first.parameter_digest_and_step_count()[0]
     )
 
 

@@ -114,7 +114,7 @@ def test_ranks_share_the_batches_of_a_single_rank(open_stored):
 def test_too_small_or_too_few_images_are_unsupported(open_stored):
     data = open_stored(make_position_images(height=30))
     with pytest.raises(Unsupported, match=r"30×40 pixels, but convnet reads 32×32.*--size"):
-        data.first(2, 0)
+        data.first_batch(2, 0)
     with pytest.raises(Unsupported, match="a batch of 7 is larger than the 6 images of made"):
         open_stored(make_position_images(height=30), batch_size=7)
 

@@ -60,13 +60,13 @@ def parse_group_fields(text: str) -> tuple[str, ...]:
 
 
 def keep_best_row_per_group(
-    tables: Iterable[Table], group_fields: Sequence[str], *, with_row_ranks: bool = True
+    tables: Iterable[Table], group_fields: Sequence[str], *, with_leaderboard_ranks: bool = True
 ) -> list[Table]:
     """Return the tables with only the best row of each group.
 
     - `group_fields`: the fields that form the groups. Each combination of their values is a group.
       If empty, the tables are returned unchanged.
-    - `with_row_ranks`: whether rows have a rank. Ranking compares all rows with all others.
+    - `with_leaderboard_ranks`: whether rows have a rank. Ranking compares all rows with all others.
 
     A field in `group_fields` is removed from the heading, and tables that differ only in that field
     are merged. Rows that xfbench did not measure are left out.
@@ -93,12 +93,12 @@ def keep_best_row_per_group(
                     tuple(_field_value(name, table, row) for name in group_fields)
                 ].append(row)
     return [
-        _build_table(heads[key], groups, with_row_ranks)
+        _build_table(heads[key], groups, with_leaderboard_ranks)
         for key, groups in sorted(rows_by_table.items())
     ]
 
 
-def _build_table(head: Table, groups: dict[Any, list[Row]], with_row_ranks: bool) -> Table:
+def _build_table(head: Table, groups: dict[Any, list[Row]], with_leaderboard_ranks: bool) -> Table:
     best_rows: list[Row] = []
     ranked: dict[tuple[Value | None, ...], list[Row]] = {}
     for values, rows in groups.items():
@@ -114,7 +114,7 @@ def _build_table(head: Table, groups: dict[Any, list[Row]], with_row_ranks: bool
         best_rows.append(best_row)
     best_rows = add_relative_speed_and_sort(best_rows)
     ranked_rows = [row for row in best_rows if row.reason is None]
-    if with_row_ranks:
+    if with_leaderboard_ranks:
         speeds = [
             [row.speeds for row in ranked[tuple(best_row.group.values())]]
             for best_row in ranked_rows

@@ -62,7 +62,8 @@ def step_shares(records: Sequence[Record]) -> Shares | None:
     nodes = request.nodes if request else 1
     counted_bytes = (
         statistics.median(
-            _sum_interface_bytes(communication, nodes) for communication, _ in launches
+            _loopback_or_network_bytes_per_step(communication, nodes)
+            for communication, _ in launches
         )
         or None
     )
@@ -92,7 +93,7 @@ def epoch_steps(request: Request | None) -> int | None:
     return images and images // request.global_batch_size
 
 
-def _sum_interface_bytes(communication: Communication, nodes: int) -> float:
+def _loopback_or_network_bytes_per_step(communication: Communication, nodes: int) -> float:
     """Return the bytes per step that the interfaces counted.
 
     If there is one node, that is the loopback interface. Otherwise it is all other interfaces.

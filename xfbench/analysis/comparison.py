@@ -20,7 +20,7 @@ from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
 from xfbench.model import certificate
 from xfbench.model.machines import machine_class
-from xfbench.model.provenance import drop_untrusted_fields
+from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Cell, describe_solver_setting
 from xfbench.model.strategy import format_options
@@ -116,7 +116,7 @@ class Side:
         with index.open_index(Store(self.folder), complain) as results_index:
             for _, record in results_index.select(conditions):
                 if self.matches_field_values(record):
-                    effective_record = drop_untrusted_fields(record)
+                    effective_record = drop_untrusted_or_impossible_fields(record)
                     if effective_record.status != record.status:
                         complain(f"{record.id}: {effective_record.reason}: not counted")
                     yield effective_record
@@ -228,7 +228,7 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
     ]
 
 
-def compare_with_itself(side: Side) -> tuple[list[CellComparison], int, int]:
+def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int, int]:
     """Compare each cell with itself (A/A). Any difference that is found is false.
 
     The launches of a cell form pairs. One launch of each pair belongs to A, the other to B. Returns
@@ -259,7 +259,7 @@ def compare_with_itself(side: Side) -> tuple[list[CellComparison], int, int]:
     return comparisons, len(verdicts), sum(verdict != "not_distinguishable" for verdict in verdicts)
 
 
-def overall_ratio(comparisons: Sequence[CellComparison]) -> float | None:
+def geometric_mean_of_comparable_ratios(comparisons: Sequence[CellComparison]) -> float | None:
     """Return the geometric mean of the ratios of comparisons that have a verdict.
 
     Returns None if fewer than two comparisons have one.
@@ -349,13 +349,13 @@ def incomparable_reason(
     if (
         last_a.software
         and last_b.software
-        and _trained_network_key(last_a) == _trained_network_key(last_b)
+        and _network_and_code_key(last_a) == _network_and_code_key(last_b)
     ):
         return None
     return next(filter(None, (unranked_reason(record, certificates) for record in (*a, *b))), None)
 
 
-def _trained_network_key(record: Record) -> tuple[Any, ...]:
+def _network_and_code_key(record: Record) -> tuple[Any, ...]:
     """Return the values of a record that decide which network is trained, and with which code."""
     assert record.request and record.software and record.workload
     request = record.request

@@ -34,10 +34,10 @@ class Costs:
     target: float
 
 
-def time_memory_and_energy_costs(records: Sequence[Record], target_accuracy: float) -> Costs:
+def costs_of_launches(records: Sequence[Record], target_accuracy: float) -> Costs:
     """Return the costs of the cell that was launched in `records`.
 
-    `target_accuracy`: test accuracy, from 0 to 1, at which the time to accuracy ends.
+    `until_accuracy`: test accuracy, from 0 to 1, at which the time to accuracy ends.
     """
     ok_records = [record for record in records if record.status == "ok" and record.measurement]
     peaks = [record.measurement.peak_rss_bytes for record in ok_records if record.measurement]
@@ -55,10 +55,10 @@ def time_memory_and_energy_costs(records: Sequence[Record], target_accuracy: flo
         build_seconds=median_field_if_all_known("build_seconds"),
         first_step_seconds=median_field_if_all_known("first_step_seconds"),
         solution_seconds=median_if_all_known(
-            lambda record: _seconds_to_accuracy_or_end(record, None)
+            lambda record: _startup_build_and_training_seconds(record, None)
         ),
         accuracy_seconds=median_if_all_known(
-            lambda record: _seconds_to_accuracy_or_end(record, target_accuracy)
+            lambda record: _startup_build_and_training_seconds(record, target_accuracy)
         ),
         peak_rss_bytes=max(peaks, default=None),
         joules_per_image=median_if_all_known(_joules_per_image),
@@ -66,11 +66,13 @@ def time_memory_and_energy_costs(records: Sequence[Record], target_accuracy: flo
     )
 
 
-def _seconds_to_accuracy_or_end(record: Record, target_accuracy: float | None) -> float | None:
+def _startup_build_and_training_seconds(
+    record: Record, until_accuracy: float | None
+) -> float | None:
     """Return the seconds of start-up, building and the steps of epochs, or None if unknown.
 
-    The last epoch counted is the first whose test accuracy is at least `target_accuracy`. If no
-    epoch reaches it, None is returned. `target_accuracy` None: all epochs count.
+    The last epoch counted is the first whose test accuracy is at least `until_accuracy`. If no
+    epoch reaches it, None is returned. `until_accuracy` None: all epochs count.
     """
     measurement, learning = record.measurement, record.learning
     if measurement is None or not learning or measurement.startup_seconds is None:
@@ -78,9 +80,9 @@ def _seconds_to_accuracy_or_end(record: Record, target_accuracy: float | None) -
     elapsed_seconds = measurement.startup_seconds + measurement.build_seconds
     for epoch in learning:
         elapsed_seconds += epoch.seconds
-        if target_accuracy is not None and (epoch.test_accuracy or 0.0) >= target_accuracy:
+        if until_accuracy is not None and (epoch.test_accuracy or 0.0) >= until_accuracy:
             return elapsed_seconds
-    return elapsed_seconds if target_accuracy is None else None
+    return elapsed_seconds if until_accuracy is None else None
 
 
 def _joules_per_image(record: Record) -> float | None:

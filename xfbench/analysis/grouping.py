@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from xfbench.model.machines import machine_class
-from xfbench.model.provenance import drop_untrusted_fields
+from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
 from xfbench.model.request import Request
 
@@ -31,7 +31,8 @@ def group_by_heading_and_cell(
     groups: dict[tuple[Any, ...], dict[Any, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cells: dict[Any, str] = {}
     for record in map(
-        drop_untrusted_fields, sorted(records, key=lambda record: (record.created, record.id))
+        drop_untrusted_or_impossible_fields,
+        sorted(records, key=lambda record: (record.created, record.id)),
     ):
         request = record.request
         if request is None or (request.probe and not include_probes):
@@ -44,18 +45,18 @@ def group_by_heading_and_cell(
             request.scaling or "",
             request.fixed_batch_size,
             machine_class(record.machine),
-            request.solver_text,
+            request.changed_solver_text,
         )
         if record.source != "measured":
             groups[head][f"{record.source} {record.id}"].append(record)
             continue
         # Use the cell of the oldest record for all seeds.
         cell = record.cell or request.model_dump_json(exclude={"launch"})
-        groups[head][cells.setdefault((head, _key_without_seed(record)), cell)].append(record)
+        groups[head][cells.setdefault((head, _cell_key_without_seed(record)), cell)].append(record)
     return groups
 
 
-def _key_without_seed(record: Record) -> tuple[Any, ...]:
+def _cell_key_without_seed(record: Record) -> tuple[Any, ...]:
     """Return a key that is equal for records whose cells differ only in the seed."""
     request, software, workload = record.request, record.software, record.workload
     if request is None or software is None or workload is None:

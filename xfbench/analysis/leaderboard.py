@@ -16,7 +16,7 @@ from typing import Any, Literal
 from xfbench.analysis import reading
 from xfbench.analysis.checkpoints import CheckpointCosts, checkpoint_costs
 from xfbench.analysis.communication import Shares, step_shares
-from xfbench.analysis.costs import Costs, time_memory_and_energy_costs
+from xfbench.analysis.costs import Costs, costs_of_launches
 from xfbench.analysis.grouping import describe_hidden_differences, group_by_heading_and_cell
 from xfbench.analysis.profiles import Profile, build_profile
 from xfbench.analysis.scaling import Efficiency, compute_scaling_efficiency
@@ -241,7 +241,7 @@ def build_tables_from_partitions(
 def _build_table(head: tuple[Any, ...], cell_rows: list[Row]) -> Table:
     workload, data, device, precision, scaling, batch, machine, solver = head
     rows = add_relative_speed_and_sort(
-        _with_efficiency(_label_lookalike_rows(_drop_unmeasured_duplicates(cell_rows)), scaling)
+        _with_efficiency(_label_lookalike_rows(_drop_unlaunched_duplicates(cell_rows)), scaling)
     )
     ranked = [row for row in rows if row.reason is None]
     places = cell_ranks([row.speeds for row in ranked])
@@ -264,7 +264,7 @@ def add_relative_speed_and_sort(rows: list[Row]) -> list[Row]:
 
     If no row is ranked, the speeds are relative to the fastest row.
     """
-    return sorted(_with_relative_speed(rows), key=_fastest_first_sort_key)
+    return sorted(_with_relative_speed(rows), key=_descending_speed_then_settings_key)
 
 
 def _build_row(
@@ -324,7 +324,7 @@ def _build_row(
         unstable=len(unstable_records),
         checkpoints=request.checkpoints,
         differs="",
-        costs=time_memory_and_energy_costs(records, target_accuracy),
+        costs=costs_of_launches(records, target_accuracy),
         communication=step_shares(records),
         checkpointing=checkpoint_costs(records),
         profile=build_profile(records),
@@ -370,7 +370,7 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
     return certificate if isinstance(certificate, str) else coverage_error(certificate, record)
 
 
-def _drop_unmeasured_duplicates(rows: list[Row]) -> list[Row]:
+def _drop_unlaunched_duplicates(rows: list[Row]) -> list[Row]:
     """Return the rows without those whose configuration was measured in another row.
 
     Only a row without a speed and without a cell is left out, for example of a framework that was
@@ -466,7 +466,7 @@ def _with_relative_speed(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _fastest_first_sort_key(row: Row) -> tuple[Any, ...]:
+def _descending_speed_then_settings_key(row: Row) -> tuple[Any, ...]:
     speed = row.images_per_second
     return (
         -(speed.value if speed else 0.0),

@@ -185,7 +185,7 @@ def fit_scaling_model(series: Series, described_link: Link | None = None) -> Fit
 
     def fit_parameters(perturbation: _Perturbation, start_link: Link | None) -> _Parameters:
         return _Parameters(
-            *_fit_fixed_and_per_image_seconds(series, perturbation),
+            *_fit_fixed_and_per_image_computing(series, perturbation),
             described_link or _fit_link(series, multi_node_groups, perturbation, start_link),
             perturbation.resample(spread),
             perturbation.model_error_factor(_COMPUTING_ERROR),
@@ -259,7 +259,7 @@ def _launch_noise_and_freedom(series: Series) -> tuple[float, int]:
     return max((squares / freedom) ** 0.5, _MIN_NOISE), freedom
 
 
-def _fit_fixed_and_per_image_seconds(
+def _fit_fixed_and_per_image_computing(
     series: Series, perturbation: _Perturbation
 ) -> tuple[float, float]:
     """Return (fixed seconds of a step's computing, seconds of computing per image).

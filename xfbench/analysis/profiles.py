@@ -69,7 +69,7 @@ class Profile:
     layers: tuple[LayerTime, ...]
 
     @property
-    def between_operations_seconds(self) -> float:
+    def outside_all_operations_seconds(self) -> float:
         """Return the seconds of a step that the profiler counted in no operation; at least 0."""
         seen_seconds = (
             sum(layer.seconds for layer in self.layers) + self.update_seconds + self.other_seconds
@@ -77,7 +77,7 @@ class Profile:
         return max(0.0, self.step_seconds - seen_seconds)
 
     @property
-    def kind_totals(self) -> tuple[LayerTime, ...]:
+    def multi_layer_kind_totals(self) -> tuple[LayerTime, ...]:
         """Return the sum of each kind that has several layers, longest time first.
 
         `flops` and `share_of_peak` are means over the layers for which they are known.
@@ -100,14 +100,16 @@ def _merge_layers(kind: str, layers: Sequence[LayerTime]) -> LayerTime:
         kind=kind,
         forward_seconds=math.fsum(layer.forward_seconds for layer in layers),
         backward_seconds=math.fsum(layer.backward_seconds for layer in layers),
-        flops=_time_weighted_mean_rate([(layer.flops, layer.seconds) for layer in layers]),
-        share_of_peak=_time_weighted_mean_rate(
+        flops=_time_weighted_mean_of_known_rates(
+            [(layer.flops, layer.seconds) for layer in layers]
+        ),
+        share_of_peak=_time_weighted_mean_of_known_rates(
             [(layer.share_of_peak, layer.seconds) for layer in layers]
         ),
     )
 
 
-def _time_weighted_mean_rate(
+def _time_weighted_mean_of_known_rates(
     rates_and_seconds: Sequence[tuple[float | None, float]],
 ) -> float | None:
     """Return the mean of the rates that are not None, weighted by their seconds.

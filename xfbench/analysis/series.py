@@ -129,7 +129,7 @@ def _series_key(record: Record, request: Request) -> tuple[Any, ...]:
         *(request.threads, request.data, request.data_set, request.affinity, request.scaling),
         request.allocator,
         request.fixed_batch_size,
-        request.solver_text,
+        request.changed_solver_text,
         machine_class(record.machine),
     )
 
@@ -144,7 +144,7 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
         groups[record.request.ranks, record.request.nodes].append(_build_launch(record))
     batch_size = request.fixed_batch_size
     batch_unit = "images per rank" if request.scaling == "weak" else "images per update"
-    strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
+    strategy = adapter.load(request.framework).find_or_build_strategy(request.strategy)
     options = strategy.options_with_defaults(dict(request.strategy_options), request.device)
     network, gradient_bytes = (
         workloads()[request.workload].network,

@@ -132,17 +132,17 @@ def build_slowdown_tables(
     tables: Iterable[Table],
     group_fields: Sequence[str] = DEFAULT_BY,
     *,
-    with_row_ranks: bool = True,
+    with_leaderboard_ranks: bool = True,
 ) -> list[Slowdown]:
     """Return one slowdown table for each device, precision, scaling and kind of machine.
 
     - `tables`: the leaderboards of the networks.
     - `group_fields`: the fields that form the groups; if empty, `DEFAULT_BY`.
-    - `with_row_ranks`: whether the rows in entries have a rank. Without ranks it is faster.
+    - `with_leaderboard_ranks`: whether the rows in entries have a rank. Without ranks it is faster.
     """
     tables_by_heading: dict[tuple[str, ...], list[Table]] = defaultdict(list)
     for table in best.keep_best_row_per_group(
-        tables, group_fields or DEFAULT_BY, with_row_ranks=with_row_ranks
+        tables, group_fields or DEFAULT_BY, with_leaderboard_ranks=with_leaderboard_ranks
     ):
         tables_by_heading[table.device, table.precision, table.scaling or "", table.machine].append(
             table

@@ -52,12 +52,12 @@ def likely_canonical_form(value: Any) -> bytes | None:
     parts = text.split(b'"')
     outside_strings = _ZERO_FRACTION.sub(b"", b'"'.join(parts[::2]))
     if b"e-" in outside_strings:
-        outside_strings = _SMALL_NUMBER.sub(_expand_exponent, outside_strings)
+        outside_strings = _SMALL_NUMBER.sub(_convert_exponent_to_decimal, outside_strings)
     parts[::2] = outside_strings.split(b'"')
     return b'"'.join(parts)
 
 
-def _expand_exponent(match: re.Match[bytes]) -> bytes:
+def _convert_exponent_to_decimal(match: re.Match[bytes]) -> bytes:
     sign, digit, fraction, exponent = match.groups(default=b"")
     return b"%s0.%s%s%s" % (sign, b"0" * (int(exponent) - 1), digit, fraction)
 

@@ -29,7 +29,7 @@ class UnavailableError(XfbenchError):
     """
 
 
-def system_error_message(error: OSError) -> str | None:
+def disk_or_limit_error_message(error: OSError) -> str | None:
     """Return the message for an error of a disk, a quota or a limit of the system.
 
     Returns None for any other error.

@@ -19,31 +19,31 @@ _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _MAX_HOST_NAME = 253  # characters of a host name
 
 
-def make_redactor(names: Iterable[str]) -> Callable[[str], str]:
+def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], str]:
     """Return a function that replaces private text with an ellipsis ("…").
 
     The function replaces:
 
-    - Each of `names`, and its part before the first dot, if it has 2 to 253 characters. Upper and
-      lower case are not distinguished.
+    - Each of `extra_names`, and its part before the first dot, if it has 2 to 253 characters. Upper
+      and lower case are not distinguished.
     - Paths of home folders, such as `/home/USER`.
     - Email addresses.
     - User names and passwords in URLs.
     """
-    variants = {variant for name in names for variant in (name, name.partition(".")[0])}
+    variants = {variant for name in extra_names for variant in (name, name.partition(".")[0])}
     searchable = [variant for variant in variants if 1 < len(variant) <= _MAX_HOST_NAME]
     alternatives = "|".join(
         map(re.escape, sorted(searchable, key=lambda variant: (-len(variant), variant)))
     )
     pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])", re.IGNORECASE)
 
-    def redact(text: str) -> str:
+    def redact_private_text(text: str) -> str:
         redacted = _HOME_USER.sub(
             _REPLACEMENT, _EMAIL.sub(_REPLACEMENT, _PASSWORD.sub(_REPLACEMENT, text))
         )
         return pattern.sub(_REPLACEMENT, redacted) if alternatives else redacted
 
-    return redact
+    return redact_private_text
 
 
 def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None:

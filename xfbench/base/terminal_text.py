@@ -27,7 +27,7 @@ _MAX_MARKS = 3
 
 
 def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:
-    """Return the first `max_length` characters of the text, with invisible characters escaped.
+    """Return the first `max_line_length` characters of the text, with invisible characters escaped.
 
     - Only the first three combining marks of a letter are kept.
     - If the text was cut, its full length in characters is added at the end.
@@ -46,25 +46,25 @@ def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:
     return shortened if len(text) <= max_length else f"{shortened}… ({len(text):,} characters)"
 
 
-def make_lines_legible(text: str, max_length: int = MAX_LENGTH) -> str:
+def make_lines_legible(text: str, max_line_length: int = MAX_LENGTH) -> str:
     """Return the text with `make_legible` applied to each line.
 
-    `max_length` is the limit for one line, in characters.
+    `max_line_length` is the limit for one line, in characters.
     """
-    return "\n".join(make_legible(line, max_length) for line in text.split("\n"))
+    return "\n".join(make_legible(line, max_line_length) for line in text.split("\n"))
 
 
-def say(line: str, max_length: int = MAX_LENGTH) -> None:
+def say(line: str, max_line_length: int = MAX_LENGTH) -> None:
     """Print a message on standard error, with `make_legible` applied to each line."""
-    print(make_lines_legible(line, max_length), file=sys.stderr)
+    print(make_lines_legible(line, max_line_length), file=sys.stderr)
 
 
-def split_into_field_lines(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
-    """Return the first `max_length` characters of the text as lines of at most `FIELD_LENGTH`."""
+def shorten_and_wrap_to_field_length(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
+    """Return the first `max_length` characters of the text, in lines of at most `FIELD_LENGTH`."""
     shortened = text if len(text) <= max_length else f"{text[:max_length]}…"
     return tuple(textwrap.wrap(shortened, FIELD_LENGTH))
 
 
-def _escape_character(character: str) -> str:
+def _escape_character(invisible_character: str) -> str:
     r"""Return the character as Python writes it in a string literal, for example "\u200b"."""
-    return character.encode("unicode_escape").decode("ascii")
+    return invisible_character.encode("unicode_escape").decode("ascii")

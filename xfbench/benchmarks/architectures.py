@@ -48,7 +48,7 @@ class Architecture(BaseModel):
         return None
 
 
-def list_names() -> list[str]:
+def list_machine_profile_names() -> list[str]:
     """Return the names of all profiles, in the order of `architectures.toml`."""
     return list(_load_architectures())
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from xfbench.base.errors import XfbenchError, system_error_message
+from xfbench.base.errors import XfbenchError, disk_or_limit_error_message
 from xfbench.base.terminal_text import say
 from xfbench.base.version import __version__
 from xfbench.cli import (
@@ -122,7 +122,7 @@ def main() -> None:
 
         if isinstance(error, WorkloadError):
             sys.exit(_print_error(str(error), 2))
-        if isinstance(error, OSError) and (system_message := system_error_message(error)):
+        if isinstance(error, OSError) and (system_message := disk_or_limit_error_message(error)):
             sys.exit(
                 _print_error(f"{system_message}; finished work is kept: continue with --resume", 1)
             )

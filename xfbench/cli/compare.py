@@ -53,7 +53,7 @@ def compare(
     if against_itself:
         if b is not None:
             raise errors.UsageError("--self compares A with itself: remove B")
-        comparisons, trials, false_verdicts = comparison.compare_with_itself(side_a)
+        comparisons, trials, false_verdicts = comparison.compare_cells_with_themselves(side_a)
     elif b is None:
         raise errors.UsageError("compare needs two sides, or --self: see xfbench compare --help")
     else:
@@ -62,7 +62,7 @@ def compare(
         raise errors.UsageError(
             "no cell of A matches a cell of B: " + ("too few launches" if against_itself else _HINT)
         )
-    mean = None if against_itself else comparison.overall_ratio(comparisons)
+    mean = None if against_itself else comparison.geometric_mean_of_comparable_ratios(comparisons)
     document: dict[str, object] = {"comparisons": [row.document() for row in comparisons]}
     if against_itself:
         document["a_a"] = {"trials": trials, "false_verdicts": false_verdicts}

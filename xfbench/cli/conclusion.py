@@ -11,7 +11,7 @@ from xfbench.rendering import profile_tables, tables
 from xfbench.store.results_folder import Store
 
 
-def print_record_tables(records: Sequence[Record], store: Store) -> None:
+def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) -> None:
     """Print the leaderboard tables of `records`, and the path of the results folder."""
     folder = store.folder
     board_tables = leaderboard.build_tables(records, certificate.read_certificates(folder))

@@ -106,7 +106,7 @@ def prepare(
     settings = _parse_preprocessing_settings(format, size, fit, encode)
     with _raise_data_errors_as_usage_errors():
         if source is None or name == "digits":
-            data_source = sources.open_digits()
+            data_source = sources.open_bundled_digits()
         elif classes:
             data_source = sources.open_imagenet(source, classes)
         else:
@@ -278,7 +278,11 @@ def _parse_preprocessing_settings(
 
 
 def _make_data_set(
-    source: Source, to: Path | None, format_name: str, settings: dict[str, Any], as_json: bool
+    source: Source,
+    data_set_folder: Path | None,
+    format_name: str,
+    settings: dict[str, Any],
+    as_json: bool,
 ) -> None:
     from xfbench.base import paths
     from xfbench.datasets import writing
@@ -287,7 +291,7 @@ def _make_data_set(
     preprocessing = Preprocessing(
         channels=source.channels, shuffle=0 if source.by_class else None, **settings
     )
-    target = (to or paths.data() / f"{source.name}-{format_name}").absolute()
+    target = (data_set_folder or paths.data() / f"{source.name}-{format_name}").absolute()
     with _open_progress() as report:
         manifest = writing.make_data_set(source, target, format_name, preprocessing, report)  # type: ignore[arg-type]
     if as_json:
@@ -299,7 +303,7 @@ def _make_data_set(
         f"{target}: {counts} images, {len(manifest.classes)} classes, "
         f"{manifest.samples_digest[7:19]}"
     )
-    print(f"use it with: xfbench run --data {target if to else target.name}")
+    print(f"use it with: xfbench run --data {target if data_set_folder else target.name}")
     if rotated_count := sum(split.turned for split in manifest.splits.values()):
         say(
             f"{rotated_count} JPEG files have an EXIF rotation, which some readers apply and "

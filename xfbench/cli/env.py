@@ -35,7 +35,7 @@ def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
     has_failed = False
     for framework in adapters:
         if dry_run:
-            print(f"{framework.name}: {environment.describe_creation(framework)}")
+            print(f"{framework.name}: {environment.describe_kind_state_and_folder(framework)}")
             continue
         try:
             created = environment.ensure_environment(framework, say=say)

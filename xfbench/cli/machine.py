@@ -39,13 +39,13 @@ def machine(
     read. In any other folder a temporary file is written, read and deleted.
     """
     if read is not None:
-        _print_storage(read, size_mib * _MIB, as_json)
+        _measure_and_print_read_speed(read, size_mib * _MIB, as_json)
         return
     from xfbench.host import machine as machine_facts
 
     facts = {
         **machine_facts.describe_machine().model_dump(mode="json"),
-        "libraries": machine_facts.list_compute_libraries(),
+        "libraries": machine_facts.list_blas_openmp_mpi_cuda_libraries(),
     }
     if as_json:
         print(json.dumps(facts))
@@ -55,10 +55,13 @@ def machine(
         print(f"{key:22}{'–' if text in (None, '') else text}")
 
 
-def _print_storage(folder: Path, size_bytes: int, as_json: bool) -> None:
+def _measure_and_print_read_speed(folder: Path, max_round_bytes: int, as_json: bool) -> None:
     from xfbench.host import media
 
-    medium, reads = media.describe_medium(folder), media.measure_reads(folder, size_bytes)
+    medium, reads = (
+        media.describe_medium(folder),
+        media.evict_and_measure_reads_by_pattern(folder, max_round_bytes),
+    )
     if as_json:
         print(json.dumps(media.build_storage_document(medium, reads)))
         return

@@ -230,7 +230,7 @@ def export(
     from xfbench.exchange import exporting
     from xfbench.store import index, selection
 
-    write = exporting.choose_writer(file)
+    write = exporting.choose_file_writer(file)
     conditions = selection.parse_conditions(where or ())
     store = _open_store(results)
     with index.open_index(store, say) as record_index:
@@ -300,7 +300,7 @@ def import_(
     store = Store(paths.results(results))
     if not bundle.is_carried_run(source):
         damage_messages: list[str] = []
-        new_count, known_count = _import_source(source, store, damage_messages)
+        new_count, known_count = _import_archive_or_figures(source, store, damage_messages)
         summary = f"{new_count} records imported into {store.folder}; {known_count} already present"
         _print_outcome_exit_if_damaged(
             {"imported": new_count, "known": known_count}, summary, damage_messages, as_json
@@ -310,12 +310,14 @@ def import_(
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:
-        conclusion.print_record_tables(records, store)
+        conclusion.print_leaderboard_and_results_path(records, store)
     if any(record.status not in ("ok", "unsupported") for record in records):
         raise typer.Exit(1)
 
 
-def _import_source(source: Path, store: Store, damage_messages: list[str]) -> tuple[int, int]:
+def _import_archive_or_figures(
+    source: Path, store: Store, damage_messages: list[str]
+) -> tuple[int, int]:
     """Import `source` into `store`. Return the number of new and of already present records.
 
     Messages about damage are added to `damage_messages`.

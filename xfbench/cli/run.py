@@ -306,14 +306,16 @@ def run(
     from xfbench.execution import job_queue
     from xfbench.model.plan import Plan
     from xfbench.planning import plan_builder
-    from xfbench.progress import measure
+    from xfbench.progress import measure_remaining_launches
     from xfbench.store import lookup
     from xfbench.store.results_folder import Store
 
     if job:
         store = Store(paths.results(results))
         with job_queue.write_heartbeat(job.parent):
-            _print_records_exit_if_failed(measure(Plan.read(job), store), store, as_json)
+            _print_records_exit_if_failed(
+                measure_remaining_launches(Plan.read(job), store), store, as_json
+            )
         return
     target_widths = parse_list(until_precision, parse_fraction, "--until-precision")
     plan = plan_builder.build_plan(
@@ -356,23 +358,23 @@ def run(
         strict=strict,
         time_limit=time_limit,
         checkpoint_dir=checkpoint_dir,
-        carried=carry is not None,
+        for_other_machine=carry is not None,
         adjust=_build_tuned_adjustment(results) if tuned else None,
     )
     store = Store(paths.results(results))
     if carry:
         _write_bundle(plan, carry, dry_run, as_json)
         return
-    done = lookup.find_records_with_outcome(plan.requests, store) if resume else []
+    done = lookup.find_ok_or_invalid_records(plan.requests, store) if resume else []
     if job_queue.has_requests_to_submit(plan):
-        jobs = job_queue.build_jobs(plan, store, minutes, queue, account)
+        jobs = job_queue.build_jobs_by_node_count(plan, store, minutes, queue, account)
         _submit_jobs(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
     elif no_wait:
         raise errors.UsageError("--no-wait works only with --launcher slurm on a login node")
     elif dry_run:
         _print_commands(plan.without_recorded(done), as_json)
     else:
-        _print_records_exit_if_failed(measure(plan, store, done), store, as_json)
+        _print_records_exit_if_failed(measure_remaining_launches(plan, store, done), store, as_json)
 
 
 def _build_tuned_adjustment(results: Path | None) -> Adjustment:
@@ -384,7 +386,13 @@ def _build_tuned_adjustment(results: Path | None) -> Adjustment:
 
 
 def _submit_jobs(
-    jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool, dry_run: bool, as_json: bool
+    jobs: Jobs,
+    store: Store,
+    records_to_skip: Sequence[Record],
+    *,
+    wait: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Submit jobs from a login node. A dry run only prints the job scripts."""
     from xfbench.execution import job_queue
@@ -392,7 +400,7 @@ def _submit_jobs(
     if dry_run:
         scripts = job_queue.build_job_scripts(jobs)
         print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
-    elif records := job_queue.submit_and_follow(jobs, store, done, wait=wait):
+    elif records := job_queue.submit_and_follow(jobs, store, records_to_skip, wait=wait):
         _print_records_exit_if_failed(records, store, as_json)
 
 
@@ -424,7 +432,7 @@ def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_js
             json.dumps({"records": [record.document() for record in records], "summary": summary})
         )
     else:
-        conclusion.print_record_tables(records, store)
+        conclusion.print_leaderboard_and_results_path(records, store)
     if set(summary) - {"ok", "unsupported"}:
         raise typer.Exit(1)
 

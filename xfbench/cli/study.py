@@ -237,13 +237,15 @@ def run(
     chosen_size = _parse_study_size(size) or chosen_study.sizes[0]
     prepared = running.plan_study_and_write_data(chosen_study, chosen_size, choices)
     store = Store(paths.results(results))
-    done = lookup.find_records_with_outcome(prepared.plan.requests, store) if resume else []
+    done = lookup.find_ok_or_invalid_records(prepared.plan.requests, store) if resume else []
     earlier_records = (
         list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
     )
-    lines = batch_search.limit_to_available_memory(prepared.searches, earlier_records)
+    lines = batch_search.add_earlier_or_available_memory_limit(prepared.searches, earlier_records)
     if dry_run:
-        _print_plan(prepared, lines, prepared.plan.without_recorded(done).requests, store, as_json)
+        _print_plan_and_time_estimate(
+            prepared, lines, prepared.plan.without_recorded(done).requests, store, as_json
+        )
         return
     for data in prepared.missing_data:
         say(f"left out: {media.missing_data_message(data)}")
@@ -253,17 +255,17 @@ def run(
     def measure(plan: Plan, done: Sequence[Record]) -> list[Record]:
         local_plan, queued_plan = job_queue.split_local_and_submitted(plan)
         records = (
-            progress.measure(local_plan, store, done)
+            progress.measure_remaining_launches(local_plan, store, done)
             if local_plan.requests or not queued_plan.requests
             else []
         )
         if queued_plan.requests:
-            jobs = job_queue.build_jobs(queued_plan, store, minutes, queue, account)
+            jobs = job_queue.build_jobs_by_node_count(queued_plan, store, minutes, queue, account)
             records += job_queue.submit_and_follow(jobs, store, done, wait=True)
         return records
 
     records = measure(prepared.plan, done) if prepared.plan.requests else []
-    search_records = batch_search.run_batch_searches(
+    search_records = batch_search.run_batch_searches_and_measure(
         lines, prepared.plan, measure, earlier_records, say
     )
     records += [record for record in search_records if not memory.is_out_of_memory(record)]
@@ -335,10 +337,10 @@ def _print_answer(study_answer: Answer, as_json: bool) -> None:
         print()
 
 
-def _print_plan(
+def _print_plan_and_time_estimate(
     prepared: StudyPlan,
     batch_searches: Sequence[CellSearch],
-    requests: Sequence[Request],
+    remaining_requests: Sequence[Request],
     store: Store,
     as_json: bool,
 ) -> None:
@@ -349,9 +351,11 @@ def _print_plan(
     from xfbench.model import capabilities
     from xfbench.studies import media, running
 
-    estimate = running.estimate_duration(requests, store.records() if store.folder.is_dir() else ())
+    estimate = running.estimate_duration(
+        remaining_requests, store.records() if store.folder.is_dir() else ()
+    )
     launches: dict[Cell, int] = {}
-    for request in requests:
+    for request in remaining_requests:
         launches[request.cell()] = launches.get(request.cell(), 0) + 1
     launch_rows = [
         (cell, count, capabilities.refusal_reason(cell.request(1)))
@@ -372,13 +376,13 @@ def _print_plan(
             }
             for line in batch_searches
         ]
-        document = {"cells": cells, "launches": len(requests), "estimate": vars(estimate)}
+        document = {"cells": cells, "launches": len(remaining_requests), "estimate": vars(estimate)}
         print(
             json.dumps({**document, "found_out": search_documents, "absent": prepared.missing_data})
         )
         return
     if launch_rows or not batch_searches:
-        counts = f"{len(launch_rows)} cells, at most {len(requests)} launches"
+        counts = f"{len(launch_rows)} cells, at most {len(remaining_requests)} launches"
         print(f"{counts}; time: {estimate.describe()}")
     if batch_searches:
         print("batch sizes of these cells are searched, so their launches are unknown in advance:")
@@ -400,17 +404,19 @@ def _print_plan(
         print(f"{label} · {launch_count}{f': {reason}' if reason else ''}")
 
 
-def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
+def _build_answer(
+    chosen_study: Experiment, size_else_most_measured: Size | None, sources: Sequence[Path]
+) -> Answer:
     """Return the study's answer from the records in `sources`.
 
-    `size` None: the size with the most records. Raises UsageError if there are no records of the
-    study.
+    `size_else_most_measured` None: the size with the most records. Raises UsageError if there are
+    no records of the study.
     """
     from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering
 
     records, certificates = gathering.load_records_and_certificates(sources, say)
-    chosen_size = size or cells.most_measured_size(chosen_study, records)
+    chosen_size = size_else_most_measured or cells.most_measured_size(chosen_study, records)
     if chosen_size is None:
         raise errors.UsageError(
             f"{sources[0]} has no records of {chosen_study.name}: measure with `xfbench study "

@@ -160,7 +160,7 @@ def tune(
         _print_plan(search_space, choices, as_json)
         return
     if strict:
-        doctor.require_quiet()
+        doctor.require_all_checks_ok()
     store = Store(paths.results(results))
     tuning = searching.find_and_confirm_best_setting(search_space, choices, store, say)
     file = tuning.write(store.folder)

@@ -24,7 +24,7 @@ class EncodedImage:
     width: int
 
 
-def validate_pixels(pixels: np.ndarray) -> np.ndarray:
+def validate_chw_pixels(pixels: np.ndarray) -> np.ndarray:
     """Return `pixels` unchanged. Raises ValueError unless they are uint8 (1 or 3, H, W)."""
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in (1, 3):
         raise ValueError(f"{pixels.dtype} {pixels.shape} must be uint8 pixels (1 or 3, H, W)")
@@ -50,7 +50,7 @@ def encode_jpeg(pixels: np.ndarray, quality: int) -> bytes:
 
 def _encode(pixels: np.ndarray, kind: str, **options: int) -> bytes:
     file = io.BytesIO()
-    pictures.image_from_pixels(validate_pixels(pixels)).save(file, kind, **options)
+    pictures.image_from_pixels(validate_chw_pixels(pixels)).save(file, kind, **options)
     return file.getvalue()
 
 

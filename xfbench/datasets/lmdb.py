@@ -17,8 +17,8 @@ from xfbench.datasets.encoding import (
     encode_image,
     encode_sample_key,
     encode_varint_field,
+    validate_chw_pixels,
     validate_label,
-    validate_pixels,
 )
 from xfbench.datasets.resumed import sync_folder
 from xfbench.worker.formats import Damaged
@@ -45,7 +45,10 @@ class Writer:
         self._folder.mkdir(parents=True, exist_ok=True)
         if count:
             # LMDB maps the file: a truncated file would end this process with SIGBUS.
-            collections.deque(reading.locate_records(DataFile(self._folder / "data.mdb")), maxlen=0)
+            collections.deque(
+                reading.locate_record_nodes_and_values(DataFile(self._folder / "data.mdb")),
+                maxlen=0,
+            )
         else:
             (self._folder / "data.mdb").unlink(missing_ok=True)
         (self._folder / "lock.mdb").unlink(missing_ok=True)
@@ -144,7 +147,7 @@ def encode_datum(sample: Sample) -> bytes:
         image_file = encode_image(sample.image, sample.key)
         content = encode_bytes_field(4, image_file.content) + label + encode_varint_field(7, 1)
     else:
-        pixels = validate_pixels(sample.image)
+        pixels = validate_chw_pixels(sample.image)
         shape = b"".join(
             encode_varint_field(field, length) for field, length in enumerate(pixels.shape, 1)
         )

@@ -22,7 +22,7 @@ _JPEG = b"\xff\xd8"
 _ENCODINGS = "keep, pixels, png, jpeg or jpeg:QUALITY with a quality from 1 to 100"
 
 
-def prepare_sample(sample: Sample, preprocessing: Preprocessing) -> Sample:
+def resize_and_encode_sample(sample: Sample, preprocessing: Preprocessing) -> Sample:
     """Return the preprocessed sample. Raises Damaged if its image cannot be decoded."""
     image = sample.image
     is_array = isinstance(image, np.ndarray)

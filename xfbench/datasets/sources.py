@@ -83,7 +83,7 @@ class _FileSamples(Sequence[Sample]):
         return Sample(key, label, read_image_file(self.root, key))
 
 
-def open_digits() -> Source:
+def open_bundled_digits() -> Source:
     """Open the 1,797 hand-written digits that come with xfbench.
 
     Their images have 28×28 pixels, the input size of LeNet.
@@ -269,13 +269,13 @@ def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, in
     return labelled_files
 
 
-def open_data_set_as_source(folder_with_optional_format: str) -> Source:
+def open_data_set_as_source(optional_format_and_folder: str) -> Source:
     """Open an existing data set: a prepared folder, or FORMAT:FOLDER from another tool.
 
     For FORMAT:FOLDER, the first training image determines the number of channels, except that the
     format `folder` always has 3 channels.
     """
-    format_name, colon, rest = folder_with_optional_format.partition(":")
+    format_name, colon, rest = optional_format_and_folder.partition(":")
     if colon and format_name in prepared.FORMATS:
         root = Path(rest).expanduser()
         if format_name == "folder":
@@ -289,7 +289,7 @@ def open_data_set_as_source(folder_with_optional_format: str) -> Source:
             raise Damaged(f"{root} has no training images")
         channels = len(pictures.decode_pixels(splits["train"][0]))
         return Source(root.resolve().name, None, splits, channels, f"{format_name} files")  # type: ignore[arg-type]
-    root = Path(folder_with_optional_format).expanduser()
+    root = Path(optional_format_and_folder).expanduser()
     manifest, prepared_set = Manifest.read(root), prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
     return Source(

@@ -25,7 +25,7 @@ from xfbench.base.errors import UsageError
 from xfbench.datasets import folder
 from xfbench.datasets.ahead import map_in_order
 from xfbench.datasets.manifest import FormatName, Manifest, Preprocessing, Split
-from xfbench.datasets.preparing import prepare_sample, read_orientation
+from xfbench.datasets.preparing import read_orientation, resize_and_encode_sample
 from xfbench.datasets.sources import Source
 from xfbench.worker import pictures
 from xfbench.worker.formats import Damaged
@@ -84,7 +84,7 @@ def make_data_set(
                     partial.rmdir()
                 Path(lock.lock_file).unlink(missing_ok=True)
                 return Manifest.read(target)
-            _clear_partial_unless_resumable(partial, source, format_name, preprocessing)
+            _clear_and_store_settings_if_changed(partial, source, format_name, preprocessing)
             splits: dict[Any, Split] = {}
             shapes: set[tuple[int, ...]] = set()
             labels: set[int] = set()
@@ -117,7 +117,7 @@ def make_data_set(
     return manifest
 
 
-def _clear_partial_unless_resumable(
+def _clear_and_store_settings_if_changed(
     partial: Path, source: Source, format_name: str, preprocessing: Preprocessing
 ) -> None:
     """Empty the folder `partial` unless an earlier run with the same settings wrote to it."""
@@ -205,7 +205,7 @@ def _convert_sample(
     source_sample: Sample, format_name: str, preprocessing: Preprocessing
 ) -> tuple[Sample, tuple[int, ...], str, int]:
     """Return the sample to store, the shape of its pixels, its digest and its EXIF orientation."""
-    sample = prepare_sample(source_sample, preprocessing)
+    sample = resize_and_encode_sample(source_sample, preprocessing)
     pixels = pictures.decode_pixels(sample, preprocessing.channels)
     if format_name == "raw":
         sample = replace(sample, image=pixels)

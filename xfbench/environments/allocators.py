@@ -80,7 +80,7 @@ def is_downloaded(name: str) -> bool:
     return _library_path(name).is_file()
 
 
-def preload_variables(name: str | None, ld_preload: str = "") -> dict[str, str]:
+def ensure_library_preload_variables(name: str | None, ld_preload: str = "") -> dict[str, str]:
     """Return the environment variables that load allocator `name`, downloaded if necessary.
 
     - `name`: None for the C library's allocator, which needs no variables.

@@ -122,7 +122,7 @@ def unpack_package(archive: Path, prefix: Path) -> None:
         raise UnavailableError(f"dpkg could not unpack {archive.name}: {error}") from error
 
 
-def list_mirrors(apt_folder: Path = Path("/etc/apt")) -> list[str]:
+def list_override_or_apt_mirrors(apt_folder: Path = Path("/etc/apt")) -> list[str]:
     """Return the addresses of mirrors of Debian's main archive.
 
     If the variable `XFBENCH_DEBIAN_MIRROR` is set, its address is the only one. Otherwise the
@@ -196,14 +196,14 @@ def _create_private_apt(suite: str, folder: Path) -> Apt:
             f"{architecture}: "
             "name an interpreter that has the framework with --python"
         )
-    candidates = list_mirrors()
+    candidates = list_override_or_apt_mirrors()
     if not candidates:
         raise UnavailableError(
             f"apt's settings have no Debian mirror: set {_MIRROR_VARIABLE} to the address of one"
         )
     last: Exception | None = None
     for mirror in candidates:
-        apt = _configure_apt(suite, mirror, folder)
+        apt = _configure_apt_in_emptied_folder(suite, mirror, folder)
         try:
             apt("update")
         except processes.CommandError as error:
@@ -217,7 +217,7 @@ def _create_private_apt(suite: str, folder: Path) -> Apt:
     ) from last
 
 
-def _configure_apt(suite: str, mirror: str, folder: Path) -> Apt:
+def _configure_apt_in_emptied_folder(suite: str, mirror: str, folder: Path) -> Apt:
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("lists", "cache", "state"):
         (folder / name).mkdir(parents=True)

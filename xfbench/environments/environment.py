@@ -140,7 +140,7 @@ def ensure_environment(
         return _inspect_environment(adapter, "python", python, python.parent.parent)
     if names := _find_site_modules(adapter, site):
         of_site = sites.load_site(site).modules
-        loaded = modules.load_module_variables(of_site.init, of_site.path, names)
+        loaded = modules.load_variables_changed_by_modules(of_site.init, of_site.path, names)
         interpreter = modules.find_interpreter(loaded, of_site.python)
         return _inspect_environment(
             adapter, "modules", interpreter, interpreter.parent.parent, loaded
@@ -151,11 +151,11 @@ def ensure_environment(
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment", say):
         if there := _read_environment(folder / _COMPLETE):
-            return _require_unchanged(there)
+            return _require_unchanged_package_versions(there)
         shutil.rmtree(folder, ignore_errors=True)
         started = time.monotonic()
         try:
-            environment = _create_environment(adapter, folder, say)
+            environment = _install_and_inspect_environment(adapter, folder, say)
         except (XfbenchError, OSError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise UnavailableError(_shorten_to_line(f"{adapter.name}: {error}")) from error
@@ -193,7 +193,7 @@ def describe_existing_environments() -> list[dict[str, Any]]:
     return documents
 
 
-def describe_creation(adapter: Adapter) -> str:
+def describe_kind_state_and_folder(adapter: Adapter) -> str:
     """Return one line that says what `ensure_environment` would create, and where.
 
     Raises UnavailableError if the adapter has no lock.
@@ -248,7 +248,7 @@ def _read_environment(environment_file: Path) -> Environment | None:
     return environment if os.access(environment.interpreter, os.X_OK) else None
 
 
-def _require_unchanged(environment: Environment) -> Environment:
+def _require_unchanged_package_versions(environment: Environment) -> Environment:
     """Return `environment` unchanged. Raises UnavailableError if its installed packages differ.
 
     Only environments of the kind "managed" are checked.
@@ -268,7 +268,7 @@ def _require_unchanged(environment: Environment) -> Environment:
     return environment
 
 
-def _create_environment(adapter: Adapter, folder: Path, say: Say) -> Environment:
+def _install_and_inspect_environment(adapter: Adapter, folder: Path, say: Say) -> Environment:
     source = adapter.environment
     if source.kind == "debian":
         debian.create_prefix(adapter.folder / _LOCK, source.suite, folder, say)

@@ -39,13 +39,13 @@ class Block:
     layers: tuple[str, ...]
 
 
-def cut_into_distinct_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
+def cut_into_distinct_overlapping_blocks(network: xl.Network, pixels: Pixels) -> list[Block]:
     """Return the blocks of the network in order. If blocks differ only in names, keep the first.
 
     `pixels` defines how the network's input is normalized.
     """
     sizes = estimate_mean_squares(network, pixels)
-    groups = _group_pieces(network)
+    groups = _layer_groups_starting_at_weights(network)
     pairs = [a + b for a, b in itertools.pairwise(groups)] or groups
     distinct: dict[object, Block] = {}
     for layers in pairs:
@@ -105,7 +105,7 @@ def _with_variance_preserving_weights(layer: xl.Layer, input_shapes: list[xl.Sha
     return replace(layer, weight_filler=xl.Filler("gaussian", 1 / sqrt(prod(shape[1:]))))
 
 
-def _group_pieces(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
+def _layer_groups_starting_at_weights(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
     groups: list[tuple[xl.Layer, ...]] = []
     for piece in _split_into_pieces(network):
         if groups and not any(isinstance(layer, WeightedLayer) for layer in piece):
@@ -135,7 +135,7 @@ def _live_values(network: xl.Network, position: int) -> set[str]:
 
 
 def _build_block(
-    network: xl.Network, layers: tuple[xl.Layer, ...], mean_squares: Mapping[str, float]
+    network: xl.Network, layers: tuple[xl.Layer, ...], mean_squares_for_probe: Mapping[str, float]
 ) -> Block:
     position = network.layers.index(layers[0])
     [reads] = _live_values(network, position)
@@ -153,7 +153,7 @@ def _build_block(
     leaves = _live_values(network, position + len(layers))
     if leaves:
         leaf = leaves.pop()
-        block_network = _add_probe_and_loss(block_network, leaf, mean_squares[leaf])
+        block_network = _add_probe_and_loss(block_network, leaf, mean_squares_for_probe[leaf])
     return Block(block_network, reads, tuple(layer.name for layer in layers))
 
 

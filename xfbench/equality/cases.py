@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xfbench.base import digests
-from xfbench.equality.blocks import NOISE, cut_into_distinct_blocks, isolate_layer
+from xfbench.equality.blocks import NOISE, cut_into_distinct_overlapping_blocks, isolate_layer
 from xfbench.equality.scaled import scale_weights
 from xfbench.model import training
 from xfbench.model.certificate import SAFETY
@@ -109,7 +109,7 @@ class Case:
         return f"{self.name}:{precision}:{draw}"
 
 
-def verification_workload(request: Request) -> Workload:
+def workload_with_case_rate_and_warmup(request: Request) -> Workload:
     """Return the request's workload with the learning rate and warm-up that cases use.
 
     The base rate is the published one, whatever the request says. The oracle lowers it for each
@@ -117,7 +117,7 @@ def verification_workload(request: Request) -> Workload:
     one result of the oracle serves every requested rate.
     """
     trained_workload, published_solver = (
-        training.build_workload(request),
+        training.workload_with_solver_of_cell(request),
         workloads()[request.workload].solver,
     )
     warmup = min(trained_workload.solver.warmup, WARMUP)
@@ -125,19 +125,22 @@ def verification_workload(request: Request) -> Workload:
     return replace(trained_workload, solver=solver)
 
 
-def case_batch_size(workload: Workload) -> int:
+def case_batch_size_per_rank(workload: Workload) -> int:
     """Return the number of images per rank in a case. A few images are enough to show an error."""
     return 2 if workload.network.input_shape[1] > 64 else 4
 
 
-def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[Case]:
+def own_and_scaled_whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[Case]:
     """Return two cases of the whole network: with its own weights and with scaled weights.
 
     The batch grows with the number of ranks.
     """
     reads = tuple(
         sorted(
-            {block.reads for block in cut_into_distinct_blocks(workload.network, workload.pixels)}
+            {
+                block.reads
+                for block in cut_into_distinct_overlapping_blocks(workload.network, workload.pixels)
+            }
             - {"data"}
         )
     )
@@ -147,10 +150,10 @@ def whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[C
             workload=replace(
                 workload,
                 network=_network_with_weights(workload, weights),
-                solver=_solver_with_policy(workload.solver, weights),
+                solver=_solver_with_case_policy(workload.solver, weights),
             ),
             weights=weights,
-            batch_size=ranks * case_batch_size(workload),
+            batch_size=ranks * case_batch_size_per_rank(workload),
             seed=seed,
             origin=_workload_digest(workload),
             is_whole_network=True,
@@ -170,7 +173,9 @@ def block_cases(workload: Workload, seed: int) -> list[Case]:
     all_cases = []
     for weights in WEIGHTS:
         for number, block in enumerate(
-            cut_into_distinct_blocks(_network_with_weights(workload, weights), workload.pixels)
+            cut_into_distinct_overlapping_blocks(
+                _network_with_weights(workload, weights), workload.pixels
+            )
         ):
             reads = "" if block.reads == "data" else block.reads
             all_cases.append(
@@ -196,12 +201,12 @@ def _build_block_case(
     pixels = workload.pixels
     if network.input_shape[0] != len(pixels.mean):  # reads activations or noise
         pixels = replace(NOISE, mean=NOISE.mean * network.input_shape[0])
-    solver = _solver_with_policy(workload.solver, "block")
+    solver = _solver_with_case_policy(workload.solver, "block")
     return Case(
         name=f"{name}/{weights}",
         workload=replace(workload, network=network, solver=solver, pixels=pixels),
         weights=weights,
-        batch_size=case_batch_size(workload),
+        batch_size=case_batch_size_per_rank(workload),
         seed=seed,
         origin=_workload_digest(workload),
         reads=input_activation,
@@ -218,5 +223,5 @@ def _network_with_weights(workload: Workload, weights: str) -> xl.Network:
     return scale_weights(workload.network, workload.pixels)
 
 
-def _solver_with_policy(solver: Solver, policy: str) -> Solver:
-    return replace(solver, **_POLICIES[policy])
+def _solver_with_case_policy(solver: Solver, case_kind: str) -> Solver:
+    return replace(solver, **_POLICIES[case_kind])

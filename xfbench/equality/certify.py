@@ -34,7 +34,7 @@ def build_subject(
     """
     return Subject.from_request(
         request,
-        facts.workload_facts(training.build_workload(request)).digest,
+        facts.workload_facts(training.workload_with_solver_of_cell(request)).digest,
         adapter.load(request.framework).digest,
         environment.digest,
         machine_facts or machine.describe_machine(),
@@ -84,7 +84,7 @@ def verify_after_single_rank(
         single_rank_certificate = find_cached_certificate(
             build_subject(single_rank, environment, machine_facts)
         )
-        single_rank_certificate = single_rank_certificate or store_verdict(
+        single_rank_certificate = single_rank_certificate or store_verdict_unless_unsupported(
             verifier.verify(single_rank, environment, seed), environment, seed, machine_facts
         )
         if single_rank_certificate is None or single_rank_certificate.verdict != "equal":
@@ -99,7 +99,7 @@ def verify_after_single_rank(
     return verifier.verify(request, environment, seed)
 
 
-def store_verdict(
+def store_verdict_unless_unsupported(
     verdict: Verdict, environment: Environment, seed: int, machine_facts: Machine | None = None
 ) -> Certificate | None:
     """Store the verdict as a certificate in the cache and return the certificate.
@@ -155,7 +155,7 @@ def certify_requests(
     - `say`: is called with a message for each cell that differs or whose verification fails
     """
     verifier = Verifier(say_progress)
-    session.store.create_and_check_folders()
+    session.store.create_folders_unless_world_writable()
     for request in {certified_fields(request): request for request in requests}.values():
         environment = session.environments.get(request.framework)
         if environment is None:
@@ -167,7 +167,7 @@ def certify_requests(
         cell_certificate = find_cached_certificate(subject)
         if cell_certificate is None:
             try:
-                cell_certificate = store_verdict(
+                cell_certificate = store_verdict_unless_unsupported(
                     verify_after_single_rank(verifier, request, environment, _SEED),
                     environment,
                     _SEED,
@@ -190,7 +190,7 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
     subject = build_subject(request, environment)
     cached = find_cached_certificate(subject)
     if cached and cached.verdict == "equal":
-        session.store.create_and_check_folders()
+        session.store.create_folders_unless_world_writable()
         _copy_certificate_to_session(subject, request, session)
 
 

@@ -123,7 +123,7 @@ def compare(
             with np.errstate(over="ignore", invalid="ignore"):  # a result may be infinite or NaN
                 error = float(np.linalg.norm(arrays[quantity] - truth))
         size = float(np.linalg.norm(truth))
-        allowed = allowed_distance(precision, expected.max_rounding(quantity), size)
+        allowed = allowed_distance(precision, expected.max_distance_over_draws(quantity), size)
         deviations.append(Deviation(expected.case, precision, quantity, error, allowed, size))
     return deviations
 

@@ -60,7 +60,7 @@ class Expected:
     draws: tuple[dict[str, float], ...]
     precision: str = "float32"
 
-    def max_rounding(self, quantity: str) -> float:
+    def max_distance_over_draws(self, quantity: str) -> float:
         """Return the rounding of a quantity: its largest distance from the truth in any draw."""
         return max(draw[quantity] for draw in self.draws)
 
@@ -153,7 +153,9 @@ class Oracle:
         The keys in the file are "<weights>/<layer>".
         """
         expected_networks = list(whole_networks)
-        name = digests.of_json([self._case_digest(expected.case) for expected in expected_networks])
+        name = digests.of_json(
+            [self._case_digest_without_rate(expected.case) for expected in expected_networks]
+        )
         target = self.folder / f"{name[7:39]}-activations.npz"
         if not target.is_file():
             arrays = {}
@@ -182,7 +184,7 @@ class Oracle:
             unsettled = []
             for case, truth, draw_arrays in zip(cases, truths, first_draws, strict=True):
                 distances = _distances_from_truth(truth, draw_arrays)
-                rounding = _median_rounding(truth, distances)
+                rounding = _median_weight_rounding(truth, distances)
                 if case.name not in best or rounding < best[case.name][0]:
                     best[case.name] = rounding, truth, distances
                 if divisor != _MOVE_DIVISORS[-1] and _has_growing_rounding(truth, distances):
@@ -238,19 +240,19 @@ class Oracle:
         networks = {case.origin for case in cases}
         return self.folder / f"{digests.of_json(sorted(networks))[7:19]}.lock"
 
-    def _case_digest(self, case: Case) -> str:
+    def _case_digest_without_rate(self, case: Case) -> str:
         document = replace(case, learning_rate=None, largest_move=LARGEST_MOVE).document("float64")
         del document["nudge_units"]
         return digests.of_json({"origin": case.origin, **document})[7:39]
 
     def _truth_path(self, case: Case) -> Path:
-        return self.folder / f"{self._case_digest(case)}.npz"
+        return self.folder / f"{self._case_digest_without_rate(case)}.npz"
 
     def _activations_path(self, case: Case) -> Path:
-        return self.folder / f"{self._case_digest(case)}-kept.npz"
+        return self.folder / f"{self._case_digest_without_rate(case)}-kept.npz"
 
     def _draw_path(self, case: Case, draw: int, precision: str) -> Path:
-        return self.folder / f"{self._case_digest(case)}-{precision}-draw{draw}.json"
+        return self.folder / f"{self._case_digest_without_rate(case)}-{precision}-draw{draw}.json"
 
     @staticmethod
     def _read_arrays(path: Path) -> Arrays:
@@ -283,7 +285,7 @@ def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
     )
 
 
-def _median_rounding(truth: Arrays, distances: dict[str, float]) -> float:
+def _median_weight_rounding(truth: Arrays, distances: dict[str, float]) -> float:
     """Return the median relative rounding of a weight's move, over all weights and steps."""
     return float(
         np.median([x for step in STEPS for x in _relative_weight_distances(step, truth, distances)])

@@ -87,11 +87,14 @@ def select_mutations(name_parts: Sequence[str] | None) -> list[Mutation]:
 
 
 def run_self_test(
-    mutations: Sequence[Mutation], seed_count: int, say: Callable[[str], None], time_limit: float
+    mutations: Sequence[Mutation],
+    false_alarm_seed_count: int,
+    say: Callable[[str], None],
+    time_limit: float,
 ) -> dict[str, Any]:
     """Verify each mutated adapter, then each correct adapter. Return the outcome as JSON data.
 
-    - `seed_count`: number of seeds with which each correct adapter is verified
+    - `false_alarm_seed_count`: number of seeds with which each correct adapter is verified
     - `say`: is called with each progress message
     - `time_limit`: seconds for one launch
     """
@@ -122,7 +125,7 @@ def run_self_test(
     trials = alarms = 0
     by_cell = {(p.framework, p.workload, p.ranks, *p.solver.items()): p for p in mutations}
     for mutation in by_cell.values():
-        for seed in range(seed_count):
+        for seed in range(false_alarm_seed_count):
             trials += 1
             verdict = _verify_mutation_cell(verifier, mutation, seed)
             if verdict.verdict != "equal":

@@ -39,7 +39,7 @@ def scale_weights(network: xl.Network, pixels: Pixels) -> xl.Network:
     for layer in network.layers:
         fillers = _BATCH_NORM if isinstance(layer, xl.BatchNorm) else {}
         if isinstance(layer, WeightedLayer):
-            target = _target_mean_square(network, layer.name)
+            target = _target_mean_square_before_norm(network, layer.name)
             deviation = sqrt(target / (_fan_in(network, layer) * sizes[layer.inputs[0]]))
             fillers = {
                 "weight_filler": xl.Filler("gaussian", deviation),
@@ -65,7 +65,7 @@ def _noise_mean_square(pixels: Pixels) -> float:
     return (256**2 / 12 + (127.5 - mean) ** 2) * pixels.scale**2
 
 
-def _target_mean_square(network: xl.Network, name: str) -> float:
+def _target_mean_square_before_norm(network: xl.Network, name: str) -> float:
     """Return the mean square that the output of the layer `name` should have.
 
     - Before an LRN: large enough that the neighbours' squares have a visible effect.

@@ -31,14 +31,14 @@ def build_requests(
     frameworks: Sequence[str],
     networks: Sequence[str],
     kernels: Sequence[str],
-    pythons: Mapping[str, Path],
+    python_overrides: Mapping[str, Path],
     **settings: Any,
 ) -> list[Request]:
     """Return the requests to verify, ordered by workload.
 
     - `networks`: names of workloads; ["all"] selects all workloads
     - `kernels`: names of kernels; ["all"] selects all kernels of each framework
-    - `pythons`: interpreters by framework; a framework without an entry gets its default
+    - `python_overrides`: interpreters by framework; a framework without an entry gets its default
       environment
     - `settings`: further settings of `build_matrix`
 
@@ -57,7 +57,7 @@ def build_requests(
                     **settings,
                 )
             ],
-            pythons,
+            python_overrides,
         )
     ]
     cells.sort(key=lambda cell: workload_names.index(cell.workload))
@@ -81,13 +81,13 @@ def request_title(request: Request) -> str:
     """Return one line that says what the request verifies."""
     parts = [request.framework, request.workload, request.kernel]
     strategy_parts = [f"{request.ranks} ranks {request.strategy_text}"] if request.ranks > 1 else []
-    solver_parts = filter(None, [request.solver_text])
+    solver_parts = filter(None, [request.changed_solver_text])
     return " · ".join([*parts, *solver_parts, *strategy_parts, request.device, request.precision])
 
 
 def verify_requests(
     requests: Sequence[Request],
-    pythons: Mapping[str, Path],
+    python_overrides: Mapping[str, Path],
     seed_count: int,
     ignore_certificates: bool,
     time_limit: float,
@@ -98,7 +98,7 @@ def verify_requests(
     If a cell has a certificate of "equal", the certificate is the answer. If the certificate says
     "different", the cell is verified again to find where it differs and by how much.
 
-    - `pythons`: interpreters by framework; a framework without an entry gets its default
+    - `python_overrides`: interpreters by framework; a framework without an entry gets its default
       environment
     - `seed_count`: number of seeds; if there are several, existing certificates are ignored
     - `ignore_certificates`: whether cells with a certificate are verified again
@@ -110,7 +110,7 @@ def verify_requests(
         framework_adapter = adapter.load(request.framework)
         try:
             framework_environment = environment.ensure_environment(
-                framework_adapter, pythons.get(request.framework), say, request.site
+                framework_adapter, python_overrides.get(request.framework), say, request.site
             )
         except UnavailableError as error:
             yield _unsupported_answer(request, str(error), failed=True)
@@ -132,7 +132,9 @@ def verify_requests(
                     verifier, request, framework_environment, seed
                 )
                 if seed == 0 or verdict.verdict == "different":
-                    certificate = certify.store_verdict(verdict, framework_environment, seed)
+                    certificate = certify.store_verdict_unless_unsupported(
+                        verdict, framework_environment, seed
+                    )
                     answer = _answer_from_verdict(
                         verdict, certificate, framework_environment.version
                     )

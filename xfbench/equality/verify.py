@@ -57,7 +57,7 @@ class Verdict:
         return {
             "framework": request.framework,
             "workload": request.workload,
-            "solver": request.solver_text or None,
+            "solver": request.changed_solver_text or None,
             "kernel": request.kernel,
             "device": request.device,
             "precision": request.precision,
@@ -85,7 +85,7 @@ class Verdict:
 
 def unverifiable_reason(request: Request) -> str | None:
     """Return why a supported request cannot be verified. None if it can be verified."""
-    strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
+    strategy = adapter.load(request.framework).find_or_build_strategy(request.strategy)
     return ASYNCHRONOUS if strategy.asynchronous else None
 
 
@@ -115,9 +115,9 @@ class Verifier:
             return Verdict(request, "unsupported", refusal)
         if request.ranks > 1:
             return self._verify_ranks(request, environment, seed)
-        workload = cases.verification_workload(request)
+        workload = cases.workload_with_case_rate_and_warmup(request)
         precision = request.precision
-        network_cases = cases.whole_network_cases(workload, seed)
+        network_cases = cases.own_and_scaled_whole_network_cases(workload, seed)
         expected_networks = self.oracle.compute_expected(network_cases, precision=precision)
         activations = self.oracle.write_activations(expected_networks)
         comparisons = [(expected, precision) for expected in expected_networks]
@@ -165,7 +165,7 @@ class Verifier:
             reason,
             worst,
             place,
-            _summarize_checks(deviations),
+            _summarize_by_scope_precision_weights(deviations),
             tuple(violations),
         )
 
@@ -174,8 +174,8 @@ class Verifier:
 
         The network itself is verified separately, on one rank.
         """
-        workload = cases.verification_workload(request)
-        network_cases = cases.whole_network_cases(workload, seed, request.ranks)
+        workload = cases.workload_with_case_rate_and_warmup(request)
+        network_cases = cases.own_and_scaled_whole_network_cases(workload, seed, request.ranks)
         comparisons = [
             (expected, precision)
             for precision in dict.fromkeys((request.precision, "float64"))
@@ -196,7 +196,13 @@ class Verifier:
         place = locate.Place("ranks", _RANKS_CAUSE) if violations else None
         verdict: Literal["equal", "different"] = "different" if violations else "equal"
         return Verdict(
-            request, verdict, None, worst, place, _summarize_checks(deviations), violations
+            request,
+            verdict,
+            None,
+            worst,
+            place,
+            _summarize_by_scope_precision_weights(deviations),
+            violations,
         )
 
     def _run_cases(
@@ -208,7 +214,7 @@ class Verifier:
     ) -> jobs.CaseResults:
         framework_adapter, workload = (
             adapter.load(request.framework),
-            cases.verification_workload(request),
+            cases.workload_with_case_rate_and_warmup(request),
         )
         return self.run(
             documents,
@@ -229,7 +235,7 @@ class Verifier:
         seed: int,
     ) -> set[str]:
         """Run each of the layers `names` alone and return the names of the wrong layers."""
-        workload = cases.verification_workload(request)
+        workload = cases.workload_with_case_rate_and_warmup(request)
         layer_cases = {name: cases.layer_case(workload, name, weights, seed) for name in names}
         expected = self.oracle.compute_expected(
             list(layer_cases.values()), precision=request.precision
@@ -291,7 +297,7 @@ def _may_be_rounding(deviations: Iterable[Deviation]) -> bool:
     )
 
 
-def _summarize_checks(deviations: Sequence[Deviation]) -> tuple[Check, ...]:
+def _summarize_by_scope_precision_weights(deviations: Sequence[Deviation]) -> tuple[Check, ...]:
     groups: dict[str, list[Deviation]] = defaultdict(list)
     for deviation in deviations:
         scope = "whole network" if deviation.case.is_whole_network else "blocks"

@@ -126,12 +126,12 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
     Raises ArchiveError if the archive is incomplete or has an unexpected member. Raises UsageError
     if `target` cannot be written.
     """
-    for _ in read_members(source):
+    for _ in read_members_then_check_manifest(source):
         pass
-    target.create_and_check_folders()
+    target.create_folders_unless_world_writable()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_count = known_count = 0
-    for name, content in read_members(source):
+    for name, content in read_members_then_check_manifest(source):
         kind, identity = name.removesuffix(".json").split("/")
         try:
             if kind == "records":
@@ -166,7 +166,7 @@ class _BoundedReader:
         return self._file.read(size)
 
 
-def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
+def read_members_then_check_manifest(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and content of every file in the archive except the manifest.
 
     Raises ArchiveError if the archive is incomplete or does not match its manifest. The error may
@@ -208,12 +208,10 @@ def read_members(path: Path) -> Iterator[tuple[str, bytes]]:
         raise ArchiveError(f"{path.name} does not match its manifest: {', '.join(mismatches[:3])}")
 
 
-def _check_member(
-    member: tarfile.TarInfo, digests_by_name: dict[str, str], total_bytes: int
-) -> None:
+def _check_member(member: tarfile.TarInfo, earlier_names: dict[str, str], total_bytes: int) -> None:
     """Raise ArchiveError if an archive must not have this member.
 
-    `digests_by_name` has the earlier members. `total_bytes` is their size plus the size of this
+    `earlier_names` has the earlier members. `total_bytes` is their size plus the size of this
     member.
     """
     max_bytes = _MAX_MANIFEST_BYTES if member.name == _MANIFEST else MAX_DOCUMENT_BYTES
@@ -222,9 +220,9 @@ def _check_member(
         reason = "is not a regular file"
     elif not _MEMBER_NAME.fullmatch(member.name):
         reason = "does not belong in an archive of records"
-    elif member.name in digests_by_name:
+    elif member.name in earlier_names:
         reason = "occurs twice"
-    elif member.size > max_bytes or total_bytes > _MAX_BYTES or len(digests_by_name) > _MAX_FILES:
+    elif member.size > max_bytes or total_bytes > _MAX_BYTES or len(earlier_names) > _MAX_FILES:
         reason = "exceeds the limits of an archive of records"
     if reason:
         raise ArchiveError(f"{member.name!r} {reason}: nothing was imported")

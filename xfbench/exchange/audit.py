@@ -20,7 +20,7 @@ from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, submission, submission_audit
 from xfbench.exchange.submission_audit import CommandParser
-from xfbench.execution.validity import peak_defect, step_time_defect
+from xfbench.execution.validity import peak_defect, step_sum_over_wall_time_defect
 from xfbench.host.roofline import compute_record_peak_share
 from xfbench.model import certificate, provenance
 from xfbench.model.certificate import Certificate
@@ -175,7 +175,7 @@ def _single_file(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
 
 def _lines_of_pack(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
     try:
-        for line in pack.read_lines(path):
+        for line in pack.read_lines_and_defects(path):
             location = f"{path}:{line.number}" if line.number else str(path)
             if line.identity is None:
                 kind: Kind = "digest" if line.number else "whole"
@@ -188,7 +188,7 @@ def _lines_of_pack(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
 
 def _members_of_archive(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
     try:
-        for name, content in archive.read_members(path):
+        for name, content in archive.read_members_then_check_manifest(path):
             yield _AuditedFile(f"{path}:{name}", content, Path(name).stem)
     except archive.ArchiveError as error:
         defects.append(Defect(str(path), "whole", str(error)))
@@ -224,7 +224,7 @@ def _audit_files(
         if file.named not in (None, record.id[7:]):
             defects.append(Defect(file.file, "name", f"its id is {record.id}"))
         defects += _find_impossible_figures(file.file, record)
-        if error_text := _duplicate_launch_error(file, record, places):
+        if error_text := _duplicate_record_or_launch_error(file, record, places):
             defects.append(Defect(file.file, "duplicate", error_text))
         if certificates is not None and (error_text := _certificate_error(record, certificates)):
             defects.append(Defect(file.file, "certificate", error_text))
@@ -289,7 +289,7 @@ def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]
     if problem := provenance.impossible_number(record):
         yield Defect(file_name, "number", problem)
         return
-    if problem := step_time_defect(request, measurement):
+    if problem := step_sum_over_wall_time_defect(request, measurement):
         yield Defect(file_name, "time", problem)
     if problem := peak_defect(compute_record_peak_share(record)):
         yield Defect(file_name, "peak", problem)
@@ -309,7 +309,7 @@ def _figure_source_mismatch(record: Record) -> str | None:
     return figure_error(record.figure)
 
 
-def _duplicate_launch_error(
+def _duplicate_record_or_launch_error(
     audited: _AuditedFile, record: Record, earlier_launches: dict[str, tuple[str, bool]]
 ) -> str | None:
     """Return a message that names an earlier file of the same launch, or None.

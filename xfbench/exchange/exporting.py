@@ -31,12 +31,12 @@ _DERIVED_COLUMN = "images_per_second"
 HEADER = ("id", *indexing.COLUMN_TYPES, _DERIVED_COLUMN)
 
 
-def choose_writer(target: Path) -> Callable[[Path, StoredRecords, Store], int]:
+def choose_file_writer(target: Path) -> Callable[[Path, StoredRecords, Store], int]:
     """Return the function that writes the format that the name of `target` ends in.
 
     That function takes the path of the file, the records and their results folder. It returns the
-    number of records written, and raises UsageError if the file cannot be written. `choose_writer`
-    raises UsageError if the ending is unknown.
+    number of records written, and raises UsageError if the file cannot be written.
+    `choose_file_writer` raises UsageError if the ending is unknown.
     """
     for ending, write in _WRITERS.items():
         if target.name.endswith(ending):

@@ -63,7 +63,7 @@ def import_figures(
         inform(f"{len(notes) - 20} more files or entries have no figure to import")
     if not records:
         raise UsageError(f"{source} has no figure to import")
-    target.create_and_check_folders()
+    target.create_folders_unless_world_writable()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_records = {record.id: record for record in records if record.id not in existing_ids}
     for record in new_records.values():
@@ -118,18 +118,20 @@ def _read_file(path: Path) -> File:
 def _records_of_entries(
     path: Path, file: File, file_format: Format, warn: WarningHandler, inform: WarningHandler
 ) -> Iterator[Record]:
-    hide_names = private_names.make_redactor(file_format.private_names(file))
+    hide_names = private_names.make_private_text_redactor(file_format.private_names(file))
 
-    def clean(text: str) -> str:
+    def redact_and_cut(text: str) -> str:
         return make_legible(hide_names(text), _MAX_TEXT_CHARACTERS)
 
     for entry in file_format.entries(file):
         if isinstance(entry, Missed):
             handler = warn if entry.fault else inform
-            handler(f"{_legible_path(path)}: {clean(entry.where)}: {clean(entry.why)}")
+            handler(
+                f"{_legible_path(path)}: {redact_and_cut(entry.where)}: {redact_and_cut(entry.why)}"
+            )
             continue
         try:
-            record = _build_record(path.name, file_format.TOOL, entry, clean)
+            record = _build_record(path.name, file_format.TOOL, entry, redact_and_cut)
         except ValidationError as error:
             first_error = error.errors(include_url=False, include_input=False)[0]
             problem: str | None = f"{'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
@@ -138,22 +140,27 @@ def _records_of_entries(
             if not problem:
                 yield record
         if problem:
-            warn(f"{_legible_path(path)}: {clean(entry.where)}: {clean(problem)}")
+            warn(f"{_legible_path(path)}: {redact_and_cut(entry.where)}: {redact_and_cut(problem)}")
 
 
-def _build_record(file_name: str, tool: str, entry: Entry, clean: Callable[[str], str]) -> Record:
+def _build_record(
+    file_name: str, tool: str, entry: Entry, redact_and_cut: Callable[[str], str]
+) -> Record:
     about: dict[str, Any] = {
-        key: clean(value) if isinstance(value, str) else value for key, value in entry.about.items()
+        key: redact_and_cut(value) if isinstance(value, str) else value
+        for key, value in entry.about.items()
     }
     return Record.make(
         created=entry.created,
         source="imported",
         citation=Citation(
-            key=tool, title=clean(entry.title), where=f"{clean(file_name)}: {clean(entry.where)}"
+            key=tool,
+            title=redact_and_cut(entry.title),
+            where=f"{redact_and_cut(file_name)}: {redact_and_cut(entry.where)}",
         ),
         figure=Figure(
-            quantity=clean(entry.quantity),
-            unit=clean(entry.unit),
+            quantity=redact_and_cut(entry.quantity),
+            unit=redact_and_cut(entry.unit),
             value=entry.value,
             low=entry.low,
             high=entry.high,
@@ -161,7 +168,7 @@ def _build_record(file_name: str, tool: str, entry: Entry, clean: Callable[[str]
             about=About(**about),
         ),
         status="failed" if entry.failed else "ok",
-        reason=clean(entry.failed) if entry.failed else None,
+        reason=redact_and_cut(entry.failed) if entry.failed else None,
         request=None,
         workload=None,
     )

@@ -80,7 +80,7 @@ def write_submission(
     }
     selected: list[tuple[Place, Record]] = []
     for place, record in candidates:
-        if private_name := find_private_name(record.document(), hostname_hashes):
+        if private_name := describe_first_private_name(record.document(), hostname_hashes):
             warn(f"record {record.id[7:19]} names {private_name}: left out")
         else:
             selected.append((place, record))
@@ -131,7 +131,7 @@ def collect_hostname_hashes(records: Iterable[Record]) -> set[str]:
     return {record.machine.hostname_hash for record in records if record.machine}
 
 
-def find_private_name(value: Any, hostname_hashes: Collection[str]) -> str | None:
+def describe_first_private_name(value: Any, hostname_hashes: Collection[str]) -> str | None:
     """Return a private name in a JSON value, such as "the host node7", or None if none is found.
 
     Private names are home folders, email addresses, and host names whose hashes are in
@@ -140,7 +140,9 @@ def find_private_name(value: Any, hostname_hashes: Collection[str]) -> str | Non
     if isinstance(value, str):
         return private_names.describe_private_name(value, hostname_hashes)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return next(filter(None, (find_private_name(part, hostname_hashes) for part in parts)), None)
+    return next(
+        filter(None, (describe_first_private_name(part, hostname_hashes) for part in parts)), None
+    )
 
 
 def build_manifest(folder: Path) -> dict[str, Any]:
@@ -209,7 +211,7 @@ def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
                     "machine": head[6],
                     "cell": launches[-1].cell,
                     "framework": request.framework,
-                    "command": " ".join(repeat.repeat_command_parts(launches)) or None,
+                    "command": " ".join(repeat.repeat_command_display_parts(launches)) or None,
                     "prepared": request.data_set is not None,
                     "python": repeat.has_user_chosen_python(launches),
                     "records": sorted(record.id for record in launches),
@@ -233,7 +235,7 @@ def render_markdown_leaderboard(records: Sequence[Record], certificates: Certifi
     if elsewhere := external_figures.distinct_external_figures(records):
         descriptions = [external_figures.describe_figure(figure) for figure in elsewhere]
         lines = [
-            (description.workload or "–", *description.row_texts) for description in descriptions
+            (description.workload or "–", *description.table_cells) for description in descriptions
         ]
         sources = external_figures.cited_keys_and_titles(elsewhere)
         parts += [_MARKDOWN.render_heading("Not measured with xfbench, not ranked")]

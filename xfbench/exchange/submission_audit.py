@@ -114,7 +114,7 @@ def audit_manifest(folder: Path) -> Iterator[Finding]:
             yield str(folder / name), "whole", "it is missing"
         elif not isinstance(listing, dict) or not _matches_manifest_entry(folder / name, listing):
             yield str(folder / name), "whole", "its content does not match the manifest"
-        elif name not in expected and not _is_allowed_name(name):
+        elif name not in expected and not _is_record_or_certificate_name(name):
             yield str(folder / name), "whole", "it does not belong in a submission"
 
 
@@ -124,7 +124,7 @@ def _matches_manifest_entry(path: Path, manifest_entry: Mapping[str, Any]) -> bo
     return actual == manifest_entry
 
 
-def _is_allowed_name(name: str) -> bool:
+def _is_record_or_certificate_name(name: str) -> bool:
     parts = name.split("/")
     depth = {"records": 3, "certificates": 2}.get(parts[0])
     return len(parts) == depth and name.endswith(".json")
@@ -185,7 +185,7 @@ def _command_error(
     If `parse_command` is None, the options in the command are not checked.
     """
     if command is None:
-        return "it has no command" if repeat.repeat_command_parts(launches) else None
+        return "it has no command" if repeat.repeat_command_display_parts(launches) else None
     words = command.split() if isinstance(command, str) else []
     if words[:2] != ["xfbench", "run"] or command != " ".join(words):
         return "its command is not `xfbench run` with options"
@@ -212,7 +212,9 @@ def _audit_private_names(folder: Path, hostname_hashes: Collection[str]) -> Iter
             continue
         content = _read_file_or_empty(path)
         try:
-            private_name = submission.find_private_name(json.loads(content), hostname_hashes)
+            private_name = submission.describe_first_private_name(
+                json.loads(content), hostname_hashes
+            )
         except (ValueError, RecursionError):
             private_name = private_names.describe_private_name(
                 content.decode(errors="replace"), hostname_hashes

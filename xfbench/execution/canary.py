@@ -54,7 +54,7 @@ class Expected(BaseModel):
         return max(SAFETY * abs(self.rounded - self.loss) / abs(self.loss), _MIN_TOLERANCE)
 
 
-def compute_expected_initial_loss(
+def compute_expected_loss_before_training(
     workload: str,
     data: str,
     batch_size: int,

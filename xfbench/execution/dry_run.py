@@ -35,7 +35,7 @@ def _build_shell_lines(request: Request, plan: Plan) -> list[str]:
             framework_adapter, python, request.site
         )
         if framework_environment is None:
-            return [f"# {environment.describe_creation(framework_adapter)}"]
+            return [f"# {environment.describe_kind_state_and_folder(framework_adapter)}"]
         if request.allocator and not allocators.is_downloaded(request.allocator):
             return [f"# {request.allocator} would be downloaded"]
         start, helpers = job.build_start_and_helpers(

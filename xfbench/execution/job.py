@@ -56,7 +56,7 @@ def build_job_document(
         "action": action,
         "request": request.model_dump(mode="json"),
         "workload": workload.to_json(),
-        "remote": _may_span_nodes(request),
+        "remote": _may_use_other_nodes(request),
         "strategy_options": resolve_strategy_options(request),
         "reserved_cores": sites.load_site(request.site).reserved_cores,
         **more,
@@ -65,11 +65,11 @@ def build_job_document(
 
 def resolve_strategy_options(request: Request) -> dict[str, Value]:
     """Return all options of the strategy. Options that the request lacks have defaults."""
-    strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
+    strategy = adapter.load(request.framework).find_or_build_strategy(request.strategy)
     return strategy.options_with_defaults(dict(request.strategy_options), request.device)
 
 
-def _may_span_nodes(request: Request) -> bool:
+def _may_use_other_nodes(request: Request) -> bool:
     """Return whether this process and the ranks may run on more than one node."""
     hosts = sites.load_site(request.site).hosts
     return request.launcher == "slurm" or request.nodes > 1 or bool(hosts)
@@ -129,7 +129,7 @@ def _run_and_read_reply(
         )
     except UnavailableError as error:
         return {"status": "unavailable", "reason": redact_names(str(error))}
-    _write_command_files([*helpers, *start.commands], folder)
+    _write_commands_for_manual_rerun([*helpers, *start.commands], folder)
     oom_kills_before = memory.count_oom_kills_since_boot()
     try:
         outcome = _run_start_and_helpers(start, helpers, request, folder, time_limit)
@@ -143,7 +143,7 @@ def _run_and_read_reply(
             "status": "crashed",
             "reason": f"{words}{_format_last_stderr_line(folder, outcome.rank)}",
         }
-    if outcome.status and (slurm_end := _wait_for_slurm_end(folder)):
+    if outcome.status and (slurm_end := _wait_for_status_if_slurm_ended_ranks(folder)):
         return {"status": slurm_end[0], "reason": slurm_end[1]}
     if (
         start.watched
@@ -197,7 +197,7 @@ def read_and_merge_replies(
             return {**answer, "reason": _prefix_rank(reason, rank, request)}
         answers[rank] = answer
     try:
-        strategy = adapter.load(request.framework).strategy_or_default(request.strategy)
+        strategy = adapter.load(request.framework).find_or_build_strategy(request.strategy)
         return ranks.merge_replies(
             [answers[rank] for rank in range(request.ranks)],
             request.nodes,
@@ -231,7 +231,9 @@ def build_start_and_helpers(
         (str(framework_environment.interpreter), "worker.pyz", "request.json", "reply.json"),
         {
             **variables,
-            **allocators.preload_variables(request.allocator, variables.get("LD_PRELOAD", "")),
+            **allocators.ensure_library_preload_variables(
+                request.allocator, variables.get("LD_PRELOAD", "")
+            ),
             **probing.probe_variables(request),
         },
         folder,
@@ -252,7 +254,7 @@ def _run_start_and_helpers(
     with ExitStack() as stack:
         watch = None
         if start.watched:
-            host = host_address(_may_span_nodes(request))
+            host = host_address(_may_use_other_nodes(request))
             watch = stack.enter_context(Watch(request.ranks, request.nodes, host))
         if watch:  # watched ranks write their output files themselves
             start, numbers = start.with_variable(worker_watch.ADDRESS, watch.address), ["start"]
@@ -292,7 +294,7 @@ def _build_rank_and_helper_commands(
     strategy = framework_adapter.together.get(request.strategy)
     if strategy is None:
         return base, []
-    host = host_address(_may_span_nodes(request))
+    host = host_address(_may_use_other_nodes(request))
     with socket.socket() as probe:
         probe.bind((host, 0))
         replacements = {"{ranks}": str(request.ranks), "{host}": host}
@@ -323,7 +325,7 @@ def _build_rank_and_helper_commands(
     return base.with_environment(fill_placeholders(strategy.variables)), helpers
 
 
-def _wait_for_slurm_end(folder: Path) -> tuple[str, str] | None:
+def _wait_for_status_if_slurm_ended_ranks(folder: Path) -> tuple[str, str] | None:
     """Return the status and reason if Slurm ended the ranks, else None.
 
     Slurm first reports that a job is ending, and only later how the job ended. In between, Slurm
@@ -373,7 +375,7 @@ def _link_or_copy(archive: Path, target: Path) -> None:
         target.write_bytes(archive.read_bytes())
 
 
-def _write_command_files(commands: Sequence[processes.Command], folder: Path) -> None:
+def _write_commands_for_manual_rerun(commands: Sequence[processes.Command], folder: Path) -> None:
     """Write the commands to command.json, and to command.sh for running them again by hand."""
     documents = [
         {"argv": command.argv, "environment": dict(command.environment)} for command in commands
@@ -412,4 +414,4 @@ def redact_names(text: str) -> str:
     """
     for host in {platform.node(), *slurm.allocation_hosts()}:
         text = re.sub(rf"\b{re.escape(host)}\b", "a node", text) if host else text
-    return private_names.make_redactor(())(text)
+    return private_names.make_private_text_redactor(())(text)

@@ -79,7 +79,9 @@ def _needs_submission(request: Request) -> bool:
     return request.launcher == "slurm" and not is_inside_allocation()
 
 
-def build_jobs(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> Jobs:
+def build_jobs_by_node_count(
+    plan: Plan, store: Store, minutes: int, queue: str, account: str
+) -> Jobs:
     """Return one job per number of nodes, each with its part of the plan.
 
     - `minutes`: time limit of each job; the queue may have a lower one.
@@ -99,11 +101,11 @@ def build_job_scripts(jobs: Jobs) -> list[str]:
 
 
 def submit_and_follow(
-    jobs: Jobs, store: Store, done: Sequence[Record], *, wait: bool
+    jobs: Jobs, store: Store, records_to_skip: Sequence[Record], *, wait: bool
 ) -> list[Record]:
     """Submit what remains of the jobs' plans and return the new records.
 
-    - `done`: records of earlier launches, which are not repeated.
+    - `records_to_skip`: records of earlier launches, which are not repeated.
     - `wait`: whether to follow the jobs until they end.
 
     The environments are created before a job is submitted, because nodes may have no network. After
@@ -111,7 +113,7 @@ def submit_and_follow(
     """
     started_jobs: list[slurm.Job] = []
     try:
-        return _submit_and_follow(jobs, store, done, started_jobs, wait=wait)
+        return _submit_and_follow(jobs, store, records_to_skip, started_jobs, wait=wait)
     except KeyboardInterrupt:
         for job in started_jobs:
             _cancel_job(job)
@@ -121,7 +123,7 @@ def submit_and_follow(
 def _submit_and_follow(
     jobs: Jobs,
     store: Store,
-    done: Sequence[Record],
+    records_to_skip: Sequence[Record],
     started_jobs: list[slurm.Job],
     *,
     wait: bool,
@@ -132,9 +134,9 @@ def _submit_and_follow(
     """
     submitted: list[Submitted] = []
     records: list[Record] = []
-    store.create_and_check_folders()
+    store.create_folders_unless_world_writable()
     for job_plan, job in jobs:
-        plan = job_plan.without_recorded(done)
+        plan = job_plan.without_recorded(records_to_skip)
         if not plan.requests:
             continue
         context = LaunchContext(store)
@@ -228,7 +230,9 @@ def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
         else:
             atomic_files.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
             atomic_files.write(job.folder / "job.sh", slurm.job_script(job).encode())
-            atomic_files.write(job.folder / _BEFORE, "\n".join(_recorded_ids(plan, store)).encode())
+            atomic_files.write(
+                job.folder / _BEFORE, "\n".join(_list_existing_record_ids(plan, store)).encode()
+            )
             for stale in ("job.status", ALIVE):
                 (job.folder / stale).unlink(missing_ok=True)
             # An interrupt must wait for Slurm's answer, so that an accepted job can be cancelled.
@@ -239,7 +243,7 @@ def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
     return Submitted(plan, job.folder, number, frozenset(before))
 
 
-def _recorded_ids(plan: Plan, store: Store) -> list[str]:
+def _list_existing_record_ids(plan: Plan, store: Store) -> list[str]:
     """Return the ids of the plan's existing records.
 
     Ids distinguish old from new records even if the nodes' clocks differ.
@@ -258,11 +262,11 @@ def follow_jobs(submitted: Sequence[Submitted], store: Store) -> list[Record]:
     while running_jobs:
         time.sleep(_LOOK_SECONDS)
         for number, job in list(running_jobs.items()):
-            ended = watches[number].poll_job()
+            ended = watches[number].poll_job_and_cancel_if_stuck()
             for record in watches[number].read_new_records(store):
                 records.append(record)
                 say(_format_record(record))
-            if ended is None or watches[number].allow_one_more_poll(
+            if ended is None or watches[number].count_poll_and_allow_another(
                 _missing_required_requests(job.plan, records)
             ):
                 continue
@@ -290,7 +294,7 @@ class _Watch:
         before = self.submitted.before
         return [r for r in unknown if r.request in self.requests_of_job and r.id not in before]
 
-    def poll_job(self) -> tuple[str, str] | None:
+    def poll_job_and_cancel_if_stuck(self) -> tuple[str, str] | None:
         """Ask Slurm for the job's state. Return None if the job goes on.
 
         If the job has ended or is cancelled here, return the status and reason for its missing
@@ -352,7 +356,7 @@ class _Watch:
         except OSError:
             return ""
 
-    def allow_one_more_poll(self, missing: Sequence[Request]) -> bool:
+    def count_poll_and_allow_another(self, missing: Sequence[Request]) -> bool:
         """Return whether to poll again, because the records of `missing` may still appear.
 
         File systems may show records late. Each call counts as one poll. Polls are limited, and
@@ -413,7 +417,7 @@ def _add_records_for_missing(
             reason=reason,
             request=request,
             protocol=dict(plan.protocols).get(request.cell()),
-            workload=facts.workload_facts(training.build_workload(request)),
+            workload=facts.workload_facts(training.workload_with_solver_of_cell(request)),
         )
         for request in missing
     ]

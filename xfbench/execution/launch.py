@@ -89,7 +89,7 @@ class LaunchContext:
             self.data_folders.get(request.data_set.folder_lookup_key) if request.data_set else None
         )
 
-    def describe_data_storage(self, request: Request) -> Storage | None:
+    def describe_and_measure_data_storage(self, request: Request) -> Storage | None:
         """Return the storage of the request's prepared data set; None without one.
 
         With `--page-cache`, the storage includes plain reads, which are measured once per data set.
@@ -100,7 +100,7 @@ class LaunchContext:
         place = request.data_set.folder_lookup_key
         if request.page_cache and place not in self.plain_reads:
             try:
-                self.plain_reads[place] = media.measure_reads(folder)
+                self.plain_reads[place] = media.evict_and_measure_reads_by_pattern(folder)
             except media.UnreadableError:  # too little data to measure
                 self.plain_reads[place] = ()
         return Storage(medium=media.describe_medium(folder), reads=self.plain_reads.get(place, ()))
@@ -123,16 +123,16 @@ def launch_obstacle(request: Request) -> tuple[Status, str] | None:
 
 
 def run_launch(
-    request: Request, context: LaunchContext, protocol: Protocol | None
+    request: Request, context: LaunchContext, protocol_to_store: Protocol | None
 ) -> tuple[Record, Path | None]:
     """Start the ranks of a request, wait for them, and return the record and the run folder.
 
-    If the request is refused before it gets a run folder, the folder is None. `protocol` is stored
-    in the record.
+    If the request is refused before it gets a run folder, the folder is None. `protocol_to_store`
+    is stored in the record.
     """
     framework_adapter = adapter.load(request.framework)
-    workload = training.build_workload(request)
-    fields: dict[str, Any] = {"request": request, "protocol": protocol}
+    workload = training.workload_with_solver_of_cell(request)
+    fields: dict[str, Any] = {"request": request, "protocol": protocol_to_store}
     fields["workload"] = facts.workload_facts(workload)
     fields["machine"] = machine.describe_machine()
     if status_and_reason := launch_obstacle(request):
@@ -149,7 +149,7 @@ def run_launch(
     if request.data_set and data_folder is None:
         reason = f"data set {request.data} does not exist: create it with `xfbench data prepare`"
         return Record.make(status="unavailable", reason=reason, **fields), None
-    fields["storage"] = context.describe_data_storage(request)
+    fields["storage"] = context.describe_and_measure_data_storage(request)
     folder = context.store.create_run_folder()
     conditions_before = conditions.read_conditions()
     answer = job.run_job(

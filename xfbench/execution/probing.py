@@ -90,7 +90,7 @@ def prepare_probe_environment(
     file.write_text(
         _format_modulefile(request, framework_adapter, framework_environment), encoding="utf-8"
     )
-    loaded = modules.load_module_variables(init, (str(module_root),), (_MODULE,))
+    loaded = modules.load_variables_changed_by_modules(init, (str(module_root),), (_MODULE,))
     name = framework_environment.interpreter.name
     interpreter = modules.find_interpreter(loaded, name)
     if interpreter != framework_environment.interpreter:
@@ -125,7 +125,7 @@ def build_probe_support(request: Request, reply: Mapping[str, Any]) -> tuple[Sup
     Raises KeyError or pydantic's ValidationError if the reply is invalid.
     """
     if request.probe == "native":
-        return _build_native_probe_support(request, reply)
+        return _build_native_rank_discovery_support(request, reply)
     support = [Support.model_validate(fields) for fields in reply["support"]]
     if request.probe == "modules":
         updates = _format_update_count(reply)
@@ -175,8 +175,8 @@ def _build_ranks_probe_support(request: Request, reply: Mapping[str, Any]) -> li
         "joining": (joined, joining_evidence),
         "mpich": (joined, f"{training_evidence}; {_format_mpi_libraries(places)}"),
         "mpi": (joined, f"{training_evidence}; {_format_mpi_libraries(places)}"),
-        "mpirun": (joined, f"{training_evidence}; {_format_starter(variable_names)}"),
-        "slurm": (joined, f"{training_evidence}; {_format_starter(variable_names)}"),
+        "mpirun": (joined, f"{training_evidence}; {_format_rank_number_source(variable_names)}"),
+        "slurm": (joined, f"{training_evidence}; {_format_rank_number_source(variable_names)}"),
         "pmix": _pmix_support(variable_names),
         "fast_network": _fast_network_support(places),
         "fast_mpi": _fast_network_support(places),
@@ -192,7 +192,9 @@ def _build_ranks_probe_support(request: Request, reply: Mapping[str, Any]) -> li
     ]
 
 
-def _build_native_probe_support(request: Request, reply: Mapping[str, Any]) -> tuple[Support, ...]:
+def _build_native_rank_discovery_support(
+    request: Request, reply: Mapping[str, Any]
+) -> tuple[Support, ...]:
     counts = [place["found"] for place in _read_rank_places(reply)]
     rank_message = next((place["said"] for place in _read_rank_places(reply) if place["said"]), "")
     evidence = (
@@ -240,7 +242,7 @@ def _format_mpi_libraries(places: Sequence[Mapping[str, Any]]) -> str:
     return f"mapped: {', '.join(mapped) or 'no libmpi'}"
 
 
-def _format_starter(variable_names: Sequence[str]) -> str:
+def _format_rank_number_source(variable_names: Sequence[str]) -> str:
     """Return which launcher's variables set the rank numbers, as a sentence."""
     family = (
         "Open MPI's"

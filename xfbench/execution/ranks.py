@@ -50,7 +50,9 @@ def merge_replies(
     places = [reply["place"] for reply in replies if "place" in reply]
     if "measurement" not in first:
         return {**first, "used": used, "places": places}
-    measurement = _merge_measurements([reply["measurement"] for reply in replies], asynchronous)
+    measurement = _merge_measurements_by_mean_step_time(
+        [reply["measurement"] for reply in replies], asynchronous
+    )
     measurement["energy_joules"] = _total_energy(replies)
     communication = [reply.get("communication") for reply in replies]
     return {
@@ -62,14 +64,16 @@ def merge_replies(
         "communication": rank_communication.merge_communication(
             communication, measurement["step_seconds"], nodes, asynchronous=asynchronous
         ),
-        "learning": _merge_learning([reply["learning"] for reply in replies], asynchronous),
+        "learning": _merge_epochs_averaging_train_loss(
+            [reply["learning"] for reply in replies], asynchronous
+        ),
         "canary": {
             "loss": _loss_farthest_from_first_rank([reply["canary"]["loss"] for reply in replies])
         },
         "observed": _merge_observed([reply["observed"] for reply in replies]),
         "storage": {
             **first.get("storage", {}),
-            "epochs": _merge_epoch_reads(replies),
+            "epochs": _judge_epoch_reads_and_list_by_rank(replies),
         },
     }
 
@@ -88,7 +92,9 @@ def _describe_node_kinds(replies: Sequence[dict[str, Any]]) -> list[str]:
     return sorted({" · ".join(each) for each in words})
 
 
-def _merge_measurements(parts: Sequence[dict[str, Any]], asynchronous: bool) -> dict[str, Any]:
+def _merge_measurements_by_mean_step_time(
+    parts: Sequence[dict[str, Any]], asynchronous: bool
+) -> dict[str, Any]:
     mean = statistics.harmonic_mean if asynchronous else statistics.fmean
     rank_step_seconds = [part["step_seconds"] for part in parts] if asynchronous else []
     return {
@@ -127,7 +133,7 @@ def _total_energy(replies: Sequence[dict[str, Any]]) -> float | None:
     return sum(known_energies) if len(known_energies) == len(energies) else None
 
 
-def _merge_epoch_reads(replies: Sequence[dict[str, Any]]) -> list[Any]:
+def _judge_epoch_reads_and_list_by_rank(replies: Sequence[dict[str, Any]]) -> list[Any]:
     """Return the storage reads of all epochs, rank by rank.
 
     Workers of earlier versions report no storage reads.
@@ -140,22 +146,24 @@ def _merge_epoch_reads(replies: Sequence[dict[str, Any]]) -> list[Any]:
     return [reading for of_rank in zip(*merged_epochs, strict=True) for reading in of_rank]
 
 
-def _merge_learning(parts: Sequence[Any], asynchronous: bool) -> Any:
+def _merge_epochs_averaging_train_loss(
+    epochs_by_rank: Sequence[Any], averages_test_figures: bool
+) -> Any:
     """Merge the epochs of all ranks.
 
     With a synchronous strategy, all ranks evaluate the same weights, so that only their training
     losses differ. With an asynchronous strategy, each rank evaluates its current weights.
     """
-    if not parts[0]:
-        return parts[0]
-    averaged = ["train_loss", *(["test_loss", "test_accuracy"] if asynchronous else [])]
+    if not epochs_by_rank[0]:
+        return epochs_by_rank[0]
+    averaged = ["train_loss", *(["test_loss", "test_accuracy"] if averages_test_figures else [])]
     return [
         {
             **epochs[0],
             "seconds": max(epoch["seconds"] for epoch in epochs),
             **{name: _mean_if_complete([epoch[name] for epoch in epochs]) for name in averaged},
         }
-        for epochs in zip(*parts, strict=True)
+        for epochs in zip(*epochs_by_rank, strict=True)
     ]
 
 

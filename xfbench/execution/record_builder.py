@@ -34,7 +34,7 @@ def build_record(
     framework_adapter: Adapter,
     framework_environment: Environment,
     known_fields: dict[str, Any],
-    strict: bool = False,
+    noise_invalidates: bool = False,
     data_folder: Path | None = None,
 ) -> Record:
     """Build the record of a launch from its reply.
@@ -42,7 +42,8 @@ def build_record(
     - `answer`: the launch's reply, merged from the ranks' replies.
     - `known_fields`: the record's fields that do not come from the reply: workload, machine, limit,
       storage, conditions (None if they were not read), certificate.
-    - `strict`: whether a noisy launch is "invalid". A launch with impossible figures always is.
+    - `noise_invalidates`: whether a noisy launch is "invalid". A launch with impossible figures
+      always is.
     - `data_folder`: the folder of the prepared data set; None without one.
     """
     fields = {
@@ -91,7 +92,7 @@ def build_record(
     except worker_reply.WRONG as error:  # includes pydantic's ValidationError
         reason = f"the reply is invalid: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
-    expected_loss = canary.compute_expected_initial_loss(
+    expected_loss = canary.compute_expected_loss_before_training(
         request.workload,
         request.data,
         request.batch_size_per_rank,
@@ -110,7 +111,7 @@ def build_record(
         fields.get("limit"), fields["workload"], speed, request.ranks
     )
     if share_of_peak is not None and share_of_peak > 1 and request.device == "cpu":
-        roofline.measure_peaks_again(request.threads)
+        roofline.measure_again_and_keep_best_peaks(request.threads)
         fields["limit"] = roofline.find_or_measure_limit(request, ())
         share_of_peak = roofline.compute_peak_share(
             fields["limit"], fields["workload"], speed, request.ranks
@@ -124,11 +125,11 @@ def build_record(
     reason = reason or validity.reader_mismatch(fields.get("storage"))
     reason = reason or gpus.invalid_reason(observed.gpus, measurement.wall_seconds)
     if launch_conditions and not reason:
-        reason = conditions.launch_defect(
-            launch_conditions, request.device, has_rank_reports=bool(observed.gpus)
+        reason = conditions.throttle_swap_or_gpu_sharing_defect(
+            launch_conditions, request.device, ranks_report_gpu_sharing=bool(observed.gpus)
         )
     record = Record.make(status="invalid" if reason else "ok", reason=reason, **fields)
-    noise = conditions.list_record_disturbances(record) if strict and not reason else []
+    noise = conditions.list_record_disturbances(record) if noise_invalidates and not reason else []
     if not noise:
         return record
     return Record.make(status="invalid", reason=f"noisy: {'; '.join(noise)}", **fields)
@@ -137,7 +138,7 @@ def build_record(
 def _build_communication(
     framework_adapter: Adapter, request: Request, reported_fields: dict[str, Any]
 ) -> Communication:
-    strategy = framework_adapter.strategy_or_default(request.strategy)
+    strategy = framework_adapter.find_or_build_strategy(request.strategy)
     has_server = strategy.algorithm == "server"
     bytes_per_step = rank_communication.min_bytes_of_all_ranks(
         reported_fields["payload_bytes"], request.ranks, server=has_server

@@ -74,7 +74,7 @@ def build_start(
         variables=select_inherited_variables(os.environ),
     )
     with_mpi = request.strategy == "mpi"
-    bundled_mpi = _find_bundled_mpi(framework_adapter, framework_environment)
+    bundled_mpi = _find_bundled_mpi_folder(framework_adapter, framework_environment)
     if request.launcher == "slurm":
         library = site.mpi_library or (bundled_mpi and str(bundled_mpi / "lib/libmpi.so.12")) or ""
         if with_mpi:
@@ -138,7 +138,7 @@ def _with_mpi_library(base: Command, library: str, framework_adapter: Adapter) -
     return base.with_environment({"MPI4PY_LIBMPI": library})
 
 
-def _find_bundled_mpi(
+def _find_bundled_mpi_folder(
     framework_adapter: Adapter, framework_environment: Environment
 ) -> Path | None:
     """Return the folder of MPICH in the framework's environment; None if there is no MPICH."""

@@ -65,7 +65,7 @@ def trace_cell(
         document = job.build_job_document(
             "trace",
             request,
-            training.build_workload(cell),
+            training.workload_with_solver_of_cell(cell),
             dropout="identity",
             output="trace.npz",
             keep=keep,

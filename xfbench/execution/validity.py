@@ -41,17 +41,17 @@ def measurement_defect(
         return "no timed step: request more steps or fewer warm-up steps"
     if min(steps) <= 0:
         return f"a step took {min(steps):g} s: the clock went backwards or stood still"
-    if reason := step_time_defect(request, measurement):
+    if reason := step_sum_over_wall_time_defect(request, measurement):
         return reason
     window = measurement.window
     for number, of_update in enumerate(measurement.losses):
         if of_update is None:
             return f"the loss of update {number * window + 1} is not finite"
-    if reason := _library_defect(request, observed):
+    if reason := _kernel_or_allocator_defect(request, observed):
         return reason
     if reason := peak_defect(share_of_peak):
         return reason
-    if reason := _precision_defect(request, observed):
+    if reason := _precision_or_loss_scale_defect(request, observed):
         return reason
     if reason := _thread_defect(request, observed):
         return reason
@@ -67,7 +67,7 @@ def measurement_defect(
     return None
 
 
-def _precision_defect(request: Request, observed: Observed) -> str | None:
+def _precision_or_loss_scale_defect(request: Request, observed: Observed) -> str | None:
     """Return a message if the precision or the loss scale is not as requested, else None."""
     if observed.precision not in (None, request.precision):
         return f"{request.precision} was requested, but {observed.precision} was observed"
@@ -79,7 +79,7 @@ def _precision_defect(request: Request, observed: Observed) -> str | None:
     )
 
 
-def _library_defect(request: Request, observed: Observed) -> str | None:
+def _kernel_or_allocator_defect(request: Request, observed: Observed) -> str | None:
     """Return how the observed kernel library or memory allocator differs from the requested one.
 
     Returns None if both match.
@@ -94,7 +94,7 @@ def _library_defect(request: Request, observed: Observed) -> str | None:
     return f"allocator {request.allocator} was requested, but memory came from {observed.allocator}"
 
 
-def step_time_defect(request: Request, measurement: Measurement) -> str | None:
+def step_sum_over_wall_time_defect(request: Request, measurement: Measurement) -> str | None:
     """Return a message if the steps add up to more than the duration of the loop, else None."""
     window = measurement.window
     # The last window of an epoch may be shorter, so each window counts as one update.

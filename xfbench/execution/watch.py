@@ -84,10 +84,10 @@ class Watch:
                 if key.fileobj is self.listener:
                     self._accept()
                 elif isinstance(key.fileobj, socket.socket):
-                    self._receive_lines(key.fileobj)
+                    self._receive_available_lines(key.fileobj)
             if time.monotonic() >= beat:
                 beat = time.monotonic() + _BEAT_SECONDS
-                self._send_heartbeats()
+                self._send_one_heartbeat_and_close_silent()
 
     def _accept(self) -> None:
         """Accept a connection. If too many are unidentified, close the oldest of them."""
@@ -100,7 +100,7 @@ class Watch:
             self._text[connection] = b""
             self._selector.register(connection, selectors.EVENT_READ)
 
-    def _receive_lines(self, connection: socket.socket) -> None:
+    def _receive_available_lines(self, connection: socket.socket) -> None:
         try:
             received = connection.recv(4096)
         except BlockingIOError:
@@ -138,7 +138,7 @@ class Watch:
         else:  # not a rank of this launch
             self._close_connection(connection)
 
-    def _send_heartbeats(self) -> None:
+    def _send_one_heartbeat_and_close_silent(self) -> None:
         """Send heartbeats to the ranks' watchers. Close connections that are silent too long."""
         silent = time.monotonic() - SILENCE_SECONDS
         for connection, (_, heard) in list(self._heard.items()):

@@ -177,16 +177,16 @@ def list_record_disturbances(record: Record) -> list[str]:
     return reasons
 
 
-def launch_defect(
-    conditions: Conditions, device: str, *, has_rank_reports: bool = False
+def throttle_swap_or_gpu_sharing_defect(
+    conditions: Conditions, device: str, *, ranks_report_gpu_sharing: bool = False
 ) -> str | None:
     """Return why the launch is invalid, or None if it is valid.
 
     - `device`: "cpu" or "cuda".
-    - `has_rank_reports`: whether each rank reported other processes on its own device. If so, this
-      function ignores `accelerator_processes`, which may use devices without a rank.
+    - `ranks_report_gpu_sharing`: whether each rank reported other processes on its own device. If
+      so, this function ignores `accelerator_processes`, which may use devices without a rank.
     """
-    if device == "cuda" and conditions.accelerator_processes and not has_rank_reports:
+    if device == "cuda" and conditions.accelerator_processes and not ranks_report_gpu_sharing:
         return (
             f"the GPU was shared with {', '.join(conditions.accelerator_processes)}: "
             "wait until it ends, or request an exclusive GPU"

@@ -53,7 +53,7 @@ def run_all_checks() -> list[Finding]:
     ]
 
 
-def require_quiet() -> None:
+def require_all_checks_ok() -> None:
     """Run all checks. Raise NoisyError if the state of any check is not "ok"."""
     problems = [finding for finding in run_all_checks() if finding.state != "ok"]
     if problems:

@@ -111,7 +111,7 @@ def list_accelerator_processes() -> list[str]:
     return [Path(line.strip()).name for line in listing.splitlines() if line.strip()]
 
 
-def list_compute_libraries() -> list[str]:
+def list_blas_openmp_mpi_cuda_libraries() -> list[str]:
     """Return the BLAS, OpenMP, MPI and CUDA libraries that the dynamic linker knows."""
     try:
         listing = processes.output(["/sbin/ldconfig", "-p"], timeout=30)

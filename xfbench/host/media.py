@@ -57,29 +57,35 @@ def describe_medium(folder: Path) -> Medium:
         raise UnreadableError(f"{folder}: {error.strerror}") from error
 
 
-def measure_reads(
-    folder: Path, size: int = reading.SIZE, rounds: int = reading.ROUNDS
+def evict_and_measure_reads_by_pattern(
+    data_set_or_scratch_folder: Path,
+    max_round_bytes: int = reading.SIZE,
+    rounds: int = reading.ROUNDS,
 ) -> tuple[Reads, ...]:
-    """Measure plain reads in `folder` with each pattern of `worker/reading.py`.
+    """Measure plain reads in `data_set_or_scratch_folder` with each pattern of `worker/reading.py`.
 
-    - `folder`: the folder of a data set, or a single file. Its files are read. In any other folder,
-      a temporary file is written and read.
-    - `size`: the maximum number of bytes in a round.
+    - `data_set_or_scratch_folder`: the folder of a data set, or a single file. Its files are read.
+      In any other folder, a temporary file is written and read.
+    - `max_round_bytes`: the maximum number of bytes in a round.
     - `rounds`: the number of rounds for each pattern.
 
     The reads take at most `rounds` times six seconds. Writing a temporary file takes additional
     time. Raises UnreadableError if the folder cannot be read or written.
     """
     try:
-        if (folder / MANIFEST).is_file() or folder.is_file():
-            files = reading.draw_files(pages.files_under(folder), size)
-            return _measure_files(files, size, rounds)
-        with reading.temporary_file(folder, size) as file:
-            return _measure_files([file], size, rounds)
+        if (
+            data_set_or_scratch_folder / MANIFEST
+        ).is_file() or data_set_or_scratch_folder.is_file():
+            files = reading.draw_files(
+                pages.files_under(data_set_or_scratch_folder), max_round_bytes
+            )
+            return _measure_files(files, max_round_bytes, rounds)
+        with reading.temporary_file(data_set_or_scratch_folder, max_round_bytes) as file:
+            return _measure_files([file], max_round_bytes, rounds)
     except reading.NotEnoughData as error:
-        raise UnreadableError(f"{folder}: {error}") from error
+        raise UnreadableError(f"{data_set_or_scratch_folder}: {error}") from error
     except OSError as error:
-        raise UnreadableError(f"{folder}: {error.strerror}") from error
+        raise UnreadableError(f"{data_set_or_scratch_folder}: {error.strerror}") from error
 
 
 def compute_speed(reads: Reads) -> Speed:
@@ -194,7 +200,8 @@ def _device_share(read_round: ReadRound) -> float | None:
     return min(1.0, read_round.device_bytes / read_round.bytes)
 
 
-def _measure_files(files: Sequence[Path], size: int, rounds: int) -> tuple[Reads, ...]:
+def _measure_files(files: Sequence[Path], max_round_bytes: int, rounds: int) -> tuple[Reads, ...]:
     return tuple(
-        Reads.model_validate(reads) for reads in reading.measure_read_speed(files, size, rounds)
+        Reads.model_validate(reads)
+        for reads in reading.measure_read_speed(files, max_round_bytes, rounds)
     )

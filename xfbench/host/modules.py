@@ -44,7 +44,7 @@ _IGNORED_PREFIXES = (
 
 
 @cache
-def load_module_variables(
+def load_variables_changed_by_modules(
     init_file: str, module_folders: tuple[str, ...], module_names: tuple[str, ...]
 ) -> dict[str, str]:
     """Load modules in a shell. Return the environment variables that the modules set or change.

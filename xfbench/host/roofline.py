@@ -62,7 +62,7 @@ def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limi
     if request.threads not in _PEAKS:
         cached_peaks = _read_cached_peaks(_peaks_file(request.threads))
         if cached_peaks is None:
-            measure_peaks_again(request.threads)
+            measure_again_and_keep_best_peaks(request.threads)
         else:
             _PEAKS[request.threads] = cached_peaks
     peaks = _PEAKS[request.threads]
@@ -127,7 +127,7 @@ def _find_published_limit(model: str, precision: str) -> Limit | None:
     return None
 
 
-def measure_peaks_again(threads: int) -> None:
+def measure_again_and_keep_best_peaks(threads: int) -> None:
     """Measure the peaks with `threads` threads. The best measurement of this session is the peak.
 
     Call this function again if a launch exceeds the peak: other work may have slowed the earlier

@@ -113,7 +113,7 @@ class Adapter(_Table):
             if not self.kernels[name].devices or device in self.kernels[name].devices
         ]
 
-    def strategy_or_default(self, name: str) -> Strategy:
+    def find_or_build_strategy(self, name: str) -> Strategy:
         """Return the strategy with this name.
 
         If the adapter does not describe the strategy, return one with default fields.

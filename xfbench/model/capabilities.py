@@ -24,7 +24,7 @@ def refusal_reason(request: Request) -> str | None:
             )
     if request.ranks > 1 and request.strategy == "none":
         return f"{framework_adapter.title} has no strategy to train on more than one rank yet"
-    strategy = framework_adapter.strategy_or_default(request.strategy)
+    strategy = framework_adapter.find_or_build_strategy(request.strategy)
     for name, _ in request.strategy_options:
         if name not in strategy.options:
             names = ", ".join(strategy.options) or "none"
@@ -60,7 +60,10 @@ def refusal_reason(request: Request) -> str | None:
 
 def _page_cache_refusal_reason(request: Request, framework_adapter: adapter.Adapter) -> str | None:
     """Return why the ranks cannot prepare the page cache together; None if they can."""
-    if request.page_cache and framework_adapter.strategy_or_default(request.strategy).asynchronous:
+    if (
+        request.page_cache
+        and framework_adapter.find_or_build_strategy(request.strategy).asynchronous
+    ):
         return (
             f"--page-cache needs ranks that wait for each other, unlike those of {request.strategy}"
         )
@@ -71,7 +74,10 @@ def _checkpoint_refusal_reason(request: Request, framework_adapter: adapter.Adap
     """Return why the requested checkpoints cannot be taken; None if they can."""
     if request.checkpoints and not framework_adapter.checkpoint:
         return f"the adapter for {framework_adapter.title} saves no checkpoints"
-    if request.checkpoints and framework_adapter.strategy_or_default(request.strategy).asynchronous:
+    if (
+        request.checkpoints
+        and framework_adapter.find_or_build_strategy(request.strategy).asynchronous
+    ):
         return f"{request.strategy} keeps the momentum on its servers, and they save no checkpoints"
     return None
 

@@ -178,14 +178,12 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
         record_value, certified_value = getattr(subject, name), getattr(certificate.subject, name)
         if record_value != certified_value:
             words = name.replace("_", " ")
-            return (
-                f"the certificate is for another {words}: "
-                f"{_abbreviate(certified_value)}, not {_abbreviate(record_value)}"
-            )
+            texts = [_to_text_with_short_digest(value) for value in (certified_value, record_value)]
+            return f"the certificate is for another {words}: {texts[0]}, not {texts[1]}"
     return None
 
 
-def _abbreviate(value: Any) -> str:
+def _to_text_with_short_digest(value: Any) -> str:
     text = str(value)
     if isinstance(value, tuple):  # names, or options with their values
         words = [
@@ -209,5 +207,5 @@ def certified_fields(request: Request) -> CertifiedFields:
         request.ranks,
         request.strategy,
         request.strategy_options,
-        training.build_workload(request).solver,
+        training.workload_with_solver_of_cell(request).solver,
     )

@@ -80,13 +80,13 @@ def figure_error(figure: Figure) -> str | None:
     numbers = [number for number in (value, low, high, *figure.values) if number is not None]
     if figure.unit == "s" and min(numbers) < 0:
         return f"the figure is a time of {min(numbers):g} s"
-    if value is not None and not _is_within_range(value, figure):
+    if value is not None and not _is_between_low_and_high(value, figure):
         return f"the figure's value, {value:g}, is outside its range"
-    if any(not _is_within_range(number, figure) for number in figure.values):
+    if any(not _is_between_low_and_high(number, figure) for number in figure.values):
         return "some of the figure's values are outside its range"
     return None
 
 
-def _is_within_range(value: float, figure: Figure) -> bool:
+def _is_between_low_and_high(value: float, figure: Figure) -> bool:
     low, high = figure.low, figure.high
     return (low is None or low <= value) and (high is None or value <= high)

@@ -49,7 +49,7 @@ def unmeasured_source(record: Record) -> str | None:
     return f"{record.source}: {f'{citation.key}, ' if citation else ''}not measured by xfbench"
 
 
-def drop_untrusted_fields(record: Record) -> Record:
+def drop_untrusted_or_impossible_fields(record: Record) -> Record:
     """Return the record with only its trusted fields.
 
     A record from another source keeps its request, its figure and its citation. It loses all fields
@@ -71,7 +71,7 @@ def drop_untrusted_fields(record: Record) -> Record:
 def impossible_number(record: Record) -> str | None:
     """Return why a number of the record is impossible, in one line; None if all are possible."""
     parts = [getattr(record, name) for name in _FIELDS_WITH_NUMBERS]
-    for name, smallest, largest in _number_ranges(parts):
+    for name, smallest, largest in _min_and_max_by_field_name(parts):
         if name in _SIGNED_FIELDS:
             lower_limit, upper_limit = -_MAX_SIGNED_NUMBER, _MAX_SIGNED_NUMBER
         else:
@@ -90,19 +90,21 @@ def impossible_number(record: Record) -> str | None:
     return None
 
 
-def _number_ranges(value: Any, name: str = "") -> Iterator[tuple[str, float, float]]:
+def _min_and_max_by_field_name(
+    value: Any, field_name: str = ""
+) -> Iterator[tuple[str, float, float]]:
     """Yield the name of each number or list of numbers in `value`, with minimum and maximum."""
     if isinstance(value, BaseModel):
         for field, nested_value in value.__dict__.items():
-            yield from _number_ranges(nested_value, field)
+            yield from _min_and_max_by_field_name(nested_value, field)
     elif isinstance(value, dict):
-        yield from _number_ranges(tuple(value.values()), name)
+        yield from _min_and_max_by_field_name(tuple(value.values()), field_name)
     elif isinstance(value, tuple | list):
         numbers = [number for number in value if isinstance(number, int | float)]
         if numbers:
-            yield name, min(numbers), max(numbers)
+            yield field_name, min(numbers), max(numbers)
         for nested_value in value:
             if isinstance(nested_value, BaseModel | tuple | list | dict):
-                yield from _number_ranges(nested_value, name)
+                yield from _min_and_max_by_field_name(nested_value, field_name)
     elif isinstance(value, int | float):
-        yield name, value, value
+        yield field_name, value, value

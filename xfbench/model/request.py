@@ -179,7 +179,7 @@ class Cell(BaseModel):
         return f"{self.strategy} {format_options(self.strategy_options)}".rstrip()
 
     @property
-    def solver_text(self) -> str:
+    def changed_solver_text(self) -> str:
         """The changed solver settings, such as "LARS 0.5, rate linear"; "" if there are none."""
         settings = [(name, getattr(self, name)) for name in SOLVER]
         return ", ".join(
@@ -197,7 +197,13 @@ class Cell(BaseModel):
         strategy_parts = (
             [f"{self.ranks} ranks{node_text} {self.strategy_text}"] if self.ranks > 1 else []
         )
-        parts = [self.workload, self.solver_text, self.framework, self.kernel, *strategy_parts]
+        parts = [
+            self.workload,
+            self.changed_solver_text,
+            self.framework,
+            self.kernel,
+            *strategy_parts,
+        ]
         parts += [f"{self.threads} threads", self.allocator or ""]
         parts += [f"probe {self.probe} by {self.launcher}"] if self.probe else []
         return " · ".join(filter(None, parts))

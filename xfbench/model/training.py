@@ -17,7 +17,7 @@ from xfbench.worker.input import known_images_per_epoch
 from xfbench.workloads import Workload, workloads
 
 
-def build_workload(cell: Cell) -> Workload:
+def workload_with_solver_of_cell(cell: Cell) -> Workload:
     """Return the workload that the cell trains.
 
     With "linear" scaling, the learning rate grows with the ratio of the global batch to the
@@ -44,8 +44,8 @@ def solver_variants(
     """Yield the cell with every combination of solver settings.
 
     `values_by_setting` has the values of each setting in `SOLVER`; a missing setting keeps its
-    published value. Raises UsageError as `build_workload` does, and ValidationError if a value is
-    invalid.
+    published value. Raises UsageError as `workload_with_solver_of_cell` does, and ValidationError
+    if a value is invalid.
     """
     if not any(values_by_setting.values()):
         yield cell
@@ -56,7 +56,7 @@ def solver_variants(
     ]
     for point in itertools.product(*values):
         variant = Cell(**{**dict(cell), **dict(zip(SOLVER, point, strict=True))})
-        build_workload(variant)
+        workload_with_solver_of_cell(variant)
         yield variant
 
 

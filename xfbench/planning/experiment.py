@@ -417,7 +417,7 @@ def _check_strategy_options(m: Matrix) -> None:
         for framework in m.framework
         for framework_adapter in [adapter.load(framework)]
         for name in (framework_adapter.strategies if "default" in m.strategy else m.strategy)
-        for option in framework_adapter.strategy_or_default(name).options
+        for option in framework_adapter.find_or_build_strategy(name).options
     }
     for name in m.strategy_options:
         if not known_options:
@@ -437,7 +437,7 @@ def _changed_options(
         return ()
     return tuple(
         sorted(
-            framework_adapter.strategy_or_default(strategy)
+            framework_adapter.find_or_build_strategy(strategy)
             .non_default_options(chosen, device)
             .items()
         )

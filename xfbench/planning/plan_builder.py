@@ -32,7 +32,7 @@ def build_plan(
     strict: bool = False,
     time_limit: float = DEFAULT_TIME_LIMIT,
     checkpoint_dir: Path | None = None,
-    carried: bool = False,
+    for_other_machine: bool = False,
     adjust: Adjustment | None = None,
 ) -> Plan:
     """Build the plan for these settings. Raises UsageError if they are invalid.
@@ -42,26 +42,29 @@ def build_plan(
 
     - `settings`: values of the fields of `Matrix`, by name. None: not given.
     - `pythons`: interpreters that the user chose, by framework.
-    - `carried`: whether the plan is for another machine, which names its own interpreters.
+    - `for_other_machine`: whether the plan is for another machine, which names its own
+      interpreters.
     - `adjust`: function that uses tuned values for the settings that are not given.
     """
     given_settings = {name: value for name, value in settings.items() if value is not None}
     if {"launches", "until_precision"} <= set(given_settings):
         raise errors.UsageError("--launches and --until-precision exclude each other: use only one")
-    matrices = _build_matrices({"seed": (0,), **given_settings})
+    matrices = _build_matrices_with_quick_defaults({"seed": (0,), **given_settings})
     interpreters = dict(pythons)
-    if carried:
+    if for_other_machine:
         names = {name for matrix in matrices for name in matrix.framework}
         interpreters = dict.fromkeys(names, Path("python3"))
     cells = experiment.expand_matrices(matrices, interpreters)
     if adjust is not None:
-        if carried:
+        if for_other_machine:
             raise errors.UsageError(
                 "--tuned has values for this machine, and --carry is for another one: use only one"
             )
         cells = adjust(cells, set(given_settings), interpreters)
     if checkpoint_dir is not None:
-        _check_checkpoint_folder(checkpoint_dir, given_settings.get("checkpoints"), cells, carried)
+        _require_checkpoint_count_and_folder(
+            checkpoint_dir, given_settings.get("checkpoints"), cells, for_other_machine
+        )
     return Plan(
         requests=tuple(launch_order(cells, matrices[0].seed[0])),
         protocols=tuple(cells),
@@ -74,20 +77,20 @@ def build_plan(
     )
 
 
-def resolve_interpreter(framework: str, path: str | Path) -> Path:
+def resolve_interpreter(framework: str, interpreter_file: str | Path) -> Path:
     """Return the absolute path of the interpreter that `--python` gives for the framework.
 
     Raises UsageError if the framework is unknown or there is no such file.
     """
     if framework not in adapter.list_names():
         raise errors.unknown_name_error("framework", framework, adapter.list_names())
-    interpreter_path = Path(path).expanduser().absolute()
+    interpreter_path = Path(interpreter_file).expanduser().absolute()
     if not interpreter_path.is_file():
-        raise errors.UsageError(f"--python {framework}={path}: no such file")
+        raise errors.UsageError(f"--python {framework}={interpreter_file}: no such file")
     return interpreter_path
 
 
-def _build_matrices(settings: Mapping[str, Any]) -> list[Matrix]:
+def _build_matrices_with_quick_defaults(settings: Mapping[str, Any]) -> list[Matrix]:
     quick = experiment.load(_DEFAULT).matrix
     if set(settings) - _REPETITION_SETTINGS:
         defaults: dict[str, Any] = {
@@ -101,15 +104,18 @@ def _build_matrices(settings: Mapping[str, Any]) -> list[Matrix]:
     ]
 
 
-def _check_checkpoint_folder(
-    folder: Path, count: int | None, cells: Sequence[tuple[Cell, Protocol]], carried: bool
+def _require_checkpoint_count_and_folder(
+    folder: Path,
+    checkpoint_count: int | None,
+    cells: Sequence[tuple[Cell, Protocol]],
+    for_other_machine: bool,
 ) -> None:
     """Raise UsageError if no checkpoints are requested, or if `folder` does not exist.
 
     The folder need not exist here if the run is on another machine.
     """
-    if not count:
+    if not checkpoint_count:
         raise errors.UsageError(f"--checkpoint-dir {folder} needs --checkpoints N")
-    elsewhere = carried or any(cell.launcher == "slurm" for cell, _ in cells)
+    elsewhere = for_other_machine or any(cell.launcher == "slurm" for cell, _ in cells)
     if not elsewhere and not folder.is_dir():
         raise errors.UsageError(f"--checkpoint-dir {folder}: no such folder")

@@ -29,11 +29,11 @@ SIZES: tuple[Size, ...] = ("smoke", "laptop", "paper")
 Positive = Annotated[int, Field(ge=1)]
 
 
-def _parse_size(size: Any) -> Any:
+def _parse_byte_size(size: Any) -> Any:
     return parse_size(size) if isinstance(size, str) else size
 
 
-Bytes = Annotated[int, Field(ge=1), BeforeValidator(_parse_size)]
+Bytes = Annotated[int, Field(ge=1), BeforeValidator(_parse_byte_size)]
 
 
 class _Table(BaseModel):
@@ -86,7 +86,7 @@ class BatchSearch(_Table):
             raise ValueError(f"most ({self.most}) must not be less than from ({self.start})")
         return self
 
-    def is_doubling(self, batch: int) -> bool:
+    def is_start_times_power_of_two(self, batch: int) -> bool:
         """Return whether the search reaches this batch by doubling, not by bisection.
 
         Such a batch is `from` times a power of two.
@@ -132,7 +132,7 @@ class Claim(_Table):
     high: float | None = None
 
     @model_validator(mode="after")
-    def _check_expectation(self) -> Claim:
+    def _require_best_low_or_high(self) -> Claim:
         if self.best is None and self.low is None and self.high is None:
             raise ValueError("a claim needs best, low or high")
         return self

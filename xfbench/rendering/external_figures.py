@@ -46,7 +46,7 @@ class FigureText:
     about: str
 
     @property
-    def row_texts(self) -> tuple[str, ...]:
+    def table_cells(self) -> tuple[str, ...]:
         """The texts of a table row, in the order of `HEADERS`."""
         named = f"{self.key} ({self.source})" if self.source != "published" else self.key
         return named, self.study, self.quantity, self.figure, self.relative_to, self.about
@@ -64,7 +64,7 @@ def distinct_external_figures(records: Iterable[Record]) -> list[Record]:
     return list(unique.values())
 
 
-def figures_with_exact_network(
+def figures_whose_single_network_equals(
     records: Iterable[Record], single_network: str | None
 ) -> list[Record]:
     """Return the records whose external figure is about this network, without duplicates.
@@ -205,7 +205,9 @@ def render_leaderboards_with_figures(
     figure_records = distinct_external_figures(records)
     names = sorted({table.workload for table in leaderboards} | set(extra_networks))
     network_figures = [
-        record for name in names for record in figures_with_exact_network(figure_records, name)
+        record
+        for name in names
+        for record in figures_whose_single_network_equals(figure_records, name)
     ]
     if format_name == "json":
         return _to_json(leaderboards, network_figures)
@@ -217,8 +219,8 @@ def render_leaderboards_with_figures(
         network_tables = [table for table in leaderboards if table.workload == name]
         parts.append(tables.FORMATS[format_name](network_tables, columns))
         lines = [
-            describe_figure(record).row_texts
-            for record in figures_with_exact_network(figure_records, name)
+            describe_figure(record).table_cells
+            for record in figures_whose_single_network_equals(figure_records, name)
         ]
         if lines:
             parts.append(
@@ -239,7 +241,7 @@ def render_figures_and_sources(records: Iterable[Record]) -> str:
     table_format = formats.FORMATS["text"]
     figure_texts = [describe_figure(record) for record in distinct_external_figures(records)]
     lines = [
-        (text.record[7:19], *text.row_texts[:2], text.workload or "–", *text.row_texts[2:])
+        (text.record[7:19], *text.table_cells[:2], text.workload or "–", *text.table_cells[2:])
         for text in figure_texts
     ]
     table = table_format.render_table(("record", *HEADERS[:2], "network", *HEADERS[2:]), lines)

@@ -49,8 +49,8 @@ class Format:
 
     def render_table(self, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
         """Return the table with these headers and lines of fields, escaped for this format."""
-        rows = [[self._escape_field(field) for field in line] for line in lines]
-        names = [self._escape_field(name) for name in headers]
+        rows = [[self._escape_field_for_tabulate(field) for field in line] for line in lines]
+        names = [self._escape_field_for_tabulate(name) for name in headers]
         return tabulate(rows, names, self.style, disable_numparse=True)
 
     def render_heading(self, text: str) -> str:
@@ -61,7 +61,7 @@ class Format:
         """Return `text` as a note below a table."""
         return self.note(make_legible(text, _MAX_FIELD_CHARS))
 
-    def _escape_field(self, text: str) -> str:
+    def _escape_field_for_tabulate(self, text: str) -> str:
         return self.escape(make_legible(text, _MAX_FIELD_CHARS))
 
 
@@ -117,17 +117,17 @@ def escape_csv_formula(value: object) -> object:
     return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 
-def to_csv(lines: Sequence[Mapping[str, object]]) -> str:
+def to_csv(lines_with_same_keys: Sequence[Mapping[str, object]]) -> str:
     """Return the lines as CSV, with all digits of each number.
 
     The keys of the first line are the column names. Texts are escaped so that no spreadsheet
     executes them.
     """
     buffer = io.StringIO()
-    if lines:
-        writer = csv.DictWriter(buffer, list(lines[0]), lineterminator="\n")
+    if lines_with_same_keys:
+        writer = csv.DictWriter(buffer, list(lines_with_same_keys[0]), lineterminator="\n")
         writer.writeheader()
-        for line in lines:
+        for line in lines_with_same_keys:
             writer.writerow({name: escape_csv_formula(value) for name, value in line.items()})
     return buffer.getvalue()
 

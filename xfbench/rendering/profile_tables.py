@@ -73,7 +73,9 @@ def _format_times_and_peak_share(layer: LayerTime | None) -> str:
     return both if layer.share_of_peak is None else f"{both} ({layer.share_of_peak:.0%})"
 
 
-def _layer_kind_and_step_lines(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[list[str]]:
+def _lines_of_layers_kinds_and_step_parts(
+    row_profiles: Sequence[tuple[Row, Profile]],
+) -> Iterator[list[str]]:
     profiles = [profile for _, profile in row_profiles]
     heaviest_names = heaviest_layers_in_network_order(profiles, MAX_LAYERS)
     for name in heaviest_names:
@@ -97,7 +99,8 @@ def _layer_kind_and_step_lines(row_profiles: Sequence[tuple[Row, Profile]]) -> I
         ]
     for kind in _multi_layer_kinds_by_time(profiles):
         kind_layers = [
-            next((k for k in profile.kind_totals if k.kind == kind), None) for profile in profiles
+            next((k for k in profile.multi_layer_kind_totals if k.kind == kind), None)
+            for profile in profiles
         ]
         yield [
             next(layer.layer for layer in kind_layers if layer),
@@ -107,7 +110,7 @@ def _layer_kind_and_step_lines(row_profiles: Sequence[tuple[Row, Profile]]) -> I
     for name, seconds in (
         ("update", [profile.update_seconds for profile in profiles]),
         ("other operations", [profile.other_seconds for profile in profiles]),
-        ("between operations", [profile.between_operations_seconds for profile in profiles]),
+        ("between operations", [profile.outside_all_operations_seconds for profile in profiles]),
         ("step", [profile.step_seconds for profile in profiles]),
     ):
         yield [name, "", *map(format_milliseconds, seconds)]
@@ -120,7 +123,7 @@ def _multi_layer_kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
     """
     share_by_kind: dict[str, float] = {}
     for profile in profiles:
-        for layer in profile.kind_totals:
+        for layer in profile.multi_layer_kind_totals:
             share_by_kind[layer.kind] = (
                 share_by_kind.get(layer.kind, 0.0) + layer.seconds / profile.step_seconds
             )
@@ -149,7 +152,9 @@ def _render(tables: Sequence[Table], table_format: formats.Format) -> str:
             parts.append(table_format.render_heading(table.title))
             headers = ["layer", "kind", *(_configuration_name(row) for row, _ in row_profiles)]
             parts.append(
-                table_format.render_table(headers, list(_layer_kind_and_step_lines(row_profiles)))
+                table_format.render_table(
+                    headers, list(_lines_of_layers_kinds_and_step_parts(row_profiles))
+                )
             )
             parts += map(table_format.render_note, _notes_under_table(row_profiles))
             parts.append("")
@@ -179,8 +184,8 @@ def _profile_documents(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
                 **{name: getattr(table, name) for name in heads},
                 **{name: getattr(row, name) for name in rows},
                 **asdict(profile),
-                "unseen_seconds": profile.between_operations_seconds,
-                "kinds": [asdict(layer) for layer in profile.kind_totals],
+                "unseen_seconds": profile.outside_all_operations_seconds,
+                "kinds": [asdict(layer) for layer in profile.multi_layer_kind_totals],
             }
 
 

@@ -55,7 +55,7 @@ def _published_page_parts() -> Iterator[str]:
         rows = []
         for record in published.records_of_study(study):
             reference = external_figures.describe_figure(record)
-            rows.append((reference.key, reference.workload or "–", *reference.row_texts[2:]))
+            rows.append((reference.key, reference.workload or "–", *reference.table_cells[2:]))
         if rows:
             names = ("source", "network", *external_figures.HEADERS[2:])
             yield f"\n{tabulate(rows, names, 'github', disable_numparse=True)}"

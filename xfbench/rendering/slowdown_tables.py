@@ -33,7 +33,7 @@ def row_texts(table: Slowdown, line: Line) -> list[str]:
     return [*_group_texts(line), *map(_slowdown_or_reason_text, line.entries), *mean]
 
 
-def group_and_setting_texts(line: Line) -> list[str]:
+def group_texts_and_settings_per_network(line: Line) -> list[str]:
     """Return the texts of a line: its group, and the configuration behind each slowdown.
 
     A network without a slowdown has "–".
@@ -119,7 +119,7 @@ def _render(tables: Sequence[Slowdown], table_format: formats.Format) -> str:
             parts.append(table_format.render_heading("reached with"))
             parts.append(
                 table_format.render_table(
-                    names, [group_and_setting_texts(line) for line in measured]
+                    names, [group_texts_and_settings_per_network(line) for line in measured]
                 )
             )
         parts += map(table_format.render_note, notes_under_table(table))

@@ -324,7 +324,7 @@ def _format_gigabytes(size_bytes: int | None) -> str:
     return "–" if size_bytes is None else f"{size_bytes / 1e9:.2g} GB"
 
 
-def visible_columns(table: Table, columns: str = "throughput") -> list[Column]:
+def group_and_nonempty_columns(table: Table, columns: str = "throughput") -> list[Column]:
     """Return the columns to show. The columns of grouping fields follow the first column.
 
     `columns` is a key of `COLUMNS`. An optional column that is empty in every row is left out.
@@ -350,7 +350,7 @@ def _render(
     parts: list[str] = []
     for table in tables:
         parts.append(table_format.render_heading(table.title))
-        visible = visible_columns(table, columns)
+        visible = group_and_nonempty_columns(table, columns)
         headers = [name for name, _ in visible]
         if table.rows:
             parts.append(

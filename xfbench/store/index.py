@@ -51,7 +51,7 @@ class Index:
     def __init__(self, path: Path, store: Store) -> None:
         self._path = path
         self._store = store
-        self._open_or_rebuild()
+        self._open_and_update_or_rebuild()
         self.damaged = [
             line for (line,) in self._fetch_all_or_rebuild("SELECT defect FROM damaged ORDER BY 1")
         ]
@@ -66,18 +66,22 @@ class Index:
         *,
         id_prefix: str = "",
         newest_first: bool = False,
-        max_places: int | None = None,
+        max_total_places: int | None = None,
     ) -> Iterator[StoredRecord]:
         """Yield the place and the record of each record that meets all conditions.
 
         - `id_prefix`: start of the hexadecimal ids of the records.
         - `newest_first`: yield the newest record first. By default, the oldest is first.
-        - `max_places`: maximum number of places to read from, or None for no limit.
+        - `max_total_places`: maximum number of places to read from, or None for no limit.
 
         If a file turns out not to be a record, it is skipped, and `damaged` gets a message.
         """
         for part in self.select_grouped(
-            (), conditions, id_prefix=id_prefix, newest_first=newest_first, max_places=max_places
+            (),
+            conditions,
+            id_prefix=id_prefix,
+            newest_first=newest_first,
+            max_total_places=max_total_places,
         ):
             yield from part
 
@@ -88,7 +92,7 @@ class Index:
         """
         rows = 2 * limit + 100  # a record may be in two places, and some places may be damaged
         while limit and rows < self._fetch_all_or_rebuild("SELECT copies FROM meta")[0][0]:
-            matches = self.select(conditions, newest_first=True, max_places=rows)
+            matches = self.select(conditions, newest_first=True, max_total_places=rows)
             if len(newest_records := list(itertools.islice(matches, limit))) == limit:
                 return newest_records
             rows *= 30
@@ -112,7 +116,7 @@ class Index:
         *,
         id_prefix: str = "",
         newest_first: bool = False,
-        max_places: int | None = None,
+        max_total_places: int | None = None,
     ) -> Iterator[Iterator[StoredRecord]]:
         """Yield groups of matching records with equal values in `group_fields`.
 
@@ -129,7 +133,7 @@ class Index:
             f"FROM records r JOIN copies c USING (id) WHERE {condition_sql} "
             f"ORDER BY {columns[2:] + ', ' if group_fields else ''}"
             f"r.created {order}, r.id {order}, c.start NULLS FIRST"
-            + (f" LIMIT {max_places}" if max_places else ""),
+            + (f" LIMIT {max_total_places}" if max_total_places else ""),
             values,
         )
         cursor = self._connection.execute("SELECT * FROM chosen")
@@ -141,11 +145,11 @@ class Index:
         self, rows: Iterable[Sequence[Any]], conditions: Sequence[Condition]
     ) -> Iterator[StoredRecord]:
         for identity, copies in itertools.groupby(rows, key=lambda row: row[0]):
-            stored = self._read_first_valid_copy(identity, copies)
+            stored = self._read_valid_copy_or_note_defects(identity, copies)
             if stored and (not conditions or _meets_conditions(stored[1], conditions)):
                 yield stored
 
-    def _read_first_valid_copy(
+    def _read_valid_copy_or_note_defects(
         self, identity: str, copies: Iterable[Sequence[Any]]
     ) -> StoredRecord | None:
         """Return the first of the record's copies that is valid, or None.
@@ -166,19 +170,19 @@ class Index:
         self.damaged += defects
         return None
 
-    def _open_or_rebuild(self) -> None:
+    def _open_and_update_or_rebuild(self) -> None:
         """Open and update the index, or rebuild it if it is damaged or of another version."""
         for may_rebuild in (True, False):
             connection = None
             try:
                 connection = duckdb.connect(str(self._path), config=_CONFIG)
-                indexing.update_index(connection, self._store)
+                indexing.update_index_in_one_pass(connection, self._store)
             except (duckdb.Error, indexing.StaleIndexError) as error:
                 if connection is not None:
                     connection.close()
                 if not may_rebuild or "lock on file" in str(error):
                     raise
-                self._delete_files()
+                self._delete_files_of_closed_index()
             else:
                 self._connection = connection
                 return
@@ -188,35 +192,35 @@ class Index:
             return self._connection.execute(sql, values).fetchall()
         except duckdb.Error:
             self.close()
-            self._delete_files()
-            self._open_or_rebuild()
+            self._delete_files_of_closed_index()
+            self._open_and_update_or_rebuild()
             return self._connection.execute(sql, values).fetchall()
 
-    def _delete_files(self) -> None:
+    def _delete_files_of_closed_index(self) -> None:
         for path in (self._path, self._path.with_name(f"{self._path.name}.wal")):
             path.unlink(missing_ok=True)
 
 
 @contextmanager
-def open_index(store: Store, warn: WarningHandler) -> Iterator[Index]:
+def open_index(store: Store, warn_of_wait: WarningHandler) -> Iterator[Index]:
     """Provide the up-to-date index of `store` as a context.
 
-    If another process is using the index, `warn` gets a message and the call waits. Raises
+    If another process is using the index, `warn_of_wait` gets a message and the call waits. Raises
     XfbenchError if no index can be created.
     """
     with ExitStack() as stack:
-        index = _open_shared(store, stack, warn) or _open_temporary_copy(store, stack)
+        index = _open_shared(store, stack, warn_of_wait) or _open_temporary_copy(store, stack)
         stack.callback(index.close)
         yield index
 
 
-def _open_shared(store: Store, stack: ExitStack, warn: WarningHandler) -> Index | None:
+def _open_shared(store: Store, stack: ExitStack, warn_of_wait: WarningHandler) -> Index | None:
     """Return the index in the results folder, or None if that index cannot be used.
 
     This is so if the folder is read-only, or if the index stays in use. It is also so if the file
     is not safe to open, or if no index can be created.
     """
-    if _lock_if_writable(store, stack, warn) and _is_safe_to_open(store.folder / FILE_NAME):
+    if _lock_if_writable(store, stack, warn_of_wait) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):
             return Index(store.folder / FILE_NAME, store)
     return None
@@ -243,7 +247,7 @@ def _is_safe_to_open(path: Path) -> bool:
     return stat.S_ISREG(file_status.st_mode) and file_status.st_uid == os.geteuid()
 
 
-def _lock_if_writable(store: Store, stack: ExitStack, warn: WarningHandler) -> bool:
+def _lock_if_writable(store: Store, stack: ExitStack, warn_of_wait: WarningHandler) -> bool:
     """Lock the index in the results folder until `stack` closes.
 
     Return whether the lock is held and the folder is writable.
@@ -253,7 +257,7 @@ def _lock_if_writable(store: Store, stack: ExitStack, warn: WarningHandler) -> b
         try:
             lock.acquire(timeout=1)
         except Timeout:
-            warn(f"{store.folder}: waiting for another xfbench that is using this folder")
+            warn_of_wait(f"{store.folder}: waiting for another xfbench that is using this folder")
             lock.acquire(timeout=_LOCK_TIMEOUT_S)
     except (OSError, NotImplementedError):  # a Timeout is an OSError too
         return False
@@ -284,14 +288,14 @@ def _preselection_sql(conditions: Sequence[Condition], id_prefix: str) -> tuple[
         if default is not None:
             if condition.comparison == "!=" or condition.value == "null":
                 continue  # a field with a default is null only if its parent is null
-            column = f"coalesce({column}, {_sql_literal(default)})"
+            column = f"coalesce({column}, {_sql_literal_without_escaping(default)})"
         sql, values_of_comparison = _comparison_sql(column, condition)
         parts.append(f"(NOT r.readable OR {sql})")
         values += values_of_comparison
     return " AND ".join(parts), values
 
 
-def _sql_literal(value: str | int | float | bool) -> str:
+def _sql_literal_without_escaping(value: str | int | float | bool) -> str:
     return f"'{value}'" if isinstance(value, str) else str(value).lower()
 
 

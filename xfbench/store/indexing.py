@@ -164,7 +164,7 @@ def insert_records(connection: duckdb.DuckDBPyConnection, texts_by_id: Mapping[s
     connection.execute(_EXTRACT_SQL, [list(texts_by_id), list(texts_by_id.values())])
 
 
-def update_index(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+def update_index_in_one_pass(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
     """Add new records of the results folder to the index, and remove deleted records.
 
     Raises StaleIndexError or duckdb.Error if the index must be rebuilt.
@@ -294,7 +294,7 @@ def _add_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> None
 
 def _add_pack(intake: _Intake, path: Path) -> None:
     try:
-        for line in pack.read_lines(path):
+        for line in pack.read_lines_and_defects(path):
             location = f"{path.name} line {line.number}" if line.number else path.name
             if line.identity is None:
                 intake.note_defect(

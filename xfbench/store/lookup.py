@@ -12,7 +12,7 @@ from xfbench.store.results_folder import Store, ignore_warning
 _SELECTION_FIELDS = ("framework", "workload", "kernel", "threads", "ranks")
 
 
-def find_records_with_outcome(requests: Iterable[Request], store: Store) -> list[Record]:
+def find_ok_or_invalid_records(requests: Iterable[Request], store: Store) -> list[Record]:
     """Return the measured records of these requests that have an outcome, oldest first.
 
     The outcomes are the statuses "ok" and "invalid". A failed launch has no outcome, because it

@@ -27,7 +27,7 @@ def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) 
     Return the number of new records, and the number of records that `target` already had. Raises
     UsageError if `target` cannot be written.
     """
-    target.create_and_check_folders()
+    target.create_folders_unless_world_writable()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_count = known_count = 0
     for source in sources:
@@ -56,15 +56,15 @@ def _prefix_warnings(folder: Path, warn: WarningHandler) -> WarningHandler:
 
 
 def write_record_file(
-    record: Record, source_place: Place | None, content: bytes, target_store: Store
+    record: Record, content_place: Place | None, content: bytes, target_store: Store
 ) -> None:
     """Write a record to its own file in `target_store`.
 
-    `content` has the bytes of the record at `source_place`. If `source_place` is None, they are the
-    bytes of a single file. The line of a pack is reformatted. The bytes of a single file are
+    `content` has the bytes of the record at `content_place`. If `content_place` is None, they are
+    the bytes of a single file. The line of a pack is reformatted. The bytes of a single file are
     written unchanged.
     """
-    if source_place is not None and source_place.length is not None:
+    if content_place is not None and content_place.length is not None:
         content = pack.to_record_file_content(content)
     atomic_files.write(target_store.record_path(record.id[7:]), content)
 

@@ -75,7 +75,7 @@ def verify_line(line: bytes) -> str:
     return stated_id.decode()
 
 
-def read_lines(path: Path) -> Iterator[PackLine]:
+def read_lines_and_defects(path: Path) -> Iterator[PackLine]:
     """Yield every line of a pack in order.
 
     If the pack's name does not match its ids, a last PackLine with number 0 states this defect.

@@ -112,7 +112,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def create_and_check_folders(self) -> None:
+    def create_folders_unless_world_writable(self) -> None:
         """Create the results folder with `records`, `runs` and a README, where they are missing.
 
         Raises UsageError if they cannot be created. Raises UsageError also if the results folder or
@@ -253,7 +253,7 @@ class Store:
             else:
                 (already_packed if path.stem in packed_ids else singles).append(path)
 
-        def lines_to_pack() -> Iterator[bytes]:
+        def lines_of_files_and_old_packs() -> Iterator[bytes]:
             for path in singles:
                 try:
                     line = pack.format_line(json.loads(read_record_file(path)))
@@ -269,7 +269,7 @@ class Store:
                     written_ids.add(pack_line.identity)
 
         needs_pack = bool(singles) or (repack and len(old_packs) > 1)
-        target = pack.write_pack(folder, lines_to_pack()) if needs_pack else None
+        target = pack.write_pack(folder, lines_of_files_and_old_packs()) if needs_pack else None
         kept_ids = (
             {line.identity for line in _valid_lines(target, ignore_warning)} if target else set()
         )
@@ -277,7 +277,9 @@ class Store:
             if path.stem in kept_ids or path.stem in packed_ids:
                 path.unlink(missing_ok=True)
         for path in old_packs if target and repack else ():
-            is_contained = all(line.identity in kept_ids for line in pack.read_lines(path))
+            is_contained = all(
+                line.identity in kept_ids for line in pack.read_lines_and_defects(path)
+            )
             if path != target and is_contained:
                 path.unlink(missing_ok=True)
         return len(kept_ids)
@@ -295,7 +297,7 @@ def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
 
     `warn` gets a message for every other line and for a defect of the whole pack.
     """
-    for line in pack.read_lines(path):
+    for line in pack.read_lines_and_defects(path):
         if line.identity is None:
             warn(f"{path.name}{f' line {line.number}' if line.number else ''}: {line.defect}")
         else:

@@ -93,7 +93,7 @@ class Condition:
         if self.comparison == "=":
             return self._is_equal(document)
         return any(
-            self._holds_for_value(field_value)
+            self._order_or_substring_holds(field_value)
             for field_value in _values_at(document, self.field.split("."))
         )
 
@@ -103,12 +103,12 @@ class Condition:
             return all(field_value is None for field_value in field_values)
         return any(_is_same(field_value, self.value) for field_value in field_values)
 
-    def _holds_for_value(self, field_value: Any) -> bool:
+    def _order_or_substring_holds(self, field_value: Any) -> bool:
         if self.comparison == "~":
             return isinstance(field_value, str) and self.value.casefold() in field_value.casefold()
         if isinstance(field_value, str):
             return _ORDER_OPERATORS[self.comparison](field_value, self.value)
-        number = _parse_number(self.value)
+        number = _parse_float(self.value)
         if (
             number is None
             or isinstance(field_value, bool)
@@ -122,12 +122,12 @@ def _is_same(field_value: Any, text: str) -> bool:
     if isinstance(field_value, bool):
         return _BOOLEANS.get(text) is field_value
     if isinstance(field_value, int | float):
-        number = _parse_number(text)
+        number = _parse_float(text)
         return number is not None and field_value == number
     return isinstance(field_value, str) and field_value == text
 
 
-def _parse_number(text: str) -> float | None:
+def _parse_float(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
@@ -184,7 +184,7 @@ def _parse_condition(text: str) -> Condition:
         raise errors.unknown_name_error("field", name, {*known_fields, *short_names})
     kind = known_fields[name].kind if name in known_fields else None
     is_null_test = value == "null" and comparison in ("=", "!=")
-    if kind in (int, float) and not is_null_test and _parse_number(value) is None:
+    if kind in (int, float) and not is_null_test and _parse_float(value) is None:
         raise UsageError(f"--where {text}: {name} is a number, but the value is not")
     if (
         kind is bool

@@ -20,17 +20,17 @@ from xfbench.studies.finding import (
     JudgedClaim,
     Value,
     judge_claims_with_bounds,
-    overall_verdict,
     tally_text,
+    verdict_if_all_must_agree,
 )
-from xfbench.studies.quantities import QUANTITIES, Quantity, launch_values
+from xfbench.studies.quantities import QUANTITIES, Quantity, counted_values_by_block
 from xfbench.studies.wording import format_value_with_bounds, join_words, pluralize
 
 AnalysisFunction = Callable[[Analysis, Sequence[MeasuredCell], Certificates], Finding]
 NOTHING = "No matching cell was measured here."
 
 
-def settings_and_options(cell: MeasuredCell) -> dict[str, Any]:
+def settings_and_strategy_options(cell: MeasuredCell) -> dict[str, Any]:
     """Return the cell's settings and non-default strategy options by name.
 
     The `where` of a claim is compared with this mapping.
@@ -50,7 +50,9 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
     """Return a finding with the geometric mean of the quantity over each cell's launches."""
     quantity = find_quantity(analysis)
     values = [
-        _build_value(analysis, cell, cells, _geometric_mean(launch_values(quantity, cell.records)))
+        _build_value(
+            analysis, cell, cells, _geometric_mean(counted_values_by_block(quantity, cell.records))
+        )
         for cell in cells
     ]
     measured = [(value, value.interval) for value in values if value.interval]
@@ -62,7 +64,7 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
         ]
         figures = [format_value_with_bounds(i, quantity.unit) for _, i in extremes]
         examples = [
-            f"{text} ({_value_label(value)})"
+            f"{text} ({_configuration_and_setting_label(value)})"
             for text, (value, _) in zip(figures, extremes, strict=True)
         ]
         sentence = f"{quantity.title.capitalize()}: {examples[0]} to {examples[1]}."
@@ -71,7 +73,7 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
                 f"{quantity.title.capitalize()}: "
                 f"{figures[0] if len(measured) > 1 else examples[0]}."
             )
-    return _build_finding(analysis, sentence, quantity.unit, values)
+    return _build_finding_and_judge_bounds(analysis, sentence, quantity.unit, values)
 
 
 def analyze_launch_spread(
@@ -84,7 +86,7 @@ def analyze_launch_spread(
     quantity = find_quantity(analysis)
     values = []
     for cell in cells:
-        cell_launches = [*launch_values(quantity, cell.records).values()]
+        cell_launches = [*counted_values_by_block(quantity, cell.records).values()]
         interval = statistics.log_deviation_interval(cell_launches)
         reason = None if interval else "needs two launches that count"
         values.append(_build_value(analysis, cell, cells, interval, reason))
@@ -98,7 +100,7 @@ def analyze_launch_spread(
             f"(standard deviation of up to {max_launches} launches, "
             f"{pluralize(len(intervals), 'configuration')})."
         )
-    return _build_finding(analysis, sentence, "%", values)
+    return _build_finding_and_judge_bounds(analysis, sentence, "%", values)
 
 
 def analyze_best_of(
@@ -114,7 +116,9 @@ def analyze_best_of(
     outcomes: list[tuple[list[MeasuredCell], list[MeasuredCell]]] = []
     tried_values: Counter[str] = Counter()
     for group in of_cells.comparison_groups(cells, analysis.over):
-        launches_of_cell = {id(cell): launch_values(quantity, cell.records) for cell in group}
+        launches_of_cell = {
+            id(cell): counted_values_by_block(quantity, cell.records) for cell in group
+        }
         measured = [cell for cell in group if launches_of_cell[id(cell)]]
         reasons = of_cells.unverified_reasons_by_id(measured, certificates)
         verified = [cell for cell in measured if id(cell) not in reasons]
@@ -144,7 +148,7 @@ def analyze_best_of(
         _judge_best(claim, analysis, outcomes) for claim in analysis.claim if claim.best is not None
     )
     sentence = _best_sentence(analysis, outcomes, list(tried_values))
-    return _build_finding(analysis, sentence, quantity.unit, values, verdicts)
+    return _build_finding_and_judge_bounds(analysis, sentence, quantity.unit, values, verdicts)
 
 
 def _best_sentence(analysis: Analysis, outcomes: Any, tried_values: Sequence[str]) -> str:
@@ -203,7 +207,7 @@ def _judge_best(claim: Claim, analysis: Analysis, outcomes: Any) -> JudgedClaim:
     return JudgedClaim(
         claim.source,
         claim.text,
-        overall_verdict(agreements),
+        verdict_if_all_must_agree(agreements),
         reason or "no matching cell was measured here",
     )
 
@@ -227,7 +231,7 @@ def analyze_ratio(
     for group in of_cells.comparison_groups(cells, analysis.over):
         if len({str(cell.setting(analysis.over)) for cell in group}) == 1:
             continue
-        measured = [cell for cell in group if launch_values(quantity, cell.records)]
+        measured = [cell for cell in group if counted_values_by_block(quantity, cell.records)]
         if analysis.against == "best":
             unverified = of_cells.unverified_reasons_by_id(measured, certificates)
             measured = [cell for cell in measured if id(cell) not in unverified] or measured
@@ -235,7 +239,7 @@ def analyze_ratio(
             baseline = _choose_baseline(analysis, cell, measured, quantity)
             if baseline is cell:
                 continue
-            cell_launches = launch_values(quantity, cell.records)
+            cell_launches = counted_values_by_block(quantity, cell.records)
             if baseline is None or not cell_launches:
                 missing_reason = "its baseline was not measured"
                 missing_reason = (
@@ -246,7 +250,7 @@ def analyze_ratio(
                 values.append(_build_value(analysis, cell, cells, None, missing_reason))
                 continue
             reason = of_cells.incomparable_reason(cell, baseline, certificates)
-            pair = (cell_launches, launch_values(quantity, baseline.records))
+            pair = (cell_launches, counted_values_by_block(quantity, baseline.records))
             # The ratio to the best cell says how many times worse the cell is.
             if analysis.against == "best" and not quantity.lower_is_better:
                 pair = (pair[1], pair[0])
@@ -264,17 +268,16 @@ def analyze_ratio(
         below = sum(i.high is not None and i.high < 1 for _, i in compared)
         mean = statistics.geometric_interval([i.value for _, i in compared]).value
         word = "worse" if analysis.against == "best" else f"the {quantity.title}"
+        low_label, high_label = (_configuration_and_setting_label(end[0]) for end in (low, high))
         sentence = (
-            f"{low[1].value:.3g} times ({_value_label(low[0])}) to {high[1].value:.3g} times "
-            f"({_value_label(high[0])}) {word}; geometric mean {mean:.3g} "
+            f"{low[1].value:.3g} times ({low_label}) to {high[1].value:.3g} times "
+            f"({high_label}) {word}; geometric mean {mean:.3g} "
             f"({pluralize(len(compared), 'comparison')}: {above} with an interval above 1, "
             f"{below} with one below)."
         )
         if len(compared) == 1:
-            sentence = (
-                f"{format_value_with_bounds(low[1], 'times')} {word} ({_value_label(low[0])})."
-            )
-    return _build_finding(analysis, sentence, "times", values)
+            sentence = f"{format_value_with_bounds(low[1], 'times')} {word} ({low_label})."
+    return _build_finding_and_judge_bounds(analysis, sentence, "times", values)
 
 
 def no_result_reason(cell: MeasuredCell) -> str:
@@ -325,7 +328,7 @@ def _is_before(candidate: MeasuredCell, cell: MeasuredCell, over: str) -> bool:
 
 def _score_cell(cell: MeasuredCell, quantity: Quantity) -> float:
     """Return a score for the cell. A higher score is better, whatever the quantity."""
-    mean = _geometric_mean(launch_values(quantity, cell.records))
+    mean = _geometric_mean(counted_values_by_block(quantity, cell.records))
     assert mean is not None
     return -mean.value if quantity.lower_is_better else mean.value
 
@@ -342,7 +345,7 @@ def analyze_efficiency(
     for group in of_cells.comparison_groups(
         [cell for cell in cells if cell.request.scaling], "ranks"
     ):
-        measured = [cell for cell in group if launch_values(throughput, cell.records)]
+        measured = [cell for cell in group if counted_values_by_block(throughput, cell.records)]
         for cell in group:
             if not measured or cell not in measured:
                 values.append(_build_value(analysis, cell, cells, None, "no launch counts"))
@@ -353,8 +356,8 @@ def analyze_efficiency(
             assert law is not None
             reason = of_cells.incomparable_reason(cell, baseline, certificates)
             cell_launches, base_launches = (
-                launch_values(throughput, cell.records),
-                launch_values(throughput, baseline.records),
+                counted_values_by_block(throughput, cell.records),
+                counted_values_by_block(throughput, baseline.records),
             )
             ratio = scaling.compute_scaling_efficiency(
                 law, cell.request.ranks, cell_launches, baseline.request.ranks, base_launches
@@ -378,7 +381,7 @@ def analyze_efficiency(
             if value.x == max_ranks
         ]
         sentence = f"On {max_ranks:g} ranks, efficiency is {join_words(examples)}."
-    return _build_finding(analysis, sentence, "%", values)
+    return _build_finding_and_judge_bounds(analysis, sentence, "%", values)
 
 
 def _build_value(
@@ -407,7 +410,7 @@ def _build_value(
         at=of_cells.format_setting(over, setting_value) if over else "",
         x=x,
         interval=interval,
-        fields=settings_and_options(cell),
+        fields=settings_and_strategy_options(cell),
         reason=reason,
         note=note,
     )
@@ -422,12 +425,12 @@ def _divergence_note(cell: MeasuredCell) -> str:
     return f"{len(diverged)} of {total} diverged: {diverged[0].reason}"
 
 
-def _build_finding(
+def _build_finding_and_judge_bounds(
     analysis: Analysis,
     sentence: str,
     unit: str,
     values: Sequence[Value],
-    verdicts: Sequence[JudgedClaim] = (),
+    best_verdicts: Sequence[JudgedClaim] = (),
 ) -> Finding:
     over = analysis.over or ("ranks" if analysis.name == "efficiency" else "")
     bound_verdicts = judge_claims_with_bounds(
@@ -439,7 +442,7 @@ def _build_finding(
         over=over.replace("_", " "),
         unit=unit,
         values=tuple(values),
-        judged=(*verdicts, *bound_verdicts),
+        judged=(*best_verdicts, *bound_verdicts),
         plot=analysis.plot,
         beside=analysis.beside,
     )
@@ -462,7 +465,7 @@ def _format_rank(first: int, last: int) -> str:
     return f"rank {first}" if first == last else f"rank {first}–{last}"
 
 
-def _value_label(value: Value) -> str:
+def _configuration_and_setting_label(value: Value) -> str:
     return ", ".join(filter(None, (value.name, value.at)))
 
 

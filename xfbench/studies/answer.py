@@ -221,7 +221,7 @@ def check_analyses(study: Experiment) -> None:
         for name in matrix.framework
         if name in adapter.list_names()
         for strategy in adapter.load(name).strategies
-        for option in adapter.load(name).strategy_or_default(strategy).options
+        for option in adapter.load(name).find_or_build_strategy(strategy).options
     }
     settings = {*cells.SETTINGS, *options}
     for analysis in study.analysis:

@@ -171,7 +171,7 @@ def _search_key(cell: Cell) -> Cell:
     return cell.model_copy(update=varying)
 
 
-def limit_to_available_memory(
+def add_earlier_or_available_memory_limit(
     searches: Sequence[CellSearch], earlier_records: Sequence[Record]
 ) -> list[CellSearch]:
     """Return the searches, with a memory limit per rank for those that train on CPUs.
@@ -205,7 +205,7 @@ def limit_to_available_memory(
     return limited_searches
 
 
-def run_batch_searches(
+def run_batch_searches_and_measure(
     searches: Sequence[CellSearch],
     template: Plan,
     run_plan: RunPlan,
@@ -245,7 +245,7 @@ def run_batch_searches(
         (search.cell_with_batch(batch), search.protocol)
         for search, search_trials in zip(searches, trials_by_search, strict=True)
         for batch, trial in search_trials.items()
-        if trial.outcome == "ran" and search.rules.is_doubling(batch)
+        if trial.outcome == "ran" and search.rules.is_start_times_power_of_two(batch)
     ]
     part = {"requests": tuple(launch_order(measured)), "protocols": tuple(measured)}
     settled = [record for record in records if record.status in ("ok", "invalid")]

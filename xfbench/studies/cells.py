@@ -71,7 +71,7 @@ class MeasuredCell:
             return getattr(request, name) or _DEFAULTS[name]
         if name in Request.model_fields:
             return getattr(request, name)
-        options = adapter.load(request.framework).strategy_or_default(request.strategy)
+        options = adapter.load(request.framework).find_or_build_strategy(request.strategy)
         return options.options_with_defaults(dict(request.strategy_options), request.device).get(
             name
         )
@@ -132,7 +132,7 @@ def drop_search_trials(
         for cell in cells
         if any(
             not isinstance(m.batch_size, BatchSearch)
-            or m.batch_size.is_doubling(cell.request.fixed_batch_size)
+            or m.batch_size.is_start_times_power_of_two(cell.request.fixed_batch_size)
             for m in matrices
             if matching.is_in_matrix(m, cell.request, catalog)
         )

@@ -45,7 +45,7 @@ def analyze_diverged_share(
             at="",
             x=None,
             interval=share,
-            fields=analyses.settings_and_options(cell),
+            fields=analyses.settings_and_strategy_options(cell),
             reason=reason,
             note=note,
         )

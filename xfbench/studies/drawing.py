@@ -11,7 +11,7 @@ from xfbench.rendering.external_figures import describe_setup_without_network, f
 from xfbench.rendering.report import figures
 from xfbench.rendering.report.figures import MOST_BARS, MOST_LINES, Bar, Line, Mark, Point
 from xfbench.studies.finding import Finding, Value
-from xfbench.studies.wording import format_interval_bounds, format_number_without_unit
+from xfbench.studies.wording import format_bounds_without_unit, format_number_without_unit
 
 CitedFigure = tuple[Citation, Figure]
 _ABOUT_FIELDS = {
@@ -36,7 +36,7 @@ def draw_figures(finding: Finding, published: Sequence[CitedFigure]) -> list[fig
     ):
         charts.append(_draw_lines(finding, measured, cited))
     elif measured and finding.plot != "none":
-        charts.append(_draw_bars(finding, measured, cited))
+        charts.append(_draw_measured_and_cited_bars(finding, measured, cited))
     if finding.curves:
         charts.append(_draw_curves(finding))
     return charts
@@ -59,7 +59,7 @@ def _published_value_in_finding_unit(published_value: float, finding: Finding) -
     return published_value / 100 if finding.unit == "%" else published_value
 
 
-def _draw_bars(
+def _draw_measured_and_cited_bars(
     finding: Finding, measured: Sequence[Value], cited: Sequence[CitedFigure]
 ) -> figures.Figure:
     bars = []
@@ -80,7 +80,7 @@ def _draw_bars(
             if printed is not None:
                 name = f"published ({citation.key}{end}): {figure_subject(figure)}"
                 bars.append(Bar(name, _published_value_in_finding_unit(printed, finding)))
-    return _build_figure(finding, measured, cited, bars=tuple(bars[:MOST_BARS]))
+    return _build_figure_with_data_table(finding, measured, cited, bars=tuple(bars[:MOST_BARS]))
 
 
 def _draw_lines(
@@ -103,7 +103,7 @@ def _draw_lines(
         for name, points in lines.items()
     ]
     ticks = {point.x for line in drawn_lines for point in line.points} | {mark.x for mark in marks}
-    chart = _build_figure(
+    chart = _build_figure_with_data_table(
         finding, measured, cited, lines=tuple(drawn_lines[:MOST_LINES]), x=finding.over
     )
     return replace(chart, marks=tuple(marks), at=tuple(sorted(ticks)))
@@ -157,7 +157,7 @@ def _draw_curves(finding: Finding) -> figures.Figure:
     )
 
 
-def _build_figure(
+def _build_figure_with_data_table(
     finding: Finding,
     measured: Sequence[Value],
     cited: Sequence[CitedFigure],
@@ -170,7 +170,7 @@ def _build_figure(
         (
             " · ".join(filter(None, (measured_value.name, measured_value.at))),
             format_number_without_unit(measured_value.interval.value, finding.unit),
-            format_interval_bounds(measured_value.interval, finding.unit),
+            format_bounds_without_unit(measured_value.interval, finding.unit),
         )
         for measured_value in measured
         if measured_value.interval

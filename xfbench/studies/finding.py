@@ -108,7 +108,7 @@ def judge_claims_with_bounds(
     return tuple(_judge_bounds(claim, values, to_text) for claim in claims if claim.best is None)
 
 
-def overall_verdict(agreements: Sequence[Agreement]) -> Verdict:
+def verdict_if_all_must_agree(agreements: Sequence[Agreement]) -> Verdict:
     """Return the verdict on a claim from the agreement of each figure.
 
     - "does not hold": a figure disagrees.
@@ -139,7 +139,7 @@ def _judge_bounds(
     ]
     more = "; …" if len(listed) > 3 else ""
     reason = f"{tally_text(agreements)} ({'; '.join(figures)}{more})"
-    return JudgedClaim(claim.source, claim.text, overall_verdict(agreements), reason)
+    return JudgedClaim(claim.source, claim.text, verdict_if_all_must_agree(agreements), reason)
 
 
 def tally_text(agreements: Sequence[Agreement]) -> str:

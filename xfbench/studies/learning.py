@@ -21,7 +21,7 @@ from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Curve, Finding, Value, judge_claims_with_bounds
-from xfbench.studies.quantities import QUANTITIES, launch_values
+from xfbench.studies.quantities import QUANTITIES, counted_values_by_block
 from xfbench.studies.wording import format_value_with_bounds, join_words, pluralize
 
 _CURVE_POINTS = 12  # number of points per curve
@@ -74,7 +74,9 @@ def analyze_speedups_over_one_rank(
         notes.append(f"{label}: ℓ* is a test loss of {level:.3g}, which all runs reached")
         for cell in runs[1:]:
             reason = of_cells.incomparable_reason(cell, baseline, certificates)
-            speeds = [launch_values(throughput, each.records) for each in (cell, baseline)]
+            speeds = [
+                counted_values_by_block(throughput, each.records) for each in (cell, baseline)
+            ]
             parallel = statistics.compare(*speeds).ratio if all(speeds) else None
             times = [
                 seconds_to_test_loss_by_launch(learning_records[id(each)], level)
@@ -152,7 +154,10 @@ def _learning_speedup_by_loss(
 def _build_speedup_value(
     cell: MeasuredCell, label: str, speedup_kind: str, interval: Interval | None, reason: str | None
 ) -> Value:
-    fields: dict[str, Any] = {**analyses.settings_and_options(cell), "speedup": speedup_kind}
+    fields: dict[str, Any] = {
+        **analyses.settings_and_strategy_options(cell),
+        "speedup": speedup_kind,
+    }
     value = Value(
         name=f"{label} · {speedup_kind}" if speedup_kind else label,
         at=of_cells.format_setting("ranks", cell.request.ranks),

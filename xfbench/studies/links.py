@@ -14,7 +14,7 @@ from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, Value, judge_claims_with_bounds
-from xfbench.studies.quantities import Quantity, launch_values
+from xfbench.studies.quantities import Quantity, counted_values_by_block
 from xfbench.studies.wording import format_value_with_bounds
 
 _DEVICE_LINKS = ("nvlink", "pcie")
@@ -43,7 +43,9 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
         if not links:
             last = cell.records[-1]
             reason = last.reason if last.status != "ok" else "no link was counted"
-            values.append(Value(name, "", None, None, analyses.settings_and_options(cell), reason))
+            values.append(
+                Value(name, "", None, None, analyses.settings_and_strategy_options(cell), reason)
+            )
         for record in counted_records:
             assert record.communication
             for kind, cause in record.communication.uncounted.items():
@@ -102,19 +104,21 @@ def _build_traffic_value(
         return sent * steps / 1e9 if sent is not None and steps else None
 
     node, kind, link_name = key
-    link_launches = launch_values(Quantity("bytes", "GB", gigabytes_per_epoch), cell.records)
+    link_launches = counted_values_by_block(
+        Quantity("bytes", "GB", gigabytes_per_epoch), cell.records
+    )
     interval = statistics.geometric_interval([*link_launches.values()]) if link_launches else None
     direction = f" {_DIRECTIONS[counter]}" if kind in _DEVICE_LINKS else ""
     node_text = f", node {node}" if cell.request.nodes > 1 else ""
     reason = None if interval else "no traffic, or the length of an epoch is unknown"
-    fields = {**analyses.settings_and_options(cell), "link": kind}
-    note = _describe_link_traffic(cell, key, link, counter, interval)
+    fields = {**analyses.settings_and_strategy_options(cell), "link": kind}
+    note = _describe_traffic_and_required_bytes(cell, key, link, counter, interval)
     return Value(
         name, f"{kind} {link_name}{direction}{node_text}", None, interval, fields, reason, note
     )
 
 
-def _describe_link_traffic(
+def _describe_traffic_and_required_bytes(
     cell: MeasuredCell,
     key: tuple[int, str, str],
     link: Link,
@@ -126,7 +130,7 @@ def _describe_link_traffic(
     If the values are known, the text also has the ratio to the bytes that all ranks must send, and
     the minimum time on the link.
     """
-    link_launches = launch_values(
+    link_launches = counted_values_by_block(
         Quantity("bytes", "B", lambda record: _bytes_per_step(record, key, counter)), cell.records
     )
     if not link_launches or interval is None:

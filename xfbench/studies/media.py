@@ -102,7 +102,7 @@ def _make_data_set(folder: Path, images: str, format_name: FormatName) -> Path:
             if images == "digits":
                 preprocessing = Preprocessing(channels=1)
                 writing.make_data_set(
-                    sources.open_digits(),
+                    sources.open_bundled_digits(),
                     folder,
                     format_name,
                     preprocessing,

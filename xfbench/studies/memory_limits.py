@@ -30,10 +30,10 @@ from xfbench.studies.finding import (
     Finding,
     JudgedClaim,
     Value,
-    overall_verdict,
     tally_text,
+    verdict_if_all_must_agree,
 )
-from xfbench.studies.quantities import QUANTITIES, launch_values
+from xfbench.studies.quantities import QUANTITIES, counted_values_by_block
 from xfbench.studies.wording import format_number_without_unit, format_value_with_bounds, join_words
 
 # Analyses that use every batch that was tried. Other analyses use only doubled batches.
@@ -99,7 +99,9 @@ def analyze_largest_batch(
                 f"{name}: batch {_batch_size(batch_limit.largest_ok)} fits, "
                 f"{_batch_size(batch_limit.smallest_failed)} does not{limit_text}"
             )
-        fields = analyses.settings_and_options(batch_limit.largest_ok or batch_limit.cells[0])
+        fields = analyses.settings_and_strategy_options(
+            batch_limit.largest_ok or batch_limit.cells[0]
+        )
         values.append(Value(name, "", None, interval, fields, reason, note))
     return Finding(
         title=analysis.title or "Memory limit",
@@ -192,7 +194,7 @@ def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedCla
         if agreements
         else "no matching cell was measured here"
     )
-    return JudgedClaim(claim.source, claim.text, overall_verdict(agreements), reason)
+    return JudgedClaim(claim.source, claim.text, verdict_if_all_must_agree(agreements), reason)
 
 
 @dataclass(frozen=True)
@@ -255,14 +257,17 @@ def analyze_memory_per_image(
     notes: list[str] = []
     for group in of_cells.comparison_groups(cells, "batch_size"):
         name = of_cells.cell_name(group[0], cells, ("batch_size",))
-        peaks = [(cell, launch_values(QUANTITIES["peak_memory"], cell.records)) for cell in group]
+        peaks = [
+            (cell, counted_values_by_block(QUANTITIES["peak_memory"], cell.records))
+            for cell in group
+        ]
         points = [
             (_batch_size(cell), 1e6 * statistics.geometric_interval([*peak_values.values()]).value)
             for cell, peak_values in peaks
             if peak_values
         ]
         fit = fit_memory_growth(*zip(*points, strict=True)) if points else None
-        fields = analyses.settings_and_options(group[0])
+        fields = analyses.settings_and_strategy_options(group[0])
         if fit is None:
             reason = "needs three batches"
             values.append(Value(name, PER_IMAGE, None, None, {**fields, "part": PER_IMAGE}, reason))
@@ -301,8 +306,10 @@ def analyze_stops_growing(
     for group in of_cells.comparison_groups(cells, "batch_size"):
         name = of_cells.cell_name(group[0], cells, ("batch_size",))
         throughput = QUANTITIES["images_per_second"]
-        measured = [cell for cell in group if len(launch_values(throughput, cell.records)) > 1]
-        fields = analyses.settings_and_options(group[0])
+        measured = [
+            cell for cell in group if len(counted_values_by_block(throughput, cell.records)) > 1
+        ]
+        fields = analyses.settings_and_strategy_options(group[0])
         reason = (
             None if len(measured) > 1 else "needs two batches, each with two launches that count"
         )
@@ -311,10 +318,10 @@ def analyze_stops_growing(
         if reason:
             values.append(Value(name, "", None, None, fields, reason))
             continue
-        counts = [len(launch_values(throughput, cell.records)) for cell in measured]
+        counts = [len(counted_values_by_block(throughput, cell.records)) for cell in measured]
         flat_cells, surely_flat_cells = (
             next(measured[n:] for n in range(len(measured)) if not is_beaten(measured[n:]))
-            for is_beaten in (_is_first_batch_beaten, _can_first_batch_be_beaten)
+            for is_beaten in (_is_first_batch_beaten, _may_larger_batch_be_faster)
         )
         first_batch, sure_batch = (
             float(_batch_size(flat_cells[0])),
@@ -366,7 +373,8 @@ def analyze_stops_growing(
 def _compare_throughput(cell: MeasuredCell, baseline: MeasuredCell) -> statistics.Comparison:
     throughput = QUANTITIES["images_per_second"]
     return statistics.compare(
-        launch_values(throughput, cell.records), launch_values(throughput, baseline.records)
+        counted_values_by_block(throughput, cell.records),
+        counted_values_by_block(throughput, baseline.records),
     )
 
 
@@ -380,7 +388,7 @@ def _is_first_batch_beaten(cells_by_batch: Sequence[MeasuredCell]) -> bool:
     return False
 
 
-def _can_first_batch_be_beaten(cells_by_batch: Sequence[MeasuredCell]) -> bool:
+def _may_larger_batch_be_faster(cells_by_batch: Sequence[MeasuredCell]) -> bool:
     """Return whether a larger batch may be faster than the first by more than RELEVANT_GAIN."""
     for larger in cells_by_batch[1:]:
         high = _compare_throughput(larger, cells_by_batch[0]).ratio.high

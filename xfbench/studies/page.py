@@ -97,14 +97,15 @@ def _build_part(finding: Finding, answer: Answer, max_rows: int | None) -> Part:
             for judged_claim in finding.judged
         ),
         figures=tuple(
-            _shorten_figure(figure, max_rows) for figure in draw_figures(finding, answer.published)
+            _thin_lines_and_cut_data_rows(figure, max_rows)
+            for figure in draw_figures(finding, answer.published)
         ),
         table=_build_table(f"Measured: {finding.title}", headers, rows, max_rows),
         notes=finding.notes[:max_rows],
     )
 
 
-def _shorten_figure(figure: Figure, max_rows: int | None) -> Figure:
+def _thin_lines_and_cut_data_rows(figure: Figure, max_rows: int | None) -> Figure:
     """Return the figure with at most `max_rows` rows of data and points per line.
 
     The points are chosen evenly along each line.

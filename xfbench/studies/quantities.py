@@ -31,7 +31,7 @@ class Quantity:
     lower_is_better: bool = False
 
 
-def launch_values(quantity: Quantity, records: Iterable[Record]) -> Launches:
+def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> Launches:
     """Return the quantity of each launch that counts, by block.
 
     A launch counts if it is ok and its value is positive. If `quantity.steady_only` is true, the
@@ -52,7 +52,7 @@ def launch_values(quantity: Quantity, records: Iterable[Record]) -> Launches:
     return values
 
 
-def _checkpoint_save_seconds(record: Record) -> float | None:
+def _median_checkpoint_save_seconds(record: Record) -> float | None:
     checkpoints = record.checkpoints
     return (
         stdlib_statistics.median(checkpoints.save_seconds)
@@ -61,7 +61,7 @@ def _checkpoint_save_seconds(record: Record) -> float | None:
     )
 
 
-def _checkpoint_load_seconds(record: Record) -> float | None:
+def _median_checkpoint_load_seconds(record: Record) -> float | None:
     checkpoints = record.checkpoints
     return (
         stdlib_statistics.median(checkpoints.load_seconds)
@@ -90,7 +90,7 @@ def _epoch_images_per_second(record: Record) -> float | None:
     return images / stdlib_statistics.median(epoch.seconds for epoch in learning)
 
 
-def _exchanged_gigabytes_per_epoch(record: Record) -> float | None:
+def _minimum_sent_gigabytes_per_epoch(record: Record) -> float | None:
     shares = communication.step_shares([record])
     return shares.bytes_per_epoch / 1e9 if shares and shares.bytes_per_epoch else None
 
@@ -108,15 +108,15 @@ QUANTITIES = {
         "throughput of an epoch", "images/s", _epoch_images_per_second
     ),
     "save_seconds": Quantity(
-        "saving a checkpoint", "s", _checkpoint_save_seconds, lower_is_better=True
+        "saving a checkpoint", "s", _median_checkpoint_save_seconds, lower_is_better=True
     ),
     "load_seconds": Quantity(
-        "loading a checkpoint", "s", _checkpoint_load_seconds, lower_is_better=True
+        "loading a checkpoint", "s", _median_checkpoint_load_seconds, lower_is_better=True
     ),
     "test_accuracy": Quantity("test accuracy", "of images", _test_accuracy),
     "peak_memory": Quantity("peak memory", "MB", _peak_memory_mb, lower_is_better=True),
     "exchanged_gigabytes": Quantity(
-        "exchange of an epoch", "GB", _exchanged_gigabytes_per_epoch, lower_is_better=True
+        "exchange of an epoch", "GB", _minimum_sent_gigabytes_per_epoch, lower_is_better=True
     ),
     "computing_share": Quantity("computing", "%", _computing_share),
 }

@@ -12,7 +12,7 @@ from xfbench.rendering.report import svg
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures, figure_subject
 from xfbench.studies.finding import Finding
-from xfbench.studies.wording import format_interval_bounds, format_number_without_unit
+from xfbench.studies.wording import format_bounds_without_unit, format_number_without_unit
 
 # A standalone picture needs its own style, because no page around it has one.
 _STYLE = (
@@ -49,7 +49,7 @@ def table_rows(finding: Finding) -> list[list[str]]:
             launches = f"{interval.launches} ({interval.evidence_label})"
             columns = [
                 format_number_without_unit(interval.value, finding.unit),
-                format_interval_bounds(interval, finding.unit),
+                format_bounds_without_unit(interval, finding.unit),
                 launches,
             ]
         over = [figure_value.at] if finding.over else []
@@ -86,16 +86,17 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     parts = [f"# {study.title}", f"**{study.question}**"]
     parts += [study.method] if study.method else []
     parts.append(
-        f"{answer.launches} launches, {dates}, on {_one_line(machines)}; size {answer.size}."
+        f"{answer.launches} launches, {dates}, on {_shorten_to_legible_line(machines)}; "
+        f"size {answer.size}."
     )
     for finding in answer.findings:
-        parts += [f"## {finding.title}", _one_line(finding.sentence)]
+        parts += [f"## {finding.title}", _shorten_to_legible_line(finding.sentence)]
         parts += [
             f"- {judged_claim.source}: {judged_claim.text}. "
-            f"Here it **{judged_claim.verdict}**: {_one_line(judged_claim.why)}."
+            f"Here it **{judged_claim.verdict}**: {_shorten_to_legible_line(judged_claim.why)}."
             if judged_claim.verdict != "cannot be told"
             else f"- {judged_claim.source}: {judged_claim.text}. Whether it holds "
-            f"here **cannot be told**: {_one_line(judged_claim.why)}."
+            f"here **cannot be told**: {_shorten_to_legible_line(judged_claim.why)}."
             for judged_claim in finding.judged
         ]
         for figure in draw_figures(finding, answer.published):
@@ -103,7 +104,7 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
                 parts.append(f"![{figure.title}]({remaining_names.pop(0)})")
         lines = table_rows(finding)
         parts += [markdown_table(table_headers(finding), lines)] if lines else []
-        parts += [f"- {_one_line(note)}" for note in finding.notes]
+        parts += [f"- {_shorten_to_legible_line(note)}" for note in finding.notes]
     if answer.published or answer.sentences:
         parts.append("## Published")
         parts += [f"- {key}: {sentence}" for key, sentence in answer.sentences]
@@ -116,7 +117,10 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
             markdown_table(["what", "why"], list(map(list, answer.missing))),
         ]
     if answer.limits:
-        parts += ["## Limits", "\n".join(f"- {_one_line(limit)}" for limit in answer.limits)]
+        parts += [
+            "## Limits",
+            "\n".join(f"- {_shorten_to_legible_line(limit)}" for limit in answer.limits),
+        ]
     parts += ["## To repeat it", f"    {answer.command}"]
     return _join_markdown_blocks(parts)
 
@@ -139,7 +143,7 @@ def render_svgs(answer: Answer) -> list[str]:
     return svgs
 
 
-def _one_line(text: str) -> str:
+def _shorten_to_legible_line(text: str) -> str:
     """Return text from a record as one legible line of limited length."""
     return make_legible(text, MAX_LENGTH)
 

@@ -16,8 +16,8 @@ from xfbench.studies.wording import join_words, pluralize
 CLAIM_FIELDS = ("feature", "group")  # allowed in a claim's `where`, like settings
 _TRIED_ANSWERS = ("yes", "no")
 
-Column = tuple[str, str]  # framework and machine
-Answers = Mapping[tuple[str, Column], Support]
+FrameworkOnMachine = tuple[str, str]  # framework and machine
+Answers = Mapping[tuple[str, FrameworkOnMachine], Support]
 
 
 def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
@@ -82,7 +82,7 @@ def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
     counts. An answer without a machine (for example of a rejected job) applies to all machines of
     its framework.
     """
-    answers: dict[tuple[str, Column], Support] = {}
+    answers: dict[tuple[str, FrameworkOnMachine], Support] = {}
     pairs = [(record, cell) for cell in cells for record in cell.records]
     for record, cell in sorted(pairs, key=lambda pair: (pair[0].created, pair[0].id)):
         column = (cell.request.framework, str(cell.setting("machine")))
@@ -94,10 +94,12 @@ def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
                 or earlier.supported not in _TRIED_ANSWERS
             ):
                 answers[answer.feature, column] = answer
-    return _assign_answers_to_machines(answers)
+    return _copy_machineless_answers_to_machines(answers)
 
 
-def _assign_answers_to_machines(answers: Mapping[tuple[str, Column], Support]) -> Answers:
+def _copy_machineless_answers_to_machines(
+    answers: Mapping[tuple[str, FrameworkOnMachine], Support],
+) -> Answers:
     """Copy answers without a machine to all machines of their framework.
 
     A machine's own answer is kept. If a framework has no machine, its answers stay without a
@@ -116,11 +118,11 @@ def _assign_answers_to_machines(answers: Mapping[tuple[str, Column], Support]) -
     return assigned
 
 
-def _sorted_columns(answers: Answers) -> list[Column]:
+def _sorted_columns(answers: Answers) -> list[FrameworkOnMachine]:
     return sorted({column for _, column in answers})
 
 
-def _column_titles(columns: Sequence[Column]) -> list[str]:
+def _column_titles(columns: Sequence[FrameworkOnMachine]) -> list[str]:
     several = len({machine for _, machine in columns}) > 1
     return [f"{name} · {machine}" if several else name for name, machine in columns]
 

@@ -19,7 +19,7 @@ def format_number_without_unit(value: float, unit: str) -> str:
     return tables.format_number(value, 3) if value > 0 else f"{value:.3g}"
 
 
-def format_interval_bounds(interval: Interval, unit: str) -> str:
+def format_bounds_without_unit(interval: Interval, unit: str) -> str:
     """Return the interval's bounds as "low – high", or "–" if a bound is missing."""
     if interval.low is None or interval.high is None:
         return "–"
@@ -31,7 +31,7 @@ def format_value_with_bounds(interval: Interval, unit: str) -> str:
     """Return the interval's value with its unit, and the bounds if it has them."""
     text = format_number_without_unit(interval.value, unit)
     if interval.low is not None and interval.high is not None:
-        text += f" ({format_interval_bounds(interval, unit)})"
+        text += f" ({format_bounds_without_unit(interval, unit)})"
     return text if unit == "%" else f"{text} {unit}"
 
 

@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Hashable)
 Factors = tuple[Hashable, ...]
 
 
-def select_half(factors: Mapping[T, Factors]) -> list[T]:
+def select_balanced_half(factors: Mapping[T, Factors]) -> list[T]:
     """Return about half of the settings. Every work occurs, and choices occur about equally often.
 
     `factors` has the factors of each setting.

@@ -20,7 +20,12 @@ from typing import Generic, TypeVar
 
 from xfbench import statistics
 from xfbench.statistics import Launches
-from xfbench.tuning.effects import Factors, estimate_noise, select_half, speeds_relative_to_fastest
+from xfbench.tuning.effects import (
+    Factors,
+    estimate_noise,
+    select_balanced_half,
+    speeds_relative_to_fastest,
+)
 
 T = TypeVar("T", bound=Hashable)
 
@@ -136,7 +141,7 @@ def plan_rungs(setting_count: int, first_rung_count: int | None = None) -> list[
 def first_rung_settings(settings: Sequence[T], factors: Callable[[T], Factors]) -> list[T]:
     """Return the settings that the first rung launches: all, or about half if there are many."""
     return (
-        select_half({setting: factors(setting) for setting in settings})
+        select_balanced_half({setting: factors(setting) for setting in settings})
         if len(settings) > _MAX_FULL_FIRST_RUNG
         else [*settings]
     )
@@ -168,7 +173,7 @@ def search_by_successive_halving(
             speeds[setting].update(rung_round.speeds.get(setting, {}))
         relative = speeds_relative_to_fastest(speeds, setting_factors)
         for setting in remaining:
-            if reason := _no_speed_reason(setting, rung_round, to_launch, speeds, relative):
+            if reason := _unrankable_reason(setting, rung_round, to_launch, speeds, relative):
                 dropped.append(Dropped(setting, rung.number, reason))
         dropped_settings = {drop.setting for drop in dropped}
         ranked = {
@@ -216,7 +221,7 @@ def _plan_extra_rung(
     return [Rung(rung.number + 1, near_count, 1, _STEP_SHARES[-1], rung.first + rung.launches)]
 
 
-def _no_speed_reason(
+def _unrankable_reason(
     setting: T,
     rung_round: Round[T],
     launched_settings: Sequence[T],
@@ -233,7 +238,7 @@ def _no_speed_reason(
     )
 
 
-def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
+def are_distinguishable_or_negligible(winner: Launches, rivals: Sequence[Launches]) -> bool:
     """Return whether more launches would hardly change the choice of the winner.
 
     Each rival with launches must be significantly faster or slower than the winner, or be at most
@@ -250,13 +255,19 @@ def is_settled(winner: Launches, rivals: Sequence[Launches]) -> bool:
     return bool(winner)
 
 
-def settings_to_repeat(winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]) -> list[T]:
+def undecided_settings_to_repeat(
+    winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]
+) -> list[T]:
     """Return the settings to launch again: the winner and the rivals that may still beat it.
 
     Return an empty list if the winner has launches and all rivals are settled.
     """
     rivals = [setting for setting in compared if setting != winner]
-    unsettled = [rival for rival in rivals if not is_settled(speeds[winner], [speeds[rival]])]
+    unsettled = [
+        rival
+        for rival in rivals
+        if not are_distinguishable_or_negligible(speeds[winner], [speeds[rival]])
+    ]
     return [winner, *unsettled] if unsettled or not speeds[winner] else []
 
 

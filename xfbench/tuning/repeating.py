@@ -60,7 +60,7 @@ class CoreMonitor:
         """The core-to-core latency of near cores, in seconds; None if unknown."""
         return near_cores_latency_seconds(self.latencies_s)
 
-    def add_record(self, record: Record) -> None:
+    def count_launch_and_add_latencies(self, record: Record) -> None:
         """Count a launch and add the core-to-core latencies of its record."""
         self.launches += 1
         self.latencies_s += core_latency.latencies_of_record(record)

@@ -39,7 +39,7 @@ from xfbench.tuning.halving import (
     has_spent_share_of_exhaustive,
     plan_rungs,
     search_by_successive_halving,
-    settings_to_repeat,
+    undecided_settings_to_repeat,
 )
 from xfbench.tuning.space import (
     Space,
@@ -284,7 +284,7 @@ class _SearchLauncher:
 
             def launch(cell: Cell, block: int = block) -> Record | None:
                 request = short_cells[cell].request(block)
-                if request not in reusable_records and not self._fits_budget(
+                if request not in reusable_records and not self._fits_whole_remaining_budget(
                     self._predict_launch_seconds(cell, short_cells[cell])
                     + self._predict_confirmation_seconds()
                 ):
@@ -304,7 +304,7 @@ class _SearchLauncher:
                 records[cell].append(record)
             if self.ended_by_budget:
                 break
-        return _build_round(records, ended_by_budget=self.ended_by_budget)
+        return _collect_round_speeds_and_reasons(records, ended_by_budget=self.ended_by_budget)
 
     def launch_finalists_until_settled(
         self, winner: Cell, rivals: Sequence[Cell], halved: HalvingOutcome[Cell]
@@ -327,7 +327,7 @@ class _SearchLauncher:
                     cell: statistics.counted_speeds_by_block(cell_records)
                     for cell, cell_records in records.items()
                 }
-                pending = settings_to_repeat(winner, pending, speeds)
+                pending = undecided_settings_to_repeat(winner, pending, speeds)
                 if pending and self._has_spent_share_of_exhaustive(speeds):
                     self.say(
                         f"{' and '.join(map(describe_setting, pending))} are still not "
@@ -338,7 +338,7 @@ class _SearchLauncher:
             if not pending:
                 break
             unfinished = [cell for cell in pending if cell.request(block) not in reusable_records]
-            if unfinished and not self._fits_budget(
+            if unfinished and not self._fits_whole_remaining_budget(
                 sum(self._predict_launch_seconds(cell, cell) for cell in unfinished)
             ):
                 self.ended_by_budget = True
@@ -346,7 +346,7 @@ class _SearchLauncher:
 
             def launch(cell: Cell, block: int = block) -> Record | None:
                 request = cell.request(block)
-                if request not in reusable_records and not self._fits_budget(
+                if request not in reusable_records and not self._fits_whole_remaining_budget(
                     self._predict_launch_seconds(cell, cell)
                 ):
                     return None
@@ -381,15 +381,15 @@ class _SearchLauncher:
             )
         self.seconds += _launch_seconds(record)
         self.records.append(record)
-        self.cores.add_record(record)
+        self.cores.count_launch_and_add_latencies(record)
         if record.measurement and record.status == "ok":
             self.last_records[cell] = record
         return record
 
-    def _fits_budget(self, seconds: float) -> bool:
+    def _fits_whole_remaining_budget(self, new_launch_seconds: float) -> bool:
         """Return whether new launches may take this many more seconds."""
         budget = self.choices.budget_seconds
-        return budget is None or self.new_seconds + seconds <= budget
+        return budget is None or self.new_seconds + new_launch_seconds <= budget
 
     def _predict_launch_seconds(self, past_cell: Cell, cell_to_launch: Cell) -> float:
         """Predict the seconds of a launch of `cell_to_launch`.
@@ -446,7 +446,7 @@ class _SearchLauncher:
         environment = self.session.environments[self.space.default.framework]
         return {
             record.request: record
-            for record in lookup.find_records_with_outcome(requests, self.session.store)
+            for record in lookup.find_ok_or_invalid_records(requests, self.session.store)
             if record.request
             and record.software
             and record.software.environment_digest == environment.digest
@@ -460,7 +460,7 @@ class _SearchLauncher:
         return order
 
 
-def _build_round(
+def _collect_round_speeds_and_reasons(
     records_by_cell: Mapping[Cell, Sequence[Record]], *, ended_by_budget: bool = False
 ) -> Round[Cell]:
     speeds = {

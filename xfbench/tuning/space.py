@@ -110,7 +110,8 @@ def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
     matrices = _build_matrices(request)
     cells = dict.fromkeys(cell for cell, _ in experiment.expand_matrices(matrices, pythons))
     reasons = {
-        cell: _launch_obstacle(cell) or running.oversubscription_reason(cell) for cell in cells
+        cell: _unsupported_or_no_gpu_reason(cell) or running.oversubscription_reason(cell)
+        for cell in cells
     }
     return Space(
         tuple(cell for cell, reason in reasons.items() if reason is None),
@@ -120,7 +121,7 @@ def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
     )
 
 
-def _launch_obstacle(cell: Cell) -> str | None:
+def _unsupported_or_no_gpu_reason(cell: Cell) -> str | None:
     """Return why the cell cannot be launched here; None if it can."""
     obstacle = launch.launch_obstacle(cell.request(1))
     return obstacle and obstacle[1]

@@ -80,12 +80,15 @@ def apply_tuning(
         if matches:
             tuned_cell = build_tuned_cell(matches[-1], cell, user_set_names)
             say(
-                f"tuned: {_describe_cell(cell)}: {describe_setting(tuned_cell)}"
+                f"tuned: {_describe_workload_framework_batch(cell)}: {describe_setting(tuned_cell)}"
                 f"{_describe_gain(matches[-1])}"
             )
         else:
             tuned_cell = cell
-            say(f"not tuned: {_describe_cell(cell)}: {_describe_remedy(cell, version, results)}")
+            say(
+                f"not tuned: {_describe_workload_framework_batch(cell)}: "
+                f"{_describe_remedy(cell, version, results)}"
+            )
         tuned_cells.setdefault(tuned_cell, protocol)
     return list(tuned_cells.items())
 
@@ -148,7 +151,7 @@ def _framework_version(cell: Cell, pythons: Mapping[str, Path]) -> str | None:
     return framework_environment.version if framework_environment else None
 
 
-def _describe_cell(cell: Cell) -> str:
+def _describe_workload_framework_batch(cell: Cell) -> str:
     return f"{cell.workload} · {cell.framework} · batch {cell.global_batch_size}"
 
 

@@ -106,7 +106,7 @@ def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str,
     if request.get("probe") == "native":
         return probes.probe_native_rank_count(_import_rank_counter(request["framework"]))
     remote = job.get("remote", False)
-    distributed.fill_in_address_in_environment(remote)
+    distributed.replace_address_placeholders_in_env(remote)
     group = distributed.build_group(request, remote, job.get("strategy_options"))
     options = Options(
         kernel=request["kernel"],
@@ -135,7 +135,9 @@ def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str,
         output = distributed.path_for_rank(Path(job["output"]), group.rank)
         return check.run_cases(job["cases"], options, adapter.build, group, inputs, output)
     if job["action"] == "canary":
-        return check.compute_expected_canary(workload, request, options, adapter.build, folder)
+        return check.compute_canary_losses_before_training(
+            workload, request, options, adapter.build, folder
+        )
     if job["action"] == "train":
         saved_in = Path(job.get("checkpoint_folder", "checkpoint"))
         attempt = probes.ProbeRun(adapter.build, request["probe"]) if request.get("probe") else None
@@ -158,14 +160,14 @@ def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str,
 
 
 def _import_rank_counter(framework: str) -> Any:
-    """Return `detect_rank_count` of the adapter's `native.py`.
+    """Return `join_and_count_ranks` of the adapter's `native.py`.
 
     Raises Unsupported if the adapter has no such file.
     """
     from xfbench.worker.protocol import Unsupported
 
     try:
-        return importlib.import_module(f"xfbench.adapters.{framework}.native").detect_rank_count
+        return importlib.import_module(f"xfbench.adapters.{framework}.native").join_and_count_ranks
     except ModuleNotFoundError as error:
         if not str(error.name).endswith(".native"):
             raise

@@ -121,7 +121,7 @@ class _Case:
             self.workload = replace(self.workload, solver=solver)
         arrays["rate"] = np.asarray(self.workload.solver.base_lr)
         if self.case["steps"]:
-            arrays.update(self._train_and_measure())
+            arrays.update(self._train_and_measure_changes())
         return arrays
 
     def _measure_at_initial_weights(self) -> Arrays:
@@ -146,7 +146,7 @@ class _Case:
         arrays["test_scores"] = sketch(self.trainer.test_scores(self.full_batch))
         return arrays
 
-    def _train_and_measure(self) -> Arrays:
+    def _train_and_measure_changes(self) -> Arrays:
         arrays: Arrays = {}
         if self.case["largest_move"]:  # the learning rate was limited
             self._build_trainer_and_load_batch()
@@ -174,7 +174,7 @@ class _Case:
             self.full_batch = self.trainer.load(images, labels)
 
 
-def compute_expected_canary(
+def compute_canary_losses_before_training(
     workload: Workload,
     request: dict[str, Any],
     options: Options,
@@ -197,7 +197,9 @@ def compute_expected_canary(
     data = open_data_set(request["data"], workload, batch_size, seed, folder)
     images, labels = data.first_batch(batch_size, seed)
 
-    def mean_loss(precision: str, images_at_once: int, max_loss: float = float("inf")) -> float:
+    def mean_test_loss(
+        precision: str, images_at_once: int, loss_cap: float = float("inf")
+    ) -> float:
         chosen = replace(options, precision=precision)
         trainer = build(workload.network, workload.solver, chosen, Group())
         trainer.assign(initial_parameters(workload.network, seed))
@@ -205,17 +207,17 @@ def compute_expected_canary(
         for start in range(0, batch_size, images_at_once):
             part = slice(start, start + images_at_once)
             loss = float(trainer.test_loss(trainer.load(images[part], labels[part])))
-            total += min(loss, max_loss) * len(labels[part])
+            total += min(loss, loss_cap) * len(labels[part])
         return float(total / batch_size)
 
-    loss = mean_loss("float64", _IMAGES_AT_ONCE)
+    loss = mean_test_loss("float64", _IMAGES_AT_ONCE)
     floored = loss
     if loss > _SUSPICIOUS_LOSS:
-        floored = mean_loss("float64", 1, -float(np.log(np.finfo(np.float32).tiny)))
+        floored = mean_test_loss("float64", 1, -float(np.log(np.finfo(np.float32).tiny)))
     return {
         "canary": {
             "loss": loss,
-            "rounded": mean_loss(options.precision, _IMAGES_AT_ONCE),
+            "rounded": mean_test_loss(options.precision, _IMAGES_AT_ONCE),
             "floored": floored,
         }
     }

@@ -139,14 +139,14 @@ def zeros_like_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.nda
     return {name: np.zeros(array.shape, array.dtype) for name, array in parameters.items()}
 
 
-def wait_for_all_ranks(trainer: Trainer, batch: object) -> None:
+def wait_for_all_ranks(trainer: Trainer, batch_for_gradients: object) -> None:
     """Wait until all ranks have called this function. No parameter changes.
 
-    The function computes gradients of `batch`, because ranks wait for each other when they average
-    gradients.
+    The function computes gradients of `batch_for_gradients`, because ranks wait for each other when
+    they average gradients.
     """
     parameters = trainer.parameters()
-    trainer.gradients(batch)
+    trainer.gradients(batch_for_gradients)
     trainer.assign(parameters)
 
 

@@ -145,7 +145,7 @@ def build_group(
     return Group(rank, size, request["strategy"], meeting, multi_node, strategy_options or {})
 
 
-def fill_in_address_in_environment(remote: bool) -> None:
+def replace_address_placeholders_in_env(remote: bool) -> None:
     """Replace "{address}" in environment variables with the result of `host_address`."""
     for name, value in os.environ.items():
         if "{address}" in value:

@@ -55,7 +55,7 @@ class Feed:
         finally:
             self.threads |= set(observe.thread_ticks()) - before
 
-    def end_epoch(self) -> None:
+    def close_current_epoch(self) -> None:
         """End the current epoch and close its files."""
         getattr(self.current, "close", lambda: None)()
 

@@ -20,7 +20,7 @@ from xfbench.worker.protocol import Unsupported
 from xfbench.worker.samples import Sample
 from xfbench.workloads import Workload
 
-Arrays = Tuple[np.ndarray, np.ndarray]
+ImagesAndLabels = Tuple[np.ndarray, np.ndarray]
 
 # Number of images in each split. No published split mixes the writers of the digits, so xfbench
 # has its own split, which never changes.
@@ -34,7 +34,7 @@ class Split(Protocol):
 
     def batch(
         self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
-    ) -> Arrays:
+    ) -> ImagesAndLabels:
         """Return the images with indices `chosen`, and their labels.
 
         The images are float32 (N, C, H, W), and the labels are int64 (N,).
@@ -59,7 +59,7 @@ class InMemory:
 
     def batch(
         self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
-    ) -> Arrays:
+    ) -> ImagesAndLabels:
         return self.images[chosen], self.labels[chosen]
 
 
@@ -75,7 +75,7 @@ class OnDisk:
 
     def batch(
         self, chosen: np.ndarray, draws: np.ndarray | None = None, *, channels_last: bool = False
-    ) -> Arrays:
+    ) -> ImagesAndLabels:
         channels, height, width = self.workload.network.input_shape
         if channels_last:
             stored = np.empty((len(chosen), height, width, channels), np.float32)
@@ -129,11 +129,13 @@ class DataSet:
     is_single_batch: bool = False
     files: Sequence[Path] = ()
 
-    def first_batch(self, batch_size: int, seed: int) -> Arrays:
+    def first_batch(self, batch_size: int, seed: int) -> ImagesAndLabels:
         """Return the first training batch."""
         return next(self.epoch(batch_size, seed))
 
-    def epoch(self, batch_size: int, seed: int, part: slice = slice(None)) -> Iterator[Arrays]:
+    def epoch(
+        self, batch_size: int, seed: int, part: slice = slice(None)
+    ) -> Iterator[ImagesAndLabels]:
         """Yield `part` of each whole batch of training images, in the order that `seed` defines.
 
         Each training image is in at most one batch.
@@ -243,7 +245,7 @@ def _open_prepared(folder: Path, workload: Workload) -> DataSet:
     return DataSet(train, OnDisk(test, workload) if test else None, files=files)
 
 
-def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> Arrays:
+def synthetic_batch(workload: Workload, batch_size: int, seed: int) -> ImagesAndLabels:
     """Return a batch of noise: network input from uniformly random pixels, and random labels.
 
     The numbers come from NumPy's `RandomState`, whose stream never changes.
@@ -264,7 +266,7 @@ def _digits_data_set(workload: Workload) -> DataSet:
     return DataSet(train, test)
 
 
-def load_digits(size: Tuple[int, ...]) -> Dict[str, Arrays]:
+def load_digits(size: Tuple[int, ...]) -> Dict[str, ImagesAndLabels]:
     """Return (images, labels) of the digits for each split, "train" and "test".
 
     The images are scaled to `size` (height, width). They are float64 (N, 1, H, W), with values from

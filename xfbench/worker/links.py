@@ -140,14 +140,16 @@ def _nvidia_counters_and_reasons(
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
     library_handle = nvml.load_library(library)
-    devices = nvml.device_handles(library_handle) if library_handle else []
+    devices = nvml.all_node_device_handles(library_handle) if library_handle else []
     if not devices:
         return {}, dict.fromkeys(_FIELDS, f"{library} is missing or finds no device")
     counters: Reading = {}
     without: Dict[str, str] = {}
     for number, handle in enumerate(devices):
         for kind, (out, into, unit) in _FIELDS.items():
-            counted = _read_sent_and_received(library_handle, handle, kind, (out, into))
+            counted = _read_sent_and_received_in_nvml_units(
+                library_handle, handle, kind, (out, into)
+            )
             if counted is None:
                 without[kind] = f"device {number} has no such counter"
             else:
@@ -155,7 +157,7 @@ def _nvidia_counters_and_reasons(
     return counters, without
 
 
-def _read_sent_and_received(
+def _read_sent_and_received_in_nvml_units(
     nvml_library: Any, handle: Any, kind: str, field_ids: Tuple[int, int]
 ) -> Tuple[int, int] | None:
     scope = _ALL_LINKS if kind == "nvlink" else 0

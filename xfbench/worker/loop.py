@@ -102,7 +102,7 @@ def train_and_measure(
         warm, learning = _train_steps_and_count_warmup(series, request, group, saved), []
     wall_seconds = perf_counter() - began
     # Read now, because the following measurements use threads and CPU time.
-    usage, phases = series.usage_and_phases(warm)
+    usage, phases = series.cpu_usage_and_input_seconds(warm)
     series.measure_latency()
     used, gpu = (
         energy.read_counters(options.device, group.rank),
@@ -111,7 +111,7 @@ def train_and_measure(
     timed, traffic = series.counts[warm:], series.link_traffic_per_step()
     losses, seconds = list(series.losses), list(series.seconds)
     communication = _measure_steps_without_sync(series, traffic, group, len(timed))
-    series.feed.end_epoch()
+    series.feed.close_current_epoch()
     reply: dict[str, Any] = {
         "measurement": {
             "startup_seconds": startup_seconds,
@@ -196,7 +196,9 @@ class _WindowSeries:
             self.core_latencies.append(latency)
         self.measured_at = perf_counter()
 
-    def usage_and_phases(self, first_timed_window: int) -> tuple[dict[str, Any], dict[str, float]]:
+    def cpu_usage_and_input_seconds(
+        self, first_timed_window: int
+    ) -> tuple[dict[str, Any], dict[str, float]]:
         """Return two dictionaries for the time since `restart_observation`: usage and phases.
 
         - Usage `threads`: number of threads that worked, without those that prepare input
@@ -431,8 +433,8 @@ def _train_and_evaluate_epochs(
             if not warm and sum(series.counts) > request["warmup"]:
                 warm = len(series.seconds)
                 series.restart_observation()
-        series.feed.end_epoch()
-        readings.end_epoch()
+        series.feed.close_current_epoch()
+        readings.append_rank_reading_of_epoch()
         seconds = zip(series.seconds[first:], series.counts[first:])
         learning.append(
             {

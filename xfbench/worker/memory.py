@@ -36,16 +36,16 @@ def set_memory_limit(limit_bytes: int | None) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
 
 
-def out_of_memory_line(text: str, limit: int | None) -> str | None:
+def out_of_memory_line(text: str, limit_in_force: int | None) -> str | None:
     """Return the first line of `text` that reports out of memory, or None if no line does.
 
-    `limit` is the process's memory limit in bytes, or None. With a limit, messages that may have
-    other causes count too. Traceback lines that name a place in the code are skipped.
+    `limit_in_force` is the process's memory limit in bytes, or None. With a limit, messages that
+    may have other causes count too. Traceback lines that name a place in the code are skipped.
     """
     for line in text.splitlines():
         if line.lstrip().startswith('File "'):
             continue
-        if _MESSAGE.search(line) or (limit and _MESSAGE_UNDER_A_LIMIT.search(line)):
+        if _MESSAGE.search(line) or (limit_in_force and _MESSAGE_UNDER_A_LIMIT.search(line)):
             return " ".join(line.split())[:300]
     return None
 
@@ -53,7 +53,7 @@ def out_of_memory_line(text: str, limit: int | None) -> str | None:
 def out_of_memory_reason(error: BaseException, limit: int | None) -> str | None:
     """Return a description of `error` if it was raised for lack of memory, otherwise None.
 
-    `limit` is the process's memory limit in bytes, or None.
+    `limit_in_force` is the process's memory limit in bytes, or None.
     """
     name = type(error).__name__
     if isinstance(error, MemoryError):

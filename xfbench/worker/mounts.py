@@ -128,7 +128,7 @@ def storage_facts(folder: Path) -> Dict[str, Any]:
     return _storage_facts_to_depth(folder, _MAX_LAYERS)
 
 
-def block_device_ids(path: Path) -> List[str]:
+def mounted_block_device_ids(path: Path) -> List[str]:
     """Return "major:minor" of the block devices whose counters include reads from `path`.
 
     The list is empty for file systems in memory or on other hosts. Raises OSError if `path` cannot
@@ -143,7 +143,7 @@ def block_device_ids(path: Path) -> List[str]:
     below = (
         device
         for layer in _overlay_layer_folders(mount, path)
-        for device in block_device_ids(layer)
+        for device in mounted_block_device_ids(layer)
     )
     return list(dict.fromkeys(below))
 

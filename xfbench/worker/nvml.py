@@ -87,7 +87,7 @@ def load_library(library_name: str = LIBRARY) -> Any:
     return None if nvml.nvmlInit_v2() else nvml
 
 
-def device_handles(nvml: Any) -> List[Any]:
+def all_node_device_handles(nvml: Any) -> List[Any]:
     """Return the handles of all devices of the node, in PCI bus order.
 
     A device that NVML cannot open is None in the list.
@@ -107,7 +107,7 @@ def rank_device_handle(nvml: Any, rank: int) -> Any:
     """
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     if chosen is None:
-        visible = device_handles(nvml)
+        visible = all_node_device_handles(nvml)
     else:
         names = [name.strip() for name in chosen.split(",") if name.strip()]
         visible = [

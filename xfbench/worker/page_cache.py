@@ -76,7 +76,7 @@ class Readings:
         if self.files:
             self.run_untimed(self._prepare_on_all_ranks)
 
-    def end_epoch(self) -> None:
+    def append_rank_reading_of_epoch(self) -> None:
         """Add the reading of the epoch to `report`."""
         if self.files:
             self.report.append(
@@ -122,7 +122,7 @@ def prepare_cache(
     uncounted = "" if mode == "as-is" or skip_trial_read else _trial_read_failure(files)
     act = {"cold": pages.evict, "warm": pages.read_into_memory, "as-is": pages.residency}[mode]
     residency = act(files)
-    counters = pages.bytes_read_so_far(files)
+    counters = pages.bytes_read_by_process_and_devices(files)
     return EpochStart(mode, files, pages.stored_bytes(files), share, residency, uncounted, counters)
 
 
@@ -135,7 +135,9 @@ def evict_again_if_cold(before: EpochStart) -> EpochStart:
     if before.mode != "cold":
         return before
     residency = pages.evict(before.files)
-    return replace(before, resident=residency, counters=pages.bytes_read_so_far(before.files))
+    return replace(
+        before, resident=residency, counters=pages.bytes_read_by_process_and_devices(before.files)
+    )
 
 
 def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True) -> Dict[str, Any]:
@@ -152,7 +154,7 @@ def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True)
     If there are several ranks (`is_only_rank` is false), a rank may find in memory what another
     rank has read. Then `held` is None, and `judge_readings_of_all_ranks` judges the sum instead.
     """
-    read = pages.bytes_read_so_far(epoch_start.files).since(epoch_start.counters)
+    read = pages.bytes_read_by_process_and_devices(epoch_start.files).since(epoch_start.counters)
     device_bytes, reason = _device_bytes_or_reason(epoch_start, read.process)
     reading = {
         "page_cache": epoch_start.mode,
@@ -272,10 +274,10 @@ def _trial_read_failure(files: Sequence[Path]) -> str:
         return (
             f"{residency.resident_bytes} of {residency.bytes} bytes of a file could not be evicted"
         )
-    before = pages.bytes_read_so_far([largest])
+    before = pages.bytes_read_by_process_and_devices([largest])
     with largest.open("rb", buffering=0) as file:
         count = len(file.read(_TRIAL_BYTES))
-    counted = pages.bytes_read_so_far([largest]).since(before).process
+    counted = pages.bytes_read_by_process_and_devices([largest]).since(before).process
     if counted is None:
         return "the system does not count what a process reads from storage"
     stored = min(count, pages.stored_bytes([largest]))

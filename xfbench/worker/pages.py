@@ -152,13 +152,15 @@ def residency(files: Iterable[Path]) -> Residency:
     return Residency(None if reason else inside, total, reason)
 
 
-def bytes_read_so_far(files: Iterable[Path] = ()) -> ReadCounters:
+def bytes_read_by_process_and_devices(files: Iterable[Path] = ()) -> ReadCounters:
     """Return the counters of bytes read from storage.
 
     `files` select the block devices whose reads are counted. Without files, `device` is None.
     """
     folders = {path.parent for path in files}
-    below = sorted({device for folder in folders for device in mounts.block_device_ids(folder)})
+    below = sorted(
+        {device for folder in folders for device in mounts.mounted_block_device_ids(folder)}
+    )
     return ReadCounters(_count_bytes_read_with_descendants(), _count_bytes_read_from_devices(below))
 
 

@@ -55,7 +55,7 @@ class ProbeRun:
     def build(self, network: Any, solver: Any, options: Any, group: Any) -> Any:
         """Measure this process's memory, build the adapter's trainer, and wrap the trainer."""
         if self.kind == "process":
-            self.target, self.refused = _prefer_distant_node()
+            self.target, self.refused = _prefer_cpuless_or_last_numa_node()
             self.pages = placement.anonymous_pages_by_node()
         self.transparent = placement.mapped_bytes("AnonHugePages")
         self.explicit = placement.mapped_bytes("Private_Hugetlb")
@@ -68,7 +68,7 @@ class ProbeRun:
 
         `assigned_cpus` are the CPUs to which this rank was pinned. None if it was not pinned.
         """
-        parameters, updates = self.trainer.parameter_digest()
+        parameters, updates = self.trainer.parameter_digest_and_step_count()
         return {
             "support": self._answers(assigned_cpus),
             "place": {
@@ -98,7 +98,7 @@ class ProbeRun:
             _affinity_answer(assigned_cpus, observe.affinity()),
             _transparent_pages_answer(self.transparent, placement.mapped_bytes("AnonHugePages")),
             *_numa_and_bandwidth_answers(self.target, self.refused, grown),
-            self.trainer.signal_answer(),
+            self.trainer.checkpoint_after_signal_answer(),
         ]
 
 
@@ -142,10 +142,10 @@ class WatchedTrainer:
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._trainer, name)
         if name == "disable_sync":  # afterwards the ranks' parameters diverge
-            self._final_digest = self.parameter_digest()
+            self._final_digest = self.parameter_digest_and_step_count()
         return attribute
 
-    def parameter_digest(self) -> Tuple[str, int]:
+    def parameter_digest_and_step_count(self) -> Tuple[str, int]:
         """Return a digest of all parameters, and the number of steps.
 
         After `disable_sync`, both values stay as they were before.
@@ -176,7 +176,7 @@ class WatchedTrainer:
         """Return the trainer's last loss, after waiting for it."""
         return float(self._trainer.wait_for_loss())
 
-    def signal_answer(self) -> Answer:
+    def checkpoint_after_signal_answer(self) -> Answer:
         """Return the answer for "signal": whether training continued after SIGTERM.
 
         "yes" requires that the checkpoint after the signal was restored bit for bit.
@@ -221,7 +221,7 @@ class WatchedTrainer:
         return "yes", f"{size / _MEGABYTE:.1f} MB were saved afterwards and restored bit for bit"
 
 
-def _prefer_distant_node() -> Tuple[int, str | None]:
+def _prefer_cpuless_or_last_numa_node() -> Tuple[int, str | None]:
     """Set a NUMA node without processors as the preferred one, or else the last node.
 
     Return the node's number, and an error message or None.

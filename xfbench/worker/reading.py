@@ -143,7 +143,9 @@ def measure_read_speed(
             reads = _plan_reads(sizes, pattern, size, number)
             residency = pages.evict(files)
             reason = residency.reason
-            so_far.append(_time_reads(files, reads, pattern, seconds, residency.resident_bytes))
+            so_far.append(
+                _time_reads_one_by_one(files, reads, pattern, seconds, residency.resident_bytes)
+            )
     return [
         {
             "pattern": pattern.name,
@@ -180,7 +182,7 @@ def _plan_reads(file_sizes: Sequence[int], pattern: Pattern, size: int, seed: in
     return list(zip(of.tolist(), starts.tolist(), lengths.tolist()))
 
 
-def _time_reads(
+def _time_reads_one_by_one(
     files: Sequence[Path],
     reads: _Reads,
     pattern: Pattern,
@@ -190,7 +192,7 @@ def _time_reads(
     """Do the reads of one round and time them. The time includes opening the files."""
     buffer = memoryview(bytearray(pattern.block_bytes))
     advice = os.POSIX_FADV_RANDOM if pattern.random else os.POSIX_FADV_NORMAL
-    counters = pages.bytes_read_so_far(files)
+    counters = pages.bytes_read_by_process_and_devices(files)
     total = operations = 0
     start = perf_counter()
     for index, file_reads in itertools.groupby(reads, key=lambda read: read[0]):
@@ -207,5 +209,5 @@ def _time_reads(
         if perf_counter() - start >= seconds:
             break
     passed = perf_counter() - start
-    counted = pages.bytes_read_so_far(files).since(counters)
+    counted = pages.bytes_read_by_process_and_devices(files).since(counters)
     return Round(passed, total, operations, resident_bytes, counted.process)

@@ -88,7 +88,7 @@ def check_label(label: int) -> str | None:
     return None
 
 
-def check_image(image: bytes) -> str | None:
+def check_image_signature(image: bytes) -> str | None:
     """Return what is wrong with the first bytes of an image file.
 
     Returns None if the file begins as a JPEG or PNG file does.

@@ -47,11 +47,11 @@ def run_watched(rank: int, work: Callable[[], int]) -> int:
     if child == 0:
         woken.close()
         driver.close()
-        _set_up_rank_process(rank, parent)
+        _redirect_output_and_tie_to_parent(rank, parent)
         return work()
     with suppress(OSError):  # the child may have set its group already, or may have ended
         os.setpgid(child, child)
-    status = _supervise_child(child, driver, woken)
+    status = _wait_for_child_or_kill_it(child, driver, woken)
     with suppress(OSError):
         driver.sendall(f"ended {status}\n".encode())
     driver.close()
@@ -87,7 +87,7 @@ class _SignalPipe:
         os.close(self.written)
 
 
-def _set_up_rank_process(rank: int, parent: int) -> None:
+def _redirect_output_and_tie_to_parent(rank: int, parent: int) -> None:
     """Give the child its own process group and output files. It is killed when its parent ends."""
     os.setpgid(0, 0)
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -102,7 +102,7 @@ def _set_up_rank_process(rank: int, parent: int) -> None:
     sys.stdout.flush()
 
 
-def _supervise_child(child: int, driver: socket.socket, signal_pipe: _SignalPipe) -> int:
+def _wait_for_child_or_kill_it(child: int, driver: socket.socket, signal_pipe: _SignalPipe) -> int:
     """Wait until `child` ends. Kill it if the driver is gone or a signal asks this process to end.
 
     Return the child's exit status. If a signal ended the child, return minus the signal's number.

@@ -199,7 +199,7 @@ def test_unverified_row_is_no_winner(measured):
 def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys, tmp_path):
     """The command has every setting, because defaults can change."""
     records = measured[:2]
-    program, *words = " ".join(repeat.repeat_command_parts(records)).split()
+    program, *words = " ".join(repeat.repeat_command_display_parts(records)).split()
     assert program == "xfbench"
     done = command_runner.make_runner(monkeypatch, capsys, tmp_path)(*words, "--dry-run", "--json")
     requests = json.loads(done.stdout)["requests"]
@@ -208,13 +208,13 @@ def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys
 
 def test_repeat_command_includes_non_default_settings(measured):
     request_fields = {"seed": 3, "precision": "float64", "checkpoints": 2, "affinity": "cores"}
-    words = repeat.repeat_command_parts(
+    words = repeat.repeat_command_display_parts(
         [vary_record(measured[0], request=request_fields, protocol=None)]
     )
     for part in ("--seed 3", "--precision float64", "--checkpoints 2", "--affinity cores"):
         assert part in words
     weak = {"ranks": 2, "scaling": "weak", "strategy": "mpi", "strategy_options": (("a", 1),)}
-    words = repeat.repeat_command_parts(
+    words = repeat.repeat_command_display_parts(
         [
             vary_record(
                 measured[0], request={**weak, "batch_size_per_rank": 4, "global_batch_size": 8}
@@ -245,13 +245,14 @@ def test_repeat_command_covers_every_cell_field():
 @pytest.mark.parametrize("name", ["a b", "$(x)", "a;b", "`x`", "a\nb", "--output", "x" * 300, "é"])
 def test_unsafe_name_gives_no_repeat_command(measured, name):
     assert (
-        repeat.repeat_command_parts([vary_record(measured[0], request={"framework": name})]) == ()
+        repeat.repeat_command_display_parts([vary_record(measured[0], request={"framework": name})])
+        == ()
     )
-    assert repeat.repeat_command_parts([]) == ()
+    assert repeat.repeat_command_display_parts([]) == ()
 
 
 def test_published_record_has_no_repeat_command(measured):
-    assert repeat.repeat_command_parts([vary_record(measured[0], source="published")]) == ()
+    assert repeat.repeat_command_display_parts([vary_record(measured[0], source="published")]) == ()
 
 
 def test_launches_of_many_rows_are_summarized(measured):

@@ -19,9 +19,9 @@ from xfbench.exchange.formats import (
     as_object,
     parse_number,
     parse_positive_integer,
-    parse_text,
     parse_time,
     supported_workload_and_framework,
+    text_or_none,
 )
 from xfbench.exchange.replay import ReplayTimer
 
@@ -46,7 +46,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
     Raises ValueError if the file has no valid time or no list of benchmarks.
     """
     document = file.document
-    title = f"{TOOL} {parse_text(document.get('version')) or '(version unknown)'}"
+    title = f"{TOOL} {text_or_none(document.get('version')) or '(version unknown)'}"
     created = parse_time(document.get("datetime"))
     if created is None:
         raise ValueError("it has no valid time ('datetime')")
@@ -55,7 +55,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
     machine = _describe_machine(as_object(document["machine_info"]))
     for index, document_benchmark in enumerate(document["benchmarks"]):
         benchmark = as_object(document_benchmark)
-        location = f"benchmarks[{index}] {_benchmark_name(benchmark)}"
+        location = f"benchmarks[{index}] {_benchmark_name_without_folders(benchmark)}"
         stats = as_object(benchmark.get("stats"))
         value, low, high = (parse_number(stats.get(key)) for key in ("median", "min", "max"))
         values = [parse_number(raw_value) for raw_value in as_list(stats.get("data"))]
@@ -80,11 +80,11 @@ def entries(file: File) -> Iterator[Entry | Missed]:
             )
 
 
-def _benchmark_name(benchmark: dict[str, Any]) -> str:
+def _benchmark_name_without_folders(benchmark: dict[str, Any]) -> str:
     """Return the name of the benchmark, after the name of its file without folders."""
     full_name = (
-        parse_text(benchmark.get("fullname"))
-        or parse_text(benchmark.get("name"))
+        text_or_none(benchmark.get("fullname"))
+        or text_or_none(benchmark.get("name"))
         or "without a name"
     )
     file, separator, rest = full_name.partition("::")
@@ -98,14 +98,14 @@ def _launch_reference_and_fields(benchmark: dict[str, Any]) -> tuple[str, dict[s
     fields are those of `About`.
     """
     extra_info = as_object(benchmark.get("extra_info"))
-    launch = parse_text(extra_info.get("record"))
+    launch = text_or_none(extra_info.get("record"))
     timer = as_object(benchmark.get("options")).get("timer")
     if launch is None or not _ID.fullmatch(launch) or timer != ReplayTimer().__name__:
         return "", supported_workload_and_framework(as_object(benchmark.get("params")))
     names = ("workload", "framework", "kernel", "device", "precision")
     return f", of the launch in record {launch}", {
-        **{name: parse_text(extra_info.get(name)) for name in names},
-        "framework_version": parse_text(extra_info.get("version")),
+        **{name: text_or_none(extra_info.get(name)) for name in names},
+        "framework_version": text_or_none(extra_info.get("version")),
         "threads": parse_positive_integer(extra_info.get("threads")),
         "global_batch_size": parse_positive_integer(extra_info.get("batch_size")),
     }
@@ -115,9 +115,9 @@ def _describe_machine(info: dict[str, Any]) -> str | None:
     """Return the processor and its number of CPUs as the file states them, or None."""
     cpu = as_object(info.get("cpu"))
     brand = (
-        parse_text(cpu.get("brand_raw"))
-        or parse_text(cpu.get("brand"))
-        or parse_text(info.get("processor"))
+        text_or_none(cpu.get("brand_raw"))
+        or text_or_none(cpu.get("brand"))
+        or text_or_none(info.get("processor"))
     )
     cpus = parse_positive_integer(cpu.get("count"))
     return brand and f"{brand}, {cpus} CPUs" if cpus else brand

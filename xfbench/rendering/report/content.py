@@ -15,7 +15,7 @@ from xfbench.base.version import __version__
 from xfbench.host import conditions
 from xfbench.model.certificate import Certificate
 from xfbench.model.machines import machine_class
-from xfbench.model.provenance import drop_untrusted_fields, unmeasured_source
+from xfbench.model.provenance import drop_untrusted_or_impossible_fields, unmeasured_source
 from xfbench.model.record import Machine, Record
 from xfbench.rendering import tables
 from xfbench.rendering.report import efficiency, external_data, figures, learned, profiles, repeat
@@ -35,7 +35,7 @@ _FIGURES = ("images/s", "efficiency", "rank")
 
 
 @dataclass(frozen=True)
-class RowField:
+class SortableField:
     """The field of a row in one column.
 
     `number` sorts the rows in this column. If `number` is None, `text` sorts them.
@@ -83,7 +83,7 @@ class Entry:
     anchor: str
     name: str
     row: Row
-    fields: tuple[RowField, ...]
+    fields: tuple[SortableField, ...]
     command: tuple[str, ...]
     named_python: bool
     launches: tuple[Launch, ...]
@@ -174,7 +174,9 @@ def build_report(
     figures. The report shows those about a network of `records` and those about no single network.
     """
     records_by_id = {
-        record.id: drop_untrusted_fields(record) for record in records if record.request
+        record.id: drop_untrusted_or_impossible_fields(record)
+        for record in records
+        if record.request
     }
     measured = [record for record in records_by_id.values() if record.source == "measured"]
     elsewhere = [*literature, *(record for record in records if record.source != "measured")]
@@ -264,7 +266,7 @@ def _build_board(
     is_only_machine: bool,
     external_records: Sequence[Record],
 ) -> Board:
-    columns = tables.visible_columns(table)
+    columns = tables.group_and_nonempty_columns(table)
     same = table.title.removeprefix(f"{table.workload} · ")
     rows = (*table.rows, *table.unranked)
     detailed_rows = {id(row) for row in (rows[:FASTEST] if has_many_rows else rows)}
@@ -317,19 +319,19 @@ def _build_entry(
         anchor=f"row-{row_number}",
         name=figures.row_name(row),
         row=row,
-        fields=tuple(_build_row_field(name, of(row), row) for name, of in columns),
-        command=repeat.repeat_command_parts(records),
+        fields=tuple(_build_sortable_field(name, of(row), row) for name, of in columns),
+        command=repeat.repeat_command_display_parts(records),
         named_python=repeat.has_user_chosen_python(records),
         launches=tuple(map(_describe_launch, records)) if is_detailed else (),
-        summed=() if is_detailed else _summarize_launches(records),
+        summed=() if is_detailed else _summarize_ids_noise_and_exclusions(records),
         facts=tuple(_row_facts(row, records[-1])),
         proof=certificate_anchors.get(row.certificate) if row.certificate else None,
         steps=figures.build_step_time_figure(measured) if is_detailed else None,
     )
 
 
-def _build_row_field(column: str, text: str, row: Row) -> RowField:
-    return RowField(
+def _build_sortable_field(column: str, text: str, row: Row) -> SortableField:
+    return SortableField(
         column, use_no_break_spaces(text) if column in _FIGURES else text, _sort_number(column, row)
     )
 
@@ -373,7 +375,7 @@ def _describe_launch(record: Record) -> Launch:
     )
 
 
-def _summarize_launches(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
+def _summarize_ids_noise_and_exclusions(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
     """Return a summary of the launches as two pairs of name and text.
 
     The pair "records" lists the first record ids. The pair "conditions" counts the noisy launches

@@ -232,8 +232,8 @@ def _x_range(lines: Sequence[Line], marks: Sequence[Mark]) -> tuple[float, float
     return min(x_values), max(x_values)
 
 
-def _format_percent(value: float) -> str:
-    return f"{value:.1%}"
+def _format_percent(fraction: float) -> str:
+    return f"{fraction:.1%}"
 
 
 def _format_range(point: Point, format_value: Callable[[float], str]) -> str:

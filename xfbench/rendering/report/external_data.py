@@ -45,7 +45,7 @@ def group_external_figures(records: Iterable[Record], networks: Iterable[str]) -
     """
     figures = external_figures.distinct_external_figures(records)
     figures_by_network = {
-        name: external_figures.figures_with_exact_network(figures, name or None)
+        name: external_figures.figures_whose_single_network_equals(figures, name or None)
         for name in (*dict.fromkeys(networks), "")
     }
     groups = [
@@ -65,7 +65,7 @@ def group_external_figures(records: Iterable[Record], networks: Iterable[str]) -
         for record in network_figures[:MAX_ROWS]
     ]
     sources = [
-        (key, terminal_text.split_into_field_lines(title, _MAX_REFERENCE_LENGTH))
+        (key, terminal_text.shorten_and_wrap_to_field_length(title, _MAX_REFERENCE_LENGTH))
         for key, title in external_figures.cited_keys_and_titles(cited)
     ]
     return ExternalFigures(tuple(groups), tuple(sources))

@@ -270,12 +270,12 @@ def _build_throughput_bar_figure(title: str, rows: Sequence[Row]) -> Figure:
     )
 
 
-def _build_scaling_figure(rows: Sequence[Row], law: str | None) -> Figure | None:
+def _build_scaling_figure(rows: Sequence[Row], law_of_rows: str | None) -> Figure | None:
     """Return the figure of images per second by number of ranks, with ideal scaling of each line.
 
-    `law` is "strong" or "weak". If it is None, return None.
+    `law_of_rows` is "strong" or "weak". If it is None, return None.
     """
-    if law is None:
+    if law_of_rows is None:
         return None
 
     lines = []
@@ -286,7 +286,7 @@ def _build_scaling_figure(rows: Sequence[Row], law: str | None) -> Figure | None
         x_limits = (first.x, points[-1].x)
         perfect = tuple(Point(x, first.y * x / first.x) for x in x_limits)
         lines += [Line(label, points), Line(label, perfect, ideal=True)]
-    title = {"strong": "Strong scaling", "weak": "Weak scaling"}[law]
+    title = {"strong": "Strong scaling", "weak": "Weak scaling"}[law_of_rows]
     return _build_throughput_line_figure(title, "ranks", lines)
 
 
@@ -375,7 +375,7 @@ def _build_test_accuracy_figure(
         for number in range(min((len(record.learning or ()) for record in trained), default=0)):
             epochs = [record.learning[number] for record in trained if record.learning]
             reached = statistics.median(
-                _seconds_from_start_to_epoch_end(record, number) for record in trained
+                _startup_build_and_epochs_seconds(record, number) for record in trained
             )
             means = [
                 _mean_without_none(getattr(epoch, field) for epoch in epochs)
@@ -413,11 +413,11 @@ def _build_test_accuracy_figure(
     )
 
 
-def _seconds_from_start_to_epoch_end(record: Record, epoch_index: int) -> float:
+def _startup_build_and_epochs_seconds(record: Record, last_epoch_index: int) -> float:
     measured, learning = record.measurement, record.learning
     assert measured is not None and learning is not None
     start = (measured.startup_seconds or 0.0) + measured.build_seconds
-    return start + sum(epoch_facts.seconds for epoch_facts in learning[: epoch_index + 1])
+    return start + sum(epoch_facts.seconds for epoch_facts in learning[: last_epoch_index + 1])
 
 
 def build_step_time_figure(records: Sequence[Record]) -> Figure | None:

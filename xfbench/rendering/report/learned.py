@@ -37,7 +37,7 @@ def build_learning_speed_up_figures(
     data: list[tuple[str, ...]] = []
     for group in group_rows_into_scaling_curves(table.rows):
         runs_by_ranks = {
-            row.ranks: _steady_records_with_test_loss(row, records_by_id) for row in group
+            row.ranks: _select_steady_records_with_test_loss(row, records_by_id) for row in group
         }
         target_loss = best_common_test_loss(
             [record for runs in runs_by_ranks.values() for record in runs]
@@ -94,7 +94,7 @@ def build_learning_speed_up_figures(
     return [figure]
 
 
-def _steady_records_with_test_loss(
+def _select_steady_records_with_test_loss(
     row: Row, records_by_id: Mapping[str, Record]
 ) -> Sequence[Record]:
     """Return the records of the row's steady launches that have a finite test loss."""

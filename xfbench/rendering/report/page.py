@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import paths
-from xfbench.base.terminal_text import make_legible, split_into_field_lines
+from xfbench.base.terminal_text import make_legible, shorten_and_wrap_to_field_length
 from xfbench.model.record import Record
 from xfbench.rendering import external_figures
 from xfbench.rendering.report import content, slowdowns, svg
@@ -70,7 +70,7 @@ def render_template(template_name: str, **values: Any) -> str:
         script=script,
         draw=svg.draw_figure,
         legend=svg.build_legend,
-        pieces=split_into_field_lines,
+        pieces=shorten_and_wrap_to_field_length,
         interval_bar=svg.draw_interval_bar,
         **values,
     )

@@ -73,7 +73,7 @@ def _layer_and_step_part_rows(row: Row, profile: Profile) -> Iterator[tuple[str,
     other_parts: Sequence[tuple[str, float]] = (
         ("update", profile.update_seconds),
         ("other operations", profile.other_seconds),
-        ("between operations", profile.between_operations_seconds),
+        ("between operations", profile.outside_all_operations_seconds),
     )
     for part, seconds in other_parts:
         share = f"{seconds / profile.step_seconds:.1%}"

@@ -16,7 +16,7 @@ from xfbench.model.strategy import format_options
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
 
-def repeat_command_parts(records: Sequence[Record]) -> tuple[str, ...]:
+def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
     """Return the parts of the command that repeats a row: the program, then one part per option.
 
     A part is a text such as "--threads 2". There are no parts in any of these cases:

@@ -43,7 +43,7 @@ def build_tables(boards: Iterable[Table]) -> list[SlowdownTable]:
     `boards` are the leaderboards from which slowdowns are computed.
     """
     shown_tables = []
-    for table in build_slowdown_tables(boards, with_row_ranks=False):
+    for table in build_slowdown_tables(boards, with_leaderboard_ranks=False):
         if len([line for line in table.lines if any(entry.slowdown for entry in line.entries)]) < 2:
             continue
         lines = []

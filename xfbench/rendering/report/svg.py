@@ -89,7 +89,7 @@ def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
     ]
 
 
-def round_ticks(low: float, high: float, max_steps: int = 5) -> list[float]:
+def round_ticks_within(low: float, high: float, max_steps: int = 5) -> list[float]:
     """Return evenly spaced round numbers from `low` to `high`, with at most `max_steps` steps."""
     if not high > low:
         return [low]
@@ -118,7 +118,7 @@ def _draw_axes_lines_and_marks(root: ET.Element, figure: Figure) -> None:
     first, last = min(p.x for p in points), max(p.x for p in points)
     is_logarithmic = bool(figure.at) and first > 0 and last / first > 8
     x = _build_x_scale(first, last, is_logarithmic)
-    y_ticks = round_ticks(low, top)
+    y_ticks = round_ticks_within(low, top)
     if figure.percent and len(y_ticks) > 1:
         digits = max(0, -math.floor(math.log10((y_ticks[1] - y_ticks[0]) * 100) + 1e-9))
         labels = [f"{tick:.{digits}%}" for tick in y_ticks]
@@ -127,7 +127,7 @@ def _draw_axes_lines_and_marks(root: ET.Element, figure: Figure) -> None:
     for tick, text in zip(y_ticks, labels, strict=True):
         _add_path(root, f"M{MARGIN_LEFT} {y(tick):.1f}H{WIDTH - MARGIN_RIGHT}", "grid")
         _add_text(root, MARGIN_LEFT - 6, y(tick) + 4, text, "end")
-    for tick in figure.at or round_ticks(first, last, 6):
+    for tick in figure.at or round_ticks_within(first, last, 6):
         _add_text(root, x(tick), HEIGHT - MARGIN_BOTTOM + 17, _format_tick(tick), "middle")
     _add_text(
         root, (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2, HEIGHT - 5, figure.x, "middle", "name"
@@ -206,7 +206,7 @@ def _draw_axis_and_bars(root: ET.Element, figure: Figure, height: float) -> None
     top = max([best, *(min(bar.high or 0.0, 2 * best) for bar in figure.bars)]) or 1.0
     top = max(top, figure.limit[0] * 1.02) if figure.limit else top
     x, floor = _build_scale(0, top, 2, WIDTH - MARGIN_RIGHT - 60), height - MARGIN_BOTTOM + 8
-    for tick in round_ticks(0, top):
+    for tick in round_ticks_within(0, top):
         text = f"{tick:.0%}" if figure.percent else _format_tick(tick)
         _add_path(root, f"M{x(tick):.1f} {MARGIN_TOP - 14}V{floor}", "grid")
         _add_text(root, x(tick), floor + 15, text, "start" if tick == 0 else "middle")

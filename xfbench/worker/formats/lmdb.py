@@ -19,7 +19,13 @@ import numpy as np
 from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.protobuf import BYTES, VARINT, Malformed, iterate_fields, to_signed
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image, check_label
+from xfbench.worker.stored import (
+    DataFile,
+    KeyChecker,
+    check_count,
+    check_image_signature,
+    check_label,
+)
 
 MAGIC, VERSION = 0xBEEFC0DE, 1
 KEY_FIELD = 1001
@@ -52,7 +58,7 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
     return datums
 
 
-def locate_records(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
+def locate_record_nodes_and_values(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
     """Yield every record as (offset of its node, key, offset of its value, length of its value).
 
     Offsets and lengths are in bytes of the file. Raises Damaged if the tree is damaged.
@@ -166,7 +172,7 @@ class _Datums(Sequence[Sample]):
         self.nodes, self.keys = array("Q"), array("H")
         self.places, self.sizes = array("Q"), array("Q")
         last = b""
-        for node, key, place, size in locate_records(file):
+        for node, key, place, size in locate_record_nodes_and_values(file):
             record_name = f"record {len(self.nodes)}"
             if key <= last:
                 raise file.damaged(record_name, f"its key {key!r} does not come after {last!r}")
@@ -265,7 +271,7 @@ def parse_datum(datum: bytes, key: str) -> Sample:
             raise Malformed("it has float_data, not bytes")
     if numbers[_ENCODED]:
         image = datum[start:end]
-        if defect := check_image(image):
+        if defect := check_image_signature(image):
             raise Malformed(defect)
         return Sample(key, numbers[_LABEL], image)
     shape = (numbers[_CHANNELS], numbers[_HEIGHT], numbers[_WIDTH])

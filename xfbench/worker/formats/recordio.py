@@ -22,7 +22,7 @@ from typing import Dict, Iterator, Sequence, Tuple
 
 from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import DataFile, check_count, check_image, check_label
+from xfbench.worker.stored import DataFile, check_count, check_image_signature, check_label
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 MAX_PART_BYTES = 2**29 - 1
@@ -111,7 +111,7 @@ class _Records(Sequence[Sample]):
         if not label.is_integer():
             raise self.file.damaged(record_name, f"label {label} is not an integer")
         image = data[first:]
-        defect = check_label(int(label)) or check_image(image)
+        defect = check_label(int(label)) or check_image_signature(image)
         if defect:
             raise self.file.damaged(record_name, defect)
         key = self.listed.keys[index] if self.listed else f"{number:08d}"

@@ -32,7 +32,13 @@ from xfbench.worker.protobuf import (
     to_signed,
 )
 from xfbench.worker.samples import Sample
-from xfbench.worker.stored import DataFile, KeyChecker, check_count, check_image, check_label
+from xfbench.worker.stored import (
+    DataFile,
+    KeyChecker,
+    check_count,
+    check_image_signature,
+    check_label,
+)
 
 HEADER, FOOTER = 12, 4
 _SHARD = r"-(\d{5})-of-(\d{5}).*"
@@ -129,7 +135,7 @@ def _parse_example(data: bytes, index: int) -> Sample:
     start, end = _single_span_or_number(data, features, "image/encoded", _BYTES_LIST)
     label, _ = _single_span_or_number(data, features, "image/class/label", _INT64_LIST)
     image, key = data[start:end], f"{index:08d}"
-    if defect := check_image(image):
+    if defect := check_image_signature(image):
         raise Malformed(defect)
     for name in ("image/filename", "image/key"):
         if name in features:
