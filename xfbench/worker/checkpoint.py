@@ -134,16 +134,16 @@ def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
 def zeros_like_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return an array of zeros for each parameter, by name.
 
-    The zeros take memory only when they are read.
+    A large array of zeros takes no memory until something is written to it.
     """
     return {name: np.zeros(array.shape, array.dtype) for name, array in parameters.items()}
 
 
 def wait_for_all_ranks(trainer: Trainer, batch_for_gradients: object) -> None:
-    """Wait until all ranks have called this function. No parameter changes.
+    """Wait until all ranks have called this function.
 
     The function computes gradients of `batch_for_gradients`, because ranks wait for each other when
-    they average gradients.
+    they average gradients. It leaves all parameters unchanged.
     """
     parameters = trainer.parameters()
     trainer.gradients(batch_for_gradients)
