@@ -37,9 +37,10 @@ def temporary_checkpoint_folder(new_folder: Path, needed_bytes: int) -> Iterator
 
     Raises DiskFull in two cases:
 
-    - There is room for fewer than `needed_bytes` bytes. This is checked before anything is written,
+    - Less than `needed_bytes` and 1 MiB are free. This is checked before anything is written,
       because Caffe ends the process when a write fails.
-    - The work in the folder fails, and the error reports a full disk or too little room is left.
+    - The work in the folder raises an exception while the disk is full. The disk is full if the
+      exception says so, or if too little space remains for the rest of `needed_bytes`.
     """
     shutil.rmtree(str(new_folder), ignore_errors=True)  # left by a launch that was killed
     room = shutil.disk_usage(str(new_folder.parent)).free
