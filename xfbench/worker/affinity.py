@@ -36,12 +36,17 @@ def assign_cpus(
 ) -> list[list[int]] | None:
     """Return the CPUs of each rank on a node. None if the node has too few CPUs.
 
-    Ranks are spread evenly over the cores, so that each NUMA node gets its share. Each rank gets
-    the first CPU of `threads` neighbouring cores. If there are too few cores, each rank gets
-    `threads` neighbouring CPUs.
+    Ranks are spread evenly over the cores, so that each NUMA node gets its share.
+
+    - If there are enough cores, each rank gets the first CPU of each of `threads` neighbouring
+      cores.
+    - Otherwise each rank gets `threads` neighbouring CPUs.
+
+    Parameters:
 
     - `available_cores`: the cores of the node
     - `ranks`: number of ranks on the node
+    - `threads`: number of CPUs for each rank
     - `reserved_cores`: number of cores, from the first on, that no rank gets
     """
     free = list(available_cores[reserved_cores:])

@@ -48,7 +48,8 @@ def free_memory_below_limit_bytes() -> int | None:
 def throttled_seconds() -> float:
     """Return the total seconds for which CPU limits have throttled this process's groups.
 
-    The result is the largest total of any level, and 0 if there is no limit.
+    Each level of groups has its own total, and the result is the largest of these totals. The
+    result is 0 if no level has a limit.
     """
     seconds = [0.0]
     for folder in _group_folders_up_to_root("cpu"):

@@ -52,10 +52,11 @@ def run_cases(
     These quantities are written as complete arrays, if the case requests them:
 
     - activation/<layer>: the layer's output
-    - full<n>/<parameter>: gradients of repetition n; the case's `full` is the number of repetitions
+    - full<n>/<parameter>: the gradient of the first batch, computed again. The case's `full` is the
+      number of repetitions, and n counts them from 0.
 
-    If there are several ranks, each rank trains on its part of the batch. Each rank writes the
-    losses of its part and no outputs.
+    If there are several ranks, each rank trains on its shard of the batch. Each rank writes the
+    losses of its shard, and no outputs.
 
     Returns a dictionary with two keys:
 
@@ -181,14 +182,14 @@ def compute_canary_losses_before_training(
     build: Callable[..., Trainer],
     folder: str | None = None,
 ) -> dict[str, Any]:
-    """Return the canary that a launch should have: the test-mode loss of its first batch.
+    """Compute the canary that a launch should have.
 
-    The result is `{"canary": losses}`. `losses` has the mean loss at the initial weights in three
-    variants:
+    The canary is the test-mode loss of the first batch at the initial weights, averaged over the
+    images. The result is `{"canary": variants}`. `variants` has the canary computed in three ways:
 
     - `loss`: in float64
     - `rounded`: in the precision of `options`
-    - `floored`: in float64, with Caffe's lower limit on the probability of each image's label
+    - `floored`: in float64, with Caffe's upper limit on the loss of each image
 
     `folder` is the folder of a prepared data set; None for other data. Images do not depend on each
     other in test mode, so they are evaluated a few at a time.
@@ -234,8 +235,10 @@ def _limited_learning_rate(
       excluded, because their initial values are often zero.
     - The loss falls by at most about 5 * `largest_move`.
 
-    With larger updates, ReLUs switch during training, and rounding decides which ones. The result
-    has two significant digits. `gradients` may be sketches, because only their norms are used.
+    With larger updates, ReLUs switch during training, and rounding decides which ones.
+
+    The returned rate is rounded to two significant digits. `gradients` may contain sketches of the
+    gradients (see `xfbench.worker.sketch`), because only norms are used.
     """
     network = workload.network
     rate, slope = workload.solver.base_lr, 0.0

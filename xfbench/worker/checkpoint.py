@@ -37,9 +37,10 @@ def temporary_checkpoint_folder(new_folder: Path, needed_bytes: int) -> Iterator
 
     Raises DiskFull in two cases:
 
-    - There is room for fewer than `needed_bytes` bytes. This is checked before anything is written,
+    - Less than `needed_bytes` and 1 MiB are free. This is checked before anything is written,
       because Caffe ends the process when a write fails.
-    - The work in the folder fails, and the error reports a full disk or too little room is left.
+    - The work in the folder raises an exception while the disk is full. The disk is full if the
+      exception says so, or if too little space remains for the rest of `needed_bytes`.
     """
     shutil.rmtree(str(new_folder), ignore_errors=True)  # left by a launch that was killed
     room = shutil.disk_usage(str(new_folder.parent)).free
@@ -134,16 +135,16 @@ def parameter_digests(parameters: dict[str, np.ndarray]) -> Digests:
 def zeros_like_parameters(parameters: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return an array of zeros for each parameter, by name.
 
-    The zeros take memory only when they are read.
+    A large array of zeros takes no memory until something is written to it.
     """
     return {name: np.zeros(array.shape, array.dtype) for name, array in parameters.items()}
 
 
 def wait_for_all_ranks(trainer: Trainer, batch_for_gradients: object) -> None:
-    """Wait until all ranks have called this function. No parameter changes.
+    """Wait until all ranks have called this function.
 
     The function computes gradients of `batch_for_gradients`, because ranks wait for each other when
-    they average gradients.
+    they average gradients. It leaves all parameters unchanged.
     """
     parameters = trainer.parameters()
     trainer.gradients(batch_for_gradients)

@@ -1,8 +1,10 @@
 """The checksum of TFRecord files: CRC-32C (Castagnoli, RFC 3720) and its masked form.
 
-The checksum is linear over bits, so each 32-bit word contributes separately. The contribution of
-word i (from 0) of n words is the state after 4·(n − i) zero bytes, with the word itself as the
-first state. NumPy combines neighbouring words in pairs until one word is left.
+The checksum is linear over bits. Therefore the state after n 32-bit words, starting from
+state 0, is the XOR of n contributions, one for each word. To compute the contribution of word i
+(from 0), start with the word as the state and process 4·(n − i) zero bytes.
+
+NumPy does this for all words at once. It combines neighbouring words in pairs until one is left.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def _update_bytewise(state: int, content: bytes) -> int:
 
 
 def _crc_state_after_words(words: np.ndarray) -> int:
-    """Return the state after the uint32 `words`, starting from state 0."""
+    """Process the uint32 `words`, starting from state 0. Return the final state."""
     level = 0
     while len(words) > 1:
         if len(words) % 2:
@@ -70,9 +72,9 @@ def _split_into_16_bit_halves(words: np.ndarray) -> np.ndarray:
 
 
 def _states_after_zero_words(level: int, state_halves: np.ndarray) -> np.ndarray:
-    """Return the states that follow the given states after 4 * 2**level zero bytes.
+    """Process 4 * 2**level zero bytes from each of several states. Return the new states.
 
-    `state_halves` has two 16-bit halves for each given state (see `_split_into_16_bit_halves`).
+    `state_halves` contains the old states, as `_split_into_16_bit_halves` returns them.
     """
     lower, upper = _zero_words_table(level)
     states_after: np.ndarray = np.take(lower, state_halves[:, 0], mode="clip")
@@ -82,10 +84,12 @@ def _states_after_zero_words(level: int, state_halves: np.ndarray) -> np.ndarray
 
 @functools.lru_cache(maxsize=None)
 def _zero_words_table(level: int) -> np.ndarray:
-    """Return the table that `_states_after_zero_words` uses for `level`, of shape (2, 65536).
+    """Return the table with which `_states_after_zero_words` processes 4 * 2**level zero bytes.
 
-    Row 0 has the resulting state for each value of a state's lower half, and row 1 for each value
-    of its upper half.
+    The table has the shape (2, 65536):
+
+    - `table[0, v]` is the state that follows state v.
+    - `table[1, v]` is the state that follows state v * 2**16.
     """
     if level:
         once = _zero_words_table(level - 1).reshape(-1)

@@ -146,7 +146,10 @@ def build_group(
 
 
 def replace_address_placeholders_in_env(remote: bool) -> None:
-    """Replace "{address}" in environment variables with the result of `host_address`."""
+    """Replace "{address}" in all environment variables of this process with this host's address.
+
+    The address is the result of `host_address(remote)`.
+    """
     for name, value in os.environ.items():
         if "{address}" in value:
             os.environ[name] = value.replace("{address}", host_address(remote))

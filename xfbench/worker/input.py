@@ -136,9 +136,11 @@ class DataSet:
     def epoch(
         self, batch_size: int, seed: int, part: slice = slice(None)
     ) -> Iterator[ImagesAndLabels]:
-        """Yield `part` of each whole batch of training images, in the order that `seed` defines.
+        """Yield the training batches of one epoch, in the order that `seed` defines.
 
-        Each training image is in at most one batch.
+        - `batch_size`: the number of images in a whole batch. Images that do not fill a last batch
+          are left out.
+        - `part`: which images of each batch to yield, such as one rank's shard. Default: all.
         """
         for chosen, draws in self.order(batch_size, seed, part):
             yield self.train.batch(chosen, draws)

@@ -64,8 +64,8 @@ class LinkMeter:
         - `links`: the bytes sent and received per step, and the speed of each link
         - `uncounted`: the reasons by kind of link, for links that were not counted
 
-        A link whose counters are 0 is left out. If a counter decreased, it has restarted. Its link
-        is then left out, and `uncounted` gives the reason.
+        A link whose counters are 0 is left out. A counter that decreased has restarted. The link of
+        such a counter is left out, and `uncounted` gives the reason.
         """
         link_rows: List[Dict[str, Any]] = []
         for (kind, name), after in read_counters_and_missing_reasons(self.device)[0].items():
@@ -89,7 +89,10 @@ class LinkMeter:
 
 
 def read_counters_and_missing_reasons(device: str) -> Tuple[Reading, Dict[str, str]]:
-    """Return this node's counters, and the reason for each kind of link that has no counter.
+    """Return (counters, reasons) of this node's links.
+
+    - Counters: (bytes sent, bytes received) by (kind, name) of the link.
+    - Reasons: why no counter was read, by kind of link.
 
     NVIDIA devices are read only if `device` is "cuda".
     """
@@ -115,7 +118,11 @@ def _read_network_counters() -> Reading:
 
 
 def _infiniband_counters_and_reasons(folder: Path = _INFINIBAND) -> Tuple[Reading, Dict[str, str]]:
-    """Read the counters of every port, because InfiniBand verbs bypass an interface's counters."""
+    """Read the counters of every InfiniBand port.
+
+    The result is as in `read_counters_and_missing_reasons`. The counters of network interfaces do
+    not include traffic of InfiniBand verbs. Therefore the ports' own counters are needed.
+    """
     port_counters: Reading = {}
     for port in sorted(folder.glob("*/ports/*")):
         counters = port / "counters"
@@ -133,9 +140,10 @@ def _infiniband_counters_and_reasons(folder: Path = _INFINIBAND) -> Tuple[Readin
 def _nvidia_counters_and_reasons(
     device: str, library: str = nvml.LIBRARY
 ) -> Tuple[Reading, Dict[str, str]]:
-    """Read the counters of the node's NVIDIA devices if `device` is "cuda".
+    """Read the NVLink and PCIe counters of the node's NVIDIA devices.
 
-    Bytes that leave the device are sent bytes.
+    The result is as in `read_counters_and_missing_reasons`. If `device` is not "cuda", no device is
+    read, and the reasons say so. Bytes that leave a device count as sent.
     """
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")

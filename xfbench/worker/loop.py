@@ -273,7 +273,11 @@ class _WindowSeries:
 def _add_ticks_to_start_values(
     start_values: dict[Any, int], before: dict[Any, int], after: dict[Any, int]
 ) -> None:
-    """Add the ticks between `before` and `after` to `start_values`, to exclude these ticks."""
+    """Exclude the CPU time between `before` and `after` from a measurement that is under way.
+
+    The arguments are results of `observe.thread_ticks`. The measurement began at `start_values`.
+    This function adds the ticks of each thread between `before` and `after` to `start_values`.
+    """
     for name, value in after.items():
         start_values[name] = start_values.get(name, 0) + value - before.get(name, 0)
 
@@ -385,9 +389,11 @@ def _train_steps_and_count_warmup(
 ) -> int:
     """Train the warm-up and the timed steps. Return the number of warm-up windows.
 
-    The first step is a warm-up window. If there are several ranks, the warm-up is not extended,
-    because no rank can decide alone. Checkpoints are spread over the first windows after the
-    requested warm-up, as many as are timed.
+    - The first step is a window of its own and belongs to the warm-up.
+    - A single rank extends the requested warm-up while step times still change. Several ranks do
+      not, because no rank can decide alone.
+    - Checkpoints are spread evenly over the first N windows after the requested warm-up. N is the
+      number of timed windows.
     """
     window = request["window"]
     timed = request["steps"] // window
@@ -417,8 +423,9 @@ def _train_and_evaluate_epochs(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Train and evaluate whole epochs. Return the number of warm-up windows, and results by epoch.
 
-    The number of steps is fixed, so a longer warm-up leaves fewer timed windows. Extending the
-    warm-up takes at most half of the timed windows.
+    The number of steps is fixed, so an extended warm-up leaves fewer timed windows. The warm-up is
+    not extended if the extension would take more than half of the windows after the requested
+    warm-up. It is never extended if there are several ranks.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
     steps = len(data.train) // request["global_batch_size"]

@@ -177,8 +177,9 @@ def _storage_facts_to_depth(folder: Path, max_layers: int) -> Dict[str, Any]:
 def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:
     """Return one folder on each visible file system that stores the files of `mount`.
 
-    For an overlay, these are the folders of `folder` in the overlay's layers. For loop devices,
-    these are the folders of the image files.
+    - Overlay: the folders from which the overlay's layers supply the content of `folder`.
+    - Loop devices: the folders of the image files.
+    - Other mounts: none.
     """
     if mount.file_system == "overlay":
         return _overlay_layer_folders(mount, folder)
@@ -189,12 +190,14 @@ def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path)
 
 
 def _overlay_layer_folders(mount: Mount, path: Path) -> List[Path]:
-    """Return the folders of `path` in an overlay's layers, the writable layer first.
+    """Return the folders from which an overlay's layers supply the content of the folder `path`.
 
-    The overlay's mount options contain the paths of the layers in the mount namespace in which the
-    overlay was mounted. In this process's namespace, such a path may not exist or may lead to
-    another folder. Paths that do not exist are left out. If the first existing folder has another
-    modification time than `path`, the list is empty.
+    The folder in the writable layer is the first. The mount options name the layers by their paths.
+    The paths are those of the mount namespace in which the overlay was mounted. In this process's
+    namespace, a path may not exist or may lead to another folder. Therefore:
+
+    - Paths that do not exist are left out.
+    - If the first existing folder and `path` have different modification times, the list is empty.
     """
     relative_path = os.path.relpath(path.resolve(), mount.point)
     if mount.root != "/":

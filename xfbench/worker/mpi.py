@@ -34,8 +34,9 @@ class AllReduce:
         self.mpi, self.ranks = MPI, MPI.COMM_WORLD
         if (self.ranks.rank, self.ranks.size) != (group.rank, group.size):
             raise RuntimeError(
-                f"MPI calls this rank {self.ranks.rank} of {self.ranks.size}, but the launcher "
-                f"{group.rank} of {group.size}: another MPI's start command started the ranks"
+                f"MPI reports rank {self.ranks.rank} of {self.ranks.size}, but the launcher "
+                f"reports rank {group.rank} of {group.size}: the ranks were started with the start "
+                "command of another MPI library"
             )
         self.buffer = np.empty(0)
 

@@ -64,7 +64,10 @@ class _ProcessV1(ctypes.Structure):
 
 
 class _Process(ctypes.Structure):
-    """nvml.h's nvmlProcessInfo_v2_t, which versions 2 and 3 of the functions fill in."""
+    """nvml.h's nvmlProcessInfo_v2_t.
+
+    The functions whose names end with "_v2" or "_v3" fill it in (see `_PROCESSES`).
+    """
 
     _fields_ = [
         *_ProcessV1._fields_,
@@ -159,9 +162,10 @@ def read_device_state(rank: int, library_name: str = LIBRARY) -> Dict[str, Any] 
         return _query(getattr(nvml, function, None), handle, answer, *which)
 
     def query_number(function: str, unit: float, *which: int) -> float | None:
-        """Return the queried number times `unit`.
+        """Return the number that `function` reports, times `unit`.
 
-        Returns None if the number is 0, because virtual GPUs report unknown numbers as 0.
+        `which` are further arguments of `function`. The result is None if the function fails or
+        reports 0, because virtual GPUs report 0 for numbers that they do not know.
         """
         answer = query(function, ctypes.c_uint(), *which)
         return answer.value * unit if answer and answer.value else None
@@ -193,9 +197,10 @@ def read_device_state(rank: int, library_name: str = LIBRARY) -> Dict[str, Any] 
 def state_and_changes_since(
     before: Dict[str, Any], rank: int, library_name: str = LIBRARY
 ) -> Dict[str, Any] | None:
-    """Return a record's fields of the rank's device: its present state and changes since `before`.
+    """Return what a record stores about the rank's device: its state, and changes since `before`.
 
-    `before` is an earlier state of the same device. Returns None if the device no longer answers.
+    `before` is an earlier result of `read_device_state` for the same device. Returns None if the
+    device no longer answers.
     """
     after = read_device_state(rank, library_name)
     if after is None:
@@ -259,7 +264,7 @@ def _handle_by_uuid(nvml: Any, identity: str) -> Any:
 def _query(function: Any, handle: Any, answer: Any, *which: int) -> Any:
     """Call `function` to fill in `answer`, and return `answer`.
 
-    Returns None if `function` is None or the call fails.
+    `which` are further arguments of `function`. Returns None if `function` is None or fails.
     """
     if function is None or function(handle, *which, ctypes.byref(answer)):
         return None

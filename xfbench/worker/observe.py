@@ -122,7 +122,8 @@ def allocator_short_path() -> str:
     """Return the file that provides the memory allocator, as "folder/name".
 
     xfbench looks up a function that every allocator provides and that interpreters do not call.
-    `malloc` is unsuitable: if an executable calls `malloc`, its address may be in the executable.
+    `malloc` is unsuitable: if an executable calls `malloc`, the address found for `malloc` may be
+    in the executable instead of the allocator.
     """
     return symbol_provider("malloc_usable_size", "libc.so.6")
 

@@ -6,9 +6,11 @@ Use `Readings` around the epochs of a training loop. For a single epoch of one r
     ... one epoch ...
     reading = page_cache.measure_epoch_reading(before)
 
-A cold epoch must read the set's bytes from the device, within 2 %. Before the epoch, a trial read
-of a file shows whether the system counts reads. If the system does not count them, `held` of the
-reading is None, and `reason` says why.
+The field `held` of the reading says whether the epoch read as many bytes from the device as the
+mode requires. For example, a cold epoch must read all bytes of the data set, within 2 %.
+
+Before the epoch, a trial read of the largest file shows whether the system counts reads. If it does
+not, `held` is None, and the field `reason` says why.
 """
 
 from __future__ import annotations
@@ -84,7 +86,10 @@ class Readings:
             )
 
     def _prepare_on_all_ranks(self) -> None:
-        """Prepare the cache on the first rank, then on the other ranks. Evict again on all."""
+        """Prepare the page cache on the first rank, then on the other ranks.
+
+        If the mode is "cold", all ranks then evict the files again (see `evict_again_if_cold`).
+        """
         rank = self.group.rank
         if self.group.size == 1 or self.mode == "as-is":
             self.before = prepare_cache(self.files, self.mode, self.share)
@@ -152,7 +157,8 @@ def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True)
     - `reason`: why `device_bytes` or `held` is unknown, or why eviction failed. Otherwise None.
 
     If there are several ranks (`is_only_rank` is false), a rank may find in memory what another
-    rank has read. Then `held` is None, and `judge_readings_of_all_ranks` judges the sum instead.
+    rank has read. Then `held` is None unless eviction failed, and `judge_readings_of_all_ranks`
+    judges the sum over the ranks instead.
     """
     read = pages.bytes_read_by_process_and_devices(epoch_start.files).since(epoch_start.counters)
     device_bytes, reason = _device_bytes_or_reason(epoch_start, read.process)
@@ -191,9 +197,11 @@ def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True)
 
 
 def judge_readings_of_all_ranks(rank_readings: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Return the readings of all ranks in one epoch, with `held` decided by the sum of all ranks.
+    """Return the readings of all ranks in one epoch, with a common `held` and `reason`.
 
-    If a rank has no count or has a `reason`, the readings are returned unchanged.
+    `held` is the result of `is_cache_state_held` for the sums of `device_bytes` and `share` over
+    the ranks. If a rank has no `device_bytes` or has a `reason`, the readings are returned
+    unchanged.
     """
     counted = [part["device_bytes"] for part in rank_readings]
     if None in counted or any(part["reason"] for part in rank_readings):
@@ -248,7 +256,7 @@ def _is_compressed(files: Sequence[Path]) -> bool:
 def _device_bytes_or_reason(
     before: EpochStart, counted: int | None
 ) -> tuple[int | None, str | None]:
-    """Return (`counted`, None). If this count of bytes proves nothing, return (None, reason)."""
+    """Return (`counted`, None), or (None, reason) if the count of bytes is not reliable."""
     if before.uncounted:
         return None, before.uncounted
     if counted is None:

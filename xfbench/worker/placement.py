@@ -70,9 +70,10 @@ def prefer_memory_of_node(node: int) -> str | None:
 
 
 def anonymous_pages_by_node(file: Path = Path("/proc/self/numa_maps")) -> dict[int, int]:
-    """Return how many pages this process has on each NUMA node, by node number.
+    """Return the number of this process's memory pages on each NUMA node, by node number.
 
-    Only mappings with anonymous pages count. The result is empty if the system reports none.
+    Mappings without anonymous pages are left out. The result is empty if the system does not report
+    where pages are.
     """
     try:
         lines = file.read_text().splitlines()

@@ -51,8 +51,8 @@ def open_prepared(folder: Path) -> Prepared:
     for split, split_samples in splits.items():
         if len(split_samples) != len(listed[split].keys):
             raise Damaged(
-                f"{folder}: {len(split_samples)} {split} samples, but "
-                f"{len(listed[split].keys)} in the manifest"
+                f"{folder} has {len(split_samples)} samples in its split {split}, but the manifest "
+                f"lists {len(listed[split].keys)}"
             )
     return Prepared(manifest, listed, splits)
 
@@ -88,12 +88,15 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
     path = resolve_file(folder, "manifest.json")
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ValueError(f"it is longer than {MAX_MANIFEST_BYTES >> 20} MiB")
+            raise ValueError(f"the file is longer than {MAX_MANIFEST_BYTES >> 20} MiB")
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if manifest["schema"] != SCHEMA or manifest["format"] not in FORMATS:
-            raise ValueError(f"schema {manifest['schema']}, format {manifest['format']}")
+            raise ValueError(f"unknown schema {manifest['schema']} or format {manifest['format']}")
         if set(manifest["splits"]) - set(SPLITS) or "train" not in manifest["splits"]:
-            raise ValueError(f"its splits are {', '.join(manifest['splits'])}")
+            raise ValueError(
+                f"the splits are {', '.join(manifest['splits'])}, "
+                "but must be train, or train and test"
+            )
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise Damaged(f"{path} is not a manifest of xfbench: {error}") from error
     manifest_values: Dict[str, Any] = manifest

@@ -103,10 +103,13 @@ class ProbeRun:
 
 
 def probe_native_rank_count(count_ranks: Callable[[], int]) -> Dict[str, Any]:
-    """Call `count_ranks` with a time limit. Return the number of ranks that the framework finds.
+    """Call `count_ranks`, which returns the number of ranks that the framework finds.
 
-    The result is {"place": {"found": the number, "said": ""}}. If the framework fails or does not
-    answer in time, "found" is None and "said" is the error message.
+    The result is {"place": facts}, the form in which the driver reads facts about a rank. The facts
+    are:
+
+    - "found": the number of ranks. None if the framework fails or does not answer in time.
+    - "said": the error message, or "" if there is none.
     """
     place: Dict[str, Any] = {"found": None, "said": f"no answer in {_TIMEOUT_SECONDS} s"}
 
@@ -222,9 +225,12 @@ class WatchedTrainer:
 
 
 def _prefer_cpuless_or_last_numa_node() -> Tuple[int, str | None]:
-    """Set a NUMA node without processors as the preferred one, or else the last node.
+    """Prefer one NUMA node for new memory (see `placement.prefer_memory_of_node`).
 
-    Return the node's number, and an error message or None.
+    The preferred node has memory and no processors. If there is no such node, it is any node with
+    memory. If there are several such nodes, it is the one with the highest number.
+
+    Returns (number of the node, error message). The message is None if there is no error.
     """
     there = placement.numa_nodes("has_memory") or {0}
     target = max(there - placement.numa_nodes("has_cpu") or there)
@@ -278,7 +284,12 @@ def _numa_and_bandwidth_answers(
 ) -> List[Answer]:
     """Return the answers for "numa" and "high_bandwidth".
 
-    These answers say whether the memory that training allocated is on the preferred NUMA node.
+    Both answers are "yes" if more than 90 % of the memory that training allocated is on the
+    preferred NUMA node. They are "not here" in different cases:
+
+    - "numa": there is only one NUMA node with memory.
+    - "high_bandwidth": no node has memory without processors, as high-bandwidth memory does.
+    - Both: no node could be preferred, or the system does not report where memory is.
 
     - `target`: the number of the preferred node.
     - `refusal`: the error message if no node could be preferred, otherwise None.

@@ -24,7 +24,7 @@ def profile_steps(
     - "profile/other": time that belongs to no layer and no update
     - "profile/step": the whole step, measured with `clock`
 
-    If no profile is possible, the first value is "none: " and the reason, and the second is empty.
+    If no profile is possible, the result is ("none: REASON", {}).
     """
     durations: List[float] = []
 

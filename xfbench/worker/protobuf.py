@@ -20,16 +20,18 @@ class Malformed(ValueError):
 def iterate_fields(message: bytes, span: Span) -> Iterator[Tuple[int, int, int, int]]:
     """Yield every field of `message` in `span` as (number, wire type, first, second).
 
-    `span` is (start, end) in bytes. For a varint, `first` is the unsigned value and `second` is 0.
-    For other wire types, `first` and `second` are the start and end of the field's bytes in
-    `message`. Raises Malformed.
+    - `span`: (start, end) in bytes.
+    - First and second of a varint: the unsigned value, and 0.
+    - First and second of other wire types: the start and the end of the field's bytes in `message`.
+
+    Raises Malformed at the first field that is not valid.
     """
     place, end = span
     while place < end:
         tag, place = parse_varint(message, place, end)
         number, wire = tag >> 3, tag & 7
         if not number:
-            raise Malformed(f"field 0 before byte {place}")
+            raise Malformed(f"field 0 is not allowed: its tag ends before byte {place}")
         if wire == VARINT:
             value, place = parse_varint(message, place, end)
             yield number, wire, value, 0
@@ -61,7 +63,7 @@ def parse_varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & (2**64 - 1), place
-    raise Malformed(f"a number of more than ten bytes before byte {place}")
+    raise Malformed(f"a number does not end within ten bytes, before byte {place}")
 
 
 def parse_packed_varints(message: bytes, span: Span) -> List[int]:

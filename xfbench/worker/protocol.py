@@ -212,9 +212,14 @@ class Trainer(Protocol):
         """Restore the checkpoint in `folder`. Its content is read as numbers, never executed."""
 
     def runtime_info(self) -> dict[str, Any]:
-        """Return what actually ran.
+        """Return facts about what actually ran, as fields of a record's `Observed`.
 
-        Keys: `framework_version`, `layout`, `kernel`, `kernel_evidence` (a list of lines).
+        - `framework_version`: the framework's version.
+        - `layout`: the order of the axes of images, such as "NCHW".
+        - `kernel`: the kernel library that ran, named as in `adapter.toml`.
+        - `kernel_evidence`: lines of text that show which kernel library ran.
+
+        Other fields that only the framework can observe, such as `precision`, may follow.
         """
 
     def profile(

@@ -72,10 +72,10 @@ class NotEnoughData(Exception):
 
 @contextlib.contextmanager
 def temporary_file(folder: Path, size: int = SIZE) -> Iterator[Path]:
-    """Create a file of `size` random bytes in `folder`, and yield its path.
+    """Create a file of `size` random bytes in `folder`, and yield a path that opens it.
 
-    The file is deleted when the context or the process ends. It has no name in `folder`. The path
-    leads to the file while this process has the file open.
+    The file has no name in `folder`, so the system deletes it when the context or the process ends.
+    The yielded path is in /proc/self/fd and is valid until then.
 
     If `size` exceeds half of the free space, the file is smaller. Raises NotEnoughData if
     less than 8 MiB could be written. Raises OSError if the file cannot be written.

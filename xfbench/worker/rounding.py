@@ -32,18 +32,18 @@ def measure_operand_fraction_bits(product: Callable[[np.ndarray, np.ndarray], np
 
 
 def lowest_measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> str:
-    """Return the lowest precision with which one of `products` computes, such as "tf32".
+    """Measure the precision of each product, and return the lowest precision, such as "tf32".
 
-    Each product multiplies two float32 matrices (SIZE, SIZE).
+    `products` are functions that multiply two float32 matrices (SIZE, SIZE).
     """
     return precision_of_bits(min(measure_operand_fraction_bits(product) for product in products))
 
 
 def matrix_rows_as_images(matrix: np.ndarray) -> np.ndarray:
-    """Return one image for each row of `matrix`: (rows, height, width, SIZE).
+    """Return one image for each row of `matrix`, as an array (rows, _PIXELS, _PIXELS, SIZE).
 
-    Every pixel of an image is the row of the matrix. Therefore a 1x1 convolution of the images
-    computes a matrix product.
+    All pixels of an image are the same: their SIZE channels are the values of the matrix row.
+    Therefore a 1x1 convolution of the images computes a matrix product.
     """
     pixels = np.broadcast_to(matrix[:, None, None], (len(matrix), _PIXELS, _PIXELS, SIZE))
     return np.ascontiguousarray(pixels)
@@ -52,7 +52,7 @@ def matrix_rows_as_images(matrix: np.ndarray) -> np.ndarray:
 def precision_of_bits(bit_count: int) -> str:
     """Return the highest precision that needs at most `bit_count` fraction bits.
 
-    If there is none, return "bfloat16".
+    If every precision needs more bits, return the lowest one, "bfloat16".
     """
     return max(
         (least, name) for name, least in _FRACTION_BITS.items() if least <= bit_count or least == 7

@@ -2,7 +2,7 @@
 
 Compilers keep the names of scopes for profilers. An adapter puts each layer in a scope
 (`layer_scope`), and the update of each layer's parameters in another scope (`update_scope`).
-TensorFlow and JAX add a mark to the scope of an operation that computes gradients.
+TensorFlow and JAX add a word to the scope name of an operation that computes gradients.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from xfbench.workloads.layers import Network
 
 _UPDATE = re.compile(r"xfbench\.update\.(\d+)")
 _LAYER = re.compile(r"xfbench\.layer\.(\d+)")
-_GRADIENT = ("gradient_tape/", "transpose(")  # the marks of TensorFlow and of JAX
+_GRADIENT = ("gradient_tape/", "transpose(")  # the words of TensorFlow and of JAX
 _COMPUTATION = re.compile(r"(?:ENTRY )?%?([\w.-]+) \(.*\{$")
 _INSTRUCTION = re.compile(r"\s+(ROOT )?%?([\w.-]+) = ")
 _NAMED = re.compile(r'op_name="([^"]*)"')
@@ -109,7 +109,11 @@ def scope_by_instruction(program_text: str) -> Dict[str, str]:
 
 
 def _scope_of_operand_producer(reader_scope: str) -> str:
-    """Return the scope of an instruction whose result is read by one in `reader_scope`."""
+    """Return the scope for an instruction whose result is read by an instruction with a scope.
+
+    `reader_scope` is the scope of the reading instruction. If it is the scope of an update, the
+    result is the gradient scope of the updated layer. Otherwise the result is `reader_scope`.
+    """
     match = _UPDATE.search(reader_scope)
     return f"{_GRADIENT[1]}{layer_scope(int(match[1]))})" if match else reader_scope
 

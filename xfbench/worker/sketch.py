@@ -1,11 +1,14 @@
 """Short summaries of large tensors that preserve distances.
 
-The elements of a tensor get fixed random signs and are added to `WIDTH` places in turn. The
-summary is linear, so the summary of a difference is the difference of the summaries. The expected
-squared norm of a summary is the squared norm of its tensor. The relative standard deviation of the
-squared norm is sqrt(2 / WIDTH), 6 % (Alon, Matias and Szegedy 1996). A single wrong element changes
-the summary by its whole error. Thus AlexNet's 61 million weights are compared without being written
-to disk.
+A summary has `WIDTH` numbers. Number k is the sum of the tensor's elements k, k + WIDTH,
+k + 2 * WIDTH and so on, each with a fixed random sign.
+
+- The summary is linear: the summary of a difference is the difference of the summaries.
+- The expected squared norm of a summary is the squared norm of its tensor. The relative standard
+  deviation is sqrt(2 / WIDTH), 6 % (Alon, Matias and Szegedy 1996).
+- A wrong element of the tensor changes one number of the summary by the error of the element.
+
+Thus AlexNet's 61 million weights are compared without being written to disk.
 """
 
 from __future__ import annotations

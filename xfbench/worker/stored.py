@@ -64,9 +64,9 @@ class DataFile:
 
 
 class KeyChecker:
-    """A check of the keys in a split: every key must be valid.
+    """A check of the keys in a split. A key must not be empty or contain line ends or tabs.
 
-    If `listed` is None, the check also finds keys that occur twice.
+    If `listed` is None, a key must also not occur twice.
     """
 
     def __init__(self, listed: SampleList | None) -> None:

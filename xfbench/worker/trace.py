@@ -26,8 +26,8 @@ def train_and_write_trace(
 ) -> dict[str, Any]:
     """Train `request["steps"]` steps and write a trace to `output_npz`. Return the runtime facts.
 
-    The trace is an `.npz` file without pickles. `array_groups` are the groups of arrays to write.
-    None: all of these groups.
+    The trace is an `.npz` file without pickles. `array_groups` names the groups of arrays to write;
+    None: all groups. The groups are:
 
     - "input": input/data (N, C, H, W) and input/label (N,).
     - "initial": initial/<parameter>, before the first step.

@@ -95,7 +95,8 @@ def locate_record_nodes_and_values(file: DataFile) -> Iterator[Tuple[int, bytes,
             record_count += 1
     if record_count != meta.entries:
         raise Damaged(
-            f"{file.path} has {record_count} records in its tree, but its count is {meta.entries}"
+            f"{file.path} has {record_count} records in its tree, "
+            f"but its meta page says {meta.entries}"
         )
 
 
@@ -132,14 +133,18 @@ def _read_newest_meta(file: DataFile) -> _Meta:
     needed = (newest.last + 1) * size
     if file.size < needed:
         raise Damaged(
-            f"{file.path} is truncated: it has {file.size} bytes of the {needed} up to the end of "
-            f"its last page, {newest.last}"
+            f"{file.path} is truncated: it has {file.size} bytes, but needs {needed} bytes for "
+            f"pages 0 to {newest.last}"
         )
     return newest
 
 
 def _second_meta_offset(file: DataFile) -> int:
-    """Return the offset in bytes of the second meta page, if the first meta page is invalid."""
+    """Find the second meta page without the first, which is not valid. Return its offset in bytes.
+
+    The offset is the page size. This function tries every page size that LMDB uses. Raises Damaged
+    if there is no meta page.
+    """
     for size in _PAGE_SIZES:
         meta = _read_meta(file, size)
         if meta and meta.page_size == size:
@@ -268,7 +273,7 @@ def parse_datum(datum: bytes, key: str) -> Sample:
         elif (number, wire) == (KEY_FIELD, BYTES):
             key = datum[value:stop].decode(errors="backslashreplace")
         elif number == _FLOATS:
-            raise Malformed("it has float_data, not bytes")
+            raise Malformed("the Datum has float_data: only 8-bit images can be read")
     if numbers[_ENCODED]:
         image = datum[start:end]
         if defect := check_image_signature(image):
@@ -278,6 +283,9 @@ def parse_datum(datum: bytes, key: str) -> Sample:
     size = shape[0] * shape[1] * shape[2]
     if shape[0] not in (1, 3) or min(shape) < 1 or size != end - start:
         shape_text = " × ".join(map(str, shape))
-        raise Malformed(f"its {end - start} bytes are no image of {shape_text} (channels 1 or 3)")
+        raise Malformed(
+            f"the Datum's {end - start} bytes of data are not an image of shape {shape_text} "
+            "(channels × height × width, 1 or 3 channels)"
+        )
     pixels = np.frombuffer(datum, np.uint8, size, start).reshape(shape)
     return Sample(key, numbers[_LABEL], np.ascontiguousarray(pixels[::-1]))

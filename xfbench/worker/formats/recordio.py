@@ -1,13 +1,14 @@
 """RecordIO: MXNet's records (`SPLIT.rec`) and the index of their offsets (`SPLIT.idx`).
 
-A record is one or more parts. Each part has these fields:
+A record consists of one or more parts. Each part has these fields:
 
 - a magic number
 - the part's kind and length, together one uint32
 - the data, and zeros up to a multiple of 4 bytes
 
 The data of a record are an IRHeader (flag, label as float32, two numbers) and an image file. If the
-data contain the magic number, they are split into parts there.
+data contain the magic number at a multiple of 4 bytes, the writer splits them there into two parts.
+It leaves out the magic number at the split, and the reader adds it again.
 
 A line of the index has a record's number, a tab and the record's offset in bytes. The index defines
 the order of the samples.
@@ -43,9 +44,10 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 
 def record_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
-    """Yield (start, end) in bytes of each record. A record includes all of its parts.
+    """Yield (start, end) in bytes of each record.
 
-    Raises Damaged at the first incomplete record.
+    If a record is stored in several parts, its span covers all of them. Raises Damaged at the
+    first incomplete record.
     """
     place, number = 0, 0
     while place < file.size:
@@ -139,7 +141,8 @@ def _read_offsets_by_number(index_path: Path) -> Dict[int, int]:
         right = tab and number.isdigit() and start.strip().isdigit() and len(number) < 19
         if not right:
             raise Damaged(
-                f"{index_path}, line {line}: {text[:40]!r} is not a number, a tab and a byte"
+                f"{index_path}, line {line}: {text[:40]!r} is not of the form "
+                "'record number, tab, offset in bytes'"
             )
         if int(number) in starts:
             raise Damaged(f"{index_path}, line {line}: record {int(number)} occurs twice")

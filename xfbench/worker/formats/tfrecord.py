@@ -184,7 +184,7 @@ def _single_span_or_number(
                 values.append((start, end))
     if len(values) != 1:
         meant = "number" if kind == _INT64_LIST else "string of bytes"
-        raise Malformed(f"{name} has {len(values)} values, not one {meant}")
+        raise Malformed(f"feature {name} has {len(values)} values, but needs exactly one {meant}")
     return values[0]
 
 
