@@ -2,7 +2,8 @@
 
 The extension replaces the convolutions and the optimiser's step. It packs the weights of
 convolutions in oneDNN's blocked layout. In float64 it packs no weights and replaces only the
-optimiser's step. The extension computes with channels last unless this is disabled.
+optimiser's step. By default, the extension computes with channels last. The kernel "onednn" turns
+channels last off.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def update_parameter(
 ) -> tuple[Any, Any]:
     """Return (weight, velocity) after an update with `gradient`.
 
-    `rate` is the learning rate without the multiplier of `parameter`.
+    `rate` is the learning rate before it is multiplied by `parameter.lr_mult`.
     """
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult

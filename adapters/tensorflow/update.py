@@ -19,8 +19,8 @@ def update_parameter(
 ) -> Any:
     """Update the variables `weight` and `velocity` with `gradient`.
 
-    `rate` is the learning rate without the multiplier of `parameter`. In a graph, return the
-    operation that updates the variables.
+    `rate` is the learning rate before it is multiplied by `parameter.lr_mult`. While a graph is
+    built, return the operation that updates the variables. In eager mode, return None.
     """
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult
