@@ -53,10 +53,10 @@ class Solver:
         return self._policy_rate(iteration) * self.warmup_factor(iteration)
 
     def warmup_factor(self, iteration: int) -> float:
-        """Return the factor of the learning rate in update number `iteration`, counted from 0.
+        """Return the warm-up factor of an update, which multiplies the learning rate.
 
-        The factor rises from 1/`warmup` to 1 during the warm-up. It is 1 afterwards, or without
-        warm-up.
+        `iteration` is the number of the update, counted from 0. The factor rises from 1/`warmup` to
+        1 during the warm-up. It is 1 afterwards, or without warm-up.
         """
         return min(1.0, (iteration + 1) / self.warmup) if self.warmup else 1.0
 

@@ -40,7 +40,7 @@ def _connect_to_server(strategy: str) -> Any:
 class _Server:
     """The exchange that averages gradients over the ranks through parameter servers."""
 
-    instance_count = 0  # in this process: part of the keys, which cannot be used again
+    instance_count = 0  # in this process. The number is part of the keys, so that no key is reused
 
     def __init__(self, group: Group) -> None:
         _Server.instance_count += 1
@@ -149,7 +149,7 @@ class UpdatingServer:
     The servers update when a rank's gradients arrive, without waiting for other ranks.
     """
 
-    key_count = 0  # in this process: a key cannot be used again
+    key_count = 0  # keys used in this process. The servers accept a key only once
 
     def __init__(self, group: Group) -> None:
         self.store = _connect_to_server(group.strategy)

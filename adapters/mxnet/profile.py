@@ -55,10 +55,11 @@ def profile(
 
 
 def _wait_and_record_operation(nodes: List[Node], output_name: str, kind: str) -> None:
-    """Append to `nodes` the (name, kind) of the operation that computed `output_name`.
+    """Wait for MXNet, then append to `nodes` the (name, kind) of the operation that has run.
 
-    Gluon calls the hook for each output of an operation, one call directly after the other. Only
-    the first of these calls appends the operation.
+    Gluon calls this function for each output of an operation, one call directly after the other.
+    Only the first of these calls appends the operation. `output_name` is the operation's name and a
+    suffix.
     """
     mx.nd.waitall()
     node = output_name.rpartition("_")[0], kind

@@ -123,9 +123,9 @@ def backward(
     - `done`: the results of the forward pass, in training mode.
     - `requested_outputs`: layer names or "data". The gradients of these outputs are also returned.
 
-    If several layers read an output, its gradient is the sum over these layers. The gradients of
-    all other outputs are freed after use. The gradient of the images is computed only if "data" is
-    requested.
+    If several layers read an output, its gradient is the sum over these layers. The gradient of an
+    output that is not requested is freed after use. The gradient of the images is computed only if
+    "data" is requested.
     """
     output_names, precision = set(requested_outputs), done.precision
     flowing = {

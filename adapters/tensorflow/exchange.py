@@ -67,7 +67,7 @@ class ParameterServer:
     each parameter in TensorFlow's layout, by parameter name.
     """
 
-    instance_count = 0  # in this process: part of variable names, which cannot be used again
+    instance_count = 0  # in this process. The number makes the names of variables unique
 
     def __init__(
         self,

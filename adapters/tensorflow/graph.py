@@ -26,10 +26,10 @@ def _padded(x: Any, kernel: int, stride: int, pads: Pads, fill: float = 0.0) -> 
 
     - `pads`: pixels (before, after) of height and of width.
     - `fill`: value of the padding.
-    - The padding argument is "SAME" if TensorFlow then pads by `pads`. Otherwise it is "VALID", and
-      the returned input includes the padding.
-    - The padding argument is never a list of pixels, which would disable oneDNN. XLA does not
-      support a list in pooling.
+
+    The padding argument is "SAME" if TensorFlow then pads by `pads`. Otherwise it is "VALID", and
+    the returned input includes the padding. A list of pixels as padding argument would disable
+    oneDNN. In pooling, XLA does not support such a list.
     """
     if not any(map(any, pads)):
         return x, "VALID"

@@ -15,8 +15,8 @@ from xfbench.worker.protocol import Group
 def select_gpu_and_connect_ddp_ranks(group: Group, device: str) -> None:
     """Select the GPU of this rank, and connect the ranks if the strategy is "ddp".
 
-    If `device` is "cuda", the GPU has the index rank modulo the number of GPUs. The ranks of a
-    process are connected only once.
+    If `device` is "cuda", the GPU has the index rank modulo the number of GPUs. A process connects
+    to the other ranks only once.
     """
     if device == "cuda":
         torch.cuda.set_device(group.rank % torch.cuda.device_count())

@@ -4,8 +4,8 @@ PyTorch has no LARS (see `xfbench.workloads.solver`).
 
 - LARS scales a gradient together with its weight decay. Therefore this module adds the decay, and
   SGD adds none.
-- All parameters of a parameter group have the same learning rate in SGD. Therefore the trust ratio
-  of a parameter multiplies its gradient.
+- SGD uses one learning rate for all parameters of a parameter group. Therefore the trust ratio
+  multiplies the gradient of a parameter instead of its learning rate.
 """
 
 from __future__ import annotations
