@@ -188,7 +188,7 @@ def submit_job_script(script_path: Path) -> str:
 
 
 def find_job_number(job_name: str) -> str | None:
-    """Return the number of this user's pending or running job named `job_name`.
+    """Return the number of this user's pending or running job with the name `job_name`.
 
     Return None if there is no such job. Raises CommandError if squeue fails.
     """

@@ -60,8 +60,8 @@ class Parameter:
 class Convolution:
     """A two-dimensional cross-correlation with a square kernel and `groups` independent groups.
 
-    `kernel`, `stride` and `pad` are in pixels. `lr_mult` and `decay_mult` have two multipliers: of
-    the weight and of the bias.
+    `kernel`, `stride` and `pad` are in pixels. `lr_mult` and `decay_mult` are multipliers for
+    (weight, bias).
     """
 
     name: str
@@ -102,7 +102,7 @@ class Convolution:
 class InnerProduct:
     """A fully connected layer, whose input is flattened in C, H, W order.
 
-    `lr_mult` and `decay_mult` have two multipliers: of the weight and of the bias.
+    `lr_mult` and `decay_mult` are multipliers for (weight, bias).
     """
 
     name: str

@@ -23,7 +23,7 @@ def profile(
     """Run both passes of every layer `STEPS` times and return the seconds of each layer.
 
     - `network_layer_by_caffe_layer`: name of the network's layer, by name of Caffe's layer. The
-      time of a Caffe layer without a name here is unattributed.
+      time of a Caffe layer that is missing here is unattributed.
     - `step_seconds`: seconds of `STEPS` whole steps. This time minus the time of all layers is the
       time of the update.
     """

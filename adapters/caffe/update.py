@@ -44,6 +44,6 @@ class Scale:
 
 
 def _trust_ratio(lars: float, decay: float, weight: np.ndarray, gradient: np.ndarray) -> float:
-    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
+    """Return the trust ratio of LARS. It is 1 if the weight or the gradient has the norm 0."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     return lars * size / (slope + decay * size) if size and slope else 1.0

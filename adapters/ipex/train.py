@@ -24,7 +24,7 @@ LARS = True
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> IpexTrainer:
     """Return a trainer for `network`.
 
-    Kernels: "channels_last" (oneDNN, channels last) and "onednn" (oneDNN, channels first).
+    Both kernels use oneDNN: "channels_last" with channels last, and "onednn" with channels first.
     """
     return IpexTrainer(network, solver, options, group)
 

@@ -196,7 +196,7 @@ def update(
 def _trust_ratio(
     solver: Solver, how: xl.Parameter, weight: np.ndarray, gradient: np.ndarray
 ) -> float:
-    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
+    """Return the trust ratio of LARS. It is 1 if the weight or the gradient has the norm 0."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     if not size or not slope:
         return 1.0

@@ -37,11 +37,11 @@ class Precision:
     loss_scale: float = 1.0
 
     def round_operand(self, x: np.ndarray) -> np.ndarray:
-        """Return `x` rounded as an operand of a convolution or inner product."""
+        """Return `x`, an operand of a convolution or inner product, rounded as `operands` says."""
         return self._round(x, self.operands)
 
     def round_value(self, x: np.ndarray) -> np.ndarray:
-        """Return `x` rounded as a value or gradient that one layer passes to another."""
+        """Return `x`, which one layer passes to another, rounded as `values` says."""
         return self._round(x, self.values)
 
     def _round(self, x: np.ndarray, bits: int | None) -> np.ndarray:

@@ -36,7 +36,7 @@ def update_parameter(
 
 
 def _trust_ratio(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
-    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
+    """Return the trust ratio of LARS. It is 1 if the weight or the gradient has the norm 0."""
     size, slope = tf.norm(weight), tf.norm(gradient)
     is_scaled = tf.logical_and(size > 0, slope > 0)
     return tf.where(is_scaled, lars * size / (slope + decay * size), tf.ones_like(size))
