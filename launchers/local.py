@@ -9,8 +9,8 @@ from xfbench.launchers.resources import Resources
 def build_commands(command: Command, resources: Resources) -> list[Command]:
     """Return one command per rank.
 
-    The environment of a rank has its number in `XFBENCH_RANK` and the number of ranks in
-    `XFBENCH_SIZE`.
+    Each command sets two variables: `XFBENCH_RANK` is the rank, counted from 0, and `XFBENCH_SIZE`
+    is the number of ranks.
     """
     return [
         command.with_environment({"XFBENCH_RANK": str(rank), "XFBENCH_SIZE": str(resources.ranks)})

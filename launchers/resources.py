@@ -17,10 +17,10 @@ class Resources:
     - `ranks`: total number of ranks, spread evenly over the nodes.
     - `nodes`: number of nodes.
     - `threads`: number of cores per rank.
-    - `hosts`: names of the nodes that mpirun uses; empty: mpirun chooses the nodes.
+    - `hosts`: names of the nodes that mpirun uses. If empty, mpirun chooses the nodes.
     - `options`: additional arguments of the start command, such as srun or mpirun.
-    - `variables`: environment of the start command, which keeps the variables of the scheduler and
-      of loaded modules. Ranks get their own variables.
+    - `variables`: environment variables of the start command, such as those of the scheduler and of
+      loaded modules. `wrap_in_start_and_env_commands` sets the variables of the ranks.
     """
 
     ranks: int
@@ -60,9 +60,9 @@ def wrap_in_start_and_env_commands(
 ) -> Command:
     """Return a command that runs `command` on all ranks: `start_words`, then `env`, then `command`.
 
-    `env` sets the variables of `command`, because start commands differ in the variables they
-    forward. `env` also unsets the library and Python paths of the start command. These paths would
-    mix with those of a framework.
+    - `env` sets the variables of `command`, because not every start command forwards them.
+    - `env` unsets LD_LIBRARY_PATH, LD_PRELOAD, PYTHONPATH and PYTHONHOME. The start command may
+      need these variables, but they could make a framework load wrong files.
     """
     variables = [f"{key}={value}" for key, value in sorted(command.environment.items())]
     paths = ("-u", "LD_LIBRARY_PATH", "-u", "LD_PRELOAD", "-u", "PYTHONPATH", "-u", "PYTHONHOME")

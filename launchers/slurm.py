@@ -44,12 +44,12 @@ def build_commands(
 
 @dataclass(frozen=True)
 class Job:
-    """The content of a job script. Slurm does not requeue the job.
+    """The content of a job script. The script tells Slurm not to requeue the job.
 
-    - `name`: name of the job. It also identifies the job: xfbench does not submit a job if the
-      queue has one of the same name.
+    - `name`: name of the job. If the queue already has a job with this name, xfbench does not
+      submit another one.
     - `argv`: command that the script runs.
-    - `folder`: working folder of the job, which also gets its output files.
+    - `folder`: working folder of the job. Slurm writes the output files of the job to it.
     - `threads`: number of cores per rank.
     - `minutes`: time limit.
     - `queue`, `account`: "" selects the default of Slurm.
@@ -74,7 +74,8 @@ def job_script(job: Job) -> str:
     """Return the text of the job script.
 
     The last step of the script writes the exit status of `job.argv` to the file `job.status`.
-    Raises UsageError if an `#SBATCH` option contains a character that a job script cannot hold.
+    Raises UsageError if an `#SBATCH` option contains a character that `_quote_sbatch_option`
+    refuses.
     """
     options = [
         f"--job-name={job.name}",
@@ -109,7 +110,8 @@ def job_script(job: Job) -> str:
 def _quote_sbatch_option(option: str) -> str:
     """Return the option for an `#SBATCH` line, in double quotes if it contains a space.
 
-    Raises UsageError if the option contains a character that cannot be quoted.
+    Raises UsageError if the option contains a quote, a backslash, a number sign or a character that
+    cannot be printed.
     """
     if not option.isprintable() or any(character in option for character in "\"'\\#"):
         raise UsageError(
@@ -149,9 +151,9 @@ _OUT_OF_MEMORY = re.compile(
 
 @dataclass(frozen=True)
 class JobState:
-    """A job's state and the reason for it, in Slurm's words.
+    """The state of a job and the reason for this state, as reported by Slurm.
 
-    `reason` is "" if Slurm gives none. Both fields are "" if Slurm no longer knows the job.
+    `reason` is "" if Slurm gives no reason. Both fields are "" if Slurm has forgotten the job.
     """
 
     state: str = ""
@@ -168,9 +170,10 @@ def parse_job_state(scontrol_line: str) -> JobState:
 def reports_out_of_memory(text: str) -> bool:
     """Return whether `text` says that Slurm killed processes for using too much memory.
 
-    `text` is the output of a job or of its ranks. This check is needed because job states do not
-    report every such kill. Without cgroups, they report none. With cgroups, they do not report a
-    kill that hit only ranks.
+    `text` is the output of a job or of its ranks. The state of the job is not enough:
+
+    - Without cgroups, the state never shows such a kill.
+    - With cgroups, the state does not show the kill if Slurm killed only ranks.
     """
     return bool(_OUT_OF_MEMORY.search(text))
 
@@ -185,7 +188,7 @@ def submit_job_script(script_path: Path) -> str:
 
 
 def find_job_number(job_name: str) -> str | None:
-    """Return the number of this user's pending or running job named `job_name`.
+    """Return the number of this user's pending or running job with the name `job_name`.
 
     Return None if there is no such job. Raises CommandError if squeue fails.
     """
@@ -197,7 +200,7 @@ def find_job_number(job_name: str) -> str | None:
 
 
 def query_job_state(job_number: str) -> JobState:
-    """Return the state of the job, or an empty `JobState` if Slurm no longer knows it.
+    """Return the state of the job, or an empty `JobState` if Slurm has forgotten the job.
 
     Raises CommandError if Slurm does not answer.
     """

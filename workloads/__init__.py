@@ -51,8 +51,8 @@ class Workload:
     - `batch_size`: the published batch size, in images per update.
     - `data`: the name of the default data set.
     - `source`: a citation of the published definition.
-    - `epoch_images`: the number of training images in the data set with which the network was
-      published. None if there was no such data set.
+    - `epoch_images`: the number of training images in the published data set. None if the network
+      was published without a data set.
     """
 
     network: Network
@@ -81,13 +81,19 @@ class Workload:
 
 
 def _solver_as_json(solver: Solver) -> dict[str, Any]:
-    """Return the fields of `solver`, without `warmup` if 0, so that old digests stay valid."""
+    """Return the fields of `solver` as a JSON object.
+
+    If `warmup` is 0, it is left out, so that digests of older versions stay valid.
+    """
     document = asdict(solver)
     return document if solver.warmup else {k: v for k, v in document.items() if k != "warmup"}
 
 
 def _pixels_as_json(pixels: Pixels) -> dict[str, Any]:
-    """Return the fields of `pixels`, without `mirror` if false, so that old digests stay valid."""
+    """Return the fields of `pixels` as a JSON object.
+
+    If `mirror` is false, it is left out, so that digests of older versions stay valid.
+    """
     document = {**asdict(pixels), "mean": list(pixels.mean)}
     return document if pixels.mirror else {k: v for k, v in document.items() if k != "mirror"}
 
@@ -116,7 +122,10 @@ def workload_from_json(document: dict[str, Any]) -> Workload:
 
 
 class WorkloadError(Exception):
-    """A folder or module of the user's workloads is invalid. The message names it and the cause."""
+    """A folder or module of the user's workloads is invalid.
+
+    The message names the folder or module, and the cause.
+    """
 
 
 def workloads() -> dict[str, Workload]:
@@ -146,7 +155,10 @@ def workloads() -> dict[str, Workload]:
 
 @lru_cache(maxsize=None)
 def _load_file(file: Path, _mtime_ns: int) -> tuple[Workload, ...]:
-    """Return the workloads of a user's module, imported again if its modification time changes."""
+    """Import a user's module and return its workloads.
+
+    If the modification time changes, the cache does not apply and the module is imported again.
+    """
     spec = importlib.util.spec_from_file_location(f"{__name__}.{file.stem}", file)
     if spec is None or spec.loader is None:
         raise WorkloadError(f"{file}: cannot be read")

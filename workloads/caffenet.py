@@ -1,8 +1,8 @@
 """AlexNet (Krizhevsky et al. 2012) and CaffeNet, Caffe's variant of it.
 
 CaffeNet pools before it normalises, and AlexNet normalises before it pools. CaffeNet starts some
-biases at 1 instead of 0.1. Everything else is the same, including the multiply-accumulates. A
-comparison that confuses the two would go unnoticed.
+biases at 1 instead of 0.1. Everything else is the same, including the multiply-accumulates. If
+somebody measured the wrong one of the two, nobody would notice.
 """
 
 from __future__ import annotations

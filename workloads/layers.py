@@ -1,12 +1,15 @@
 """Layers and networks as data, with their shapes, parameters and operation counts.
 
-- The geometry is Caffe's. Convolution rounds its output size down. Pooling rounds it up, and drops
-  a last window that would start in the padding.
-- Shapes are per image, channels first: (C, H, W).
-- Canonical layout of weights: (out, in/groups, kh, kw) for a convolution; (out, in) for an inner
-  product, whose input is flattened in C, H, W order.
+Conventions:
 
-This module imports no framework and holds no trained values.
+- Output sizes follow Caffe. Convolution rounds its output size down. Pooling rounds it up, and
+  drops a last window that would start in the padding.
+- Shapes are per image, channels first: (C, H, W).
+- The weight of a convolution has the canonical layout (out, in/groups, kh, kw).
+- The weight of an inner product has the canonical layout (out, in). The input of an inner product
+  is flattened in C, H, W order.
+
+This module imports no framework and contains no values of parameters.
 """
 
 from __future__ import annotations
@@ -57,8 +60,8 @@ class Parameter:
 class Convolution:
     """A two-dimensional cross-correlation with a square kernel and `groups` independent groups.
 
-    `kernel`, `stride` and `pad` are in pixels. `lr_mult` and `decay_mult` have two multipliers: of
-    the weight and of the bias.
+    `kernel`, `stride` and `pad` are in pixels. `lr_mult` and `decay_mult` are multipliers for
+    (weight, bias).
     """
 
     name: str
@@ -87,7 +90,10 @@ class Convolution:
         return _weight_and_bias_parameters(self, weight_shape)
 
     def macs(self, inputs: list[Shape]) -> int:
-        """Return the multiply-accumulates in the forward pass of one image, without the bias."""
+        """Return the number of multiply-accumulates in the forward pass of one image.
+
+        The addition of the bias is not counted.
+        """
         per_output = inputs[0][0] // self.groups * self.kernel * self.kernel
         return prod(self.output_shape(inputs)) * per_output
 
@@ -96,7 +102,7 @@ class Convolution:
 class InnerProduct:
     """A fully connected layer, whose input is flattened in C, H, W order.
 
-    `lr_mult` and `decay_mult` have two multipliers: of the weight and of the bias.
+    `lr_mult` and `decay_mult` are multipliers for (weight, bias).
     """
 
     name: str
@@ -120,24 +126,28 @@ class InnerProduct:
 
 @dataclass(frozen=True)
 class _BaseLayer:
-    """The base class of layers, whose output by default has the shape of the first input.
+    """The base class of layers that are neither a convolution nor an inner product.
 
-    By default a layer has no parameters, and its multiply-accumulates are not counted.
+    By default, the output has the shape of the first input, and the layer has no parameters. Its
+    multiply-accumulates are not counted.
     """
 
     name: str
     inputs: Tuple[str, ...]
 
     def output_shape(self, inputs: list[Shape]) -> Shape:
-        """Return the shape of the output if `inputs` are the shapes of the inputs."""
+        """Return the shape of the output. `inputs` has the shapes of the inputs."""
         return inputs[0]
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Parameter]:
-        """Return the parameters by kind, such as "gamma", if `inputs` are the input shapes."""
+        """Return the parameters by kind, such as "gamma". `inputs` has the shapes of the inputs."""
         return {}
 
     def macs(self, inputs: list[Shape]) -> int:
-        """Return the counted multiply-accumulates in the forward pass of one image."""
+        """Return the number of multiply-accumulates in the forward pass of one image.
+
+        Only convolutions and inner products are counted. Other layers return 0.
+        """
         return 0
 
 
@@ -145,8 +155,8 @@ class _BaseLayer:
 class Pooling(_BaseLayer):
     """Pooling over square windows, with `method` "max" or "average".
 
-    `kernel`, `stride` and `pad` are in pixels. An average counts padding as zeros. As in Caffe, its
-    divisor is the size of the window, clipped to the padded input.
+    `kernel`, `stride` and `pad` are in pixels. An average counts padding as zeros. As in Caffe, the
+    divisor of an average does not count pixels beyond the padding.
     """
 
     method: str = "max"
@@ -161,7 +171,7 @@ class Pooling(_BaseLayer):
     def output_size(self, size: int) -> int:
         """Return the number of windows along an input side of `size` pixels, rounded up.
 
-        No window starts in the padding behind the last pixel.
+        A last window that would start in the padding is not counted.
         """
         count = -(-(size + 2 * self.pad - self.kernel) // self.stride) + 1
         if self.pad and (count - 1) * self.stride >= size + self.pad:
@@ -180,7 +190,7 @@ class LRN(_BaseLayer):
 
     - `region` "across": the squares of `size` neighbouring channels, so n = size.
     - `region` "within": the squares of size * size pixels of the same channel, so n = size ** 2.
-      Padding counts as zeros. `k` must be 1, because Caffe always uses 1 here.
+      Padding counts as zeros. `k` must be 1, because Caffe ignores `k` in this region.
     """
 
     region: str = "across"
@@ -202,7 +212,8 @@ class BatchNorm(_BaseLayer):
     """Batch normalisation of each channel, with scale (gamma) and shift (beta).
 
     Training normalises by the mean and the biased variance of the batch. A running average becomes
-    momentum * old + (1 - momentum) * batch, where `batch` is the mean or the unbiased variance.
+    momentum * old + (1 - momentum) * batch. Here `batch` is the mean or the unbiased variance of
+    the batch.
     """
 
     eps: float = 1e-5
@@ -335,7 +346,7 @@ class Network:
 
     @property
     def scores_layer(self) -> str:
-        """The name of the layer that outputs the class scores, the input of the last loss."""
+        """The name of the layer that outputs the class scores, which the last loss layer reads."""
         return self.losses[-1].inputs[0]
 
     def to_json(self) -> dict[str, Any]:

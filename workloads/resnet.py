@@ -45,9 +45,14 @@ def _conv_batch_norm(
 def _block(name: str, source: str, width: int, *, stride: int, project: bool) -> tuple[Layer, ...]:
     """Return a bottleneck block: three convolutions, whose result is added to the block's input.
 
-    The convolutions are 1×1 and 3×3 with `width` channels, then 1×1 with 4 * `width` channels. The
-    block's input is the output of the layer `source`. If `project` is true, another 1×1 convolution
-    projects the input before the addition.
+    The convolutions are, in order:
+
+    1. 1×1 with `width` channels.
+    2. 3×3 with `width` channels.
+    3. 1×1 with 4 * `width` channels.
+
+    The block's input is the output of the layer `source`. If `project` is true, another 1×1
+    convolution projects the input before the addition.
     """
     first, second, third = (f"{name}_branch2{part}" for part in "abc")
     shortcut: tuple[Layer, ...] = ()

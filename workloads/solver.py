@@ -4,17 +4,19 @@
     v = momentum * v + learning_rate(t) * lr_mult * g
     w = w - v
 
-With LARS (You, Gitman and Ginsburg 2017), a parameter's learning rate is multiplied by its trust
-ratio. If the Euclidean norms |w| and |gradient| are positive, the trust ratio is
+With LARS (You, Gitman and Ginsburg 2017), the learning rate of a parameter is multiplied by the
+trust ratio of the parameter:
 
     lars * |w| / (|gradient| + weight_decay * decay_mult * |w|)
 
-Otherwise the trust ratio is 1. With gradual warm-up (Goyal et al. 2017), the learning rates of the
-first n updates are multiplied by 1/n, 2/n, … 1.
+|w| and |gradient| are Euclidean norms. If one of them is 0, the trust ratio is 1.
 
-The velocity includes the learning rate, so a change of the learning rate affects new gradients
-only. In several frameworks the velocity excludes the learning rate. The results of such a framework
-differ as soon as the learning rate changes.
+With gradual warm-up (Goyal et al. 2017), the learning rates of the first n updates are multiplied
+by 1/n, 2/n, … 1.
+
+The velocity v includes the learning rate. Therefore a new learning rate does not change what
+earlier updates added to v. In several frameworks, the velocity excludes the learning rate. Such a
+framework gives other results as soon as the learning rate changes.
 """
 
 from __future__ import annotations
@@ -51,10 +53,10 @@ class Solver:
         return self._policy_rate(iteration) * self.warmup_factor(iteration)
 
     def warmup_factor(self, iteration: int) -> float:
-        """Return the factor by which warm-up multiplies the learning rate of an update.
+        """Return the warm-up factor of an update, which multiplies the learning rate.
 
         `iteration` is the number of the update, counted from 0. The factor rises from 1/`warmup` to
-        1 during the warm-up and stays 1 afterwards.
+        1 during the warm-up. It is 1 afterwards, or without warm-up.
         """
         return min(1.0, (iteration + 1) / self.warmup) if self.warmup else 1.0
 

@@ -6,5 +6,5 @@ import caffe
 
 
 def join_and_count_ranks() -> int:
-    """Return Caffe's number of ranks: 1, unless the process sets another solver count."""
+    """Return Caffe's solver count, which is 1 unless the process sets another one."""
     return int(caffe.solver_count())

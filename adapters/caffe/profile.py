@@ -22,10 +22,10 @@ def profile(
 ) -> Profile:
     """Run both passes of every layer `STEPS` times and return the seconds of each layer.
 
-    - `network_layer_by_caffe_layer`: the name of the network's layer for a layer of Caffe. The time
-      of other layers, which Caffe adds, is unattributed.
-    - `step_seconds`: the seconds of `STEPS` whole steps. What remains after the time of the layers
-      is the time of the update.
+    - `network_layer_by_caffe_layer`: name of the network's layer, by name of Caffe's layer. The
+      time of a Caffe layer that is missing here is unattributed.
+    - `step_seconds`: seconds of `STEPS` whole steps. This time minus the time of all layers is the
+      time of the update.
     """
     forward: Dict[str, float] = defaultdict(float)
     backward: Dict[str, float] = defaultdict(float)

@@ -19,8 +19,9 @@ _IN_PLACE = (xl.ReLU, xl.Dropout, xl.BatchNorm)
 def train_val(workload: Workload, batch_size: int, dropout: str = "random") -> str:
     """Return the text of a file with the workload's network, for training and testing.
 
-    The first layer is an Input layer with the blobs "data" (pixels, already scaled) and "label". A
-    comment has a Data layer that can replace it. `dropout` "identity" omits the dropout layers.
+    - The first layer is an Input layer with the blobs "data" (pixels, already scaled) and "label".
+    - A comment in the file contains a Data layer that can replace the Input layer.
+    - `dropout`: "identity" omits the dropout layers.
     """
     stored = data_layer(workload, "LMDB", batch_size)
     return (
@@ -79,7 +80,10 @@ def solver(workload: Workload, net_path: str) -> str:
 
 
 def net_parameter(network: xl.Network, batch_size: int, dropout: str = "random") -> str:
-    """Return `network` as NetParameter text. `dropout` "identity" omits the dropout layers."""
+    """Return `network` as NetParameter text.
+
+    If `dropout` is "identity", the dropout layers are omitted.
+    """
     blobs = blob_name_by_layer(network, dropout)
     parts = [
         f"name: {_quoted(network.name)}",
@@ -139,9 +143,9 @@ def blob_name_by_layer(network: xl.Network, dropout: str = "random") -> dict[str
     There are two exceptions, because the backward pass needs an unchanged output:
 
     - No layer overwrites the output of an LRN layer.
-    - A BatchNorm layer does not overwrite the output of a ReLU, whose signs it would change.
+    - A BatchNorm layer does not overwrite the output of a ReLU, because it would change the signs.
 
-    With `dropout` "identity", the output of a dropout layer is its input blob.
+    If `dropout` is "identity", the output of a dropout layer is its input blob.
     """
     readers: dict[str, list[str]] = {}
     for layer in network.layers:

@@ -1,8 +1,8 @@
 """The trainer of Caffe: Caffe's own solver, called through pycaffe, in float32.
 
-Caffe stores the running averages of a batch norm as decaying sums and a divisor. This trainer sets
-the divisor to its limit, 1 / (1 - momentum). Then sum / divisor is the average that the workload
-defines.
+For each running average of a batch norm, Caffe stores a decaying sum and a divisor. During training
+the divisor approaches 1 / (1 - momentum). The trainer sets the divisor to this limit, so that sum /
+divisor is the average that the workload defines.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ _BLOBS = {"weight": 0, "bias": 1, "gamma": 0, "beta": 1, "mean": 0, "variance": 
 
 
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> CaffeTrainer:
-    """Return a trainer for `network`. Its kernel is the BLAS library that the process loaded.
+    """Return a trainer for `network`.
 
+    The kernel has the name of the BLAS library that Caffe calls: "openblas", "mkl" or "reference".
     Raises Unsupported if the precision is not float32.
     """
     if options.precision != "float32":
@@ -188,7 +189,7 @@ class CaffeTrainer:
             self.scale(self.solver.iter)
 
     def _average_gradients(self) -> None:
-        """Replace each gradient by its mean over the ranks, if ranks train together."""
+        """Replace each gradient by its mean over the ranks. Without MPI, do nothing."""
         if self.joined:
             self.joined.average_in_place([self.blobs[name].diff for name in self.learned])
 
@@ -216,8 +217,8 @@ class CaffeTrainer:
 def _working_directory(folder: Path) -> Iterator[None]:
     """Change the working directory to `folder` for the `with` block.
 
-    Caffe writes snapshots relative to the working directory, because the prefix of snapshots is
-    fixed when a solver is created.
+    Caffe fixes the prefix of snapshot files when a solver is created. The trainer's prefix is
+    relative, so the working directory determines the folder of a snapshot.
     """
     before = Path.cwd()
     os.chdir(str(folder))

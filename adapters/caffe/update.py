@@ -1,9 +1,11 @@
 """LARS and warm-up for Caffe, which has neither (see `xfbench.workloads.solver`).
 
-This module changes gradients in Caffe's blobs between the backward pass and Caffe's update. LARS
-and warm-up scale a gradient together with its weight decay. Therefore this module adds the decay,
-and Caffe's solver adds none. Caffe still applies the learning-rate policy, its multipliers and the
-momentum.
+This module changes the gradients in Caffe's blobs between the backward pass and Caffe's update.
+
+- LARS and warm-up scale a gradient together with its weight decay. Therefore this module adds the
+  decay, and Caffe's solver adds none.
+- Caffe's solver still applies the learning-rate policy, the learning-rate multiplier of each
+  parameter, and the momentum.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ from xfbench.workloads.solver import Solver
 
 
 class Scale:
-    """LARS and warm-up on gradients: adds weight decay, then multiplies by both factors.
+    """LARS and warm-up on gradients.
 
-    `learned` has (parameter, blob) of each learned parameter, by name.
+    First adds weight decay to each gradient, then multiplies by the warm-up factor and the trust
+    ratio. `learned` has (parameter, blob) of each learned parameter, by name.
     """
 
     def __init__(self, solver: Solver, learned: dict[str, tuple[Parameter, Any]]) -> None:
@@ -41,6 +44,6 @@ class Scale:
 
 
 def _trust_ratio(lars: float, decay: float, weight: np.ndarray, gradient: np.ndarray) -> float:
-    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
+    """Return the trust ratio of LARS. It is 1 if the weight or the gradient has the norm 0."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     return lars * size / (slope + decay * size) if size and slope else 1.0

@@ -2,7 +2,8 @@
 
 The extension replaces the convolutions and the optimiser's step. It packs the weights of
 convolutions in oneDNN's blocked layout. In float64 it packs no weights and replaces only the
-optimiser's step. The extension computes with channels last unless this is disabled.
+optimiser's step. By default, the extension computes with channels last. The kernel "onednn" turns
+channels last off.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LARS = True
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> IpexTrainer:
     """Return a trainer for `network`.
 
-    Kernels: "channels_last" (oneDNN, channels last) and "onednn" (oneDNN, channels first).
+    Both kernels use oneDNN: "channels_last" with channels last, and "onednn" with channels first.
     """
     return IpexTrainer(network, solver, options, group)
 

@@ -6,7 +6,7 @@ import jax
 
 
 def join_and_count_ranks() -> int:
-    """Return the number of ranks in the group that JAX finds and joins.
+    """Join the group of ranks that JAX finds, and return its number of ranks.
 
     Raises JAX's error if JAX finds no group.
     """

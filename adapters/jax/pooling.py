@@ -1,7 +1,7 @@
 """Sums and maxima over square windows in JAX, channels last.
 
-The gradient of the maximum is implemented here. JAX's own gradient carries the positions of all
-elements through another reduction, which is several times slower on a CPU.
+This module implements the gradient of the maximum. JAX's own gradient is several times slower on a
+CPU, because it also reduces the positions of all elements.
 """
 
 from __future__ import annotations

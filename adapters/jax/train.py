@@ -283,7 +283,7 @@ class JaxTrainer:
     def _latest_step_program(self) -> Any:
         """Return the latest compiled program of a training step; None before the first step.
 
-        With MPI, it is the program of the loss and the gradients, without the update.
+        With MPI, this program computes the loss and the gradients, but not the update.
         """
         latest = {name: program for (name, _), program in self.programs.items()}
         return latest.get(self._train.__name__) or latest.get(
@@ -312,7 +312,7 @@ class JaxTrainer:
     def _run_compiled(
         self, function: Callable[..., Any], *arguments: Any, donated: Any = ()
     ) -> Any:
-        """Run `function` on `arguments`, compiled once for their shapes.
+        """Compile `function` once for the shapes of `arguments`, and run the compiled program.
 
         `donated` has the positions of the arguments whose memory the program may reuse.
         """
@@ -373,7 +373,10 @@ class JaxTrainer:
     def _loss_gradients_and_averages(
         self, values: Values, iteration: Any, images: Any, labels: Any
     ) -> Any:
-        """Return (loss, gradients, new running averages) of this rank, the last two by name."""
+        """Return (loss, gradients, new running averages) of this rank.
+
+        Gradients and running averages are dictionaries by parameter name.
+        """
         random = self.options.dropout == "random"
         key = jax.random.fold_in(self.key, iteration) if random else None
         averages = {name: value for name, value in values.items() if name not in self.learned}

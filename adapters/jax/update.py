@@ -15,7 +15,7 @@ def update_parameter(
 ) -> tuple[Any, Any]:
     """Return (weight, velocity) after an update with `gradient`.
 
-    `rate` is the learning rate without the multiplier of `parameter`.
+    `rate` is the learning rate before it is multiplied by `parameter.lr_mult`.
     """
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult
@@ -28,7 +28,7 @@ def update_parameter(
 
 
 def _trust_ratio(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
-    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
+    """Return the trust ratio of LARS. It is 1 if the weight or the gradient has the norm 0."""
     size, slope = jnp.linalg.norm(weight.ravel()), jnp.linalg.norm(gradient.ravel())
     is_scaled = (size > 0) & (slope > 0)
     return jnp.where(is_scaled, lars * size / jnp.where(is_scaled, slope + decay * size, 1), 1)

@@ -40,7 +40,7 @@ def _connect_to_server(strategy: str) -> Any:
 class _Server:
     """The exchange that averages gradients over the ranks through parameter servers."""
 
-    instance_count = 0  # in this process: part of the keys, which cannot be used again
+    instance_count = 0  # in this process. The number is part of the keys, so that no key is reused
 
     def __init__(self, group: Group) -> None:
         _Server.instance_count += 1
@@ -80,10 +80,12 @@ class _AllReduce:
 class SGD(Optimizer):  # type: ignore[misc]
     """MXNet's SGD with momentum, called for one parameter at a time.
 
-    `mx.optimizer.SGD` updates four parameters at a time with another kernel, which is several times
-    slower. Both kernels take the learning rate in float32, so the float64 update is implemented
-    here. LARS is implemented here too, because MXNet's own LARS excludes biases. With LARS, the
-    decay is added before the kernel runs, and the kernel adds none.
+    - `mx.optimizer.SGD` updates four parameters at a time with another kernel, which is several
+      times slower.
+    - The float64 update is implemented here, because MXNet's kernels take the learning rate in
+      float32.
+    - LARS is implemented here, because MXNet's own LARS excludes biases. With LARS, `update` adds
+      the weight decay to the gradient, so MXNet's kernel must add none.
     """
 
     def __init__(self, solver: Solver) -> None:
@@ -123,9 +125,9 @@ def _norm(array: Any) -> Any:
 
 
 class _AtServer(SGD):
-    """SGD on a parameter server: each gradient from a rank updates its parameter.
+    """SGD on a parameter server, which updates a parameter as soon as a rank sends its gradient.
 
-    `tensors` has the parameters by key.
+    `tensors` has the parameters by their keys on the servers.
     """
 
     def __init__(self, solver: Solver, tensors: dict[int, Any]) -> None:
@@ -147,7 +149,7 @@ class UpdatingServer:
     The servers update when a rank's gradients arrive, without waiting for other ranks.
     """
 
-    key_count = 0  # in this process: a key cannot be used again
+    key_count = 0  # keys used in this process. The servers accept a key only once
 
     def __init__(self, group: Group) -> None:
         self.store = _connect_to_server(group.strategy)
@@ -157,8 +159,9 @@ class UpdatingServer:
     def send_weights_and_do_first_update(self, tensors: list[Any], solver: Solver) -> None:
         """Send the first rank's weights and the optimiser to the servers, and update once.
 
-        All ranks must call this. Raises RuntimeError if the update changed no weight. This is the
-        only sign of an error on the server, which prints a message and continues.
+        All ranks must call this method. If the update fails on a server, the server only prints a
+        message and continues. Therefore this method raises RuntimeError if the update changed no
+        weight.
         """
         self.tensors = dict(enumerate(tensors, UpdatingServer.key_count))
         UpdatingServer.key_count += len(tensors)
@@ -171,7 +174,7 @@ class UpdatingServer:
             raise RuntimeError("the parameter server does not update: see its output")
 
     def update(self) -> None:
-        """Send this rank's gradients to the servers and read their current weights."""
+        """Send this rank's gradients to the servers and read the updated weights."""
         if not self.overlap:
             nd.waitall()
         for key, tensor in self.tensors.items():

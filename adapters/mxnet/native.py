@@ -6,7 +6,7 @@ import mxnet as mx
 
 
 def join_and_count_ranks() -> int:
-    """Return the number of ranks in the group that MXNet finds and joins.
+    """Join the group of ranks that MXNet finds, and return its number of ranks.
 
     Raises MXNet's error if MXNet finds no group.
     """

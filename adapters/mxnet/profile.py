@@ -1,8 +1,8 @@
 """Layer times of MXNet, measured by its profiler, which times each operation.
 
-The profiler records an operation's kind, but not its layer. A hook of Gluon's block records the
-layer. The hook waits for each operation, so that hook and profiler list the same operations in the
-same order.
+The profiler records the time and the kind of each operation, but not its layer. A hook of Gluon's
+block records the kind and the layer. The hook waits until the operation has ended. Therefore the
+profiler and the hook list the operations in the same order, and the two lists can be matched.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ def profile(
 ) -> Profile:
     """Run `run_steps` under MXNet's profiler and return the seconds of each layer of `block`.
 
-    The operations of `block` run one by one. `run_first_step` is called before the profiler starts.
-    It runs one step, in which MXNet sets up the block.
+    - `block`: a block that runs its operations one by one.
+    - `run_first_step`: runs one step before the profiler starts. In this step, MXNet sets up the
+      block.
     """
     nodes: List[Node] = []
     block.register_op_hook(
@@ -54,9 +55,11 @@ def profile(
 
 
 def _wait_and_record_operation(nodes: List[Node], output_name: str, kind: str) -> None:
-    """Append to `nodes` the (name, kind) of the operation that computed `output_name`.
+    """Wait for MXNet, then append to `nodes` the (name, kind) of the operation that has run.
 
-    An operation may report several outputs in sequence, but each operation is appended once.
+    Gluon calls this function for each output of an operation, one call directly after the other.
+    Only the first of these calls appends the operation. `output_name` is the operation's name and a
+    suffix.
     """
     mx.nd.waitall()
     node = output_name.rpartition("_")[0], kind

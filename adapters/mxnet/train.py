@@ -35,10 +35,13 @@ _SINGLY = {"forward_bulk_size": 0, "backward_bulk_size": 0}  # run operations on
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> MXNetTrainer:
     """Return a trainer for `network`.
 
-    Kernels: "onednn" and "native" on the CPU, between which an environment variable chooses, and
-    "cudnn" on CUDA. Raises Unavailable if `options.device` is "cuda" and MXNet finds no NVIDIA
-    device. Raises Unsupported if a pooling layer must round its height up and its width down, or
-    the reverse.
+    Kernels:
+
+    - "onednn", "native": on the CPU. An environment variable chooses between them.
+    - "cudnn": on CUDA.
+
+    Raises Unavailable if `options.device` is "cuda" and MXNet finds no NVIDIA device. Raises
+    Unsupported if a pooling layer must round its height up and its width down, or the reverse.
     """
     mx.random.seed(options.seed)
     return MXNetTrainer(network, solver, options, group)
@@ -70,7 +73,8 @@ def _build_loss_and_outputs(network: xl.Network, options: Options) -> tuple[Any,
 def _layer_symbol(layer: xl.Layer, inputs: list[Any], input_shape: xl.Shape, lrn_dtype: str) -> Any:
     """Return the output of `layer` as a symbol over `inputs`.
 
-    `input_shape` is the shape of the first input per image, channels first.
+    - `input_shape`: shape of the first input for one image, such as (C, H, W).
+    - `lrn_dtype`: dtype of the constants of an LRN layer.
     """
     x = inputs[0]
     if isinstance(layer, xl.Convolution):
@@ -171,7 +175,8 @@ def _lrn(layer: xl.LRN, x: Any, input_shape: xl.Shape, precision: str) -> Any:
 def _band(layer: xl.LRN, channels: int, precision: str) -> Any:
     """Return the weights of a 1x1 convolution for LRN across channels.
 
-    The convolution returns alpha times the mean over each channel and its neighbours.
+    For each channel, the convolution adds the inputs of the channel and of its neighbours. It
+    multiplies the sum by alpha / size.
     """
     number = mx.sym.arange(channels, dtype=precision)
     rows, columns = (mx.sym.reshape(number, shape=shape) for shape in ((-1, 1), (1, -1)))
@@ -183,8 +188,8 @@ def _band(layer: xl.LRN, channels: int, precision: str) -> Any:
 class _Averages:
     """The running averages of all BatchNorm layers, as one vector outside the graph.
 
-    After a training step, the graph's own arrays hold the mean and the biased variance of the
-    batch.
+    The graph has arrays for the averages. A training step overwrites these arrays with the mean and
+    the biased variance of the batch. Therefore the averages themselves are kept here.
     """
 
     def __init__(self, network: xl.Network, tensors: Any, precision: str) -> None:
@@ -202,11 +207,14 @@ class _Averages:
         self.read_from_graph()
 
     def read_from_graph(self) -> None:
-        """Set the averages from the graph's arrays."""
+        """Copy the values of the graph's arrays for mean and variance to the averages."""
         self.values = mx.nd.concat(*(array.data() for array in self.arrays), dim=0)
 
     def write_to_graph(self) -> None:
-        """Copy the averages to the graph's arrays, which test mode and `parameters` read."""
+        """Copy the averages to the graph's arrays for mean and variance.
+
+        `MXNetTrainer.parameters` and the forward pass in test mode read these arrays.
+        """
         part_ends = np.cumsum(self.sizes)
         for array, size, end in zip(self.arrays, self.sizes, part_ends):
             array.set_data(self.values[end - size : end])
@@ -214,7 +222,8 @@ class _Averages:
     def add_last_batch(self, batch_size: int) -> None:
         """Update the averages: momentum * old + (1 - momentum) * batch.
 
-        `batch` is the mean or the unbiased variance of the last batch, of `batch_size` images.
+        Here `batch` is the mean or the unbiased variance of the last batch. `batch_size` is its
+        number of images.
         """
         if batch_size not in self.take:
             count = batch_size * self.pixels

@@ -44,7 +44,12 @@ class Forward:
 
 @dataclass(frozen=True)
 class Gradients:
-    """Gradients of the total loss for all learned parameters and the requested outputs, by name."""
+    """The gradients of the total loss.
+
+    - `parameters`: one array per learned parameter, by canonical name.
+    - `outputs`: one array per output that the caller of `backward` requests, by layer name or
+      "data".
+    """
 
     parameters: Arrays
     outputs: Arrays
@@ -63,11 +68,11 @@ def forward(
     """Run a forward pass on `images` (N, C, H, W) and `labels` (N,). No argument is changed.
 
     - `images` have the dtype of `parameters`.
-    - `training`: batch norm uses the statistics of the batch. If false, it uses the running
-      averages, and dropout layers are the identity.
-    - `masks`: by dropout layer, an array of zeros and 1/(1 - ratio) that multiplies its input.
-      A dropout layer without a mask is the identity.
-    - `precision`: what is rounded. By default nothing is.
+    - `training`: if true, batch norm uses the statistics of the batch. If false, it uses the
+      running averages, and dropout layers are the identity.
+    - `masks`: one array per dropout layer, by layer name. It multiplies the layer's input by 0 or
+      by 1/(1 - ratio). A dropout layer without a mask is the identity.
+    - `precision`: which values are rounded. By default, no value is rounded.
 
     Raises ValueError if a layer's geometry is invalid.
     """
@@ -112,14 +117,15 @@ def backward(
     done: Forward,
     requested_outputs: Iterable[str] = (),
 ) -> Gradients:
-    """Return the gradients of the total loss after `done`, a forward pass in training mode.
+    """Run the backward pass and return the gradients of the total loss.
 
-    - `parameters`: the parameters of that pass.
-    - `requested_outputs`: names of layers, or "data". The gradients of their outputs are also
-      returned.
+    - `parameters`: the parameters that the forward pass used.
+    - `done`: the results of the forward pass, in training mode.
+    - `requested_outputs`: layer names or "data". The gradients of these outputs are also returned.
 
-    If several layers read an output, its gradient is the sum over these layers. Gradients of other
-    outputs are freed after use. The gradient of the images is computed only if requested.
+    If several layers read an output, its gradient is the sum over these layers. The gradient of an
+    output that is not requested is freed after use. The gradient of the images is computed only if
+    "data" is requested.
     """
     output_names, precision = set(requested_outputs), done.precision
     flowing = {
@@ -172,10 +178,10 @@ def update(
     velocities: Arrays,
     gradients: Mapping[str, np.ndarray],
 ) -> None:
-    """Apply update number `iteration`, counted from 0, to every parameter in `gradients`.
+    """Update every parameter that has a gradient in `gradients`, as `workloads.solver` defines it.
 
-    The arrays in `parameters` and `velocities` are changed in place. `workloads.solver` defines the
-    update.
+    - `iteration`: number of the update, counted from 0. It determines the learning rate.
+    - `parameters`, `velocities`: arrays by parameter name, which are changed in place.
     """
     rate = solver.learning_rate(iteration)
     for name, gradient in gradients.items():
@@ -190,7 +196,7 @@ def update(
 def _trust_ratio(
     solver: Solver, how: xl.Parameter, weight: np.ndarray, gradient: np.ndarray
 ) -> float:
-    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
+    """Return the trust ratio of LARS. It is 1 if the weight or the gradient has the norm 0."""
     size, slope = float(np.linalg.norm(weight)), float(np.linalg.norm(gradient))
     if not size or not slope:
         return 1.0
@@ -205,7 +211,7 @@ def _layer_parameters(
 ) -> Arrays:
     """Return the layer's parameters by kind ("weight", "bias", …).
 
-    Parameters of a convolution or inner product are rounded as operands.
+    The parameters of a convolution or inner product are rounded by `precision.round_operand`.
     """
     kinds = layer.parameters(network.input_shapes(layer))
     layer_parameters = {kind: parameters[f"{layer.name}/{kind}"] for kind in kinds}
@@ -217,7 +223,10 @@ def _layer_parameters(
 
 
 def _inputs(layer: xl.Layer, outputs: Arrays, precision: Precision) -> list[np.ndarray]:
-    """Return the inputs of `layer`, rounded as operands for a convolution or inner product."""
+    """Return the inputs of `layer`.
+
+    The inputs of a convolution or inner product are rounded by `precision.round_operand`.
+    """
     inputs = [outputs[name] for name in layer.inputs]
     if isinstance(layer, _PRODUCTS):
         inputs = [precision.round_operand(value) for value in inputs]

@@ -1,9 +1,13 @@
 """Layers without windows as pure functions: inner product, ReLU, LRN, batch norm, loss.
 
-No function stores anything or changes its arguments. A layer's input `x` has the shape
-(N, C, H, W) or (N, C). `dy` is the gradient of the loss with respect to the layer's output, and
-`dx` with respect to `x`. All arrays have the same dtype, in which everything is computed. `graph`
-connects the layers.
+Arguments and results:
+
+- `x`: the input of a layer, shape (N, C, H, W) or (N, C).
+- `dy`: the gradient of the loss with respect to the layer's output.
+- `dx`: the gradient of the loss with respect to `x`.
+
+No function stores anything or changes its arguments. All arrays have the same dtype, in which
+everything is computed. `graph` connects the layers.
 """
 
 from __future__ import annotations
@@ -21,8 +25,9 @@ Pair = Tuple[np.ndarray, np.ndarray]
 def shift_gradient(dy: np.ndarray) -> np.ndarray:
     """Return the gradient of a bias or shift, shape (C,): the sum of `dy` over images and pixels.
 
-    In float32 the pixels are added one after another, the least exact order that frameworks use.
-    If a batch norm follows, the exact sum is 0, and the result is the rounding error of this order.
+    In float32 the pixels are added one after another, the least exact order that frameworks use. If
+    a batch norm follows, the exact sum is 0. Then the result is only the rounding error of the
+    addition.
     """
     if dy.dtype != np.float32:
         return channel_sums(dy)
@@ -73,7 +78,8 @@ def relu_gradient(y: np.ndarray, dy: np.ndarray) -> np.ndarray:
 def lrn(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
     """Return x * s ** -beta, where s = k + alpha / n * (sum of the squares of n neighbours).
 
-    A value is one of its own neighbours. Raises ValueError if the size of `layer` is even.
+    The n neighbours of a value include the value itself. Raises ValueError if the size of `layer`
+    is even.
     """
     return x * _lrn_scale(layer, x) ** -layer.beta
 
@@ -135,7 +141,8 @@ def running_averages(
     - `statistics`: (mean, biased variance) of `x`, as returned by `batch_statistics`.
     - `mean`, `variance`: the running averages before the step.
 
-    The running average takes the unbiased variance, unless a channel has a single value.
+    The running variance is updated with the unbiased variance of `x`. If each channel of `x` has a
+    single value, the biased variance is used instead.
     """
     count = x.size // x.shape[1]
     batch_mean, biased = statistics
@@ -172,7 +179,7 @@ def _neighbour_count(layer: xl.LRN) -> int:
 def _neighbour_sums(layer: xl.LRN, x: np.ndarray) -> np.ndarray:
     """Return, for each value of `x`, the sum of its neighbours and itself.
 
-    Values beyond the edges are 0. Raises ValueError if the size of `layer` is even.
+    Neighbours outside the array count as 0. Raises ValueError if the size of `layer` is even.
     """
     if layer.size % 2 == 0:
         raise ValueError(f"{layer.name}: the size of an LRN layer must be odd")

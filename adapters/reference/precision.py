@@ -1,9 +1,9 @@
 """The precisions that frameworks offer: which values are rounded, and to how many bits.
 
-TF32 rounds the operands of convolutions and inner products, and adds the products in float32.
-bfloat16 and float16 keep parameters and sums in float32. They round the operands of convolutions
-and inner products, and every value and gradient that one layer passes to another. In float16
-the loss is scaled in the backward pass, because small gradients would underflow.
+- TF32 rounds the operands of convolutions and inner products. It adds the products in float32.
+- bfloat16 and float16 also round every value and gradient that one layer passes to another. They
+  keep parameters and sums in float32.
+- float16 also scales the loss in the backward pass, because small gradients would underflow.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ class Precision:
     """A precision of training: which values are rounded, and to how many bits.
 
     - `dtype`: the dtype of all arrays.
-    - `operands`: significand bits of the operands of convolutions and inner products. The leading
-      bit counts. None: operands are not rounded.
-    - `values`: the same for values and gradients that one layer passes to another.
-    - `half`: rounded numbers also have the exponent of float16. They may overflow or be subnormal.
-    - `loss_scale`: factor of the gradients during the backward pass.
+    - `operands`: number of significand bits of the operands of convolutions and inner products,
+      including the leading bit. None: operands are not rounded.
+    - `values`: number of significand bits of the values and gradients that one layer passes to
+      another. None: they are not rounded.
+    - `half`: if true, operands and values are rounded to float16, so they may overflow or become
+      subnormal.
+    - `loss_scale`: factor of the loss during the backward pass. Returned gradients do not include
+      this factor.
     """
 
     dtype: str
@@ -34,11 +37,11 @@ class Precision:
     loss_scale: float = 1.0
 
     def round_operand(self, x: np.ndarray) -> np.ndarray:
-        """Return `x` rounded as an operand of a convolution or inner product."""
+        """Return `x`, an operand of a convolution or inner product, rounded as `operands` says."""
         return self._round(x, self.operands)
 
     def round_value(self, x: np.ndarray) -> np.ndarray:
-        """Return `x` rounded as a value or gradient that one layer passes to another."""
+        """Return `x`, which one layer passes to another, rounded as `values` says."""
         return self._round(x, self.values)
 
     def _round(self, x: np.ndarray, bits: int | None) -> np.ndarray:

@@ -25,7 +25,8 @@ _CHECKPOINT = "checkpoint.npz"
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> ReferenceTrainer:
     """Return a trainer for `network`. The only kernel is "numpy".
 
-    If `group.size` is n, this one process does the work of n ranks (strategy "parts").
+    With the strategy "parts", this process does the work of `group.size` ranks. It splits each
+    batch into one part per rank.
     """
     return ReferenceTrainer(network, solver, options, group.size)
 
@@ -120,8 +121,8 @@ class ReferenceTrainer:
     ) -> tuple[float, graph.Arrays, graph.Arrays]:
         """Return (loss, gradients, running averages) of one step, without the update.
 
-        Loss and gradients are means over the parts of the batch. The running averages are those of
-        the first part.
+        The batch is split into `self.parts` parts. Loss and gradients are means over the parts. The
+        running averages are those of the first part.
         """
         passes = []
         for images, labels in zip(*(np.split(array, self.parts) for array in batch)):

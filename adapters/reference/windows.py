@@ -1,9 +1,14 @@
 """Layers with windows as pure functions: convolution and pooling, written for clarity.
 
+Arguments and results:
+
+- `x`: the input of a layer, shape (N, C, H, W).
+- `dy`: the gradient of the loss with respect to the layer's output.
+- `dx`: the gradient of the loss with respect to `x`.
+
 No function stores anything or changes its arguments. A gradient function recomputes what it needs
-from the forward pass. A layer's input `x` has the shape (N, C, H, W). `dy` is the gradient of the
-loss with respect to the layer's output, and `dx` with respect to `x`. All arrays have the same
-dtype, in which everything is computed. The layers without windows are in `operators`.
+from the forward pass. All arrays have the same dtype, in which everything is computed. The layers
+without windows are in `operators`.
 """
 
 from __future__ import annotations
@@ -71,7 +76,8 @@ def max_pooling_gradient(
 ) -> np.ndarray:
     """Return the gradient of the input. `y` is the output of `max_pooling`.
 
-    The first maximum of a window, row by row, gets the window's whole `dy`.
+    Each window gives its whole `dy` to its largest pixel. If several pixels are the largest, the
+    first one in row order gets it.
     """
     dx = _allocate_padded(layer, x)
     searching = np.ones(y.shape, bool)
@@ -92,9 +98,10 @@ def window_sums(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 
 
 def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """Return the mean of each window, clipped to the padded input. Padding counts as zeros.
+    """Return the mean of each window.
 
-    Raises ValueError if a window contains no pixel of `x`.
+    Padding counts as zeros. Pixels beyond the padding do not count. Raises ValueError if a window
+    contains no pixel of `x`.
     """
     _refuse_empty_windows(layer, x.shape)
     y: np.ndarray = window_sums(layer, x) / _window_sizes(layer, x)
@@ -102,9 +109,10 @@ def average_pooling(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
 
 
 def average_pooling_gradient(layer: xl.Pooling, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
-    """Return the gradient of the input. All positions of a window share the window's `dy` equally.
+    """Return the gradient of the input.
 
-    Gradients of padding are dropped.
+    Each window divides its `dy` equally among its positions. The share of a padding pixel is
+    dropped.
     """
     dx = _allocate_padded(layer, x)
     share = dy / _window_sizes(layer, x)
@@ -118,23 +126,32 @@ def _is_pointwise(layer: xl.Convolution) -> bool:
 
 
 def _kernel_matrices(layer: xl.Convolution, weight: np.ndarray) -> np.ndarray:
-    """Return one matrix per group: (groups, channels / groups, C / groups * kernel ** 2)."""
+    """Return a matrix per group with one row per output channel.
+
+    The result has the shape (groups, channels / groups, C / groups * kernel ** 2).
+    """
     return weight.reshape(layer.groups, len(weight) // layer.groups, -1)
 
 
 def _channel_rows(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
-    """Return one row per channel, image after image: (groups, C / groups, N * H * W)."""
+    """Return a matrix per group with one row per channel. A row has the pixels of all images.
+
+    The result has the shape (groups, C / groups, N * H * W).
+    """
     return x.swapaxes(0, 1).reshape(layer.groups, x.shape[1] // layer.groups, -1)
 
 
 def _from_channel_rows(rows: np.ndarray, shape: xl.Shape) -> np.ndarray:
-    """Return a view of `rows` with `shape` (N, C, H, W). Channels stay outermost in memory."""
+    """Undo `_channel_rows`: return `rows` as a view with `shape` (N, C, H, W)."""
     images, channels, height, width = shape
     return rows.reshape(channels, images, height, width).swapaxes(0, 1)
 
 
 def _window_columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
-    """Return one column per window: (groups, C / groups * kernel ** 2, N * windows)."""
+    """Return a matrix per group with one column per window of every image.
+
+    The result has the shape (groups, C / groups * kernel ** 2, N * windows).
+    """
     if _is_pointwise(layer):
         return _channel_rows(layer, x)
     images, channels = x.shape[:2]
@@ -148,13 +165,13 @@ def _window_columns(layer: xl.Convolution, x: np.ndarray) -> np.ndarray:
 def _padded_length(layer: Windowed, size: int, window_count: int) -> int:
     """Return the length of one side of the padded input, in pixels.
 
-    It is enough for the input's `size` pixels and for `window_count` whole windows.
+    This length has room for the input's `size` pixels and for `window_count` whole windows.
     """
     return max(layer.pad + size, (window_count - 1) * layer.stride + layer.kernel)
 
 
 def _allocate_padded(layer: Windowed, x: np.ndarray, value: float = 0.0) -> np.ndarray:
-    """Return an array for `x` and its padding, filled with `value`. It has room for all windows."""
+    """Return an array filled with `value`, with room for `x`, its padding and all windows."""
     _, height, width = layer.output_shape([x.shape[1:]])
     sides = _padded_length(layer, x.shape[2], height), _padded_length(layer, x.shape[3], width)
     return np.full_like(x, value, shape=(*x.shape[:2], *sides))
@@ -179,8 +196,8 @@ def _views_by_window_position(
 ) -> Iterator[np.ndarray]:
     """Yield a view of `padded` for each position in a window, row by row.
 
-    A view has the pixel at one position of every window: (N, C, windows down, windows across).
-    `shape` is the shape of the input without padding.
+    A view has the shape (N, C, windows down, windows across). It contains the pixel at the same
+    position of every window. `shape` is the shape of the input without padding.
     """
     _, height, width = layer.output_shape([shape[1:]])
     for row in range(layer.kernel):
@@ -199,7 +216,7 @@ def _refuse_empty_windows(layer: xl.Pooling, shape: xl.Shape) -> None:
 
 
 def _window_sizes(layer: xl.Pooling, x: np.ndarray) -> np.ndarray:
-    """Return the size of each window in pixels, clipped to the padded input.
+    """Return the number of pixels in each window. Pixels beyond the padding do not count.
 
     The result has the shape (windows down, windows across).
     """

@@ -1,9 +1,12 @@
 """Parameter servers of TensorFlow: processes that store the weights and update them.
 
-Here each rank has its own training loop. TensorFlow's newer ParameterServerStrategy does not allow
-this, because one coordinator hands out the steps of all ranks. This module therefore uses the older
-between-graph replication: each rank has its own session and its own graph of updates, and refers to
-the servers' variables by name.
+Each rank has its own training loop. TensorFlow's newer ParameterServerStrategy does not allow this,
+because one coordinator hands out the steps of all ranks. This module therefore uses the older
+between-graph replication:
+
+- Each rank has its own session and its own graph of updates.
+- The graphs of all ranks contain the same variables, which are stored on the servers. A variable is
+  identified by its name.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ _PAUSE_SECONDS = 0.02
 def serve(index: int, ranks: int, servers: int, host: str) -> None:
     """Run parameter server number `index` until the process is ended.
 
-    `ranks` and `servers` are the numbers of ranks and parameter servers. `host` is the address of
-    this server's host.
+    - `ranks`: number of ranks.
+    - `servers`: number of parameter servers.
+    - `host`: address of this server's host.
     """
     _create_server("ps", index, ranks, servers, "meeting", host).join()
 
@@ -58,12 +62,12 @@ def _create_server(
 class ParameterServer:
     """A rank's connection to the parameter servers, which store the weights and update them.
 
-    The servers update when a rank's gradients arrive, without waiting for other ranks. Parameters
-    are assigned to the servers in turn. `shapes` has the shapes of `parameters` in TensorFlow's
-    layout, by name.
+    The servers update when a rank's gradients arrive, without waiting for other ranks. Parameter
+    number n is stored on server number n modulo the number of servers. `shapes` has the shape of
+    each parameter in TensorFlow's layout, by parameter name.
     """
 
-    instance_count = 0  # in this process: part of variable names, which cannot be used again
+    instance_count = 0  # in this process. The number makes the names of variables unique
 
     def __init__(
         self,
@@ -114,7 +118,10 @@ class ParameterServer:
         )
 
     def initialize_weights(self, weights: list[np.ndarray]) -> None:
-        """Send the first rank's `weights` to the servers. The other ranks wait for this."""
+        """Send the first rank's `weights` to the servers.
+
+        On any other rank, wait until the servers have the weights of the first rank.
+        """
         if self.first:
             self.session.run(self.start_all, dict(zip(self.values, weights)))
         while len(self.session.run(self.missing)):
@@ -122,7 +129,7 @@ class ParameterServer:
         self.number = self.session.run(self.next)
 
     def update(self, gradients: list[np.ndarray]) -> list[np.ndarray]:
-        """Send this rank's gradients to the servers and return their current weights.
+        """Send this rank's gradients to the servers and return the updated weights.
 
         The updates of all ranks are numbered in one sequence. The number of an update determines
         its learning rate.
@@ -137,6 +144,6 @@ class ParameterServer:
     def describe_rank_share_of_updates(self) -> str:
         """Return a sentence with the numbers of updates by this rank and by all ranks.
 
-        Both are counted up to this rank's last update.
+        Updates after this rank's last update are not counted.
         """
         return f"{self.sent} of {self.number - 1} updates were this rank's"

@@ -1,9 +1,10 @@
 """The layers of a network as TensorFlow operations, channels last.
 
-- Padding is a separate operation, unless the argument "SAME" pads by the same amount.
+- Padding is a separate operation, unless TensorFlow's padding "SAME" pads by the same amount.
 - LRN is composed of other operations, because `tf.nn.lrn` has no float64 and computes a power per
   element.
-- Batch norm is composed of other operations only in float64, which the fused operation lacks.
+- In float64, batch norm is composed of other operations, because the fused operation has no
+  float64.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ AverageUpdates = List[Tuple[Any, Any]]
 def _padded(x: Any, kernel: int, stride: int, pads: Pads, fill: float = 0.0) -> tuple[Any, str]:
     """Return (input, padding argument) for an operation on `x` padded by `pads`.
 
-    `pads` has the pixels (before, after) of height and of width. `fill` is the padding's value.
-    Explicit pads as an argument would disable oneDNN, and XLA does not support them in pooling.
+    - `pads`: pixels (before, after) of height and of width.
+    - `fill`: value of the padding.
+
+    The padding argument is "SAME" if TensorFlow then pads by `pads`. Otherwise it is "VALID", and
+    the returned input includes the padding. A list of pixels as padding argument would disable
+    oneDNN. In pooling, XLA does not support such a list.
     """
     if not any(map(any, pads)):
         return x, "VALID"
@@ -86,8 +91,8 @@ def batch_norm_and_averages(
 ) -> Any:
     """Return (normalised `x`, updates of the running averages).
 
-    An update is (variable, new value). In test mode there are none. `parts` has the layer's
-    parameters by kind ("gamma", "beta", "mean", "variance").
+    - An update is (variable, new value). In test mode there are no updates.
+    - `parts`: the layer's parameters by kind ("gamma", "beta", "mean", "variance").
     """
     gamma, beta, mean, variance = (parts[kind] for kind in ("gamma", "beta", "mean", "variance"))
     if x.dtype == tf.float32:
@@ -118,8 +123,8 @@ def batch_norm_and_averages(
 def output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: bool) -> Any:
     """Return the output of `layer`, which is not a BatchNorm or SoftmaxLoss.
 
-    `parts` has the layer's parameters by kind ("weight", "bias"). If `dropout` is false, dropout
-    layers do nothing.
+    - `parts`: the layer's parameters by kind ("weight", "bias").
+    - `dropout`: if false, dropout layers do nothing.
     """
     x = inputs[0]
     if isinstance(layer, xl.Convolution):

@@ -9,9 +9,9 @@ _GPUS = {"gpus_per_node": 64, "gpus_per_task": 1, "auto_set_gpu": False}
 
 
 def join_and_count_ranks() -> int:
-    """Return the number of ranks in the group that TensorFlow finds and joins.
+    """Join the group of ranks that TensorFlow finds, and return its number of ranks.
 
-    TensorFlow reads Slurm's variables if they are set, otherwise `TF_CONFIG`.
+    TensorFlow reads Slurm's variables if they are set. Otherwise it reads `TF_CONFIG`.
     """
     resolvers = tf.distribute.cluster_resolver
     try:

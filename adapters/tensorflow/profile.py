@@ -1,7 +1,8 @@
 """Layer times of TensorFlow, measured by its profiler, which times each operation.
 
-TensorFlow's executor reports an operation's scope and kind. XLA reports the name of the instruction
-in the compiled program.
+For an operation that TensorFlow's executor runs, the profiler reports the scope and the kind. The
+scope shows the layer. For an operation that XLA runs, the profiler reports only the name of an
+instruction. The text of the compiled program shows the scope of the instruction.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ def profile(
 
 
 def _executor_operations(space: Any) -> Iterator[Tuple[str, str, float]]:
-    """Yield (scope, kind, seconds) of each operation that TensorFlow's executor ran."""
+    """Yield (scope, kind, seconds) of each operation that TensorFlow's executor ran.
+
+    The scope is the operation's full name, which contains the scope of the layer. The kind is the
+    operation's type, such as "Conv2D".
+    """
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:
@@ -61,7 +66,10 @@ def _executor_operations(space: Any) -> Iterator[Tuple[str, str, float]]:
 
 
 def _xla_instruction_times(space: Any) -> Iterator[Tuple[str, float]]:
-    """Yield (name in the compiled program, seconds) of each operation that XLA ran."""
+    """Yield (instruction name, seconds) of each operation that XLA ran.
+
+    The compiled program contains an instruction with this name.
+    """
     for plane in space.planes:
         names = {number: metadata.name for number, metadata in plane.stat_metadata.items()}
         for line in plane.lines:
@@ -75,8 +83,9 @@ def _xla_instruction_times(space: Any) -> Iterator[Tuple[str, float]]:
 def _correct_scope_if_fused(network: xl.Network, scope: str, kind: str) -> str:
     """Return the scope of the layer to which an operation's time belongs.
 
-    An operation that TensorFlow fused with a ReLU has the scope of the ReLU, but the operation's
-    time belongs to the layer before the ReLU. All other operations keep `scope`.
+    TensorFlow may fuse an operation with the ReLU that follows it. The fused operation has the
+    scope of the ReLU, but its time belongs to the layer before the ReLU. For any other operation,
+    return `scope`.
     """
     place = scopes.layer_index_of_scope(scope)
     if place is None or "Fused" not in kind or not isinstance(network.layers[place], xl.ReLU):

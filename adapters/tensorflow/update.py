@@ -19,8 +19,8 @@ def update_parameter(
 ) -> Any:
     """Update the variables `weight` and `velocity` with `gradient`.
 
-    `rate` is the learning rate without the multiplier of `parameter`. In a graph, return the
-    operation that updates the variables.
+    `rate` is the learning rate before it is multiplied by `parameter.lr_mult`. While a graph is
+    built, return the operation that updates the variables. In eager mode, return None.
     """
     decay = solver.weight_decay * parameter.decay_mult
     rate = rate * parameter.lr_mult
@@ -36,7 +36,7 @@ def update_parameter(
 
 
 def _trust_ratio(lars: float, decay: float, weight: Any, gradient: Any) -> Any:
-    """Return the trust ratio of LARS, which multiplies the learning rate; 1 if a norm is 0."""
+    """Return the trust ratio of LARS. It is 1 if the weight or the gradient has the norm 0."""
     size, slope = tf.norm(weight), tf.norm(gradient)
     is_scaled = tf.logical_and(size > 0, slope > 0)
     return tf.where(is_scaled, lars * size / (slope + decay * size), tf.ones_like(size))

@@ -1,9 +1,9 @@
 """Training compiled by TorchInductor, and the evidence that it is compiled.
 
-By default, PyTorch puts the compiler's cache into a folder of the user below the system's folder
-for temporary files. If another user owns that folder or could write to it, this module creates a
-temporary folder for the process. The compiler is imported only when it is used, because the import
-takes seconds.
+By default, TorchInductor caches compiled code in the user's subfolder of the system's temporary
+folder. If another user owns the subfolder or could write to it, this module creates a temporary
+folder for the process. The compiler is imported only when it is used, because the import takes
+seconds.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def compile_training(graph: nn.Module) -> Any:
 
 
 def is_compiled(gradient_function: str) -> bool:
-    """Return whether a compiled function computed the scores.
+    """Return whether a compiled function computed the class scores.
 
-    `gradient_function` is the class name of the scores' `grad_fn`.
+    `gradient_function` is the class name of the `grad_fn` of the class scores.
     """
     return gradient_function == _GRADIENT
 
@@ -41,7 +41,7 @@ def is_compiled(gradient_function: str) -> bool:
 def describe_compilation(gradient_function: str) -> list[str]:
     """Return lines that show what PyTorch compiled in this process.
 
-    `gradient_function` is the class name of the scores' `grad_fn`.
+    `gradient_function` is the class name of the `grad_fn` of the class scores.
     """
     from torch._dynamo.utils import counters
 

@@ -13,9 +13,10 @@ from xfbench.worker.protocol import Group
 
 
 def select_gpu_and_connect_ddp_ranks(group: Group, device: str) -> None:
-    """Connect this rank to the others if the strategy is "ddp", once in a process.
+    """Select the GPU of this rank, and connect the ranks if the strategy is "ddp".
 
-    If `device` is "cuda", first select the GPU whose index is the rank modulo the number of GPUs.
+    If `device` is "cuda", the GPU has the index rank modulo the number of GPUs. A process connects
+    to the other ranks only once.
     """
     if device == "cuda":
         torch.cuda.set_device(group.rank % torch.cuda.device_count())
@@ -56,10 +57,13 @@ def wrap_in_ddp(graph: nn.Module, group: Group) -> nn.Module:
 
 
 def _delay_all_reduce(waiting: list[Any], bucket: Any) -> Any:
-    """Average all buckets over the ranks when the last bucket is full: a hook for DDP.
+    """Delay the averaging over the ranks until the last bucket is full: a hook for DDP.
 
-    `bucket` is the bucket that is now full. `waiting` collects (buffer, future) of full buckets.
-    The last bucket has the gradients of the first layers. Return the future of `bucket`.
+    - `waiting`: collects (buffer, future) of each full bucket.
+    - `bucket`: the bucket that is now full.
+
+    Return the future of `bucket`. It gets the averaged gradients when the last bucket is full. The
+    last bucket has the gradients of the first layers.
     """
     device = bucket.buffer().device
     future: Any = torch.futures.Future(devices=[device] if device.type == "cuda" else None)

@@ -16,9 +16,10 @@ from xfbench.workloads import layers as xl
 class _LRN(nn.Module):  # type: ignore[misc]
     """Local response normalisation (LRN), composed of other operations.
 
-    Across channels, a 1x1 convolution with a band matrix of ones sums the squares. PyTorch's own
-    LRN uses a five-dimensional average pooling, which is several times slower. This class uses
-    PyTorch's own LRN only if the precision of its input is lower than that of the band matrix.
+    Across channels, a 1x1 convolution sums the squares. Its weights are a band matrix of zeros and
+    ones. PyTorch's own LRN uses a five-dimensional average pooling, which is several times slower.
+    In mixed precision, this class uses PyTorch's own LRN across channels, because the convolution
+    would round the sums.
     """
 
     def __init__(self, layer: xl.LRN, channels: int) -> None:
@@ -45,9 +46,10 @@ class _LRN(nn.Module):  # type: ignore[misc]
 class Graph(nn.Module):  # type: ignore[misc]
     """A module that runs the layers and returns (weighted loss, scores of the main head).
 
-    An output is freed after the last layer that reads it, so that fewer pages of memory are used.
-    If `collected_outputs` is not None, the outputs of all layers are added to it, by layer name.
-    If `dropout` is false, dropout layers do nothing.
+    - If `dropout` is false, dropout layers do nothing.
+    - `forward` adds "data" and the output of each layer to `collected_outputs`, by layer name. Loss
+      layers are excluded. None: nothing is collected.
+    - An output is freed after the last layer that reads it, so that less memory is used.
     """
 
     def __init__(self, network: xl.Network, dropout: bool) -> None:

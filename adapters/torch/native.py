@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 
 def join_and_count_ranks() -> int:
-    """Return the number of ranks in the group that PyTorch finds and joins.
+    """Join the group of ranks that PyTorch finds, and return its number of ranks.
 
     Raises PyTorch's error if PyTorch finds no group.
     """

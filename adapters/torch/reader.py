@@ -55,9 +55,10 @@ class TorchReader:
 
 
 class _Images(data.Dataset):  # type: ignore[misc]
-    """The images with their labels: network input if `training` is true, else center crops.
+    """A PyTorch data set of (image, label).
 
-    Center crops are uint8 and RGB.
+    If `training` is true, an image is network input, cropped at a random position. If false, an
+    image is a center crop of the stored pixels: uint8, gray or RGB.
     """
 
     def __init__(self, files: TrainingFiles, training: bool) -> None:
@@ -86,7 +87,11 @@ class _Images(data.Dataset):  # type: ignore[misc]
 
     @cached_property
     def samples(self) -> Any:
-        """The samples. Each process opens them itself, because forks must not share an LMDB."""
+        """The training images and labels as stored.
+
+        Each process opens the samples itself, because a forked process must not use its parent's
+        LMDB.
+        """
         if self.files.format == "lmdb":
             return _Datums(self.files.folder / "train.lmdb")
         return prepared.open_prepared(self.files.folder).splits["train"]

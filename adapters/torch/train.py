@@ -2,7 +2,7 @@
 
 Caffe's velocity includes the learning rate, but PyTorch's momentum buffer does not. The trainer
 therefore rescales the buffer when the learning rate changes. Training in bfloat16 or float16 uses
-autocast and keeps the parameters in float32. In float16 it also uses the gradient scaler.
+autocast and keeps the parameters in float32. Training in float16 also uses the gradient scaler.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
     Kernels:
 
-    - "onednn" (CPU) or "cudnn" (CUDA): channels first.
-    - "channels_last": the same library, channels last.
-    - "inductor": the same library, channels last, training compiled by TorchInductor.
+    - "onednn": oneDNN on the CPU, channels first.
+    - "cudnn": cuDNN on CUDA, channels first.
+    - "channels_last": oneDNN or cuDNN, channels last.
+    - "inductor": oneDNN or cuDNN, channels last. TorchInductor compiles the training.
     - "native": PyTorch's own kernels, channels first.
 
     Raises Unavailable if `options.device` is "cuda" and PyTorch finds no NVIDIA device.
@@ -204,13 +205,17 @@ class TorchTrainer:
     def _to_plain_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return `tensor` converted to PyTorch's plain layout.
 
-        `tensor` is the parameter `name` or its gradient. A subclass that packs parameters overrides
-        this method.
+        `tensor` is the parameter `name` or its gradient. A subclass overrides this method if it
+        stores parameters in another layout.
         """
         return tensor
 
     def _to_packed_layout(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return `tensor` converted from PyTorch's plain layout to that of the parameter `name`."""
+        """Return `tensor` converted to the layout in which the graph stores the parameter `name`.
+
+        `tensor` is in PyTorch's plain layout. A subclass overrides this method if it stores
+        parameters in another layout.
+        """
         return tensor
 
     def _describe_ddp(self) -> list[str]:
@@ -296,7 +301,8 @@ class TorchTrainer:
     def _is_channels_last(self) -> bool:
         """Return whether the layers' outputs are channels last in memory.
 
-        If no output shows it, return whether channels last was requested.
+        Only outputs with several channels and several pixels can show this. If there is no such
+        output, return whether channels last was requested.
         """
         self.graph.eval()
         outputs: dict[str, Any] = {}

@@ -1,8 +1,11 @@
 """Changes to gradients before the step of PyTorch's SGD: LARS, and the loss scale of float16.
 
-PyTorch has no LARS (see `xfbench.workloads.solver`). LARS scales a gradient together with its
-weight decay. Therefore this module adds the decay, and SGD adds none. The trust ratio multiplies
-the gradient instead of the learning rate, which is the same for a whole parameter group.
+PyTorch has no LARS (see `xfbench.workloads.solver`).
+
+- LARS scales a gradient together with its weight decay. Therefore this module adds the decay, and
+  SGD adds none.
+- SGD uses one learning rate for all parameters of a parameter group. Therefore the trust ratio
+  multiplies the gradient of a parameter instead of its learning rate.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ _NEVER = 2**30  # steps
 
 
 def create_gradient_scaler(options: Options) -> torch.amp.GradScaler:
-    """Return PyTorch's gradient scaler, which does nothing unless the precision is float16.
+    """Return PyTorch's gradient scaler. It is enabled only if the precision is float16.
 
     The loss scale starts at LOSS_SCALE and does not grow. If a gradient is not finite, the scaler
     skips the update and halves the loss scale.
