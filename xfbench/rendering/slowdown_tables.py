@@ -77,8 +77,8 @@ def format_ratio_with_interval(interval: Interval | None) -> str:
 def notes_under_table(table: Slowdown) -> Iterator[str]:
     """Yield the notes under the table.
 
-    The notes say how the mean is computed and how rows were selected. If a network was measured but
-    has no slowdown, a note gives the reason.
+    The notes say how the mean is computed and how rows were selected. If a group was measured in a
+    network but has no slowdown there, a note gives the reason.
     """
     if len(table.common) > 1:
         yield f"Mean: geometric, over {', '.join(table.common)}."

@@ -339,8 +339,10 @@ def _format_gigabytes(size_bytes: int | None) -> str:
 def group_and_nonempty_columns(table: Table, columns: str = "throughput") -> list[Column]:
     """Return the columns to show for the table.
 
-    `columns` is a key of `COLUMNS`. An optional column that is empty in every row is left out. The
-    fields by which the table groups its rows (`table.by`) become columns after the first one.
+    - `columns`: a key of `COLUMNS`.
+
+    Optional columns that are empty in every row are left out. The fields by which the table groups
+    its rows (`table.by`) are added after the first column, unless they have a column already.
     """
     rows = [*table.rows, *table.unranked]
     visible = [

@@ -53,7 +53,7 @@ class Launch:
     - `record`: the start of the record's id.
     - `number`: the number of the launch in its cell.
     - `created`: date and time of the record (UTC).
-    - `conditions`: the noise during the launch, or "quiet" or "not known".
+    - `conditions`: what disturbed the launch; "quiet" if nothing did, or "not known".
     - `reason`: why the launch does not count, or "" if it counts.
     """
 
@@ -77,7 +77,7 @@ class Entry:
     - `summed`: a summary of the launches in a report with many rows, as pairs of name and text.
     - `facts`: further facts, as pairs of name and text.
     - `proof`: the anchor of the row's certificate; None: no certificate.
-    - `steps`: the figure of the step times, or None.
+    - `steps`: the plot of the step times, or None.
     """
 
     anchor: str
@@ -95,9 +95,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Board:
-    """A leaderboard: its conditions, rows and figures.
+    """A leaderboard: its conditions, rows and plots.
 
-    `most` is the throughput in images/s at which the scale of the interval bars ends.
+    `most` is the throughput in images/s at the end of the scale of the interval bars.
     """
 
     anchor: str

@@ -239,7 +239,7 @@ def _build_scale(low: float, high: float, start: float, end: float) -> Scale:
 
 
 def _format_tick(value: float) -> str:
-    """Return the number of a tick with no more digits than an axis needs."""
+    """Return a number on an axis or at a bar as text, rounded to a few digits."""
     if abs(value) >= 1e6 or 0 < abs(value) < 1e-3:
         return f"{value:.2g}"
     if abs(value) >= 100:
