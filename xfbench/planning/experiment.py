@@ -1,7 +1,7 @@
-"""Experiments: TOML files with matrices of settings, expanded into cells.
+"""Experiments: TOML files whose matrices of settings are expanded into cells.
 
-A study is an experiment with a question, sizes and analyses of the records (`study_form.py`). All
-names are checked here, before the first launch, so a mistyped name is reported at once.
+A study is an experiment that also analyses its records (`study_form.py`). This module checks the
+names of frameworks, workloads and other settings before the first launch.
 """
 
 from __future__ import annotations
@@ -305,7 +305,10 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
 
 
 def _cell_allocators(names: Sequence[str]) -> list[str | None]:
-    """Return the allocators as cells store them. None stands for the system's allocator."""
+    """Return the allocators as cells store them: None for the system's allocator, else the name.
+
+    Raises UsageError if a name is unknown.
+    """
     if unknown_names := [name for name in names if name not in allocators.NAMES]:
         raise errors.unknown_name_error("allocator", unknown_names[0], allocators.NAMES)
     return [None if name == allocators.SYSTEM else name for name in names]
@@ -334,9 +337,9 @@ def _protocol(m: Matrix) -> Protocol:
 
 
 def data_folders_by_lookup_key(matrices: Sequence[Matrix]) -> dict[str, Path]:
-    """Return the folder of each prepared data set of the matrices, by its `folder_lookup_key`.
+    """Return the folders of the prepared data sets that the matrices name.
 
-    Raises UsageError if a data set does not exist.
+    The keys are `PreparedSet.folder_lookup_key`. Raises UsageError if a data set does not exist.
     """
     names = {name for matrix in matrices for name in matrix.data or ()} - set(sets.BUILT_IN)
     data_sets = [sets.find_data_set(name) for name in sorted(names)]
@@ -366,11 +369,11 @@ def _ranks_and_nodes_pairs(m: Matrix) -> list[tuple[int, int]]:
 def _default_affinity(
     rank_layout: tuple[int, int], rank_layouts: Sequence[tuple[int, int]]
 ) -> Literal["cores", "none"]:
-    """Return "cores" if several ranks of the layout share a node, else "none".
+    """Return "cores" if ranks of the cell share a node, else "none".
 
-    `rank_layout` is the pair (ranks, nodes) of a cell. `rank_layouts` has all pairs of the cell's
-    matrix. A single rank gets "cores" if all layouts with several ranks get it, so that the cells
-    are comparable.
+    `rank_layout` is the pair (ranks, nodes) of the cell. `rank_layouts` has all pairs of the cell's
+    matrix. A cell with one rank is the baseline of the cells with several ranks. So it gets "cores"
+    if all of those cells get "cores".
     """
     multi_rank = [layout for layout in rank_layouts if layout[0] > 1]
     compared = multi_rank if rank_layout[0] == 1 and multi_rank else [rank_layout]

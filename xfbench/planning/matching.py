@@ -1,4 +1,7 @@
-"""The check whether a request belongs to a matrix: the reverse of `experiment.expand_matrices`."""
+"""The check whether a matrix includes a request.
+
+`experiment.expand_matrices` does the reverse: it lists all cells of matrices.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from xfbench.workloads import workloads
 class Catalog:
     """The current workloads and adapters.
 
-    Each of them is read only once, because a catalog may serve the checks of many records.
+    A catalog reads each of them only once, so use one catalog to check many requests.
     """
 
     def __init__(self) -> None:

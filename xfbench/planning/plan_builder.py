@@ -37,13 +37,13 @@ def build_plan(
 ) -> Plan:
     """Build the plan for these settings. Raises UsageError if they are invalid.
 
-    If the only settings are `launches`, `until_precision` or `seed`, the plan runs the experiment
-    `quick` with them. Otherwise, the frameworks and workloads of `quick` are the defaults.
+    If no settings except `launches`, `until_precision` and `seed` are given, the plan has the cells
+    of the experiment `quick`. Otherwise, `quick` gives only the default frameworks and workloads.
 
-    - `settings`: values of the fields of `Matrix`, by name. None: not given.
+    - `settings`: values of the fields of `Matrix`, by name. A setting that is None is not given.
     - `pythons`: interpreters that the user chose, by framework.
-    - `for_other_machine`: whether the plan is for another machine, which names its own
-      interpreters.
+    - `for_other_machine`: whether the plan is for another machine. If so, `pythons` is not used:
+      the interpreter of each framework is `python3`.
     - `adjust`: function that uses tuned values for the settings that are not given.
     """
     given_settings = {name: value for name, value in settings.items() if value is not None}
@@ -58,7 +58,8 @@ def build_plan(
     if adjust is not None:
         if for_other_machine:
             raise errors.UsageError(
-                "--tuned has values for this machine, and --carry is for another one: use only one"
+                "--tuned has values for this machine, but --carry is for another machine: "
+                "use only one of these options"
             )
         cells = adjust(cells, set(given_settings), interpreters)
     if checkpoint_dir is not None:
@@ -112,7 +113,7 @@ def _require_checkpoint_count_and_folder(
 ) -> None:
     """Raise UsageError if no checkpoints are requested, or if `folder` does not exist.
 
-    The folder need not exist here if the run is on another machine.
+    `folder` may be missing if the plan is for another machine, or if a cell is launched by Slurm.
     """
     if not checkpoint_count:
         raise errors.UsageError(f"--checkpoint-dir {folder} needs --checkpoints N")

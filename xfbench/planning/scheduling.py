@@ -9,10 +9,10 @@ from xfbench.model.request import Cell, Protocol, Request
 
 
 def launch_order(cells: Iterable[tuple[Cell, Protocol]], seed: int = 0) -> list[Request]:
-    """Return every launch that the protocols allow, in shuffled blocks of one launch per cell.
+    """Return every launch that the protocols allow, in blocks.
 
-    A cell is absent from a block if its protocol allows fewer launches. `seed` determines the order
-    within the blocks.
+    A block has one launch of each cell, in random order. `seed` determines this order. Later blocks
+    leave out cells whose protocols allow no further launch.
     """
     cell_protocols = list(cells)
     order = random.Random(seed)

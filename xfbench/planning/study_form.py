@@ -41,14 +41,19 @@ class _Table(BaseModel):
 
 
 class PreparedData(_Table):
-    """Data sets that a study needs: one for each combination of `of` and `format`.
+    """Data sets that xfbench writes for a study: one for each combination of `of` and `format`.
 
     - `of`: the images.
     - `format`: the file formats.
 
-    A data set that a matrix names is written to disk if it is missing. In a matrix, "digits-lmdb"
-    is the data set in the cache, and "digits-lmdb@memory" is the one in memory. "digits-lmdb@*"
-    stands for one data set on each available medium.
+    xfbench writes only data sets that a matrix names and that do not exist yet. A matrix names a
+    data set in one of these ways:
+
+    - "digits-lmdb": the digits as LMDB, in xfbench's cache folder.
+    - "digits-lmdb@memory": the same data set on the medium "memory", which is /dev/shm.
+    - "digits-lmdb@*": one copy of the data set on each medium.
+
+    `--medium` adds further media.
     """
 
     of: tuple[Literal["digits", "photographs"], ...] = ("digits",)
@@ -59,15 +64,15 @@ class BatchSearch(_Table):
     """A search for the largest batch size that fits in memory.
 
     1. The search starts with the batch size `from` and doubles it until a launch is out of memory.
-    2. Then it bisects between the largest batch that ran and the smallest batch that failed. It
-       ends when they differ by at most the fraction `within`.
+    2. Then the search bisects between the largest batch that ran and the smallest batch that was
+       out of memory. The search ends when these two differ by at most the fraction `within`.
 
-    The search ends early in any of these cases:
+    The search ends without bisection in any of these cases:
 
-    - The next batch would exceed `most`.
-    - A launch took more than `seconds`.
-    - Throughput did not rise by the fraction `grows` in the last `flat` doublings. If there is a
-      memory limit, peak memory must also be at most a quarter of it.
+    - The next doubling would exceed `most` images.
+    - The launch with the largest batch took more than `seconds`.
+    - Throughput stopped growing: the last `flat` doublings raised it by at most the fraction
+      `grows`. This case is ignored while the peak memory is above a quarter of the memory limit.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
@@ -115,13 +120,13 @@ Batches = Annotated[
 
 
 class Claim(_Table):
-    """A source's claim in words, and the condition under which it holds here.
+    """A claim of a source in words, and the result that the claim predicts.
 
-    - `where`: settings and values that select the figures to check.
-    - `best`: the value that must be the best. "cores" stands for the machine's number of cores.
-      Only the analysis `best_of` uses `best`.
-    - `low`, `high`: the bounds between which the interval of each figure must lie. All other
-      analyses use these bounds.
+    - `where`: settings and values that select the measured figures to check.
+    - `best`: the predicted best value of the analysis's setting `over`. "cores" stands for the
+      machine's number of cores. Only claims of the analysis `best_of` have `best`.
+    - `low`, `high`: bounds between which the interval of each figure should lie; None: no bound.
+      Claims of all other analyses have at least one bound.
     """
 
     source: str
@@ -147,14 +152,15 @@ class Claim(_Table):
 class Analysis(_Table):
     """One analysis of the study's records.
 
-    - `name`: name of the analysis, from `answer.ANALYSES`.
-    - `over`: the setting whose values are compared, all else being equal.
-    - `of`: the quantity.
-    - `against`: the baseline: a value of `over`, "least", "previous" or "best". It may also be a
-      table with one of these for each framework.
+    - `name`: name of the analysis: a key of `answer.ANALYSES`.
+    - `over`: name of the setting whose values are compared.
+    - `of`: name of the measured quantity.
+    - `against`: the value of `over` that is the baseline. A table gives a baseline for each
+      framework. Three words stand for values: "least" for the smallest value, "previous" for the
+      next smaller value, and "best" for the value with the best result.
     - `where`: settings and values that select the cells.
-    - `beside`: start of a quantity's name. Published figures of such quantities are drawn next to
-      the measured figures.
+    - `beside`: published figures whose quantity starts with this text are drawn with the measured
+      figures; "": no published figures are drawn.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""External figures, which are published or imported, and shown next to measured figures.
+"""Tables of external figures: numbers that a publication states or that were imported.
 
-External figures are listed below the tables, followed by their sources. They have no rank, and
-nothing is computed from them. Each figure is shown as its source prints it.
+External figures are listed below the leaderboards of their network. Their sources are listed at the
+end. External figures are not ranked, and nothing is computed from them.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def distinct_external_figures(records: Iterable[Record]) -> list[Record]:
 def figures_whose_single_network_equals(
     records: Iterable[Record], single_network: str | None
 ) -> list[Record]:
-    """Return the records whose external figure is about this network, without duplicates.
+    """Return the records whose external figure is about `single_network`, without duplicates.
 
-    `single_network` None selects the figures that are about no single network.
+    If `single_network` is None, return the records whose figure is about no single network.
     """
     return [
         record
@@ -96,10 +96,13 @@ def single_network_of_figure(record: Record) -> str | None:
 
 
 def describe_figure(record: Record) -> FigureText:
-    """Return the record's figure as texts. Raises ValueError if the record has no figure."""
+    """Return the record's published or imported figure as texts.
+
+    Raises ValueError if the record has no such figure.
+    """
     figure, citation = record.figure, record.citation
     if figure is None:
-        raise ValueError(f"record {record.id} has no figure")
+        raise ValueError(f"record {record.id} has no published or imported figure")
     about = figure.about or About()
     # Figures of an imported file often differ only in their place in the file.
     place = citation.where if citation and record.source == "imported" else ""
@@ -267,9 +270,9 @@ def _to_json(leaderboards: Sequence[Table], figure_records: Sequence[Record]) ->
 
 
 def _to_csv(leaderboards: Sequence[Table], figure_records: Sequence[Record]) -> str:
-    """Return one CSV line per row of the tables, and one per external figure.
+    """Return one CSV line per row of the tables, then one line per external figure.
 
-    Figures have some columns that rows do not have.
+    Rows and figures share some columns. A field that does not apply is empty.
     """
     table_lines = list(csv.DictReader(io.StringIO(tables.to_csv(leaderboards))))
     lines = table_lines + [_figure_columns(record) for record in figure_records]

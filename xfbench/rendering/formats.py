@@ -135,8 +135,8 @@ def to_csv(lines_with_same_keys: Sequence[Mapping[str, object]]) -> str:
 def format_with_interval(interval: Interval | Figure | None) -> str:
     """Return the value with the digits that its interval supports, such as "123.4 ± 1.2".
 
-    If the half-width of the interval is more than a quarter of the value, the text has the bounds
-    in brackets instead. The text for None is "–".
+    A wide interval is written as bounds, such as "120 (80–160)". An interval is wide if its
+    half-width is more than a quarter of the value. The text for None is "–".
     """
     if interval is None:
         return "–"

@@ -1,7 +1,7 @@
 """Text formats of layer profiles, with one function per format.
 
-Each leaderboard has one table. A line of a table is a layer or a kind of layer. A column is a
-profiled configuration.
+Each leaderboard has one table. Its lines are layers, kinds of layers and parts of a step. Each
+profiled configuration has a column.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def profiled_rows(table: Table) -> list[tuple[Row, Profile]]:
 def heaviest_layers_in_network_order(profiles: Sequence[Profile], max_layers: int) -> list[str]:
     """Return the names of the `max_layers` layers that take the most time, in network order.
 
-    The time of a layer is its share of the step, summed over all profiles.
+    The layers are compared by their share of the step's time, summed over all profiles.
     """
     names = list(dict.fromkeys(layer.layer for profile in profiles for layer in profile.layers))
     total_shares = {
@@ -60,9 +60,10 @@ def _configuration_name(row: Row) -> str:
 
 
 def _format_times_and_peak_share(layer: LayerTime | None) -> str:
-    """Return the forward and the backward time in milliseconds.
+    """Return the forward and the backward time in milliseconds, such as "1.2 + 2.3 (45%)".
 
-    If the layer's share of the peak is known, the text has it in brackets.
+    The percentage is the layer's speed relative to a matrix product on the same device. The text
+    leaves out a percentage that is not known. For None, return "–".
     """
     if layer is None:
         return "–"
@@ -117,9 +118,9 @@ def _lines_of_layers_kinds_and_step_parts(
 
 
 def _multi_layer_kinds_by_time(profiles: Sequence[Profile]) -> list[str]:
-    """Return the kinds of layer that have several layers, slowest kind first.
+    """Return the kinds of layer of which a network has several layers, slowest kind first.
 
-    The time of a kind is its share of the step, summed over all profiles.
+    The kinds are compared by their share of the step's time, summed over all profiles.
     """
     share_by_kind: dict[str, float] = {}
     for profile in profiles:

@@ -24,19 +24,22 @@ def headers(table: Slowdown) -> list[str]:
 
 
 def row_texts(table: Slowdown, line: Line) -> list[str]:
-    """Return the texts of a line: its group, its entry for each network, and its mean slowdown.
+    """Return the texts of a line, in the order of `headers`.
 
-    An entry is a slowdown, or a word that says why there is none. The mean is left out if the table
-    has fewer than two `common` networks.
+    - The values that form the line's group.
+    - For each network, the slowdown, or a word that says why there is none.
+    - The mean of the slowdowns in the networks `table.common`. It is left out if there are fewer
+      than two such networks.
     """
     mean = [format_ratio_with_interval(line.overall)] if len(table.common) > 1 else []
     return [*_group_texts(line), *map(_slowdown_or_reason_text, line.entries), *mean]
 
 
 def group_texts_and_settings_per_network(line: Line) -> list[str]:
-    """Return the texts of a line: its group, and the configuration behind each slowdown.
+    """Return the texts of a line.
 
-    A network without a slowdown has "–".
+    - The values that form the line's group.
+    - For each network, the configuration that was measured; "–" if there is no slowdown.
     """
     return [
         *_group_texts(line),
@@ -48,10 +51,10 @@ def group_texts_and_settings_per_network(line: Line) -> list[str]:
 
 
 def describe_settings_outside_group(row: Row | None, line: Line) -> str:
-    """Return the row's settings in words, without those in the line's group.
+    """Return the row's settings in words, or "–" for None.
 
-    The text includes the batch only if lines are grouped by `global_batch_size`. The text for None
-    is "–".
+    Settings that form the line's group are left out. The batch size is the exception: it is in the
+    text only if lines are grouped by `global_batch_size`.
     """
     if row is None:
         return "–"
@@ -67,14 +70,15 @@ def describe_settings_outside_group(row: Row | None, line: Line) -> str:
 
 
 def format_ratio_with_interval(interval: Interval | None) -> str:
-    """Return the ratio with the digits that its interval supports."""
+    """Return the slowdown, a ratio, with the digits that its interval supports."""
     return format_with_interval(interval)
 
 
 def notes_under_table(table: Slowdown) -> Iterator[str]:
     """Yield the notes under the table.
 
-    The notes say how the mean is computed, how rows were selected, and why figures are missing.
+    The notes say how the mean is computed and how rows were selected. If a group was measured in a
+    network but has no slowdown there, a note gives the reason.
     """
     if len(table.common) > 1:
         yield f"Mean: geometric, over {', '.join(table.common)}."

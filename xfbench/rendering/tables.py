@@ -68,15 +68,19 @@ def _launch_count_and_label_text(row: Row) -> str:
 
 
 def _reader_and_pixel_error_text(row: Row) -> str:
-    """Return the name of the reader, with its largest pixel difference if that is not zero.
+    """Return the name of the data reader, such as "native, ±2".
 
-    The difference is relative to xfbench's own reader, in levels of 255.
+    The number is the largest difference from the pixels of xfbench's own reader. Pixels are on the
+    scale 0 to 255. The text leaves out a difference of zero.
     """
     return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
 
 
 def _requested_and_observed_threads(row: Row) -> str:
-    """Return the requested number of threads, with the number that worked if they differ."""
+    """Return the requested number of threads.
+
+    If a different number of threads was busy, the text has this number in brackets.
+    """
     if row.threads_observed in (None, row.threads):
         return str(row.threads)
     return f"{row.threads} ({row.threads_observed} worked)"
@@ -94,9 +98,10 @@ def _configuration_count_text(row: Row) -> str:
 
 
 def _share_of_best_text(row: Row) -> str:
-    """Return the row's throughput as a share of the best throughput.
+    """Return the row's throughput as a fraction of the best ranked row's; "–" if not known.
 
-    The share has one decimal if its upper bound is at least 0.1 higher, else two.
+    The text has two decimals, or one decimal if the interval is wide. The interval is wide if its
+    upper bound is at least 0.1 above the fraction.
     """
     throughput, share = row.images_per_second, row.relative_to_best
     if throughput is None or share is None:
@@ -247,7 +252,7 @@ _OPTIONAL_COLUMNS = (
 def to_json(tables: Sequence[Table], ignored_columns: str = "") -> str:
     """Return one JSON document with all fields of the tables.
 
-    `ignored_columns` exists because callers pass the chosen columns to every format.
+    `ignored_columns` has no effect. All functions of `FORMATS` have the same parameters.
     """
     return json.dumps({"tables": [table.document() for table in tables]}, indent=1)
 
@@ -255,14 +260,21 @@ def to_json(tables: Sequence[Table], ignored_columns: str = "") -> str:
 def to_csv(tables: Sequence[Table], ignored_columns: str = "") -> str:
     """Return one CSV line per row, with all columns and all digits.
 
-    `ignored_columns` exists because callers pass the chosen columns to every format.
+    `ignored_columns` has no effect. All functions of `FORMATS` have the same parameters.
     """
     lines = [_row_columns(table, row) for table in tables for row in (*table.rows, *table.unranked)]
     return formats.to_csv(lines)
 
 
 def comparison_table(compared: Sequence[CellComparison]) -> str:
-    """Return a terminal table of comparisons: the ratio, its evidence and the verdict."""
+    """Return a terminal table of the comparisons of two cells, A and B, with one line each.
+
+    A line has these fields after the names of the cells:
+
+    - The ratio of throughputs A/B and its 95 % interval.
+    - The number of launches, and the smallest difference that they could show.
+    - The verdict.
+    """
     lines = []
     for comparison in compared:
         ratio, smallest_difference = (
@@ -325,9 +337,12 @@ def _format_gigabytes(size_bytes: int | None) -> str:
 
 
 def group_and_nonempty_columns(table: Table, columns: str = "throughput") -> list[Column]:
-    """Return the columns to show. The columns of grouping fields follow the first column.
+    """Return the columns to show for the table.
 
-    `columns` is a key of `COLUMNS`. An optional column that is empty in every row is left out.
+    - `columns`: a key of `COLUMNS`.
+
+    Optional columns that are empty in every row are left out. The fields by which the table groups
+    its rows (`table.by`) are added after the first column, unless they have a column already.
     """
     rows = [*table.rows, *table.unranked]
     visible = [

@@ -1,6 +1,6 @@
-"""Content of the report as values: boards, their rows with details, certificates and machines.
+"""Content of the report as values: leaderboards, rows, certificates and machines.
 
-The templates decide the layout. `sentences.py` writes the summary of a board.
+Templates turn these values into HTML. `sentences.py` writes the summary of a leaderboard.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FIGURES = ("images/s", "efficiency", "rank")
 class SortableField:
     """The field of a row in one column.
 
-    `number` sorts the rows in this column. If `number` is None, `text` sorts them.
+    When the reader sorts the column, the page compares `number`, or `text` if `number` is None.
     """
 
     column: str
@@ -53,7 +53,7 @@ class Launch:
     - `record`: the start of the record's id.
     - `number`: the number of the launch in its cell.
     - `created`: date and time of the record (UTC).
-    - `conditions`: the noise during the launch, or "quiet" or "not known".
+    - `conditions`: what disturbed the launch; "quiet" if nothing did, or "not known".
     - `reason`: why the launch does not count, or "" if it counts.
     """
 
@@ -72,12 +72,12 @@ class Entry:
 
     - `fields`: the texts of the row, one for each column of the board.
     - `command`: the parts of the command that repeats the row; empty if there is no such command.
-    - `named_python`: whether the user chose the interpreter.
+    - `named_python`: whether the user chose the interpreter, so that `command` needs `--python`.
     - `launches`: all launches of the row; empty if `summed` replaces them.
     - `summed`: a summary of the launches in a report with many rows, as pairs of name and text.
     - `facts`: further facts, as pairs of name and text.
     - `proof`: the anchor of the row's certificate; None: no certificate.
-    - `steps`: the figure of the step times, or None.
+    - `steps`: the plot of the step times, or None.
     """
 
     anchor: str
@@ -95,9 +95,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Board:
-    """A leaderboard: its conditions, rows and figures.
+    """A leaderboard: its conditions, rows and plots.
 
-    `most` is the throughput in images/s at which the scale of the interval bars ends.
+    `most` is the throughput in images/s at the end of the scale of the interval bars.
     """
 
     anchor: str
@@ -144,7 +144,7 @@ class Report:
 
     - `others`: external figures, which are not ranked.
     - `proofs`: the certificates that the records name.
-    - `machines`: the facts about each kind of machine, as pairs of name and text.
+    - `machines`: for each machine class, facts as pairs of name and text.
     - `rows`, `records`: the number of rows and of measured records.
     - `span`: the first and the last day of the measured records, in ISO form; "" without records.
     """
@@ -170,8 +170,9 @@ def build_report(
 ) -> Report:
     """Build the content of the report on these records.
 
-    External figures among the records are listed separately. `literature` has records of published
-    figures. The report shows those about a network of `records` and those about no single network.
+    Published and imported figures are listed separately, not as rows. They come from `records` and
+    `literature`. The report shows the figures about networks of `records`, and the figures about no
+    single network.
     """
     records_by_id = {
         record.id: drop_untrusted_or_impossible_fields(record)
@@ -337,7 +338,10 @@ def _build_sortable_field(column: str, text: str, row: Row) -> SortableField:
 
 
 def _sort_number(column: str, row: Row) -> float | None:
-    """Return the number that sorts rows in this column, or None if their texts sort them."""
+    """Return the number by which the page sorts the row in this column.
+
+    Return None if the page sorts the row by its text.
+    """
     speed = row.images_per_second
     numbers: dict[str, float | None] = {
         "rank": row.rank[0] + row.rank[1] / 1e6 if row.rank else None,
@@ -378,8 +382,9 @@ def _describe_launch(record: Record) -> Launch:
 def _summarize_ids_noise_and_exclusions(records: Sequence[Record]) -> tuple[tuple[str, str], ...]:
     """Return a summary of the launches as two pairs of name and text.
 
-    The pair "records" lists the first record ids. The pair "conditions" counts the noisy launches
-    and those that do not count.
+    - "records": the first record ids.
+    - "conditions": the number of noisy launches and the number of excluded launches. Each number
+      comes with one example.
     """
     launches = [_describe_launch(record) for record in records]
     named = " ".join(launch.record for launch in launches[:_MOST_RECORDS])
@@ -401,7 +406,11 @@ def _launch_throughput_text(record: Record) -> str:
 
 
 def _row_facts(row: Row, last_record: Record) -> Iterable[tuple[str, str]]:
-    """Yield further facts about a row as pairs of name and text, most from its last launch."""
+    """Yield facts about a row as pairs of name and text.
+
+    `last_record` is the record of the row's last launch. It gives the observed threads and kernel,
+    and the version of xfbench.
+    """
     observed, software = last_record.observed, last_record.software
     if observed:
         cpus = f", {observed.cpus:.1f} CPUs busy" if observed.cpus is not None else ""
@@ -476,7 +485,7 @@ def _describe_certificate(
 
 
 def _machine_of_each_class(records: Iterable[Record]) -> list[Machine]:
-    """Return one machine of each kind of machine among the records."""
+    """Return one machine for each machine class (`machine_class`) among the records' machines."""
     return list({machine_class(r.machine): r.machine for r in records if r.machine}.values())
 
 

@@ -1,7 +1,11 @@
-"""Figures of efficiency and of speed-up by number of ranks, with external figures as marks.
+"""Plots of efficiency and of speed-up by number of ranks.
 
-An external figure is drawn only if its source states it for a number of ranks. It must be an
-efficiency under the same scaling law, or a speed-up. Nothing is computed from it.
+A published or imported number is drawn with the measured lines only if these conditions hold:
+
+- The source states the number of ranks.
+- The number is a speed-up, or an efficiency under the scaling law (strong or weak) of the table.
+
+Nothing is computed from such a number.
 """
 
 from __future__ import annotations
@@ -24,11 +28,17 @@ from xfbench.rendering.report.figures import (
 
 
 def build_efficiency_figures(table: Table, external_records: Iterable[Record]) -> list[Figure]:
-    """Return the table's efficiency figure, and its speed-up figure if there is one.
+    """Return the table's efficiency figure and its speed-up figure, if they can be drawn.
 
-    The efficiency figure needs a scaling law, and rows with an efficiency that differ only in
-    ranks. The speed-up figure also needs an external speed-up of this network, and a line that
-    starts at one rank. Without what it needs, a figure is left out.
+    The efficiency figure is drawn if both conditions hold:
+
+    - The table has a scaling law (strong or weak).
+    - At least two rows that have an efficiency differ only in ranks.
+
+    The speed-up figure is drawn if two more conditions hold:
+
+    - A line of the efficiency figure starts at one rank.
+    - `external_records` has a speed-up of the table's network.
     """
     lines = _build_efficiency_lines(
         [row for row in (*table.rows, *table.unranked) if row.efficiency]
@@ -63,9 +73,9 @@ def build_efficiency_figures(table: Table, external_records: Iterable[Record]) -
 
 
 def _build_efficiency_lines(rows: Sequence[Row]) -> list[Line]:
-    """Return one line for each group of rows that differ only in ranks.
+    """Return one line of efficiency by number of ranks for each group of rows.
 
-    A line shows the efficiency by number of ranks. The line with the highest last point is first.
+    Rows of a group differ only in ranks. The line whose last point is highest is first.
     """
     lines = [
         Line(
@@ -160,11 +170,13 @@ def _build_figure(
 
 
 def _is_drawable(record: Record, network: str) -> bool:
-    """Return whether the record's figure fits the axes. All these conditions must hold:
+    """Return whether the record's published or imported number can be drawn on the axes.
 
-    - The figure is about this network. An efficiency may also be about no single network.
+    All these conditions must hold:
+
+    - The number is about this network. An efficiency may also be about no single network.
     - The number of ranks is known.
-    - The figure has a value, or both ends of a range.
+    - The record states a value, or both ends of a range.
     - The unit is "%" for an efficiency and "times" for a speed-up.
     - All numbers are plausible.
     """
@@ -194,7 +206,10 @@ def _is_efficiency_of(record: Record, law: str) -> bool:
 
 
 def _unqualified_quantity(record: Record) -> str:
-    """Return the quantity of the record's figure, without the qualifiers after its first comma."""
+    """Return the quantity of the record's figure up to its first comma; "" without a figure.
+
+    For "speed-up, about", return "speed-up".
+    """
     return record.figure.quantity.partition(",")[0] if record.figure else ""
 
 

@@ -16,10 +16,11 @@ _MAX_REFERENCE_LENGTH = 600  # shown characters of a source's reference
 
 @dataclass(frozen=True)
 class Group:
-    """The shown external figures about one network.
+    """External figures about one network.
 
     - `name`: the network, or "" for figures about no single network.
-    - `omitted_rows`: the number of figures that are not shown.
+    - `rows`: the figures that the page shows.
+    - `omitted_rows`: the number of figures that the page leaves out.
     """
 
     name: str
@@ -29,9 +30,10 @@ class Group:
 
 @dataclass(frozen=True)
 class ExternalFigures:
-    """The external figures in groups, and their sources.
+    """The external figures and their sources.
 
-    A source is a pair: its key, and its reference, split into lines.
+    - `groups`: the figures, one group per network.
+    - `sources`: for each cited source, its key and the lines of its reference.
     """
 
     groups: tuple[Group, ...] = ()

@@ -22,7 +22,7 @@ MOST_NAMED = 6  # lines or bars whose values are in the description of a figure
 
 @dataclass(frozen=True)
 class Point:
-    """A value `y` at `x`. `low` and `high` are the bounds of its interval, or None."""
+    """A point of a line. `low` and `high` are the bounds of the interval of `y`, or None."""
 
     x: float
     y: float
@@ -32,7 +32,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Line:
-    """Points in order of `x`. If `ideal`, the line shows ideal scaling instead of measurements."""
+    """A line of a figure, with its points in order of `x`.
+
+    If `ideal` is true, the line shows ideal scaling instead of measurements.
+    """
 
     name: str
     points: tuple[Point, ...]
@@ -41,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """A value. `low` and `high` are the bounds of its interval, or None."""
+    """A bar of a figure. `low` and `high` are the bounds of the interval of `value`, or None."""
 
     name: str
     value: float
@@ -51,9 +54,11 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """An external value `y`, or a range from `low` to `high`, at `x`.
+    """A published or imported number that is drawn at `x`.
 
-    `printed` is the figure as its source prints it.
+    - `y`: the number; None: only its range is known.
+    - `low`, `high`: the ends of its range, or None.
+    - `printed`: the number or range as its source prints it.
     """
 
     name: str
@@ -66,17 +71,17 @@ class Mark:
 
 @dataclass(frozen=True)
 class Figure:
-    """Lines over the x axis, or bars.
+    """A plot of lines, or a plot of bars.
 
-    - `description`: the figure in words, for readers who cannot see it.
+    - `description`: the plot in words, for readers who cannot see it.
     - `x`, `y`: the names of the axes.
     - `headers`, `data`: a table of all numbers as texts.
-    - `marks`: external figures, which are drawn with the lines.
-    - `at`: the x positions of the ticks; empty: ticks are at round numbers.
-    - `limit`: the value of a separate limit line, and the name of that line.
+    - `marks`: published or imported numbers, which are drawn with the lines.
+    - `at`: the x values of the ticks; empty: ticks are at round numbers.
+    - `limit`: the value and the name of a line that marks a limit; None: there is no such line.
     - `percent`: whether values are fractions that are shown as percentages.
     - `from_zero`: whether the y axis starts at zero.
-    - `note`: a note below the figure.
+    - `note`: a note below the plot.
     """
 
     title: str
@@ -98,9 +103,15 @@ class Figure:
 def build_speed_and_learning_figures(
     table: Table, records_by_id: Mapping[str, Record]
 ) -> list[Figure]:
-    """Return the figures that the table has rows for, in the order of the page.
+    """Return up to five figures of the table, in the order of the page.
 
-    They show the thread sweep, kernels, scaling, the share of the limit, and test accuracy.
+    1. Throughput by number of threads.
+    2. Throughput of different kernels.
+    3. Throughput by number of ranks.
+    4. Speed as a share of the speed of a matrix product.
+    5. Test accuracy by time.
+
+    A figure is left out if the table has no rows for it.
     """
     rows = [row for row in (*table.rows, *table.unranked) if row.images_per_second]
     drawn = (
@@ -121,7 +132,10 @@ def row_name(row: Row, *, omitted_parts: Collection[str] = ()) -> str:
 
 
 def row_name_parts(row: Row) -> dict[str, str]:
-    """Return the parts of a row's name. The part of a default setting is ""."""
+    """Return the parts of a row's name, by the name of the setting that each part describes.
+
+    A part that the name does not need is "".
+    """
     return {
         "framework": row.framework,
         "kernel": row.kernel,
@@ -170,8 +184,8 @@ def _group_rows(rows: Iterable[Row], key: Callable[[Row], Any]) -> list[list[Row
 def _build_thread_sweep_figure(rows: Sequence[Row]) -> Figure | None:
     """Return the figure of images per second by number of threads.
 
-    The figure has a line for each combination of the other settings. Return None if no combination
-    has several numbers of threads.
+    Each line has rows that differ only in the number of threads. Return None if there are no such
+    rows.
     """
 
     def settings_except_threads(row: Row) -> tuple[Any, ...]:
@@ -187,8 +201,9 @@ def _build_thread_sweep_figure(rows: Sequence[Row]) -> Figure | None:
 
 
 def _build_throughput_line_figure(title: str, x_label: str, lines: list[Line]) -> Figure | None:
-    """Return a figure of images per second with the fastest of the lines.
+    """Return a figure of images per second that draws the MOST_LINES fastest measured lines.
 
+    The figure's data table has all measured lines. The ideal line of a drawn line is drawn too.
     Return None if there are no measured lines.
     """
     measured_lines = [line for line in lines if not line.ideal]
@@ -271,7 +286,9 @@ def _build_throughput_bar_figure(title: str, rows: Sequence[Row]) -> Figure:
 
 
 def _build_scaling_figure(rows: Sequence[Row], law_of_rows: str | None) -> Figure | None:
-    """Return the figure of images per second by number of ranks, with ideal scaling of each line.
+    """Return the figure of images per second by number of ranks.
+
+    Each measured line comes with a line of ideal scaling that starts at the same point.
 
     `law_of_rows` is "strong" or "weak". If it is None, return None.
     """
@@ -293,8 +310,9 @@ def _build_scaling_figure(rows: Sequence[Row], law_of_rows: str | None) -> Figur
 def group_rows_into_scaling_curves(rows: Sequence[Row]) -> list[list[Row]]:
     """Return groups of rows that differ only in ranks, in order of ranks.
 
-    Each group has at least two numbers of ranks. A row of one rank belongs to the groups of all
-    strategies.
+    Rows with several ranks are in one group only if they have the same strategy. A row with one
+    rank has no strategy, so it belongs to the group of every strategy. Each group has at least two
+    different numbers of ranks.
     """
 
     def settings_except_ranks_and_strategy(row: Row) -> tuple[Any, ...]:
@@ -315,9 +333,10 @@ def group_rows_into_scaling_curves(rows: Sequence[Row]) -> list[list[Row]]:
 def _build_share_of_limit_figure(
     rows: Sequence[Row], records_by_id: Mapping[str, Record]
 ) -> Figure | None:
-    """Return the figure of each row's speed as a share of its limit.
+    """Return the figure of each row's speed as a share of the speed of a matrix product.
 
-    The limit is the speed of a matrix product on the same cores. Return None if no row has a share.
+    The matrix product runs on the same cores as the row's training. Return None if the share is
+    not known for any row.
     """
     bars, data = [], []
     for row in rows:
@@ -421,7 +440,7 @@ def _startup_build_and_epochs_seconds(record: Record, last_epoch_index: int) -> 
 
 
 def build_step_time_figure(records: Sequence[Record]) -> Figure | None:
-    """Return the figure of each launch's timed steps in milliseconds, in their order.
+    """Return the figure of the timed steps in milliseconds, with one line per launch.
 
     Return None if no record has timed steps.
     """

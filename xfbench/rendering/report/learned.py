@@ -1,4 +1,4 @@
-"""The figure that shows learning speed-up next to the speed-up in images per second."""
+"""The figure that compares two speed-ups: of learning, and of throughput in images/s."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ from xfbench.statistics import Interval, is_steady
 def build_learning_speed_up_figures(
     table: Table, records_by_id: Mapping[str, Record]
 ) -> list[Figure]:
-    """Return a list with one figure of both speed-ups by number of ranks, or an empty list.
+    """Return a list with one figure of two speed-ups by number of ranks, or an empty list.
 
-    Learning speed-up compares the times to the best test loss that every run reached. The figure
-    shows ranked configurations that trained on one rank and on several ranks. Unranked rows are
-    left out, because they may train another network.
+    - The speed-up of learning compares the times to one test loss: the best that every run reached.
+    - The other speed-up compares the throughputs in images/s.
+
+    The figure has the ranked configurations that were measured both on one rank and on several.
+    Unranked rows are left out, because they may train a different network.
     """
     lines: list[Line] = []
     data: list[tuple[str, ...]] = []
@@ -97,7 +99,7 @@ def build_learning_speed_up_figures(
 def _select_steady_records_with_test_loss(
     row: Row, records_by_id: Mapping[str, Record]
 ) -> Sequence[Record]:
-    """Return the records of the row's steady launches that have a finite test loss."""
+    """Return the row's ok records with constant speed (`is_steady`) and a finite test loss."""
     row_records = [records_by_id[record_id] for record_id in row.records]
     return [
         r

@@ -50,7 +50,10 @@ def render_report(
 
 
 def render_template(template_name: str, **values: Any) -> str:
-    """Return the template rendered with the values, the style sheet, the script and the policy."""
+    """Render a template of this folder with the values.
+
+    The template also gets the page's style sheet, script and Content-Security-Policy.
+    """
     folder = paths.package_folder("xfbench.rendering.report")
     style, script = (
         Markup((folder / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js")
@@ -77,7 +80,10 @@ def render_template(template_name: str, **values: Any) -> str:
 
 
 def _make_printable(value: Any) -> Any:
-    """Return the value with invisible characters escaped. Markup from xfbench stays unchanged."""
+    """Return a text with invisible characters escaped. Other values stay unchanged.
+
+    Markup stays unchanged too, because xfbench itself wrote it.
+    """
     if isinstance(value, str) and not isinstance(value, Markup):
         return make_legible(value)
     return value

@@ -21,9 +21,9 @@ _HEADERS = (
 
 
 def build_layer_time_figures(table: Table) -> list[Figure]:
-    """Return a list with one figure of the layers that take the most time.
+    """Return a list with one figure: the times of the layers that take the most time.
 
-    The list is empty if no row has a profile.
+    Return an empty list if no row has a profile.
     """
     profiled = profiled_rows(table)
     if not profiled:

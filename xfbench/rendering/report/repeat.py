@@ -17,12 +17,13 @@ _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
 
 def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
-    """Return the parts of the command that repeats a row: the program, then one part per option.
+    """Return the parts of the command that repeats a row, such as ("xfbench run", "--threads 2").
 
-    A part is a text such as "--threads 2". There are no parts in any of these cases:
+    Return an empty tuple in any of these cases:
 
+    - There are no records.
     - A record was not measured by xfbench.
-    - The row is a study's probe.
+    - The row is a probe: its launches tested a feature instead of measuring training.
     - A value would need quotes in a shell.
     """
     if not records or any(record.source != "measured" or not record.request for record in records):
@@ -88,7 +89,7 @@ def _setting_options(request: Request) -> dict[str, object]:
 def _launches_or_precision_option(records: Sequence[Record]) -> dict[str, object]:
     """Return the option that sets how often the cell is launched, with its value.
 
-    The option comes from the protocol of the last record. Without a protocol, the option is
+    The last record's protocol decides the option. If the record has no protocol, the option is
     `--launches` with the number of records.
     """
     protocol = records[-1].protocol

@@ -134,7 +134,7 @@ def _interval_sentence(row: Row) -> str:
 
 
 def use_no_break_spaces(text: str) -> str:
-    """Return the text with no-break spaces, so that no line break splits it."""
+    """Return the text with no-break spaces instead of spaces, so that it stays on one line."""
     return text.replace(" ", "\u00a0")
 
 

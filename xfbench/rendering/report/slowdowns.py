@@ -15,9 +15,10 @@ _MAX_NOTES = 12
 
 @dataclass(frozen=True)
 class Field:
-    """A slowdown as text, or a word that says why there is none.
+    """A field of a slowdown table.
 
-    `setting` is the configuration behind the slowdown.
+    - `text`: the slowdown, or a word that says why there is none.
+    - `setting`: the configuration that was measured, in words; "" without a slowdown.
     """
 
     text: str
@@ -26,9 +27,10 @@ class Field:
 
 @dataclass(frozen=True)
 class SlowdownTable:
-    """One table as texts.
+    """A slowdown table as texts.
 
-    A line has the name of its group, and one field for each header after the first.
+    `lines` has pairs: the name of the line, and its fields. The fields belong to the headers after
+    the first one.
     """
 
     title: str
@@ -38,9 +40,9 @@ class SlowdownTable:
 
 
 def build_tables(boards: Iterable[Table]) -> list[SlowdownTable]:
-    """Return the slowdown tables that have a slowdown in at least two lines.
+    """Return the slowdown tables of these leaderboards as texts.
 
-    `boards` are the leaderboards from which slowdowns are computed.
+    A table is left out if fewer than two of its lines have a slowdown.
     """
     shown_tables = []
     for table in build_slowdown_tables(boards, with_leaderboard_ranks=False):

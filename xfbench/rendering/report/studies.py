@@ -1,4 +1,7 @@
-"""The page of a study as texts and figures, for the report and for a file of its own."""
+"""The content of a study's page, as texts and figures.
+
+The report shows this content as a section. `xfbench study report` can also write a separate page.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ MAX_ROWS = 20  # table rows and points of a line in the report; a study's own pa
 
 @dataclass(frozen=True)
 class Table:
-    """Texts in columns, and the number of omitted rows."""
+    """A table of texts. `omitted_rows` is the number of rows that are left out."""
 
     title: str
     headers: tuple[str, ...]
@@ -21,9 +24,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Claim:
-    """A source's claim, and whether it holds here.
+    """A claim of a source, and whether the records agree with it.
 
-    `verdict` is the answer, or None if the records cannot tell. `why` is the reason for the answer.
+    - `verdict`: "holds" or "does not hold", or None if the records cannot tell.
+    - `why`: the figures behind the verdict, or why there are none.
     """
 
     source: str
@@ -34,7 +38,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Part:
-    """One finding: the answer in a sentence, claims with verdicts, figures, and a table."""
+    """The result of one analysis: a sentence, claims with verdicts, figures and a table."""
 
     title: str
     sentence: str

@@ -26,7 +26,7 @@ _MARKERS = (
     "M0 4l4-7h-8z",
     "M-4-1.4h2.6v-2.6h2.8v2.6h2.6v2.8h-2.6v2.6h-2.8v-2.6h-2.6z",
 )
-# Open markers, for values that were not measured here.
+# Hollow markers of published or imported numbers.
 _OPEN_MARKERS = (
     "M-4.5 0L0-4.5L4.5 0L0 4.5z",
     "M-4-4h8v8h-8z",
@@ -74,14 +74,17 @@ def draw_line_swatch(index: int) -> Markup:
 
 
 def draw_mark_swatch(index: int) -> Markup:
-    """Return a legend's sample of mark number `index`: its open marker."""
+    """Return a legend's sample of mark number `index`: its hollow marker."""
     root = ET.Element("svg", {"viewBox": "0 0 28 10", "class": "swatch", "aria-hidden": "true"})
     _add_path(root, _OPEN_MARKERS[index % len(_OPEN_MARKERS)], "other", transform="translate(14 5)")
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
 def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
-    """Return pairs of swatch and name, for each line that is not ideal and for each mark."""
+    """Return the legend as pairs of a drawn sample and a name.
+
+    Measured lines are first, then marks. Ideal lines are left out.
+    """
     measured_lines = [line for line in figure.lines if not line.ideal]
     entries = [(draw_line_swatch(index), line.name) for index, line in enumerate(measured_lines)]
     return entries + [
@@ -151,9 +154,9 @@ def _mark_to_point(mark: Mark) -> Point:
 
 
 def _draw_mark(root: ET.Element, mark: Mark, x: Scale, y: Scale, index: int) -> None:
-    """Draw an external value, or the ends of an external range.
+    """Draw a published or imported number as a hollow marker.
 
-    The markers are open, so that the mark does not look measured.
+    Measured points have filled markers. If only a range is known, both of its ends have a marker.
     """
     if mark.low is not None and mark.high is not None:
         low, high = _clamp_y(y(mark.low)), _clamp_y(y(mark.high))
@@ -236,7 +239,7 @@ def _build_scale(low: float, high: float, start: float, end: float) -> Scale:
 
 
 def _format_tick(value: float) -> str:
-    """Return the number of a tick with no more digits than an axis needs."""
+    """Return a number on an axis or at a bar as text, rounded to a few digits."""
     if abs(value) >= 1e6 or 0 < abs(value) < 1e-3:
         return f"{value:.2g}"
     if abs(value) >= 100:
