@@ -218,8 +218,10 @@ def _is_disturbed(record: Record) -> bool:
 def check_analyses(study: Experiment) -> None:
     """Check all names in the study's analyses and claims.
 
-    Call this before any launch. Raises UsageError if an analysis, a quantity or a setting is
-    unknown, or if a claim does not have the fields that its analysis needs.
+    Call this before any launch. Raises UsageError in these cases:
+
+    - An analysis, a quantity or a setting is unknown.
+    - A claim does not have the fields that its analysis needs.
     """
     options = {
         option

@@ -232,8 +232,8 @@ def run_batch_searches_and_measure(
 
     1. The searches run in rounds. Each round runs the next trial of every search. If a trial gets
        no record, all searches stop, and the second step is omitted.
-    2. Each batch that ran and was reached by doubling is launched again, until it has as many
-       launches as its protocol requires.
+    2. Each batch that ran and was reached by doubling gets its remaining launches. The protocol
+       says how many launches a batch gets.
 
     - `template`: a plan whose requests and protocols are replaced in each round.
     - `run_plan`: takes a plan and the records that the plan already has. Runs the plan and returns

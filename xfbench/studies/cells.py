@@ -28,7 +28,7 @@ SETTINGS = (
     *SOLVER,
     *("checkpoints", "memory_limit", "allocator", "probe", "machine"),
 )
-# For each setting, the other settings that may differ between cells compared over it.
+# For each setting: its dependent settings, which may also differ in a comparison over it.
 _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "workload": ("batch_size", "data"),
     "framework": ("kernel",),
@@ -264,8 +264,8 @@ def unverified_reasons_by_id(
 
     The keys of the result are `id(cell)`. Cells without an ok launch are left out.
 
-    No cell needs a certificate if all cells train the network with the same code, framework,
-    kernel, device, precision and strategy. In this case, the result is empty.
+    The result is empty if all cells have the same code, framework, kernel, device, precision and
+    strategy. Such cells train the same network, so they need no certificate.
     """
     ok_cells = [cell for cell in group if cell.ok_records()]
     if not ok_cells or not any(incomparable_reason(cell, ok_cells[0], {}) for cell in ok_cells):

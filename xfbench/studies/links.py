@@ -18,7 +18,7 @@ from xfbench.studies.quantities import Quantity, counted_values_by_block
 from xfbench.studies.wording import format_value_with_bounds
 
 _DEVICE_LINKS = ("nvlink", "pcie")
-# Directions by counter. On networks only sent bytes count, because another node sent the others.
+# Directions by counter. On networks, only sent bytes count: the sender counts received bytes.
 _DIRECTIONS = {"sent_bytes": "out", "received_bytes": "in"}
 
 

@@ -40,7 +40,7 @@ from xfbench.studies.finding import (
 from xfbench.studies.quantities import QUANTITIES, counted_values_by_block
 from xfbench.studies.wording import format_number_without_unit, format_value_with_bounds, join_words
 
-# Analyses that use every batch that was tried. Other analyses use only doubled batches.
+# Analyses that use every batch that was tried. Others only use batches reached by doubling.
 ALL_BATCH_ANALYSES = ("out_of_memory", "memory_per_image", "values")
 RELEVANT_GAIN = 0.02  # relative gain in throughput that matters
 PER_IMAGE, FIXED_PART = "each image", "whatever the batch"
@@ -308,9 +308,8 @@ def analyze_stops_growing(
 ) -> Finding:
     """Return a finding with the batch at which throughput stops growing.
 
-    This is the smallest batch for which no larger batch is visibly faster. A batch is visibly
-    faster if the gain in throughput is more than the smallest difference that the launches can
-    detect.
+    This is the smallest batch for which no larger batch is visibly faster. Visibly faster means:
+    the gain in throughput is more than the smallest difference that the launches can detect.
     """
     values: list[Value] = []
     phrases: list[str] = []

@@ -168,8 +168,8 @@ def _judge_claim(claim: Claim, answers: Answers) -> JudgedClaim:
     """Judge whether the share of "yes" answers lies within the claim's bounds.
 
     The share is the number of "yes", divided by the number of "yes" and "no". Only answers for the
-    features and frameworks in `claim.where` count. The verdict is "cannot be told" if one of these
-    features was not tested, or if there are no such answers.
+    features and frameworks in `claim.where` count. The verdict is "cannot be told" if there are no
+    such answers, or if one of the features was not tested.
     """
     matching = {
         (name, column): answer

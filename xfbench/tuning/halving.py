@@ -42,7 +42,7 @@ _ONE_SIDED = 2 * statistics.CONFIDENCE - 1
 _REDUCTION = 3  # one of 3 settings goes on; after a partial first rung, one of 4
 # Up to this number of settings, launching half would save less time than the confirmation takes.
 _MAX_FULL_FIRST_RUNG = 8
-# Steps of a launch as a fraction of the usual steps: in the first rung, and in later rungs.
+# Steps of a launch in the first rung and in later rungs, as fractions of the full number of steps.
 _STEP_SHARES = (0.25, 0.5)
 MAX_EXTRA_RUNGS = 4  # maximum number of rungs beyond the planned ones
 
@@ -207,13 +207,13 @@ def _plan_extra_rung(
 ) -> list[Rung]:
     """Return a list with one extra rung, or an empty list if none is needed.
 
-    `ranked` has the relative speeds of the remaining settings, fastest first. The first FINALISTS
-    of them would become the finalists. Another setting is a possible finalist if it is slower than
-    the slowest of them by at most one standard error. This is the standard error of the relative
-    difference in speed between two settings.
+    `ranked` has the relative speeds of the remaining settings, fastest first. Without an extra
+    rung, the first FINALISTS settings become the finalists. A setting is close to them if it is
+    slower than the slowest finalist by at most one standard error. This is the standard error of
+    the relative difference in speed between two settings.
 
-    An extra rung is needed if there are other possible finalists and the standard error is larger
-    than NEGLIGIBLE. The extra rung launches the finalists and the possible finalists once each.
+    An extra rung is needed if other settings are close to the finalists and the standard error is
+    larger than NEGLIGIBLE. The extra rung launches the finalists and the close settings once each.
     """
     deviation = estimate_noise(speeds, factors)
     if deviation is None or len(ranked) <= FINALISTS:

@@ -1,8 +1,8 @@
 """The search space: all settings with which a framework does the same training of a workload.
 
-A setting is a combination of a kernel, a number of threads, an affinity, an allocator, a number of
-ranks and a strategy. The ranks run on one node and share the batch. If an adapter offers several
-data layouts, each layout is a kernel of its own.
+A setting is a combination of kernel, threads, affinity, allocator, ranks and strategy. The ranks
+run on one node and share the batch. If an adapter offers several data layouts, each layout is a
+kernel of its own.
 
 With another batch size, the training would be different. Other batch sizes are therefore searched
 only if the user requests them.

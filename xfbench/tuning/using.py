@@ -1,8 +1,8 @@
 """`run --tuned`: cells get the settings that a search found on the same kind of machine.
 
 Tuned values are ordinary fields of the cell, so records show them. An option that the user sets is
-never replaced by a tuned value. If the user sets an option that decides how ranks share the
-machine, such as the number of threads, a tuned number of ranks is not used.
+never replaced by a tuned value. Some options, such as the number of threads, decide how ranks share
+the machine. If the user sets such an option, a tuned number of ranks is not used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Say = Callable[[str], None]
 
 _PLACEMENT_FIELDS = ("kernel", "threads", "affinity", "allocator")
 _STRATEGY_FIELDS = ("strategy", "strategy_options")
-# Options that decide how ranks share the machine. If the user sets one, tuned ranks are not used.
+# Options that decide how ranks share the machine. If the user sets one of them, a tuned number of
+# ranks is not used.
 _RANK_FIELDS = ("ranks", "nodes", "threads", "scaling", *_STRATEGY_FIELDS)
 
 
