@@ -104,7 +104,7 @@ def test_invalid_study_file_is_reported_in_one_line(load_changed_study, old, new
         (
             'over = "threads"',
             'over = "threads"\n[[analysis.claim]]\nsource = "X"\ntext = "t"\nlow = 1\n',
-            "best_of needs best, others need low or high",
+            "claims of best_of need 'best', claims of other analyses need 'low' or 'high'",
         ),
     ],
 )

@@ -1,6 +1,8 @@
-"""Studies: experiments that answer published questions on this machine.
+"""Studies: experiments that answer questions of publications by measurements on this machine.
 
-A TOML file defines each study; `planning/experiment.py` and `planning/study_form.py` read it.
-`running.py` plans the launches, `analyses.py` evaluates the records, and `answer.py` builds the
-answer.
+- A TOML file defines each study. `planning/experiment.py` and `planning/study_form.py` read the
+  file.
+- `running.py` plans the launches.
+- `analyses.py` and its sibling modules turn the records of the launches into findings.
+- `answer.py` combines the findings and the published values in one answer.
 """

@@ -31,9 +31,9 @@ NOTHING = "No matching cell was measured here."
 
 
 def settings_and_strategy_options(cell: MeasuredCell) -> dict[str, Any]:
-    """Return the cell's settings and non-default strategy options by name.
+    """Return the values of the cell's settings and non-default strategy options, by name.
 
-    The `where` of a claim is compared with this mapping.
+    The `where` of a claim is compared with these values.
     """
     options = dict(cell.request.strategy_options)
     return {**options, **{name: cell.setting(name) for name in of_cells.SETTINGS}}
@@ -79,9 +79,9 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
 def analyze_launch_spread(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return a finding with the spread of the quantity among each cell's launches.
+    """Return a finding that shows how much the launches of each cell differ in the quantity.
 
-    The spread is the standard deviation of the logarithms of the launches' values.
+    The spread of a cell is the standard deviation of the logarithms of its launches' values.
     """
     quantity = find_quantity(analysis)
     values = []
@@ -106,10 +106,11 @@ def analyze_launch_spread(
 def analyze_best_of(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return a finding that names the best values of the setting `analysis.over`.
+    """Return a finding that says which value of the setting `analysis.over` is best.
 
     Only verified cells of the same comparison group are compared (see `cells.comparison_groups`).
-    If launches cannot separate two values, each of them may be the best.
+    If the launches do not show which of several values is best, all of these values count as
+    possibly best.
     """
     quantity = find_quantity(analysis)
     values: list[Value] = []
@@ -223,8 +224,10 @@ def analyze_ratio(
     """Return a finding with each cell's quantity divided by the quantity of its baseline.
 
     `analysis.against` chooses the baseline among the cells of the same comparison group (see
-    `cells.comparison_groups`). If `against` is "best", the ratio says how many times worse the cell
-    is, whether a higher or a lower quantity is better.
+    `cells.comparison_groups`).
+
+    If `against` is "best", the ratio always says how many times worse the cell is than the best
+    cell. For quantities of which more is better, the ratio is therefore inverted.
     """
     quantity = find_quantity(analysis)
     values: list[Value] = []
@@ -283,7 +286,8 @@ def analyze_ratio(
 def no_result_reason(cell: MeasuredCell) -> str:
     """Return why no launch of the cell counts.
 
-    This is the reason in the last record, or "no launch counts" if the last launch was ok.
+    If the last launch failed, return the reason in its record. Otherwise, return "no launch
+    counts".
     """
     last = cell.records[-1]
     return last.reason if last.status != "ok" and last.reason else "no launch counts"
@@ -292,10 +296,17 @@ def no_result_reason(cell: MeasuredCell) -> str:
 def _choose_baseline(
     analysis: Analysis, cell: MeasuredCell, candidates: Sequence[MeasuredCell], quantity: Quantity
 ) -> MeasuredCell | None:
-    """Return the candidate that is the baseline of `cell`; None if there is none.
+    """Return the candidate that is the baseline of `cell`; None if no candidate is.
 
-    The baseline may be `cell` itself. If `analysis.against` is "previous" and no candidate has a
-    smaller value of `analysis.over`, return `cell`.
+    `candidates` are sorted by the setting `analysis.over`. `analysis.against` chooses one:
+
+    - "best": the candidate with the best quantity.
+    - "previous": the candidate with the next smaller value of the setting. If there is none, return
+      `cell` itself.
+    - "least": the first candidate.
+    - Any other text or number: the candidate with this value of the setting.
+
+    If `analysis.against` is a table, the entry of the cell's framework is used.
     """
     against = analysis.against
     if isinstance(against, dict):
@@ -327,7 +338,10 @@ def _is_before(candidate: MeasuredCell, cell: MeasuredCell, over: str) -> bool:
 
 
 def _score_cell(cell: MeasuredCell, quantity: Quantity) -> float:
-    """Return a score for the cell. A higher score is better, whatever the quantity."""
+    """Return a score for the cell.
+
+    A higher score is better, even if a lower value of the quantity is better.
+    """
     mean = _geometric_mean(counted_values_by_block(quantity, cell.records))
     assert mean is not None
     return -mean.value if quantity.lower_is_better else mean.value
@@ -336,9 +350,10 @@ def _score_cell(cell: MeasuredCell, quantity: Quantity) -> float:
 def analyze_efficiency(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return a finding with the scaling efficiency of each cell that has a scaling law.
+    """Return a finding with the scaling efficiency of each cell.
 
-    The baseline of a cell is the measured cell with the fewest ranks in the same comparison group.
+    Cells without a scaling law (strong or weak) are left out. The baseline of a cell is the
+    measured cell with the fewest ranks in the same comparison group.
     """
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []
@@ -417,7 +432,10 @@ def _build_value(
 
 
 def _divergence_note(cell: MeasuredCell) -> str:
-    """Return how many of the cell's launches diverged, and why the first did; "" if none did."""
+    """Return a text with the number of diverged launches and the reason of the first of them.
+
+    Return "" if no launch of the cell diverged.
+    """
     diverged = cell.diverged_records()
     if not diverged:
         return ""
@@ -453,7 +471,10 @@ def _geometric_mean(cell_launches: Launches) -> Interval | None:
 
 
 def _score_launches(cell_launches: Launches, quantity: Quantity) -> Launches:
-    """Return a score for each launch, by block. A higher score is better, whatever the quantity."""
+    """Return a score for each launch, by block.
+
+    A higher score is better, even if a lower value of the quantity is better.
+    """
     return (
         {block: 1 / value for block, value in cell_launches.items()}
         if quantity.lower_is_better

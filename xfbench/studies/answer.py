@@ -1,4 +1,4 @@
-"""The answer of a study: its findings, published figures, and cells without a result."""
+"""The answer of a study: its findings, published values, and cells without a result."""
 
 from __future__ import annotations
 
@@ -49,18 +49,21 @@ ANALYSES: dict[str, analyses.AnalysisFunction] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """A study's answer, built from records.
+    """The answer of a study at one size, computed from its records.
 
-    - `published`: published figures, each with its citation.
+    - `findings`: the results of the study's analyses.
+    - `published`: published values, each with its citation.
     - `missing`: cells and optional data sets without a result, each with the reason.
     - `machines`: the kinds of machines that the ok launches ran on.
-    - `span`: the dates of the first and the last record; empty if there are no records.
+    - `span`: the dates of the first and the last record; two empty texts if there are no records.
     - `launches`: number of ok launches.
-    - `disturbed`: number of ok launches whose figures other work on the machine may have changed.
+    - `disturbed`: number of ok launches that shared the machine with other work. Their measurements
+      may be wrong.
     - `oversubscribed`: number of ok launches with more threads than processors.
-    - `discarded_launches`: why launches do not count, one line each, for cells that also have ok
-      launches.
-    - `sentences`: pairs of a source's key and a paraphrase of what the source says.
+    - `discarded_launches`: one line for each launch that is not ok, with the reason. Cells without
+      an ok launch are in `missing` instead. If the study searches for the largest batch, launches
+      that were out of memory are left out.
+    - `sentences`: what publications say. Each item has the key of a publication and a paraphrase.
     """
 
     study: Experiment
@@ -83,7 +86,10 @@ class Answer:
 
     @property
     def limits(self) -> list[str]:
-        """The limits of the answer: sentences from the study's file and about the launches."""
+        """The limits of the answer, one sentence each.
+
+        Some sentences come from the study's file. The others describe the launches.
+        """
         min_launches = min(
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
@@ -145,7 +151,7 @@ def answer_study(
 ) -> Answer:
     """Return the answer of the study at this size, computed from `records`.
 
-    Raises UsageError as `check_analyses` does.
+    Raises UsageError if the study's analyses are invalid (see `check_analyses`).
     """
     check_analyses(study)
     study_records = cells.select_records(study, size, records)
@@ -212,8 +218,10 @@ def _is_disturbed(record: Record) -> bool:
 def check_analyses(study: Experiment) -> None:
     """Check all names in the study's analyses and claims.
 
-    Call this before any launch. Raises UsageError if an analysis, a quantity or a setting is
-    unknown, or if a claim does not have the fields that its analysis needs.
+    Call this before any launch. Raises UsageError in these cases:
+
+    - An analysis, a quantity or a setting is unknown.
+    - A claim does not have the fields that its analysis needs.
     """
     options = {
         option
@@ -239,8 +247,8 @@ def check_analyses(study: Experiment) -> None:
                     raise errors.unknown_name_error("setting", name, settings)
             if (claim.best is not None) != (analysis.name == "best_of"):
                 raise errors.UsageError(
-                    f"claim of {analysis.name}: a claim of best_of needs best, "
-                    "others need low or high"
+                    f"claim of {analysis.name}: claims of best_of need 'best', "
+                    "claims of other analyses need 'low' or 'high'"
                 )
 
 
@@ -254,9 +262,10 @@ def analysis_function(name: str) -> analyses.AnalysisFunction:
 def _cells_without_result(
     measured_cells: Sequence[cells.MeasuredCell], analysis_names: set[str]
 ) -> list[tuple[str, str]]:
-    """Return the names of cells without an ok launch, each with the reason.
+    """Return the names of the cells without an ok launch, each with the reason.
 
-    If `analysis_names` has "diverged", leave out cells that diverged.
+    If `analysis_names` contains "diverged", leave out cells with a diverged launch. For that
+    analysis, such a cell has a result.
     """
     return [
         (
@@ -271,9 +280,9 @@ def _cells_without_result(
 def _unused_optional_data_sets(
     study: Experiment, size: Size, records: Sequence[Record]
 ) -> list[tuple[str, str]]:
-    """Return the optional data sets of the study that no record used.
+    """Return the names of the study's optional data sets that no record used.
 
-    Each name comes with a message that says how to create the data set.
+    Each name is paired with a message that says how to create the data set.
     """
     requested_names = [
         name for matrix in study.matrices_of_size(size) for name in matrix.data or ()
@@ -286,7 +295,10 @@ def _unused_optional_data_sets(
 
 
 def published_figures(study: Experiment) -> tuple[tuple[Citation, Figure], ...]:
-    """Return the published figures of the study's file, then those of built-in records."""
+    """Return the published values that belong to the study, each with its citation.
+
+    The values in the study's file come first, then those that are part of xfbench.
+    """
     study_figures = [(quotation.citation, quotation.figure) for quotation in study.published]
     built_in_figures = [
         (record.citation, record.figure)

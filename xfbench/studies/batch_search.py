@@ -1,7 +1,7 @@
 """The search for the largest batch that fits in memory: the next batch to try, and its launches.
 
-A trial is an ordinary launch. If a trial runs out of memory, its record states the reason. A trial
-that already has a record is not repeated.
+A trial is the first launch with a batch. Trials are ordinary launches with ordinary records. If a
+trial runs out of memory, its record says so. A trial that already has a record is not repeated.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class CellSearch:
     """A search for the largest batch of one cell.
 
     - `cell`: the cell with the first batch.
-    - `rules`: when the search ends.
-    - `protocol`: how often each doubled batch is launched.
+    - `rules`: the first batch, and when the search ends.
+    - `protocol`: number of launches of each batch that the search reaches by doubling.
     """
 
     cell: Cell
@@ -39,22 +39,28 @@ class CellSearch:
 
     @property
     def batch_multiple(self) -> int:
-        """The number that must divide every batch: the ranks under strong scaling, otherwise 1."""
+        """The number of which every batch must be a multiple.
+
+        Under strong scaling, this is the number of ranks, because they share the batch. Otherwise,
+        it is 1.
+        """
         return self.cell.ranks if self.cell.scaling == "strong" else 1
 
     def cell_with_batch(self, batch: int) -> Cell:
         """Return the cell with another batch size.
 
-        `batch` is the number of images per rank under weak scaling, otherwise of images per update.
+        Under weak scaling, `batch` is the number of images per rank. Otherwise, `batch` is the
+        number of images per update.
         """
         per_rank = batch // self.batch_multiple
         sizes = {"batch_size_per_rank": per_rank, "global_batch_size": per_rank * self.cell.ranks}
         return self.cell.model_copy(update=sizes)
 
     def with_default_memory_limit(self, default_limit: int | None) -> CellSearch:
-        """Return the search with a limit of `default_limit` bytes per rank.
+        """Return the search with a memory limit of `default_limit` bytes per rank.
 
-        If the cell already has a limit or `default_limit` is None, return the unchanged search.
+        If the cell already has a memory limit, or if `default_limit` is None, return the unchanged
+        search.
         """
         if self.cell.memory_limit or default_limit is None:
             return self
@@ -62,7 +68,10 @@ class CellSearch:
         return CellSearch(cell, self.rules, self.protocol)
 
     def max_launches(self) -> int | None:
-        """Return the maximum number of launches; None if `rules` set no largest batch."""
+        """Return the maximum number of launches of the search.
+
+        Return None if the rules set no largest batch, because the number is then unlimited.
+        """
         if self.rules.most is None:
             return None
         doublings = (self.rules.most // self.rules.start).bit_length()
@@ -73,9 +82,9 @@ class CellSearch:
 class Trial:
     """The outcome of the first launch with a batch.
 
-    - `outcome`: "ran", "out" (of memory), or "otherwise" (no figures for another reason).
-    - `seconds`: duration of the whole launch.
-    - `peak_bytes`: peak memory of all processes.
+    - `outcome`: "ran", "out" (out of memory), or "otherwise" (failed for another reason).
+    - `seconds`: duration of the whole launch; 0 if unknown.
+    - `images_per_second`, `peak_bytes`: throughput and peak memory; 0 unless the outcome is "ran".
     """
 
     outcome: Literal["ran", "out", "otherwise"]
@@ -98,7 +107,7 @@ def read_trial(record: Record) -> Trial:
 def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
     """Return the next batch to try; None if the search has ended.
 
-    `trials` has the outcome of each batch that was tried.
+    `trials` maps each batch that was tried to the outcome of its trial.
     """
     if not trials:
         return search.rules.start
@@ -126,7 +135,10 @@ def next_batch(search: CellSearch, trials: Mapping[int, Trial]) -> int | None:
 def _is_ended_by_rules(
     search: CellSearch, largest_ok_batch: int, trials: Mapping[int, Trial]
 ) -> bool:
-    """Return whether the rules end the search before any launch is out of memory."""
+    """Return whether one of the search's rules ends the search although all tried batches ran.
+
+    These rules are the fields `most`, `seconds` and `flat` of `BatchSearch`.
+    """
     rules, limit = search.rules, search.cell.memory_limit
     if rules.most is not None and 2 * largest_ok_batch > rules.most:
         return True
@@ -142,10 +154,14 @@ def _is_ended_by_rules(
 
 
 def select_trial_records(searches: Sequence[CellSearch], records: Sequence[Record]) -> list[Record]:
-    """Return the records with an outcome that belong to these searches, oldest first.
+    """Return the records that need not be repeated by one of these searches, oldest first.
 
-    A record has an outcome if it is ok, invalid or out of memory. A search without a memory limit
-    accepts records with any limit.
+    A returned record was measured and is ok, invalid or out of memory. For at least one search, all
+    of these conditions hold:
+
+    - The cell of the record is the cell of the search, except for the batch and the memory limit.
+    - The batch is not smaller than the first batch of the search.
+    - If the search has a memory limit, the record has the same limit.
     """
     keys = [(_search_key(search.cell), search) for search in searches]
     trial_records = []
@@ -174,16 +190,16 @@ def _search_key(cell: Cell) -> Cell:
 def add_earlier_or_available_memory_limit(
     searches: Sequence[CellSearch], earlier_records: Sequence[Record]
 ) -> list[CellSearch]:
-    """Return the searches, with a memory limit per rank for those that train on CPUs.
+    """Return the searches. Each search that trains on CPUs gets a memory limit per rank.
 
     The limit is the first of these that exists:
 
     1. The limit in the study's file.
-    2. The limit of the latest trial in `earlier_records` whose limit fits in the available memory
-       per rank. With the same limit, earlier trials need not be repeated.
+    2. The limit of the latest trial in `earlier_records`. Trials whose limit is above the available
+       memory per rank are ignored. With an earlier limit, earlier trials need not be repeated.
     3. The available memory per rank.
 
-    Searches on other devices are returned unchanged: the device's memory is their limit.
+    Searches on other devices are returned unchanged, because the memory of the device limits them.
     """
     available_bytes = memory.available_launch_bytes()
     limited_searches = []
@@ -212,15 +228,18 @@ def run_batch_searches_and_measure(
     earlier_records: Sequence[Record] = (),
     report_progress: Callable[[str], None] = print,
 ) -> list[Record]:
-    """Run each search, then the remaining launches of doubled batches. Return the new records.
+    """Run the searches and return the new records.
 
-    - `template`: a plan with all other settings. Each round replaces its requests and protocols.
-    - `run_plan`: runs a plan, given the records that it already has. Returns the new records.
-    - `earlier_records`: records whose trials are not repeated.
+    1. The searches run in rounds. Each round runs the next trial of every search. If a trial gets
+       no record, all searches stop, and the second step is omitted.
+    2. Each batch that ran and was reached by doubling gets its remaining launches. The protocol
+       says how many launches a batch gets.
+
+    - `template`: a plan whose requests and protocols are replaced in each round.
+    - `run_plan`: takes a plan and the records that the plan already has. Runs the plan and returns
+      the new records.
+    - `earlier_records`: records of earlier launches, which are not repeated.
     - `report_progress`: prints one progress line.
-
-    Each round runs the next trial of every search. If a round leaves a trial without a record, the
-    searches stop.
     """
     records = select_trial_records(searches, earlier_records)
     earlier_count = len(records)
@@ -258,7 +277,8 @@ def run_batch_searches_and_measure(
 def collect_trials(search: CellSearch, records: Collection[Record]) -> dict[int, Trial]:
     """Return the outcome of each batch that the search has tried, by batch.
 
-    Only first launches count. If a batch has several records, the last one in `records` counts.
+    Only records with launch number 1 are trials. If a batch has several such records, the last of
+    them in `records` counts.
     """
     trials = {}
     for record in records:

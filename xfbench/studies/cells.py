@@ -28,7 +28,7 @@ SETTINGS = (
     *SOLVER,
     *("checkpoints", "memory_limit", "allocator", "probe", "machine"),
 )
-# For each setting, the other settings that may differ between cells compared over it.
+# For each setting: its dependent settings, which may also differ in a comparison over it.
 _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "workload": ("batch_size", "data"),
     "framework": ("kernel",),
@@ -43,7 +43,10 @@ _WITH_UNIT = {"threads": "thread", "ranks": "rank", "nodes": "node", "checkpoint
 
 @dataclass(frozen=True, eq=False)
 class MeasuredCell:
-    """One cell on one kind of machine, with the records of its launches for all seeds."""
+    """One cell on one kind of machine.
+
+    `records` has the records of all launches of the cell, with any seed.
+    """
 
     records: tuple[Record, ...]
 
@@ -77,7 +80,7 @@ class MeasuredCell:
         )
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
-        """Return whether the cell has these values. Values are compared as text."""
+        """Return whether the cell has all of `settings`. Their values are compared as text."""
         return all(str(self.setting(name)) == str(value) for name, value in settings.items())
 
     def ok_records(self) -> list[Record]:
@@ -108,7 +111,7 @@ def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:
 
 
 def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> list[Record]:
-    """Return the measured records of cells in the study's matrices of this size.
+    """Return the measured records whose cell is in a matrix of the study at this size.
 
     Records from all machines are included.
     """
@@ -125,7 +128,10 @@ def select_records(study: Experiment, size: Size, records: Iterable[Record]) -> 
 def drop_search_trials(
     study: Experiment, size: Size, cells: Iterable[MeasuredCell]
 ) -> list[MeasuredCell]:
-    """Return the cells except those whose batch was tried only to find the memory limit."""
+    """Return the cells without those that a batch search reached only by bisection.
+
+    Such a cell has a trial that locates the memory limit, but not the launches for other analyses.
+    """
     matrices, catalog = study.matrices_of_size(size), matching.Catalog()
     return [
         cell
@@ -140,10 +146,10 @@ def drop_search_trials(
 
 
 def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | None:
-    """Return the size of the study for which the most records are ok.
+    """Return the size at which the study has the most ok records.
 
-    If several sizes have equally many ok records, return the smallest size. Return None if no
-    record of the study is ok.
+    If several sizes have equally many ok records, return the smallest of these sizes. Return None
+    if no record of the study is ok.
     """
     ok_records = [record for record in records if record.status == "ok"]
     counts = {size: len(select_records(study, size, ok_records)) for size in study.sizes}
@@ -152,11 +158,16 @@ def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | N
 
 
 def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[MeasuredCell]]:
-    """Return groups of cells that differ only in `over` and its dependent settings.
+    """Return groups of cells. The cells of a group differ only in `over` and dependent settings.
 
-    `over` is the name of a setting or a strategy option. Each group is sorted by `over`. If `over`
-    is "ranks" or "nodes", each strategy has its own group. Cells with one rank belong to all these
-    groups.
+    `over` is the name of a setting or of a strategy option. Each group is sorted by `over`.
+
+    Some settings depend on `over`. For example, each framework has its own kernels. If `over` is
+    "framework", the cells of a group may therefore also differ in the kernel. _DEPENDENT_SETTINGS
+    lists the dependent settings.
+
+    If `over` is "ranks" or "nodes", each strategy has its own group. Each of these groups also
+    contains the cells with one rank, for which the strategy does not matter.
     """
     free = {over, *_DEPENDENT_SETTINGS.get(over, ())}
     fixed = [name for name in SETTINGS if name not in free]
@@ -181,9 +192,9 @@ def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[Mea
 
 
 def _setting_text_without_option(cell: MeasuredCell, name: str, omitted_option: str) -> str:
-    """Return the setting `name` as text.
+    """Return the value of the setting `name` as text.
 
-    If the setting is the strategy, its text leaves out the strategy option `omitted_option`.
+    The text of the strategy includes the strategy options, except for `omitted_option`.
     """
     if name == "strategy" and omitted_option not in SETTINGS:
         other_options = [
@@ -196,9 +207,12 @@ def _setting_text_without_option(cell: MeasuredCell, name: str, omitted_option: 
 def cell_name(
     cell: MeasuredCell, among: Sequence[MeasuredCell], omitted: Sequence[str] = ()
 ) -> str:
-    """Return the cell's name: workload, framework, and the settings that vary in `among`.
+    """Return the cell's name: workload, framework, and the settings that vary among the cells.
 
-    The name leaves out the settings in `omitted` and all default values.
+    - `among`: the cells that the name must distinguish.
+    - `omitted`: settings that the name leaves out.
+
+    The name also leaves out settings that are not set or have their default value.
     """
     required = [field for field in ("workload", "framework") if field not in omitted]
     varying = _varying_settings(tuple(among))
@@ -236,17 +250,22 @@ def format_setting(field: str, value: Any) -> str:
 
 
 def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certificates) -> str | None:
-    """Return why two cells may train different networks; None if they train the same one."""
+    """Return why two cells may train different networks.
+
+    Return None if both cells train the same network.
+    """
     return comparison.incomparable_reason(a.ok_records(), b.ok_records(), certificates)
 
 
 def unverified_reasons_by_id(
     group: Sequence[MeasuredCell], certificates: Certificates
 ) -> dict[int, str]:
-    """Return why each unverified cell must not be compared in the group, by `id(cell)`.
+    """Return the unverified cells of a group, each with the reason why it must not be compared.
 
-    Verified cells and cells without an ok launch are left out. If all cells use the same
-    translation of the network, no cell needs a certificate and the result is empty.
+    The keys of the result are `id(cell)`. Cells without an ok launch are left out.
+
+    The result is empty if all cells have the same code, framework, kernel, device, precision and
+    strategy. Such cells train the same network, so they need no certificate.
     """
     ok_cells = [cell for cell in group if cell.ok_records()]
     if not ok_cells or not any(incomparable_reason(cell, ok_cells[0], {}) for cell in ok_cells):

@@ -1,7 +1,7 @@
 """The analysis of training that diverges: launches with a non-finite loss.
 
-Such a launch has the status "invalid", and other analyses ignore its figures. This analysis counts
-it as diverged.
+Such a launch has the status "invalid". Other analyses ignore what it measured. This analysis counts
+the launch as diverged.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def analyze_diverged_share(
 ) -> Finding:
     """Return a finding with the share of each cell's finished launches that diverged.
 
-    A launch is finished if it is ok or diverged. The note of a cell states the reason of its first
-    diverged launch, with the number of the update.
+    A launch is finished if it is ok or diverged. If launches of a cell diverged, its note states
+    the reason in the record of the first of them. This reason has the number of the update.
     """
     values: list[Value] = []
     phrases: list[str] = []

@@ -1,4 +1,4 @@
-"""Drawing of a finding as figures of the report, with measured and published values."""
+"""Drawing of a finding as plots of the report, with measured and published values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _ABOUT_FIELDS = {
 
 
 def draw_figures(finding: Finding, published: Sequence[CitedFigure]) -> list[figures.Figure]:
-    """Return the figures of a finding: first its values, then its curves.
+    """Return the plots of a finding: first a plot of its values, then a plot of its curves.
 
-    A figure without data is left out. The first figure also shows published values that have the
-    finding's unit and whose quantity starts with `finding.beside`.
+    A plot without data is left out. The plot of the values also shows a published value if two
+    conditions hold: it has the unit of the finding, and the name of its quantity starts with
+    `finding.beside`.
     """
     cited = [cited_figure for cited_figure in published if _is_shown_with(cited_figure, finding)]
     measured = [measured_value for measured_value in finding.values if measured_value.interval]
@@ -49,13 +50,13 @@ def _is_shown_with(cited_figure: CitedFigure, finding: Finding) -> bool:
 
 
 def figure_subject(figure: Figure) -> str:
-    """Return what a published figure describes, in words. The workload comes first."""
+    """Return what a published value describes, in words. The workload comes first."""
     subject = figure.about or About()
     return " · ".join(filter(None, (subject.workload, describe_setup_without_network(subject))))
 
 
 def _published_value_in_finding_unit(published_value: float, finding: Finding) -> float:
-    """Return a published value in the finding's unit. Percentages become fractions."""
+    """Return a published value in the unit of the finding. A percentage becomes a fraction."""
     return published_value / 100 if finding.unit == "%" else published_value
 
 
@@ -120,7 +121,10 @@ def _draw_mark(cited_figure: CitedFigure, x: float, finding: Finding) -> Mark:
 
 
 def _x_position(figure: Figure, over: str) -> float | None:
-    """Return the figure's number for the setting `over`; None if the source does not state it."""
+    """Return the x position of a published value: its number for the setting `over`.
+
+    Return None if the publication does not state this number.
+    """
     for name in _ABOUT_FIELDS.get(over, (over,)):
         value = getattr(figure.about, name, None)
         if isinstance(value, int):

@@ -15,15 +15,17 @@ Agreement = Literal["yes", "no", "unknown"]
 
 @dataclass(frozen=True)
 class Value:
-    """A figure of one configuration.
+    """The result for one configuration.
 
-    - `name`: the configuration, without the varied setting.
+    The varied setting is the setting `Finding.over`, whose values the analysis compares.
+
+    - `name`: the configuration in words, without the varied setting.
     - `at`: the value of the varied setting in words; empty if no setting is varied.
     - `x`: the value of the varied setting as a number; None if it is not a number.
-    - `interval`: the figure; None if no launch counts or there is nothing to compare with.
-    - `fields`: the settings of the configuration, by which claims select values.
-    - `reason`: why `interval` is None.
-    - `note`: a remark on the figure.
+    - `interval`: the result with its confidence interval; None if there is no result.
+    - `fields`: settings of the configuration by name. The `where` of a claim is compared with them.
+    - `reason`: why `interval` is None; None if there is a result.
+    - `note`: a remark on the result.
     """
 
     name: str
@@ -35,18 +37,18 @@ class Value:
     note: str = ""
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
-        """Return whether `fields` has these values. Values are compared as text."""
+        """Return whether `fields` contains all of `settings`. Their values are compared as text."""
         return all(str(self.fields.get(name)) == str(value) for name, value in settings.items())
 
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim of a source, and whether it holds here.
+    """A published claim, and whether the claim holds on this machine.
 
-    - `source`: the source.
+    - `source`: key of the publication.
     - `text`: the claim in words.
-    - `verdict`: whether the measured figures agree with the claim.
-    - `why`: the figures behind the verdict, or why there are none.
+    - `verdict`: whether the measured values agree with the claim.
+    - `why`: the measured values on which the verdict is based, or why there are none.
     """
 
     source: str
@@ -57,7 +59,10 @@ class JudgedClaim:
 
 @dataclass(frozen=True)
 class Curve:
-    """A line to plot. Each point has x, y, and the lower and upper bound of y (None: unknown)."""
+    """A line to plot.
+
+    Each point is (x, y, lower bound of y, upper bound of y). An unknown bound is None.
+    """
 
     name: str
     points: tuple[tuple[float, float, float | None, float | None], ...]
@@ -67,16 +72,20 @@ class Curve:
 class Finding:
     """The result of one analysis.
 
-    - `sentence`: the answer.
-    - `over`: name of the varied setting.
-    - `unit`: unit of the values: "times" for ratios, "%" for shares (stored as fractions).
-    - `judged`: verdicts on claims.
+    - `sentence`: the result in one sentence.
+    - `over`: name of the setting that varies among `values`; empty if none varies.
+    - `unit`: unit of the values. Ratios have the unit "times". Shares have the unit "%" and are
+      stored as fractions.
+    - `values`: one result per configuration and value of `over`.
+    - `judged`: the claims, each with its verdict.
     - `plot`: how the values are drawn: "bars", "lines" or "none".
-    - `beside`: published figures whose quantity starts with this text are drawn too; empty: none.
-    - `curves`: lines of a second figure, with the x axis `x_title`; empty: no second figure.
+    - `beside`: start of a quantity's name. The plot also shows the published values of such
+      quantities. Empty: no published values.
+    - `curves`: the lines of a second plot; empty: no second plot.
+    - `x_title`: name of the x axis of the second plot.
     - `notes`: remarks below the table.
-    - `table`: a table that replaces the table of values; empty: no replacement. The first row has
-      the headers.
+    - `table`: rows of text, shown instead of a table of `values`. The first row has the headers.
+      Empty: `values` are shown.
     """
 
     title: str
@@ -94,25 +103,27 @@ class Finding:
 
     @property
     def has_content(self) -> bool:
-        """Whether the finding has a figure or a table."""
+        """Whether the finding has a value with a result, or a table of its own."""
         return bool(self.table) or any(value.interval for value in self.values)
 
 
 def judge_claims_with_bounds(
     claims: Sequence[Claim], values: Sequence[Value], to_text: Callable[[Interval], str]
 ) -> tuple[JudgedClaim, ...]:
-    """Return the verdict on each claim that has bounds (`low`, `high`) instead of `best`.
+    """Return the verdict on each claim that states bounds (`low`, `high`).
 
-    `to_text` writes an interval in words.
+    Claims that state the best value (`best`) are left out. `to_text` writes an interval in words.
     """
     return tuple(_judge_bounds(claim, values, to_text) for claim in claims if claim.best is None)
 
 
 def verdict_if_all_must_agree(agreements: Sequence[Agreement]) -> Verdict:
-    """Return the verdict on a claim from the agreement of each figure.
+    """Return the verdict on a claim.
 
-    - "does not hold": a figure disagrees.
-    - "holds": there are figures, and all agree.
+    `agreements` says for each measured value whether it agrees with the claim.
+
+    - "does not hold": at least one value disagrees.
+    - "holds": there is at least one value, and all values agree.
     - "cannot be told": all other cases.
     """
     if "no" in agreements:
@@ -143,7 +154,10 @@ def _judge_bounds(
 
 
 def tally_text(agreements: Sequence[Agreement]) -> str:
-    """Return how many figures agree, disagree or are undecided, in words; "" without figures."""
+    """Return a text with the numbers of values that agree, disagree and are undecided.
+
+    Return "" if `agreements` is empty.
+    """
     words: dict[Agreement, str] = {
         "yes": "agree",
         "no": "disagree",
@@ -154,10 +168,11 @@ def tally_text(agreements: Sequence[Agreement]) -> str:
 
 
 def _agreement(interval: Interval, claim: Claim) -> Agreement:
-    """Return whether the interval lies between the claim's bounds.
+    """Return whether the interval agrees with the bounds of the claim.
 
-    The answer is "unknown" if there are too few launches to be indicative, or if the interval
-    crosses a bound.
+    - "yes": the interval lies between the bounds.
+    - "no": the interval lies outside the bounds.
+    - "unknown": the interval crosses a bound, has no ends, or is based on too few launches.
     """
     if interval.low is None or interval.high is None or interval.evidence_label == "smoke":
         return "unknown"

@@ -20,8 +20,8 @@ def load_records_and_certificates(
     """Load all records and certificates from results folders and archives.
 
     - First value: the records, without duplicates.
-    - Second value: the certificates by id. If a certificate cannot be read, the error text replaces
-      it.
+    - Second value: the certificates by id. For a certificate that cannot be read, the value is the
+      error message.
 
     `complain` gets one line for each damaged record. Raises UsageError if a folder has no results.
     """

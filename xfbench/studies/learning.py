@@ -33,10 +33,11 @@ def analyze_speedups_over_one_rank(
 ) -> Finding:
     """Return a finding with the parallel and the learning speed-up over one rank.
 
-    - Parallel speed-up: how many times more images per second.
-    - Learning speed-up: how many times less time to ℓ*, the best test loss that all runs reached.
+    - Parallel speed-up: images per second, divided by the images per second of one rank.
+    - Learning speed-up: time that one rank needs to reach ℓ*, divided by the time that several
+      ranks need. ℓ* is the lowest test loss that all runs reached.
 
-    The curves of the finding show the learning speed-up over the test loss.
+    The curves of the finding show the learning speed-up at several test losses.
     """
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []
@@ -130,8 +131,8 @@ def _learning_speedup_by_loss(
 ) -> tuple[tuple[float, float, float | None, float | None], ...]:
     """Return points (test loss, learning speed-up, lower bound, upper bound).
 
-    The losses range from `lowest_loss` to the lowest test loss that any run had after its first
-    epoch.
+    Return up to _CURVE_POINTS points. Their test losses range from `lowest_loss` to the lowest test
+    loss after the first epoch of a run.
     """
     epoch_losses = [r.learning[0].test_loss for r in (*base_records, *records) if r.learning]
     first_losses = [loss for loss in epoch_losses if loss is not None]

@@ -1,4 +1,4 @@
-"""The analysis of traffic over links, compared with the bytes that the ranks must send."""
+"""The analysis of network and device links: measured traffic and the traffic that is required."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from xfbench.studies.quantities import Quantity, counted_values_by_block
 from xfbench.studies.wording import format_value_with_bounds
 
 _DEVICE_LINKS = ("nvlink", "pcie")
-# Directions by counter. On networks only sent bytes count, because another node sent the others.
+# Directions by counter. On networks, only sent bytes count: the sender counts received bytes.
 _DIRECTIONS = {"sent_bytes": "out", "received_bytes": "in"}
 
 
 def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
     """Return a finding with the gigabytes per epoch over each link of each cell.
 
-    The notes of the finding say which kinds of links were not counted, and why.
+    Some kinds of links have no counter. The notes of the finding name these kinds, with the reason.
     """
     values: list[Value] = []
     notes: dict[str, None] = {}
@@ -77,8 +77,8 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
 def _links_of_record(record: Record) -> Sequence[Link]:
     """Return the links of a record.
 
-    An old record has only the bytes that each network interface sent, summed over all nodes. For
-    such a record, return one link per interface, with node 0.
+    An old record has no links. It only has the bytes that each network interface sent, summed over
+    all nodes. For such a record, return one link per interface, with node number 0.
     """
     communication = record.communication
     if communication is None or communication.links:
@@ -125,10 +125,11 @@ def _describe_traffic_and_required_bytes(
     counter: str,
     interval: Interval | None,
 ) -> str:
-    """Return a text with the link's bytes per step; "" if they are unknown.
+    """Return a text on the link's traffic; "" if the bytes per step are unknown.
 
-    If the values are known, the text also has the ratio to the bytes that all ranks must send, and
-    the minimum time on the link.
+    - The text states the bytes per step.
+    - If the number of bytes that all ranks must send is known, the text states the ratio to it.
+    - If the capacity of the link is known, the text states the minimum time that the bytes take.
     """
     link_launches = counted_values_by_block(
         Quantity("bytes", "B", lambda record: _bytes_per_step(record, key, counter)), cell.records

@@ -18,10 +18,11 @@ _TIMEOUT_S = 600.0  # to wait for a lock; writing a data set takes far less
 
 
 def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the folder for studies' data on each medium, by the name of the medium.
+    """Return the folder for the data of studies on each storage medium, by name of the medium.
 
-    The media are "cache", "memory" (if it is writable) and those of `named_folders`, which
-    `--medium` names. Raises UsageError if a named folder does not exist.
+    The media are "cache", "memory" (if /dev/shm is writable) and the keys of `named_folders`.
+    `named_folders` has the folders that the user named with `--medium`. Raises UsageError if one of
+    them does not exist.
     """
     folders = {CACHE: paths.cache() / "studies"}
     memory = Path("/dev/shm")
@@ -37,10 +38,10 @@ def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
 def write_prepared_data(
     study: Experiment, matrix: Matrix, folders_by_medium: Mapping[str, Path]
 ) -> Matrix:
-    """Write the study's prepared data unless it exists. Return the matrix with data folders.
+    """Write the study's prepared data sets that do not exist, and return a changed matrix.
 
-    In the returned matrix, folders replace the names of the prepared data sets. Raises UsageError
-    if a medium is unknown or a folder cannot be written.
+    In the returned matrix, the name of each prepared data set is replaced by its folder. Raises
+    UsageError if a medium is unknown or a folder cannot be written.
     """
     if study.prepared is None or matrix.data is None:
         return matrix
@@ -68,11 +69,13 @@ def write_prepared_data(
 def resolve_optional_data_sets(
     study: Experiment, matrix: Matrix
 ) -> tuple[Matrix | None, tuple[str, ...]]:
-    """Return the matrix with folders of optional data sets, and the names of missing sets.
+    """Replace the names of optional data sets in the matrix by their folders.
 
-    The matrix has the folder of each existing optional data set instead of its name. It leaves out
-    missing data sets. If no data set remains, the matrix is None. If several prepared data sets
-    have the same name, the first one is used.
+    - First value: the matrix with these folders and without missing data sets; None if all data
+      sets of the matrix are missing.
+    - Second value: the names of the missing data sets.
+
+    If several data sets in the data folder have the same name, the first of them is used.
     """
     folders = {
         name: str(data_set.folder)

@@ -1,11 +1,15 @@
-"""Analyses over the batch size: largest batch, memory per image, and where throughput is flat.
+"""Analyses over the batch size.
 
-A least-squares line is fitted to peak memory over the batch. Its slope is the memory per image. Its
-intercept is the memory that does not depend on the batch.
+There are three results: the largest batch, the memory per image, and the batch at which throughput
+stops growing.
 
-Throughput stops growing at the smallest batch that no larger batch beats by more than the smallest
-visible difference. The interval starts at that batch. It ends at the smallest batch for which the
-launches rule out a relevant gain from any larger batch.
+Memory per image: a least-squares line is fitted to peak memory over the batch. The slope of the
+line is the memory per image. The intercept is the memory that does not depend on the batch.
+
+Where throughput stops growing: the result is the smallest batch for which no larger batch is
+visibly faster. "Visibly" means by more than the smallest visible difference. The interval of the
+result starts at this batch. The interval ends at the smallest batch for which the launches exclude
+that a larger batch is faster by more than RELEVANT_GAIN.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from xfbench.studies.finding import (
 from xfbench.studies.quantities import QUANTITIES, counted_values_by_block
 from xfbench.studies.wording import format_number_without_unit, format_value_with_bounds, join_words
 
-# Analyses that use every batch that was tried. Other analyses use only doubled batches.
+# Analyses that use every batch that was tried. Others only use batches reached by doubling.
 ALL_BATCH_ANALYSES = ("out_of_memory", "memory_per_image", "values")
 RELEVANT_GAIN = 0.02  # relative gain in throughput that matters
 PER_IMAGE, FIXED_PART = "each image", "whatever the batch"
@@ -49,12 +53,14 @@ def is_always_out_of_memory(cell: MeasuredCell) -> bool:
 
 @dataclass(frozen=True)
 class _BatchLimit:
-    """The limit of the batch among cells that differ only in the batch.
+    """The largest batch that fits in memory, among cells that differ only in the batch.
 
     - `cells`: the cells, sorted by batch.
-    - `largest_ok`: the cell with the largest batch that ran; None if none ran.
-    - `smallest_failed`: the cell with the smallest batch that was out of memory; None if none was.
-    - `reason`: why the smallest failed batch failed; empty if none failed.
+    - `smallest_failed`: the cell with the smallest batch that was out of memory; None if no batch
+      was out of memory.
+    - `largest_ok`: the cell with the largest batch below `smallest_failed` that ran; None if no
+      such batch ran.
+    - `reason`: the reason in the record of the smallest failed batch; empty if no batch failed.
     """
 
     cells: Sequence[MeasuredCell]
@@ -66,7 +72,7 @@ class _BatchLimit:
 def analyze_largest_batch(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return a finding with the largest batch that runs, and why the next tried batch fails."""
+    """Return a finding with the largest batch that runs, and why the next larger batch fails."""
     values: list[Value] = []
     phrases: list[str] = []
     batch_limits = [
@@ -132,7 +138,7 @@ def _find_batch_limit(cells: Sequence[MeasuredCell]) -> _BatchLimit:
 
 
 def _no_limit_reason(batch_limit: _BatchLimit) -> str:
-    """Return why no limit is known: all batches ran, or the largest batch did not run."""
+    """Return why no limit was found: the largest batch ran, or failed for another reason."""
     last_cell = batch_limit.cells[-1]
     if not last_cell.ok_records():
         return analyses.no_result_reason(last_cell)
@@ -144,10 +150,12 @@ def _batch_size(cell: MeasuredCell) -> int:
 
 
 def _min_launch_count(batch_limit: _BatchLimit) -> int:
-    """Return the smaller of two numbers of launches.
+    """Return how many launches support the limit on both sides.
 
-    - Ok launches with the largest batch that ran.
-    - Launches with the smallest failed batch that were out of memory.
+    This is the smaller of two numbers:
+
+    - The number of ok launches with the largest batch that ran.
+    - The number of launches with the smallest failed batch that were out of memory.
     """
     assert batch_limit.largest_ok and batch_limit.smallest_failed
     return min(
@@ -161,11 +169,13 @@ def _format_megabytes(size_bytes: float) -> str:
 
 
 def _judge_claim(claim: Claim, batch_limits: Sequence[_BatchLimit]) -> JudgedClaim:
-    """Judge whether the largest possible batch lies between the claim's bounds.
+    """Judge whether the largest batch that fits in memory lies between the claim's bounds.
 
-    The largest possible batch is at least the largest batch that ran. It is smaller than the
-    smallest batch that failed. One launch per batch is enough, because noise does not affect
-    whether a launch runs out of memory.
+    This batch is not known exactly. It is at least the largest batch that ran, and smaller than
+    the smallest batch that failed. If the bounds do not decide, the agreement is "unknown".
+
+    One launch per batch is enough, because noise does not affect whether a launch runs out of
+    memory.
     """
     agreements: list[Agreement] = []
     details = []
@@ -217,8 +227,8 @@ def fit_memory_growth(sizes: Sequence[int], peaks: Sequence[float]) -> MemoryGro
     - `sizes`: batch sizes in images.
     - `peaks`: peak memory of each batch size in bytes.
 
-    The intervals are t-intervals with n − 2 degrees of freedom. Return None if there are fewer than
-    three different sizes.
+    The intervals of slope and intercept are t-intervals with n − 2 degrees of freedom, for n
+    points. Return None if there are fewer than three different batch sizes.
     """
     if len(set(sizes)) < 3:
         return None
@@ -251,7 +261,7 @@ def fit_memory_growth(sizes: Sequence[int], peaks: Sequence[float]) -> MemoryGro
 def analyze_memory_per_image(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return a finding with the memory per image and the memory that every batch needs."""
+    """Return a finding with the memory per image and the memory that all batches need."""
     values: list[Value] = []
     phrases: list[str] = []
     notes: list[str] = []
@@ -296,10 +306,10 @@ def analyze_memory_per_image(
 def analyze_stops_growing(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
-    """Return a finding with the smallest batch that no larger batch beats visibly.
+    """Return a finding with the batch at which throughput stops growing.
 
-    A larger batch beats another one visibly if it is faster by more than the smallest visible
-    difference.
+    This is the smallest batch for which no larger batch is visibly faster. Visibly faster means:
+    the gain in throughput is more than the smallest difference that the launches can detect.
     """
     values: list[Value] = []
     phrases: list[str] = []
@@ -379,7 +389,11 @@ def _compare_throughput(cell: MeasuredCell, baseline: MeasuredCell) -> statistic
 
 
 def _is_first_batch_beaten(cells_by_batch: Sequence[MeasuredCell]) -> bool:
-    """Return whether a larger batch beats the first one by more than the visible difference."""
+    """Return whether a larger batch is visibly faster than the first batch.
+
+    A batch is visibly faster if the gain in throughput is more than the smallest visible
+    difference.
+    """
     for larger in cells_by_batch[1:]:
         comparison = _compare_throughput(larger, cells_by_batch[0])
         visible_difference = comparison.smallest_visible_difference
@@ -389,7 +403,10 @@ def _is_first_batch_beaten(cells_by_batch: Sequence[MeasuredCell]) -> bool:
 
 
 def _may_larger_batch_be_faster(cells_by_batch: Sequence[MeasuredCell]) -> bool:
-    """Return whether a larger batch may be faster than the first by more than RELEVANT_GAIN."""
+    """Return whether a larger batch may be faster than the first batch by more than RELEVANT_GAIN.
+
+    The upper bound of the interval decides. Return True if there are too few launches for a bound.
+    """
     for larger in cells_by_batch[1:]:
         high = _compare_throughput(larger, cells_by_batch[0]).ratio.high
         if high is None or high > 1 + RELEVANT_GAIN:

@@ -30,11 +30,11 @@ def render_html(answer: Answer) -> str:
 def build_sections(
     records: Sequence[Record], certificates: Certificates, complain: Callable[[str], None]
 ) -> list[Study]:
-    """Return a report section for each study that these records answer, at least in part.
+    """Return a report section for each study to which `records` contribute a result.
 
-    Both built-in studies and the user's studies are included. Each section shows the size of the
-    study that has the most ok records. If a study cannot be loaded or answered, report the error
-    with `complain` and leave the study out.
+    Both built-in studies and the user's studies are included. A section shows a study at the size
+    that has the most ok records. If a study cannot be loaded or answered, `complain` gets the error
+    message, and the study is left out.
     """
     sections = []
     for name in experiment.list_names():
@@ -53,7 +53,8 @@ def build_sections(
 def build_section(answer: Answer, max_rows: int | None = None) -> Study:
     """Return the section of a study.
 
-    Tables, notes and limits have at most `max_rows` rows each (None: all rows).
+    `max_rows` is the maximum number of rows in each table. It is also the maximum number of notes
+    per finding, and of limits. None: no maximum.
     """
     study = answer.study
     dates = " to ".join(dict.fromkeys(answer.span))
@@ -106,9 +107,10 @@ def _build_part(finding: Finding, answer: Answer, max_rows: int | None) -> Part:
 
 
 def _thin_lines_and_cut_data_rows(figure: Figure, max_rows: int | None) -> Figure:
-    """Return the figure with at most `max_rows` rows of data and points per line.
+    """Return the plot with at most `max_rows` points per line and `max_rows` rows in its table.
 
-    The points are chosen evenly along each line.
+    The points that remain are spread evenly along each line. If `max_rows` is None, return the
+    unchanged plot.
     """
     longest = max((len(line.points) for line in figure.lines), default=0)
     if max_rows is None or max(longest, len(figure.data)) <= max_rows:

@@ -35,8 +35,10 @@ def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> La
     """Return the quantity of each launch that counts, by block.
 
     A launch counts if it is ok and its value is positive. If `quantity.steady_only` is true, the
-    launch must also be steady. A block is a pair: 1000 · seed + launch number, and the number of
-    earlier values with the same seed and launch number.
+    launch must also be in the steady state.
+
+    A block is a pair. The first item is 1000 · seed + launch number. If several records have the
+    same seed and launch number, the second item counts them from 0.
     """
     values: dict[tuple[int, int], float] = {}
     for record in records:
@@ -79,9 +81,9 @@ def _peak_memory_mb(record: Record) -> float | None:
 
 
 def _epoch_images_per_second(record: Record) -> float | None:
-    """Return the images per epoch divided by the median duration of the launch's epochs.
+    """Return the images per epoch, divided by the median duration of an epoch in seconds.
 
-    The duration includes waiting for input.
+    The duration of an epoch includes waiting for input.
     """
     request, learning = record.request, record.learning
     if not learning or request is None or request.data_set is None:

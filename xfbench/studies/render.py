@@ -1,4 +1,4 @@
-"""The answer of a study as text: table rows, a Markdown document, and SVG figures."""
+"""The answer of a study as text: table rows, a Markdown document, and SVG plots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STYLE = (
 def table_headers(finding: Finding) -> list[str]:
     """Return the headers of the table that shows a finding.
 
-    This is the finding's own table, or a table of its values if it has no table.
+    The table is `finding.table`, or a table of `finding.values` if `finding.table` is empty.
     """
     if finding.table:
         return [*finding.table[0]]
@@ -34,10 +34,10 @@ def table_headers(finding: Finding) -> list[str]:
 
 
 def table_rows(finding: Finding) -> list[list[str]]:
-    """Return the rows of the table that shows a finding.
+    """Return the rows of the table that shows a finding, without the headers.
 
-    If the finding has no table of its own, return a row for each value. The row of a value without
-    an interval states the reason.
+    If `finding.table` is empty, return a row for each of `finding.values`. If a value has no
+    interval, its row states the reason.
     """
     if finding.table:
         return [[*line] for line in finding.table[1:]]
@@ -58,7 +58,7 @@ def table_rows(finding: Finding) -> list[list[str]]:
 
 
 def published_rows(answer: Answer) -> list[list[str]]:
-    """Return the table rows of the published figures."""
+    """Return the rows of the table of published values, without the headers."""
     return [
         [
             ", relative to ".join(filter(None, (figure.quantity, figure.relative_to))),
@@ -76,8 +76,8 @@ PUBLISHED_HEADERS = ["published", "of", "figure", "source"]
 def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     """Return the answer as a Markdown document.
 
-    `pictures` has the file names of the figures, in the order of `render_svgs`. If there are no
-    names, the document has no figures.
+    `pictures` has the file names of the plots, in the order of `render_svgs`. If `pictures` is
+    empty, the document has no plots.
     """
     study = answer.study
     machines = "; ".join(answer.machines) or "no machine yet"
@@ -126,13 +126,13 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
 
 
 def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table with `lines` as rows. The character "|" in fields is escaped."""
+    """Return a Markdown table whose rows are `lines`. The character "|" is escaped."""
     clean = [[make_legible(field).replace("|", "\\|") for field in line] for line in lines]
     return tabulate(clean, list(headers), "github", disable_numparse=True)
 
 
 def render_svgs(answer: Answer) -> list[str]:
-    """Return the figures as standalone SVG documents, in the order of the Markdown document."""
+    """Return the plots as standalone SVG documents, in the order of the Markdown document."""
     svgs: list[str] = []
     for finding in answer.findings:
         for figure in draw_figures(finding, answer.published):
@@ -144,12 +144,12 @@ def render_svgs(answer: Answer) -> list[str]:
 
 
 def _shorten_to_legible_line(text: str) -> str:
-    """Return text from a record as one legible line of limited length."""
+    """Return `text` as one legible line of at most MAX_LENGTH characters."""
     return make_legible(text, MAX_LENGTH)
 
 
 def _join_markdown_blocks(blocks: Sequence[str]) -> str:
-    """Join the blocks with blank lines between them, but not between two list items."""
+    """Join the blocks. A blank line separates two blocks unless both are list items."""
     text = ""
     last = ""
     for block in blocks:

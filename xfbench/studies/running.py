@@ -28,15 +28,16 @@ from xfbench.studies.cells import has_diverged
 class Choices:
     """The options of `study run`. All other settings are in the study's file.
 
-    - `frameworks`: frameworks to run; empty: all of the study.
-    - `launches`: number of launches per cell; None: as in the file.
-    - `launcher`, `site`: None: as in the file.
+    - `frameworks`: frameworks to run; empty: all frameworks of the study.
+    - `launches`: number of launches per cell; None: the number in the study's file.
+    - `launcher`, `site`: launcher and site of all cells; None: those in the study's file.
     - `pythons`: interpreters by framework.
-    - `media`: folders by the name of the medium.
+    - `media`: folders of additional storage media, by the name of the medium.
     - `verify`: whether to verify the networks.
     - `strict`: whether to refuse to run on a noisy machine.
     - `time_limit`: maximum seconds per launch.
-    - `memory_limit`: bytes per rank in searches for the largest batch; None: as in the file.
+    - `memory_limit`: memory limit in searches for the largest batch, in bytes per rank; None: the
+      limit in the study's file.
     """
 
     frameworks: Sequence[str] = ()
@@ -55,9 +56,10 @@ class Choices:
 class StudyPlan:
     """The launches of a study on this machine.
 
-    - `plan`: the launches that are known in advance.
+    - `plan`: all launches except those of `searches`.
     - `skipped_cells`: cells that are not launched, each with the reason.
-    - `searches`: searches for the largest batch, which choose their launches one by one.
+    - `searches`: searches for the largest batch. Their launches are not known in advance, because
+      the outcome of each trial decides which batch is tried next.
     - `missing_data`: names of optional data sets that do not exist.
     """
 
@@ -71,8 +73,8 @@ class StudyPlan:
 class Estimate:
     """The expected duration of launches.
 
-    - `seconds`: total duration of the launches that can be estimated.
-    - `known`: number of these launches.
+    - `seconds`: total duration of the launches that have an estimate.
+    - `known`: number of launches that have an estimate.
     - `unknown`: number of launches without an estimate.
     """
 
@@ -162,10 +164,11 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
 
 
 def oversubscription_reason(cell: Cell) -> str | None:
-    """Return why a node has too few processors for the cell; None if it has enough.
+    """Return why a node has too few processors for the cell; None if the node has enough.
 
-    The node is this machine if the launcher is "local", otherwise a node of the cell's site. Return
-    None if the number of processors is unknown, or if the cell does not train on CPUs.
+    With the launcher "local", the node is this machine. With another launcher, it is a node of the
+    cell's site. Return None also if the number of processors is unknown, or if the cell does not
+    train on CPUs.
     """
     if cell.device != "cpu":
         return None
@@ -185,10 +188,11 @@ def oversubscription_reason(cell: Cell) -> str | None:
 def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:
     """Estimate the duration of the requested launches from earlier records.
 
-    The estimate for a launch is the median duration of ok records of the same cell. If there are
-    none, it is the median over similar cells: those with the same framework, workload, device,
-    precision, steps, epochs and warm-up. Launches that the adapter does not support are not
-    counted.
+    The estimate for a launch is the median duration of the ok records of the same cell. If this
+    cell has none, the estimate is the median over all similar cells. Similar cells have the same
+    framework, workload, device, precision, steps, epochs and warm-up.
+
+    Launches that the adapter does not support are ignored.
     """
     seconds_by_cell: dict[Cell, list[float]] = defaultdict(list)
     seconds_by_work: dict[tuple[object, ...], list[float]] = defaultdict(list)

@@ -1,4 +1,8 @@
-"""The analyses of support for HPC features: tables of answers and of their evidence."""
+"""The analyses of support for HPC features.
+
+An answer says whether a framework supports a feature on a machine: "yes", "no" or "not here". The
+evidence of an answer is what a probe observed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,11 @@ Answers = Mapping[tuple[str, FrameworkOnMachine], Support]
 
 
 def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Return a finding with a table of features by framework: "yes", "no" or "not here"."""
+    """Return a finding with a table of answers: one row per feature, one column per framework.
+
+    An answer is "yes", "no" or "not here". If the records come from several kinds of machines, the
+    table has one column for each framework on each kind of machine.
+    """
     answers = collect_support_answers(cells)
     columns = _sorted_columns(answers)
     lines = [
@@ -50,7 +58,7 @@ def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certif
 def analyze_support_evidence(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
-    """Return a finding with a table of all answers and their evidence."""
+    """Return a finding with a table of answers, one per row, with the evidence of each answer."""
     answers = collect_support_answers(cells)
     columns = _sorted_columns(answers)
     lines = [
@@ -76,11 +84,13 @@ def analyze_support_evidence(
 
 
 def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
-    """Return one answer for each feature and column. A column is a framework on a kind of machine.
+    """Return one answer for each feature and for each framework on a kind of machine.
 
-    The latest tested answer ("yes" or "no") counts. If there is none, the latest other answer
-    counts. An answer without a machine (for example of a rejected job) applies to all machines of
-    its framework.
+    If there are several answers, the latest "yes" or "no" counts. If all are "not here", the latest
+    of them counts.
+
+    Some records name no machine, for example the record of a rejected job. The answers of such a
+    record apply to all machines on which the framework has records.
     """
     answers: dict[tuple[str, FrameworkOnMachine], Support] = {}
     pairs = [(record, cell) for cell in cells for record in cell.records]
@@ -100,10 +110,10 @@ def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
 def _copy_machineless_answers_to_machines(
     answers: Mapping[tuple[str, FrameworkOnMachine], Support],
 ) -> Answers:
-    """Copy answers without a machine to all machines of their framework.
+    """Copy each answer that names no machine to all machines of its framework.
 
-    A machine's own answer is kept. If a framework has no machine, its answers stay without a
-    machine.
+    An answer that a machine already has is not replaced. If all answers of a framework name no
+    machine, they do not change.
     """
     no_machine = machine_class(None)
     assigned = dict(answers)
@@ -149,16 +159,17 @@ def _summarize_support(answers: Answers) -> str:
 
 
 def _untested_features(answers: Answers, feature_names: set[str]) -> list[str]:
-    """Return the features in `feature_names` that no framework tested, in the order of FEATURES."""
+    """Return the features in `feature_names` without a "yes" or "no", in the order of FEATURES."""
     tried = {name for (name, _), answer in answers.items() if answer.supported in _TRIED_ANSWERS}
     return [name for name in FEATURES if name in feature_names - tried]
 
 
 def _judge_claim(claim: Claim, answers: Answers) -> JudgedClaim:
-    """Judge whether the share of "yes" among the tested answers lies within the claim's bounds.
+    """Judge whether the share of "yes" answers lies within the claim's bounds.
 
-    The verdict is "cannot be told" if a feature of the claim was not tested, or if no answer
-    matches.
+    The share is the number of "yes", divided by the number of "yes" and "no". Only answers for the
+    features and frameworks in `claim.where` count. The verdict is "cannot be told" if there are no
+    such answers, or if one of the features was not tested.
     """
     matching = {
         (name, column): answer

@@ -1,4 +1,4 @@
-"""Formatting of figures and lists for sentences, tables and verdicts."""
+"""Formatting of numbers and lists for sentences, tables and verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from xfbench.statistics import Interval
 
 
 def format_number_without_unit(value: float, unit: str) -> str:
-    """Return a number without its unit. If `unit` is "%", write the fraction as a percentage."""
+    """Return the number as text without its unit.
+
+    The unit decides how many digits are written. If `unit` is "%", `value` is a fraction, and the
+    text is a percentage with the sign "%".
+    """
     if unit == "%":
         return f"{value:.1%}"
     if unit == "times":
@@ -28,7 +32,7 @@ def format_bounds_without_unit(interval: Interval, unit: str) -> str:
 
 
 def format_value_with_bounds(interval: Interval, unit: str) -> str:
-    """Return the interval's value with its unit, and the bounds if it has them."""
+    """Return the interval's value and unit as text, with the bounds if the interval has bounds."""
     text = format_number_without_unit(interval.value, unit)
     if interval.low is not None and interval.high is not None:
         text += f" ({format_bounds_without_unit(interval, unit)})"

@@ -1,10 +1,13 @@
 """Estimation of the speed of all settings from launches of half of them.
 
-A setting consists of its *work* (kernel, threads and ranks, which interact) and of other choices
-(allocator and affinity). The effects of work and choices mostly add up in the logarithm of the
-speed. Launches of half of the settings therefore also predict the other half. This is a fractional
+A setting is a combination of factors. The first factor is its *work*: kernel, threads and ranks,
+which interact. The other factors are its *choices*: allocator and affinity.
+
+In the logarithm of the speed, the effect of the work and the effects of the choices mostly add up.
+Launches of half of the settings therefore also predict the other half. This is a fractional
 factorial design, analyzed by least squares (Box, Hunter and Hunter, Statistics for Experimenters).
-A setting's own launches show how far it deviates from the additive model.
+
+If a setting has launches, these show how far it deviates from the additive model.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ import numpy as np
 from xfbench.statistics import Launches
 
 T = TypeVar("T", bound=Hashable)
-# The factors of a setting: first its work, then each of its other choices.
+# The factors of a setting: first its work, then each of its choices.
 Factors = tuple[Hashable, ...]
 
 
 def select_balanced_half(factors: Mapping[T, Factors]) -> list[T]:
-    """Return about half of the settings. Every work occurs, and choices occur about equally often.
+    """Return about half of the settings, as a balanced sample.
 
-    `factors` has the factors of each setting.
+    Every work occurs in the sample. All values of a choice occur about equally often.
+    `factors` maps each setting to its factors.
     """
     works = list(dict.fromkeys(work for work, *_ in factors.values()))
     levels = [list(dict.fromkeys(column)) for column in zip(*factors.values(), strict=True)][1:]
@@ -41,10 +45,13 @@ def select_balanced_half(factors: Mapping[T, Factors]) -> list[T]:
 
 @dataclass(frozen=True)
 class _Fit(Generic[T]):
-    """A least-squares fit of the logarithms of speed. Each block and each factor has an effect.
+    """A least-squares fit of the logarithms of speed.
+
+    Each block and each value of a factor has an effect.
 
     - `settings`: the setting of each launch.
-    - `effects`: by ("block", block) and by (position among the factors, choice).
+    - `effects`: the fitted effects. The key of a block's effect is ("block", block). The key of a
+      factor's effect is (position of the factor, value of the factor).
     - `residuals`: measured minus fitted logarithm of each launch, in the order of `settings`.
     """
 
@@ -80,12 +87,16 @@ class _Fit(Generic[T]):
 def speeds_relative_to_fastest(
     speeds: Mapping[T, Launches], factors: Mapping[T, Factors] | None = None
 ) -> dict[T, float]:
-    """Return the estimated speed of each setting relative to the fastest one, fastest first.
+    """Return the estimated speed of each setting, divided by that of the fastest setting.
 
-    The logarithm of the estimate is the sum of two parts: the effects of the setting's factors, and
-    a part of the mean residual of the setting's own launches. The more launches the setting has,
-    the larger the second part. Differences between blocks cancel. Settings whose work has no launch
-    are left out. Without `factors`, settings do not predict each other.
+    The fastest setting comes first. The logarithm of an estimated speed is the sum of two terms:
+
+    - The effects of the setting's factors.
+    - The mean residual of the setting's n launches, times n / (n + 1).
+
+    Differences between blocks are fitted separately and do not influence the estimates. A setting
+    is left out if no setting with the same work was launched. If `factors` is None, the launches
+    of one setting do not predict the speed of another setting.
     """
     factors = factors or {setting: (setting,) for setting in speeds}
     if not any(speeds.values()):
@@ -109,7 +120,10 @@ def speeds_relative_to_fastest(
 
 
 def estimate_noise(speeds: Mapping[T, Launches], factors: Mapping[T, Factors]) -> float | None:
-    """Return the relative standard deviation of launches of the same setting; None if unknown."""
+    """Return the relative standard deviation of speed among launches of the same setting.
+
+    Return None if there are too few launches.
+    """
     for noise_factors in ({setting: (setting,) for setting in speeds}, factors):
         if any(speeds.values()) and (fit := _Fit.of(speeds, noise_factors)).degrees_of_freedom > 1:
             return math.sqrt(float(np.sum(fit.residuals**2)) / fit.degrees_of_freedom)

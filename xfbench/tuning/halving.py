@@ -1,13 +1,17 @@
 """Successive halving: search for the fastest of many settings, and confirm the winner.
 
-These functions launch nothing: the caller defines the settings, the launches and their cost (see
-`searching.py`, and the simulation in the tests).
+These functions launch nothing. The caller passes the settings, and a function that launches them
+(see `searching.py`, and the simulation in the tests).
 
-A rung launches its settings in blocks, with one launch of each setting per block. After each rung,
-all launches of the search rank the settings (`effects.py`). The best settings go on to the next
-rung, whose launches are longer and more numerous (Jamieson and Talwalkar 2016). If there are many
-settings, the first rung launches only half of them. If the planned launches are too noisy to
-separate the best settings, more rungs follow.
+The search is a sequence of rungs:
+
+1. A rung launches its settings in blocks. A block has one launch of each setting.
+2. After the rung, the settings are ranked by the launches of all rungs so far (`effects.py`).
+3. The fastest settings go on to the next rung. There, each setting has more or longer launches
+   (Jamieson and Talwalkar 2016).
+
+If there are many settings, the first rung launches only about half of them. If noise hides which
+settings are fastest after the planned rungs, extra rungs follow.
 """
 
 from __future__ import annotations
@@ -38,20 +42,20 @@ _ONE_SIDED = 2 * statistics.CONFIDENCE - 1
 _REDUCTION = 3  # one of 3 settings goes on; after a partial first rung, one of 4
 # Up to this number of settings, launching half would save less time than the confirmation takes.
 _MAX_FULL_FIRST_RUNG = 8
-# Steps of a launch as a fraction of the usual steps: in the first rung, and in later rungs.
+# Steps of a launch in the first rung and in later rungs, as fractions of the full number of steps.
 _STEP_SHARES = (0.25, 0.5)
 MAX_EXTRA_RUNGS = 4  # maximum number of rungs beyond the planned ones
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One stage of the search, which launches a number of settings.
+    """One stage of the search.
 
     - `number`: number of the rung, from 1.
-    - `settings`: maximum number of settings.
-    - `launches`: number of launches of each setting, one per block.
-    - `share`: number of steps of a launch, as a fraction of the usual number.
-    - `first`: number of the first block. Blocks are numbered through the whole search.
+    - `settings`: maximum number of settings that the rung launches.
+    - `launches`: number of launches of each setting, which is the number of blocks.
+    - `share`: timed steps of a launch, as a fraction of the steps in the confirmation.
+    - `first`: number of the rung's first block. The numbers continue from rung to rung.
     """
 
     number: int
@@ -71,7 +75,7 @@ class Round(Generic[T]):
     """The outcome of a rung.
 
     - `speeds`: images per second of each launch that counts, by setting and block.
-    - `reasons`: for each launched setting without a launch that counts, why none counts.
+    - `reasons`: settings that were launched but have no launch that counts, each with the reason.
     - `ended_by_budget`: whether the budget ended the rung before all its launches were done.
     """
 
@@ -86,7 +90,8 @@ class Dropped(Generic[T]):
 
     - `rung`: number of the rung.
     - `reason`: why the setting was dropped.
-    - `relative`: speed relative to the setting that was the fastest after the rung; None: unknown.
+    - `relative`: speed of the setting, divided by the speed of the setting that was fastest after
+      the rung; None: unknown.
     """
 
     setting: T
@@ -119,9 +124,9 @@ class HalvingOutcome(Generic[T]):
 def plan_rungs(setting_count: int, first_rung_count: int | None = None) -> list[Rung]:
     """Return the rungs that reduce `setting_count` settings to FINALISTS.
 
-    `first_rung_count` is the number of settings that the first rung launches (None: all). Up to
-    MAX_EXTRA_RUNGS rungs may follow the planned ones. Each of them has at most as many settings as
-    the rung before. If there are at most FINALISTS settings, return no rung.
+    If there are at most FINALISTS settings, return an empty list. `first_rung_count` is the number
+    of settings that the first rung launches (None: all). Up to MAX_EXTRA_RUNGS extra rungs may
+    follow the returned rungs. An extra rung has at most as many settings as the rung before it.
     """
     planned: list[Rung] = []
     # The launches of a partial first rung predict the other settings.
@@ -152,10 +157,10 @@ def search_by_successive_halving(
     factors: Callable[[T], Factors],
     measure: Callable[[Rung, Sequence[T]], Round[T]],
 ) -> HalvingOutcome[T]:
-    """Search for the fastest settings and return the finalists.
+    """Search for the fastest settings and return the outcome.
 
     - `factors`: returns the factors of a setting (see `effects.py`).
-    - `measure`: runs the launches of a rung for the given settings.
+    - `measure`: launches the given settings as the given rung says.
     """
     remaining, to_launch = [*settings], first_rung_settings(settings, factors)
     setting_factors = {setting: factors(setting) for setting in settings}
@@ -202,10 +207,13 @@ def _plan_extra_rung(
 ) -> list[Rung]:
     """Return a list with one extra rung, or an empty list if none is needed.
 
-    The rung launches each possible finalist once more. A setting is a possible finalist if it is
-    slower than the last finalist by at most the standard error of the difference of two settings.
-    An extra rung is needed if this standard error is above NEGLIGIBLE and there are more than
-    FINALISTS possible finalists.
+    `ranked` has the relative speeds of the remaining settings, fastest first. Without an extra
+    rung, the first FINALISTS settings become the finalists. A setting is close to them if it is
+    slower than the slowest finalist by at most one standard error. This is the standard error of
+    the relative difference in speed between two settings.
+
+    An extra rung is needed if other settings are close to the finalists and the standard error is
+    larger than NEGLIGIBLE. The extra rung launches the finalists and the close settings once each.
     """
     deviation = estimate_noise(speeds, factors)
     if deviation is None or len(ranked) <= FINALISTS:
@@ -228,7 +236,14 @@ def _unrankable_reason(
     speeds: Mapping[T, Launches],
     relative: Mapping[T, float],
 ) -> str | None:
-    """Return why a setting must be dropped whatever its speed; None if it may stay."""
+    """Return why a setting must be dropped without a comparison of its speed; None if it may stay.
+
+    A setting must be dropped in any of these cases:
+
+    - None of its launches in the rung counts.
+    - The budget ended before the first launch of the setting.
+    - Its speed cannot be estimated, because no launch of a setting with the same work counts.
+    """
     if setting in rung_round.reasons:
         return rung_round.reasons[setting]
     if not speeds[setting] and (setting in launched_settings or rung_round.ended_by_budget):
@@ -239,11 +254,15 @@ def _unrankable_reason(
 
 
 def are_distinguishable_or_negligible(winner: Launches, rivals: Sequence[Launches]) -> bool:
-    """Return whether more launches would hardly change the choice of the winner.
+    """Return whether more launches would hardly change the choice between winner and rivals.
 
-    Each rival with launches must be significantly faster or slower than the winner, or be at most
-    NEGLIGIBLE faster (by the upper one-sided 95 % bound). Return False if the winner has no launch,
-    or if there are too few launches for this bound.
+    Return True if one of these conditions holds for each rival that has launches:
+
+    - The rival is significantly faster or slower than the winner.
+    - With 95 % confidence, the rival is faster than the winner by at most NEGLIGIBLE.
+
+    Return False if the winner has no launch, or if there are too few launches for a confidence
+    interval.
     """
     for rival in filter(None, rivals if winner else ()):
         comparison = statistics.compare(rival, winner, confidence=_ONE_SIDED)
@@ -258,8 +277,9 @@ def are_distinguishable_or_negligible(winner: Launches, rivals: Sequence[Launche
 def undecided_settings_to_repeat(
     winner: T, compared: Sequence[T], speeds: Mapping[T, Launches]
 ) -> list[T]:
-    """Return the settings to launch again: the winner and the rivals that may still beat it.
+    """Return the settings to launch again: the winner and each rival that is not settled.
 
+    A rival is settled if `are_distinguishable_or_negligible` is true for the winner and this rival.
     Return an empty list if the winner has launches and all rivals are settled.
     """
     rivals = [setting for setting in compared if setting != winner]
@@ -282,10 +302,11 @@ def has_spent_share_of_exhaustive(
 
     - `spent_s`: seconds that the search has taken.
     - `all_settings_once_s`: seconds in which an exhaustive search launches each setting once.
-    - `speeds`: speeds of the launches of each setting, from which the noise is computed.
+    - `speeds`: for each setting, the speeds of its launches. They show how noisy launches are.
     - `min_launches`, `max_launches`: limits of the launches per setting in an exhaustive search.
 
-    An exhaustive search launches each setting until its mean is known to within NEGLIGIBLE.
+    An exhaustive search launches every setting until the mean speed of the setting is known. Known
+    means: the half-width of its confidence interval is at most the fraction NEGLIGIBLE.
     """
     logs = [
         [math.log(speed) for speed in launches.values()] for launches in speeds if len(launches) > 1
@@ -300,10 +321,13 @@ def has_spent_share_of_exhaustive(
 
 
 def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
-    """Return the confirmed setting: the search's winner unless a rival is significantly faster.
+    """Return `winner`, or a rival that is better according to the confirmation.
 
-    If rivals are significantly faster, return the fastest of them. If no launch of the winner
-    counts, return the fastest rival.
+    - `winner`: the fastest setting of the rungs.
+    - `speeds`: the launches of the confirmation. The other settings in `speeds` are the rivals.
+
+    If rivals are significantly faster than `winner`, return the fastest of these rivals. If
+    `winner` has no launch that counts, return the fastest rival that has one.
     """
     winner_launches = speeds.get(winner)
     rivals = {

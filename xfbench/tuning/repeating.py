@@ -1,7 +1,7 @@
-"""Repetition of launches during which the system had moved the vCPUs apart.
+"""Repetition of launches that ran while the vCPUs were on distant cores.
 
-The speed of such a launch says nothing about its setting: on two vCPUs it may be half as fast
-(docs/findings.md#two-modes).
+The host of a virtual machine may move vCPUs to distant cores. A launch on two vCPUs may then train
+at half the speed (docs/findings.md#two-modes). This speed says nothing about the setting.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ MAX_REPEATS = 5  # maximum number of repeats of one launch
 def launch_block(
     settings: Iterable[T], launch: Callable[[T], L | None], should_repeat: Callable[[L], bool]
 ) -> dict[T, L]:
-    """Launch each setting, and repeat a launch while `should_repeat` is true for it.
+    """Launch each setting, repeat launches where needed, and return the last launch by setting.
 
-    - `launch`: launches a setting. Returns None if no launch is possible any more.
-    - `should_repeat`: returns whether to repeat a launch, at most MAX_REPEATS times.
+    - `launch`: launches a setting and returns the launch. Returns None if too little of the budget
+      remains for a launch.
+    - `should_repeat`: returns whether a launch must be repeated.
 
-    Return the last launch of each setting.
+    A launch is repeated at most MAX_REPEATS times.
     """
     last_launches: dict[T, L] = {}
     pending = list(settings)
@@ -44,11 +45,13 @@ def launch_block(
 
 
 class CoreMonitor:
-    """The core-to-core latencies of a search, and the decision which launches to repeat.
+    """A monitor that collects core-to-core latencies and decides which launches to repeat.
 
-    Cores may stay apart. The number of repeats is therefore limited to half of all launches, or to
-    MAX_REPEATS if that is more. `latencies_s` are earlier core-to-core latencies (round trips, in
-    seconds).
+    vCPUs may stay on distant cores for a long time. The number of repeats is therefore limited to
+    half of all launches, or to MAX_REPEATS if this is more.
+
+    `latencies_s` are the round-trip times between cores, in seconds. At first, they are those of
+    earlier searches.
     """
 
     def __init__(self, latencies_s: Sequence[float] = ()) -> None:
@@ -57,7 +60,7 @@ class CoreMonitor:
 
     @property
     def near_core_latency_s(self) -> float | None:
-        """The core-to-core latency of near cores, in seconds; None if unknown."""
+        """The latency between near cores, in seconds; None if no latency was measured."""
         return near_cores_latency_seconds(self.latencies_s)
 
     def count_launch_and_add_latencies(self, record: Record) -> None:
@@ -78,8 +81,9 @@ class CoreMonitor:
 def has_distant_cores(record: Record, near_core_latency_s: float | None) -> bool:
     """Return whether the cores of a launch with several threads or ranks were far apart.
 
-    `near_core_latency_s` is the latency of near cores in seconds (None: unknown). Return False for
-    a launch without a measurement, because such a launch would also fail on near cores.
+    `near_core_latency_s` is the latency between near cores in seconds (None: unknown). Return
+    False for a failed launch, because distant cores do not make a launch fail. Return False also
+    for a launch with one thread and one rank.
     """
     request = record.request
     if request is None or record.measurement is None:

@@ -1,6 +1,6 @@
 """The run of a search: launches, budget, progress lines, and the resulting document.
 
-`halving.py` decides what is launched next. Each launch is stored as an ordinary record.
+`halving.py` decides which settings are launched next. Each launch is stored as an ordinary record.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class SearchOptions:
     """Options of a search.
 
     - `pythons`: interpreters by framework.
-    - `min_launches`, `max_launches`: how often the confirmation launches each setting.
+    - `min_launches`, `max_launches`: limits of the launches per setting in the confirmation.
     - `budget_seconds`: maximum total time of new launches; None: no maximum. A launch that is
       expected to exceed the budget does not start.
     - `seed`: seed of the random order of launches.
-    - `verify`: whether only settings with a certificate are searched.
+    - `verify`: whether to verify the settings and to search only those with a certificate.
     - `strict`: whether to refuse to run on a noisy machine.
-    - `resume`: whether launches that already have a record are not repeated.
+    - `resume`: whether to reuse the records of earlier launches instead of launching again.
     - `time_limit`: maximum seconds per launch.
     """
 
@@ -180,9 +180,10 @@ def find_and_confirm_best_setting(
 
 
 def max_launches(space: Space, choices: SearchOptions) -> int:
-    """Return the maximum number of launches: all rungs, extra rungs, and the confirmation.
+    """Return the maximum number of launches of a search.
 
-    Repeated launches (`repeating.py`) are not included.
+    The number is the sum of the launches in all planned rungs, in MAX_EXTRA_RUNGS extra rungs, and
+    in the confirmation. Repeated launches (`repeating.py`) are not included.
     """
     confirmed_count = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
     rungs = planned_rungs(space)
@@ -192,7 +193,7 @@ def max_launches(space: Space, choices: SearchOptions) -> int:
 
 
 def planned_rungs(space: Space) -> list[Rung]:
-    """Return the planned rungs of a search. Extra rungs may follow them."""
+    """Return the planned rungs of a search. Extra rungs may follow the planned ones."""
     return plan_rungs(
         len(space.cells), len(first_rung_settings(space.cells, split_work_allocator_affinity))
     )
@@ -210,10 +211,12 @@ def steps_per_launch(cell: Cell, rung: Rung) -> int:
 def _verify_and_collect_unverified(
     space: Space, session: LaunchContext, choices: SearchOptions, say: Say
 ) -> dict[Cell, str]:
-    """Verify the cells of the space. Return cells that have no certificate, each with the reason.
+    """Verify the cells of the space, and return the cells without a certificate.
 
-    These cells must not win. Cells that cannot be launched are not verified. If `choices.verify` is
-    false, attach cached certificates and return no cells.
+    The result maps each of these cells to the reason. Such a cell must not be the best setting.
+
+    Cells that cannot be launched are neither verified nor returned. If `choices.verify` is false,
+    only use the certificates in the cache, and return an empty dictionary.
     """
     all_cells = [*dict.fromkeys([*space.cells, space.default])]
     requests = [
@@ -241,14 +244,17 @@ def _speed_figure(speeds: Launches | None) -> Figure | None:
 def _ratio_figure(
     speeds: Mapping[Cell, Launches], cell: Cell, baseline: Cell | None
 ) -> Figure | None:
-    """Return the ratio of the cell's speed to the baseline's; None if they cannot be compared."""
+    """Return the speed of `cell` divided by the speed of `baseline`.
+
+    Return None if `baseline` is None or `cell`, or if one of the two has no launch that counts.
+    """
     if baseline is None or baseline == cell or not speeds.get(cell) or not speeds.get(baseline):
         return None
     return Figure.from_interval(statistics.compare(speeds[cell], speeds[baseline]).ratio)
 
 
 class _SearchLauncher:
-    """The launches of one search, and the time that they have taken."""
+    """Runs the launches of one search, and adds up their durations."""
 
     def __init__(
         self, space: Space, choices: SearchOptions, session: LaunchContext, say: Say
@@ -262,7 +268,7 @@ class _SearchLauncher:
         self.ended_by_budget = False
 
     def run_rung(self, rung: Rung, cells: Sequence[Cell]) -> Round[Cell]:
-        """Run the launches of a rung and return their outcome.
+        """Run the launches of a rung and return the outcome of the rung.
 
         Each block launches the cells in a new random order.
         """
@@ -309,11 +315,18 @@ class _SearchLauncher:
     def launch_finalists_until_settled(
         self, winner: Cell, rivals: Sequence[Cell], halved: HalvingOutcome[Cell]
     ) -> dict[Cell, Launches]:
-        """Launch the winner and its rivals until the choice between them is settled.
+        """Confirm the winner: launch it and its rivals until the choice between them is settled.
 
-        Launches have the usual length. A settled rival is not launched again. The launches also end
-        if the budget or MAX_TIME_SHARE of an exhaustive search is spent. Return the speed of each
-        launch that counts, by cell and block.
+        Return the images per second of each launch that counts, by cell and block. Each launch has
+        the full number of steps. A rival is settled if more launches would hardly change the choice
+        between it and the winner (see `halving.are_distinguishable_or_negligible`). A settled rival
+        is not launched again.
+
+        The confirmation also ends in any of these cases:
+
+        - Each unsettled cell has `choices.max_launches` launches.
+        - The next launches would exceed the budget.
+        - The search has taken MAX_TIME_SHARE of the time of an exhaustive search.
         """
         cells = pending = [winner, *rivals]
         blocks = range(halved.blocks + 1, halved.blocks + 1 + self.choices.max_launches)
@@ -364,10 +377,10 @@ class _SearchLauncher:
     def _launch_or_reuse(
         self, cell: Cell, request: Request, reusable_records: dict[Request, Record], stage: str
     ) -> Record:
-        """Return the record of a launch: an earlier one if it can be reused, otherwise a new one.
+        """Return the record of a launch: an earlier record if one can be reused, else a new one.
 
-        - `cell`: the setting, with the usual number of steps.
-        - `request`: the launch, which may have fewer steps.
+        - `cell`: the setting, with the number of steps that the confirmation uses.
+        - `request`: the launch of the setting, which may have fewer steps.
         - `stage`: the start of the progress line.
         """
         record = reusable_records.pop(request, None)
@@ -387,15 +400,16 @@ class _SearchLauncher:
         return record
 
     def _fits_whole_remaining_budget(self, new_launch_seconds: float) -> bool:
-        """Return whether new launches may take this many more seconds."""
+        """Return whether the remaining budget allows new launches of this duration."""
         budget = self.choices.budget_seconds
         return budget is None or self.new_seconds + new_launch_seconds <= budget
 
     def _predict_launch_seconds(self, past_cell: Cell, cell_to_launch: Cell) -> float:
-        """Predict the seconds of a launch of `cell_to_launch`.
+        """Predict the duration of a launch of `cell_to_launch` in seconds.
 
-        The prediction uses the last ok launch of `past_cell`. If there is none, return the mean
-        seconds of all launches of the search (0 if there are no launches).
+        `past_cell` is the same setting with the full number of steps. The prediction uses the last
+        ok launch of this setting. If there is none, return the mean duration of all launches of
+        the search. If the search has no launch yet, return 0.
         """
         record = self.last_records.get(past_cell)
         if record is not None:
@@ -405,7 +419,7 @@ class _SearchLauncher:
     def _predict_confirmation_seconds(self) -> float:
         """Predict the minimum duration of the confirmation in seconds.
 
-        The confirmation launches the two fastest settings and the default.
+        The confirmation launches the two fastest settings and the default setting.
         """
         fastest = sorted(
             self.last_records,
@@ -420,7 +434,10 @@ class _SearchLauncher:
         return self.choices.min_launches * block_s
 
     def _has_spent_share_of_exhaustive(self, speeds: Mapping[Cell, Launches]) -> bool:
-        """Return whether the search has taken MAX_TIME_SHARE of an exhaustive search's time."""
+        """Return whether the search has taken MAX_TIME_SHARE of the time of an exhaustive search.
+
+        `speeds` are the launches of the confirmation.
+        """
         launch_seconds = [
             self._predict_launch_seconds(cell, cell)
             for cell in self.space.cells
@@ -435,10 +452,11 @@ class _SearchLauncher:
         )
 
     def _find_reusable_records(self, requests: Sequence[Request]) -> dict[Request, Record]:
-        """Return the earlier record of each request that has one and need not be launched again.
+        """Return the earlier records that replace a new launch, by request.
 
-        Only records from this kind of machine and the same environment are returned. If
-        `choices.resume` is false, no records are returned.
+        A record replaces a new launch if its status is "ok" or "invalid". It must also come from
+        this kind of machine and from the same environment. If `choices.resume` is false, return an
+        empty dictionary.
         """
         if not self.choices.resume:
             return {}
@@ -481,9 +499,9 @@ def _launch_seconds(record: Record) -> float:
 
 
 def _predict_seconds_from_record(cell: Cell, record: Record) -> float:
-    """Predict the seconds of a launch of `cell` from the record of another launch.
+    """Predict the duration of a launch of `cell`, in seconds, from the record of an earlier launch.
 
-    The launches may differ in the number of steps.
+    The two launches may differ in the number of steps.
     """
     assert record.request and record.measurement
     extra_steps = (cell.steps or 0) - (record.request.steps or 0)
@@ -492,7 +510,7 @@ def _predict_seconds_from_record(cell: Cell, record: Record) -> float:
 
 
 def _describe_outcome(record: Record) -> str:
-    """Return the images per second of a launch, or why it does not count, in words."""
+    """Return a text with the images per second of a launch, or the reason why it does not count."""
     if record.status == "ok" and record.measurement:
         if not statistics.is_steady(record):
             return "never became steady"

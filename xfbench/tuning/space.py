@@ -1,8 +1,11 @@
-"""The search space: all settings with which a framework trains a workload in the same way.
+"""The search space: all settings with which a framework does the same training of a workload.
 
-A setting has a kernel, threads, an affinity, an allocator, and ranks on one node that share the
-batch. If an adapter offers several data layouts, each is a kernel. A different batch size is
-different training, so several batch sizes are searched only on request.
+A setting is a combination of kernel, threads, affinity, allocator, ranks and strategy. The ranks
+run on one node and share the batch. If an adapter offers several data layouts, each layout is a
+kernel of its own.
+
+With another batch size, the training would be different. Other batch sizes are therefore searched
+only if the user requests them.
 """
 
 from __future__ import annotations
@@ -40,16 +43,16 @@ SETTING_FIELDS = (
 class SpaceRequest:
     """A framework, a workload, and the values to try.
 
-    - `batch_sizes`: images per update; empty: the published batch.
-    - `over`: values to try, by a name in OVER_NAMES.
-    - `steps`: number of timed steps of a launch of usual length.
+    - `batch_sizes`: images per update; empty: the published batch size.
+    - `over`: the values to try of each setting. The keys are names in OVER_NAMES.
+    - `steps`: number of timed steps of a launch in the confirmation; None: the default number.
     - `warmup`: number of untimed steps after the first step.
 
-    If a name is missing in `over`, all values are tried, with three exceptions:
+    If a name is missing in `over`, all values of this setting are tried, with three exceptions:
 
-    - "threads": 1, 2, 4, … up to the number of cores, and that number.
-    - "ranks": one rank.
-    - "strategy": the default strategy.
+    - "threads": only 1, 2, 4, … and the number of cores.
+    - "ranks": only one rank.
+    - "strategy": only the default strategy.
     """
 
     framework: str
@@ -67,9 +70,9 @@ class SpaceRequest:
 class Space:
     """The cells to search.
 
-    - `cells`: each cell has the steps of a launch of usual length.
-    - `default`: the cell that `run` measures if no setting is chosen. It may be missing from
-      `cells`.
+    - `cells`: the cells, with the number of steps that the confirmation uses.
+    - `default`: the cell that `xfbench run` measures if the user chooses no setting. `cells` need
+      not contain the default.
     - `left_out`: cells that cannot be searched here, each with the reason.
     - `data_folders`: folders of prepared data sets, as in `Plan`.
     """
@@ -80,13 +83,19 @@ class Space:
     data_folders: Mapping[str, Path] = field(default_factory=dict)
 
     def without_cells(self, left_out: Sequence[tuple[Cell, str]]) -> Space:
-        """Return the space with these cells moved to `left_out`, each with its reason."""
+        """Return the space without the given cells.
+
+        In the returned space, these cells and their reasons are appended to `Space.left_out`.
+        """
         excluded = {cell for cell, _ in left_out}
         cells = tuple(cell for cell in self.cells if cell not in excluded)
         return Space(cells, self.default, (*self.left_out, *left_out), self.data_folders)
 
     def values(self) -> dict[str, tuple[str | int, ...]]:
-        """Return the values that occur in each setting field. Cells left out are included."""
+        """Return the different values of each field in SETTING_FIELDS, by field name.
+
+        Both `cells` and the cells in `left_out` are included.
+        """
         all_cells = [*self.cells, *(cell for cell, _ in self.left_out)]
         return {
             name: tuple(dict.fromkeys(build_setting(cell)[name] for cell in all_cells))
@@ -97,7 +106,8 @@ class Space:
 def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
     """Return the space of all combinations of the requested values.
 
-    `pythons` are interpreters by framework. Raises UsageError if a name or a value is invalid.
+    `pythons` maps framework names to interpreters. Raises UsageError if a name or a value is
+    invalid.
     """
     for name in request.over:
         if name not in OVER_NAMES:
@@ -128,18 +138,18 @@ def _unsupported_or_no_gpu_reason(cell: Cell) -> str | None:
 
 
 def split_work_allocator_affinity(cell: Cell) -> Factors:
-    """Return the factors of the cell (see `effects.py`): its work, allocator and affinity.
+    """Return the factors of the cell (see `effects.py`): its work, its allocator and its affinity.
 
-    The work is the cell with default allocator and affinity.
+    The work is represented by the same cell with the default allocator and the default affinity.
     """
     default_placement = {"affinity": "none", "allocator": None}
     return cell.model_copy(update=default_placement), cell.allocator, cell.affinity
 
 
 def build_setting(cell: Cell) -> dict[str, str | int]:
-    """Return the cell's values by name, for the names in SETTING_FIELDS.
+    """Return the cell's value of each field in SETTING_FIELDS, by field name.
 
-    The allocator of the C library is `allocators.SYSTEM` instead of None.
+    For the allocator of the C library, the value is `allocators.SYSTEM` instead of None.
     """
     return {name: getattr(cell, name) or allocators.SYSTEM for name in SETTING_FIELDS}
 

@@ -1,7 +1,8 @@
 """`run --tuned`: cells get the settings that a search found on the same kind of machine.
 
-Tuned values are ordinary fields of the cell, so records show them. Options that the user sets take
-precedence. Tuned numbers of ranks and threads are used together or not at all.
+Tuned values are ordinary fields of the cell, so records show them. An option that the user sets is
+never replaced by a tuned value. Some options, such as the number of threads, decide how ranks share
+the machine. If the user sets such an option, a tuned number of ranks is not used.
 """
 
 from __future__ import annotations
@@ -30,14 +31,16 @@ Say = Callable[[str], None]
 
 _PLACEMENT_FIELDS = ("kernel", "threads", "affinity", "allocator")
 _STRATEGY_FIELDS = ("strategy", "strategy_options")
-# Options that decide how ranks share the machine. If the user sets one, tuned ranks are not used.
+# Options that decide how ranks share the machine. If the user sets one of them, a tuned number of
+# ranks is not used.
 _RANK_FIELDS = ("ranks", "nodes", "threads", "scaling", *_STRATEGY_FIELDS)
 
 
 def build_adjustment(results: Path) -> Adjustment:
     """Return a function for `plan_builder.build_plan` that applies the tuning in `results`.
 
-    The returned function reports the values it uses on standard error.
+    `results` is the results folder. The returned function prints the tuned values of each cell to
+    standard error.
     """
 
     def adjust(
@@ -55,13 +58,14 @@ def apply_tuning(
     pythons: Mapping[str, Path],
     say: Say,
 ) -> list[tuple[Cell, Protocol]]:
-    """Return the cells with the tuned values that the folder `results` has for them.
+    """Return the cells, each with the tuned values that the results folder has for it.
 
-    - `user_set_names`: settings that the user set, which stay as they are.
+    - `user_set_names`: names of the settings that the user set. Their values do not change.
+    - `results`: the results folder.
     - `pythons`: interpreters by framework.
-    - `say`: reports the tuned values of a cell, or what to do if there are none.
+    - `say`: prints one line per cell: its tuned values, or the command that finds them.
 
-    Raises UsageError if a job would train on another machine.
+    Raises UsageError if a Slurm job would be submitted, because it would train on another machine.
     """
     if any(cell.launcher == "slurm" for cell, _ in cells) and not job_queue.is_inside_allocation():
         raise errors.UsageError(
@@ -99,7 +103,8 @@ def is_applicable(
     """Return whether the result of a search applies to the cell on this machine.
 
     - `version`: the installed version of the framework; None: unknown.
-    - `user_set_names`: settings that the user set. Some of them exclude tuned ranks.
+    - `user_set_names`: names of the settings that the user set. If they contain one of
+      _RANK_FIELDS, a result with another number of ranks does not apply.
     """
     best = search.best
     matched_fields = ("framework", "workload", "device", "precision", "global_batch_size")
@@ -125,7 +130,7 @@ def is_applicable(
 def build_tuned_cell(search: Tuning, cell: Cell, user_set_names: Collection[str]) -> Cell:
     """Return the cell with the best setting of the search.
 
-    Settings in `user_set_names` stay as they are.
+    Settings that are named in `user_set_names` do not change.
     """
     best = search.best
     update: dict[str, Any] = {
@@ -163,7 +168,7 @@ def _describe_gain(search: Tuning) -> str:
 
 
 def _describe_remedy(cell: Cell, version: str | None, results: Path) -> str:
-    """Return why there is no tuning for the cell, and the command that creates it."""
+    """Return a text that says why the cell has no tuning, and which command helps."""
     if version is None:
         return f"it has no environment: xfbench env create {cell.framework}"
     words = ["xfbench", "tune", "--framework", cell.framework, "--workload", cell.workload]
