@@ -26,11 +26,10 @@ class CheckedSet:
 
     - `samples`: number of samples that were read.
     - `stream_digest`: digest of these samples in order.
-    - `largest_pixel_difference`: largest difference from the first data set, 0 to 255. It is None
-      if the splits differ, or if the first data set lacks a sample or has it with another shape or
-      label.
-    - `defect`: a message about the first sample that does not match the data set's own list, or
-      None.
+    - `largest_pixel_difference`: largest difference of a pixel value from the first data set, 0 to
+      255. It is None if the first data set has other splits, fewer samples, or a sample with
+      another shape or label.
+    - `defect`: a message about the first sample that does not match `SPLIT.samples`, or None.
     """
 
     folder: str

@@ -272,8 +272,9 @@ def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, in
 def open_data_set_as_source(optional_format_and_folder: str) -> Source:
     """Open an existing data set: a prepared folder, or FORMAT:FOLDER from another tool.
 
-    For FORMAT:FOLDER, the first training image determines the number of channels, except that the
-    format `folder` always has 3 channels.
+    - A prepared folder keeps its number of channels.
+    - `folder:FOLDER` always has 3 channels.
+    - In any other FORMAT:FOLDER, the first training image determines the number of channels.
     """
     format_name, colon, rest = optional_format_and_folder.partition(":")
     if colon and format_name in prepared.FORMATS:

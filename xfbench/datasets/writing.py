@@ -38,12 +38,13 @@ Report = Callable[[str, int, int], None]
 
 
 class Writer(Protocol):
-    """A writer that appends samples to a split. Each format has its own writer.
+    """The interface of writers, which append samples to a split. Each format has a writer class.
 
-    The arguments of its class are the data set's folder, the split's name and a number `count`.
-    Some formats need further arguments. The first `count` samples of an interrupted run stay; later
-    samples are removed or overwritten. Methods raise OSError if the disk fails, and UsageError if
-    the format cannot store a sample.
+    Create a writer with the data set's folder, the split's name and `count`. The writers of some
+    formats need further arguments. If an interrupted run wrote samples, the first `count` of them
+    stay. Later samples are removed or overwritten.
+
+    Methods raise OSError if the disk fails, and UsageError if the format cannot store a sample.
     """
 
     def add(self, sample: Sample) -> None: ...
@@ -65,12 +66,15 @@ def make_data_set(
 ) -> Manifest:
     """Write the data set to the folder `target` and return its manifest.
 
-    `report_progress` gets the split, the number of its samples done, and the number of all its
-    samples. If another process is writing the same data set, wait up to `lock_timeout_s` seconds.
-    Then return the manifest of the data set that it wrote.
+    `report_progress` gets the name of the split, the number of samples done in the split, and the
+    number of samples of the split.
 
-    Raises UsageError if `target` exists, or if the other process is not done in time. Raises
-    Damaged if the source is not as expected.
+    If another process is writing `target`, wait up to `lock_timeout_s` seconds. If the other
+    process completes the data set, return the manifest of that data set.
+
+    Raises UsageError if `target` exists, if the other process does not finish in time, or if the
+    format cannot store the samples. Raises Damaged if a split of the source is empty, or if a
+    sample is invalid.
     """
     if target.exists():
         raise UsageError(f"{target} already exists: remove it, or choose another folder with --to")
@@ -145,7 +149,7 @@ def _write_split(
     preprocessing: Preprocessing,
     report_progress: Report,
 ) -> tuple[list[str], set[tuple[int, ...]]]:
-    """Write one split. Return the lines of `SPLIT.samples` and the shapes of the images."""
+    """Write one split. Return the lines of `SPLIT.samples` and the set of the images' shapes."""
     if not len(samples):
         raise Damaged(f"{source.name} has no {split} images")
     listing = partial / f"{split}.samples"
@@ -156,7 +160,10 @@ def _write_split(
     new_lines: list[str] = []
 
     def commit_block() -> None:
-        """Sync the new samples, then list them, so that every listed sample is on the disk."""
+        """Sync the new samples, and then add their lines to `SPLIT.samples`.
+
+        This order ensures that every listed sample is on the disk.
+        """
         writer.sync()
         with listing.open("a", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in new_lines)
@@ -204,7 +211,10 @@ def _write_split(
 def _convert_sample(
     source_sample: Sample, format_name: str, preprocessing: Preprocessing
 ) -> tuple[Sample, tuple[int, ...], str, int]:
-    """Return the sample to store, the shape of its pixels, its digest and its EXIF orientation."""
+    """Preprocess a sample.
+
+    Return (sample to store, shape of its pixels, digest of its pixels and label, EXIF orientation).
+    """
     sample = resize_and_encode_sample(source_sample, preprocessing)
     pixels = pictures.decode_pixels(sample, preprocessing.channels)
     if format_name == "raw":

@@ -32,11 +32,12 @@ HEADER = ("id", *indexing.COLUMN_TYPES, _DERIVED_COLUMN)
 
 
 def choose_file_writer(target: Path) -> Callable[[Path, StoredRecords, Store], int]:
-    """Return the function that writes the format that the name of `target` ends in.
+    """Choose a file format by the ending of `target`. Return the function that writes this format.
 
-    That function takes the path of the file, the records and their results folder. It returns the
-    number of records written, and raises UsageError if the file cannot be written.
-    `choose_file_writer` raises UsageError if the ending is unknown.
+    Call the function with the path of the file, the records and their results folder. The function
+    returns the number of written records. It raises UsageError if the file cannot be written.
+
+    Raises UsageError if the ending of `target` is unknown.
     """
     for ending, write in _WRITERS.items():
         if target.name.endswith(ending):

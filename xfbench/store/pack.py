@@ -53,7 +53,8 @@ class PackLine:
 def format_line(document: dict[str, Any]) -> bytes:
     """Return a record as a pack line, including the newline.
 
-    `document` has the JSON values of the record. Raises EditedError if they do not match the id.
+    `document` has the JSON values of the record. Raises EditedError if the other values do not
+    match the value of "id".
     """
     content = {name: value for name, value in document.items() if name != "id"}
     body = digests.canonical_form_if(content, document["id"])
@@ -78,7 +79,8 @@ def verify_line(line: bytes) -> str:
 def read_lines_and_defects(path: Path) -> Iterator[PackLine]:
     """Yield every line of a pack in order.
 
-    If the pack's name does not match its ids, a last PackLine with number 0 states this defect.
+    If the pack's name does not match the ids of its records, yield one more PackLine at the end.
+    This PackLine has the number 0 and states the defect.
     Raises OSError if the pack cannot be read.
     """
     ids_hash = hashlib.sha256()

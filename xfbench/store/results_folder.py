@@ -307,7 +307,11 @@ def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
 def _records_of_pack(
     path: Path, warn: WarningHandler, skip: Container[str], seen_ids: Container[str]
 ) -> Iterator[tuple[pack.PackLine, Record]]:
-    """Yield the records of a pack with their lines, except ids in `skip` and `seen_ids`."""
+    """Yield (line, record) for each record of a pack.
+
+    Records whose ids are in `skip` or `seen_ids` are left out. `warn` gets a message for each
+    invalid line.
+    """
     try:
         for line in _valid_lines(path, warn):
             identity = f"sha256:{line.identity}"

@@ -69,23 +69,26 @@ class Loser(DocumentPart):
 
 
 class Tuning(SealedDocument):
-    """One search: the machine, the settings, when each was dropped, and the best setting.
+    """One search: the machine, the settings, when each setting was dropped, and the best setting.
 
     The search ends with the confirmation: launches of the finalists with the usual number of steps.
+    A launch counts if its record has the status "ok" and its speed is steady.
 
-    - `best`, `default` and `runner_up` are cells with the usual number of steps. `default` is the
-      cell that runs if the user sets no options.
-    - `confirmed` is true if the confirmation has a launch of `best` that counts.
-    - `images_per_second` is the throughput of `best` in the confirmation. It is null if `confirmed`
-      is false.
-    - `over_default` and `over_runner_up` are the throughput of `best`, divided by the throughput of
-      `default` or `runner_up` in the confirmation.
-    - Such a ratio is null if `confirmed` is false, or if no launch of the other cell counts. It is
-      also null if the other cell is `best`, or if there is no runner-up.
-    - `default_reason` is the reason why `default` could not be compared with `best`, or null.
-    - `machine_seconds` is the duration of all launches in `records`. `search_seconds` is the
-      duration of the launches before the confirmation.
-    - `verified` is true if only settings with a certificate were searched.
+    - `best`: the cell that won.
+    - `default`: the cell that runs if the user sets no options.
+    - `runner_up`: the best finalist other than `best`, or null if there is none.
+    - `confirmed`: whether at least one launch of `best` in the confirmation counts.
+    - `images_per_second`: throughput of `best` in the confirmation. It is null if `confirmed` is
+      false.
+    - `over_default`: throughput of `best` divided by the throughput of `default`, both in the
+      confirmation. It is null if `best` is `default`, or if no launch of one of them counts.
+    - `over_runner_up`: throughput of `best` divided by the throughput of `runner_up`, both in the
+      confirmation. It is null if `runner_up` is null, or if no launch of one of them counts.
+    - `default_reason`: why `default` could not be compared with `best`, or null.
+    - `records`: ids of the records of all launches.
+    - `machine_seconds`: total duration of the launches in `records`.
+    - `search_seconds`: total duration of those launches before the confirmation.
+    - `verified`: whether only settings with a certificate were searched.
     """
 
     schema_: Literal["xfbench.tuning/1"] = Field(default=SCHEMA, alias="schema")
