@@ -1,8 +1,8 @@
 """Creation of a data set from a source in one format, completely or not at all.
 
 Until the data set is complete, its folder has the name `NAME.partial`. If a run is interrupted, the
-next run continues. `SPLIT.samples` lists the samples that are on the disk. It grows by a block of
-samples at a time.
+next run continues. `SPLIT.samples` lists the samples that are on the disk. Lines are added to it
+after each block of samples.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ def _sample_order(samples: Sequence[Sample], preprocessing: Preprocessing) -> Se
     """Return the indices of the samples in the order to store them.
 
     This is the order of the source, or an order shuffled with the seed `preprocessing.shuffle`.
-    Samples are shuffled because readers of record files read them in the stored order.
+    The stored order matters, because readers of record files read the samples in this order.
     """
     if preprocessing.shuffle is None:
         return range(len(samples))
@@ -269,7 +269,7 @@ def _check_sample(sample: Sample, source: Source, split: str, earlier_keys: set[
     count = len(source.classes) if source.classes else _MAX_CLASSES
     if not 0 <= sample.label < count:
         classes = f"there are {count} classes" if source.classes else f"the maximum is {count}"
-        raise Damaged(f"{source.name}: label {sample.label} of {sample.key}: {classes}")
+        raise Damaged(f"{source.name}: label {sample.label} of {sample.key} is invalid: {classes}")
 
 
 def _open_writer(

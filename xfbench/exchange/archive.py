@@ -143,7 +143,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
                     existing_ids.add(record.id)
                     new_count += 1
             elif _DOCUMENT_TYPES[kind].read(content).id != f"sha256:{identity}":
-                raise EditedError("its name does not match its id")
+                raise EditedError("the file name does not match the id")
             elif not (path := target.folder / name).exists():
                 atomic_files.write(path, content)
         except ValueError as error:

@@ -274,7 +274,7 @@ def _parse_certificate(file: _AuditedFile) -> Certificate | str:
     except ValueError as error:
         return f"it is not a certificate: {_first_error(error)}"
     if file.named not in (None, parsed.id[7:]):
-        return f"its name does not match its id, {parsed.id}"
+        return f"the file name does not match the id, {parsed.id}"
     return parsed
 
 
@@ -319,7 +319,8 @@ def _duplicate_record_or_launch_error(
     """Return a message that names an earlier file with the same launch, or None.
 
     `earlier_launches` maps keys of each earlier launch to (file, whether the file is a pack). The
-    keys are the record's id and digests of values that identify the launch. This launch is added.
+    keys are the record's id and digests of values that identify the launch. The launch of `record`
+    is added.
 
     The result is None if the same record is in a pack and in a single file, because that happens
     when packing is interrupted.

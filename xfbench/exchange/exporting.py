@@ -1,4 +1,4 @@
-"""Writes records to a file for others: an archive, or a table with a row per record.
+"""Exports records to a file: an archive, or a table with a row per record.
 
 A table has a column for every field with a single value, and one for the throughput in images/s. No
 text in a CSV file can be executed by a spreadsheet or a terminal.

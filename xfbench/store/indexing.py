@@ -292,7 +292,7 @@ def _add_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> None
         try:
             content = read_record_file(path)
             if sealed.verify_id(content) != f"sha256:{identity}":
-                raise sealed.EditedError("its name does not match its id")
+                raise sealed.EditedError("the file name does not match the id")
             intake.add_record_copy(folder.name, identity, content, None, None)
         except FileNotFoundError:
             continue

@@ -95,7 +95,7 @@ def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Reco
         record = Record.read(content)
         computed_id = record.id[7:]
     if computed_id != identity:
-        raise EditedError("its name does not match its id")
+        raise EditedError("the file name does not match the id")
     return record
 
 
@@ -115,8 +115,8 @@ class Store:
     def create_folders_unless_world_writable(self) -> None:
         """Create the results folder with `records`, `runs` and a README, where they are missing.
 
-        Raises UsageError if they cannot be created. Raises UsageError also if the results folder or
-        `runs` is writable by all users and has no sticky bit.
+        Raises UsageError if these cannot be created, or if the results folder or `runs` is writable
+        by all users and has no sticky bit.
         """
         try:
             (self.folder / "records").mkdir(parents=True, exist_ok=True)

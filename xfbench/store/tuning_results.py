@@ -27,10 +27,11 @@ Setting = dict[str, str | int]
 
 
 class Figure(DocumentPart):
-    """A value with its 95 % confidence interval from `low` to `high`.
+    """A throughput in images/s or a ratio of throughputs, with its 95 % confidence interval.
 
-    With fewer than two launches, `low` and `high` are null. `label` is the strength of evidence:
-    "claim", "indicative" or "smoke".
+    - `low`, `high`: limits of the interval. They are null with fewer than two launches.
+    - `launches`: number of launches. For a ratio, the smaller of the two cells' numbers.
+    - `label`: strength of the evidence, which is "claim", "indicative" or "smoke".
     """
 
     value: float
@@ -46,7 +47,12 @@ class Figure(DocumentPart):
 
 
 class RungDone(DocumentPart):
-    """A completed rung: its number of settings, launches per setting, and steps per launch."""
+    """A completed rung, which is one round of launches of the settings that remained.
+
+    - `settings`: number of settings.
+    - `launches`: number of launches per setting.
+    - `steps`: number of timed steps per launch of the best setting.
+    """
 
     settings: int
     launches: int
