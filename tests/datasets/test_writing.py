@@ -353,7 +353,9 @@ def test_label_above_a_million_is_refused(tmp_path):
     for label in (0, 2**24):
         writer.add(Sample(str(label), label, np.zeros((3, 4, 4), np.uint8)))
     writer.close()
-    with pytest.raises(Damaged, match="label 16777216 of 00000001: the maximum is 1000000"):
+    with pytest.raises(
+        Damaged, match="label 16777216 of 00000001 is invalid: the maximum is 1000000"
+    ):
         make_set(
             sources.open_data_set_as_source(f"recordio:{tmp_path}"),
             tmp_path / "set",
@@ -409,7 +411,7 @@ def test_labels_are_those_of_the_classes(tmp_path, label, accepted):
     if accepted:
         assert make_set(source, tmp_path / "set", "raw", UNCHANGED).classes == ("a", "b")
     else:
-        with pytest.raises(Damaged, match=f"label {label} of 0: there are 2 classes"):
+        with pytest.raises(Damaged, match=f"label {label} of 0 is invalid: there are 2 classes"):
             writing.make_data_set(source, tmp_path / "set", "raw", UNCHANGED)
 
 

@@ -125,19 +125,19 @@ def test_pack_reports_invalid_files_without_moving_files(store):
         (
             lambda text: text.replace(b'"ok"', b'"no"', 1),
             29,
-            ["its content does not match its id"],
+            ["the content does not match the id"],
         ),
         (lambda text: text[:-40], 29, ["the line is truncated"]),
         (lambda text: b"".join(text.splitlines(True)[1:]), 29, ["some are missing"]),
         (
             lambda text: text + b"{}\n",
             30,
-            ["its content does not", "its name does not"],
+            ["the content does not", "the name does not"],
         ),
         (
             lambda text: b"\xff\x00" + text,
             29,
-            ["its content does not", "its name does not"],
+            ["the content does not", "the name does not"],
         ),
     ],
 )
@@ -168,7 +168,7 @@ def test_record_with_a_wrong_file_name_is_reported_and_skipped(store):
     records, [line] = read_records(store)
     assert (
         len(records) == 29
-        and line == f"{misnamed_path.name}: its name does not match its id; left out"
+        and line == f"{misnamed_path.name}: the file name does not match the id; left out"
     )
 
 

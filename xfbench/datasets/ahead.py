@@ -24,9 +24,9 @@ def map_in_order(
 ) -> Generator[Result, None, None]:
     """Yield `function(item)` for each item, in the order of `items`.
 
-    Threads on all cores compute the results in tasks of `_ITEMS_PER_TASK` items, a few tasks ahead.
-    An exception of `function` is raised instead of all results of its task. Close the generator to
-    stop the threads.
+    Threads on all cores compute the results a few tasks ahead. A task is `_ITEMS_PER_TASK`
+    consecutive items. If `function` raises an exception, the generator raises it and yields no
+    result of that task. Close the generator to stop the threads.
     """
     cores = len(os.sched_getaffinity(0))
     pool = ThreadPoolExecutor(cores, thread_name_prefix="ahead")

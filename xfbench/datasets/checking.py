@@ -1,7 +1,7 @@
 """Comparison of data sets in any format: do they have the same samples in the same order?
 
-Every image is read and decoded. Its digest is compared with the sample list of its data set. Its
-pixels are compared with those of the first data set.
+Every image is read and decoded. The digest of an image is compared with the `SPLIT.samples` of its
+data set. The pixels of an image are compared with those of the first data set.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ class CheckedSet:
 
     - `samples`: number of samples that were read.
     - `stream_digest`: digest of these samples in order.
-    - `largest_pixel_difference`: largest difference from the first data set, 0 to 255. It is None
-      if the splits differ, or if the first data set lacks a sample or has it with another shape or
-      label.
-    - `defect`: a message about the first sample that does not match the data set's own list, or
-      None.
+    - `largest_pixel_difference`: largest difference of a pixel value from the first data set, 0 to
+      255. It is None if the first data set has other splits, fewer samples, or a sample with
+      another shape or label.
+    - `defect`: a message about the first sample that does not match `SPLIT.samples`, or None.
     """
 
     folder: str
@@ -46,9 +45,12 @@ def compare_data_sets(
 ) -> list[CheckedSet]:
     """Read every sample of every data set, and compare the data sets with the first one.
 
-    Return one result per data set. `report_progress` gets the name of the folder, the number of its
-    samples done, and the number of all its samples. Raises Damaged if a folder is not a data set,
-    or if an image cannot be read.
+    Return one result per data set. Raises Damaged if a folder is not a data set, or if an image
+    cannot be read. `report_progress` gets these arguments:
+
+    - the name of the folder
+    - the number of samples in the folder that were read
+    - the number of all samples in the folder
     """
     sets = [(folder, Manifest.read(folder), prepared.open_prepared(folder)) for folder in folders]
     reference_set = sets[0][2]

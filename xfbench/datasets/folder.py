@@ -17,7 +17,8 @@ _PNG = b"\x89PNG"
 class Writer:
     """A writer of image files, with the interface `xfbench.datasets.writing.Writer`.
 
-    It overwrites the files of an interrupted run that `SPLIT.samples` does not list.
+    If an interrupted run left image files that `SPLIT.samples` does not list, the writer overwrites
+    these files.
     """
 
     def __init__(self, folder: Path, split: str, count: int, classes: Sequence[str] | None) -> None:

@@ -98,7 +98,11 @@ class Writer:
                     pass
 
     def _commit_if_it_fits(self) -> bool:
-        """Write all pending samples in one transaction. Return whether they fit into the map."""
+        """Write all pending samples in one transaction.
+
+        Return False and write nothing if the database would exceed its current size limit, which
+        `_grow_map` raises. Raises UsageError if the disk is full or LMDB fails.
+        """
         try:
             with self._database.begin(write=True) as transaction:
                 for key, content in self._pending:

@@ -12,7 +12,7 @@ from xfbench.worker.samples import Sample
 
 
 class Writer(AppendedFile):
-    """A writer that appends to `SPLIT.pixels`."""
+    """A writer that appends to `SPLIT.pixels`, after the first `count` samples of the file."""
 
     def __init__(self, folder: Path, split: str, count: int, channels: int) -> None:
         self.channels, self.count = channels, count
@@ -22,7 +22,8 @@ class Writer(AppendedFile):
     def add(self, sample: Sample) -> None:
         """Append the pixels of a sample.
 
-        The first call truncates the file after its first `count` samples.
+        The first call also truncates the file to the first `count` samples, where `count` is an
+        argument of the class. Before the first call, the size of a sample is unknown.
         """
         image = pictures.decode_pixels(sample, self.channels)
         if not self.is_positioned:

@@ -1,4 +1,4 @@
-"""Files to which records are appended, also by a run that continues an interrupted one."""
+"""Files to which records are appended. If a run is interrupted, a later run can continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def first_record_bounds(path: Path, count: int, record_bounds: Records) -> list[
         return []
     bounds = list(itertools.islice(record_bounds(DataFile(path)), count))
     if len(bounds) < count:
-        raise Damaged(f"{path} has {len(bounds)} records, but its list has {count}")
+        raise Damaged(f"{path} has {len(bounds)} records, but its sample list has {count}")
     return bounds
 
 

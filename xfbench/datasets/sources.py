@@ -182,16 +182,16 @@ def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
 def _check_labels(path: Path, labels: np.ndarray, classes: int) -> None:
     if wrong_indices := np.flatnonzero(labels >= classes).tolist():
         raise Damaged(
-            f"{path}: label {labels[wrong_indices[0]]} of image {wrong_indices[0]}: there are "
-            f"{classes} classes"
+            f"{path}: label {labels[wrong_indices[0]]} of image {wrong_indices[0]} is invalid: "
+            f"there are {classes} classes"
         )
 
 
 def open_image_folder(root: Path) -> Source:
     """Open a folder of images.
 
-    `root` has class folders, or a folder `train` with class folders. Beside `train`, it may have
-    test images in class folders of `test`, `val`, `validation` or `valid`.
+    `root` contains class folders, or a folder `train` that contains class folders. If `train`
+    exists, test images may be in class folders of `test`, `val`, `validation` or `valid`.
     """
     train = root / "train" if (root / "train").is_dir() else root
     classes = folder.list_class_names(train)
@@ -225,9 +225,10 @@ def _samples_of_class_folders(
 def open_imagenet(root: Path, class_count: int | None = None) -> Source:
     """Open ImageNet in the folder `root`: class folders in `train`, and test images in `val`.
 
-    The images in `val` are in class folders, or they are listed in `root/val.txt`. This list has a
-    line "NAME LABEL" for each image. The images in `train` may be listed in `root/train.txt` in the
-    same way. `class_count` selects that many classes, the first ones by name. None selects all.
+    - The images in `val` are in class folders, or `root/val.txt` lists them. The list has a line
+      "NAME LABEL" for each image.
+    - `root/train.txt` may list the images in `train` in the same way.
+    - `class_count` is the number of classes to open, in the order of their names. None opens all.
     """
     train = root / "train"
     classes = folder.list_class_names(train)
@@ -272,8 +273,9 @@ def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, in
 def open_data_set_as_source(optional_format_and_folder: str) -> Source:
     """Open an existing data set: a prepared folder, or FORMAT:FOLDER from another tool.
 
-    For FORMAT:FOLDER, the first training image determines the number of channels, except that the
-    format `folder` always has 3 channels.
+    - A prepared folder keeps its number of channels.
+    - `folder:FOLDER` always has 3 channels.
+    - In any other FORMAT:FOLDER, the first training image determines the number of channels.
     """
     format_name, colon, rest = optional_format_and_folder.partition(":")
     if colon and format_name in prepared.FORMATS:

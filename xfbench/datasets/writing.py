@@ -1,8 +1,8 @@
 """Creation of a data set from a source in one format, completely or not at all.
 
 Until the data set is complete, its folder has the name `NAME.partial`. If a run is interrupted, the
-next run continues. `SPLIT.samples` lists the samples that are on the disk. It grows by a block of
-samples at a time.
+next run continues. `SPLIT.samples` lists the samples that are on the disk. Lines are added to it
+after each block of samples.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ Report = Callable[[str, int, int], None]
 
 
 class Writer(Protocol):
-    """A writer that appends samples to a split. Each format has its own writer.
+    """The interface of writers, which append samples to a split. Each format has a writer class.
 
-    The arguments of its class are the data set's folder, the split's name and a number `count`.
-    Some formats need further arguments. The first `count` samples of an interrupted run stay; later
-    samples are removed or overwritten. Methods raise OSError if the disk fails, and UsageError if
-    the format cannot store a sample.
+    Create a writer with the data set's folder, the split's name and `count`. The writers of some
+    formats need further arguments. If an interrupted run wrote samples, the first `count` of them
+    stay. Later samples are removed or overwritten.
+
+    Methods raise OSError if the disk fails, and UsageError if the format cannot store a sample.
     """
 
     def add(self, sample: Sample) -> None: ...
@@ -65,12 +66,15 @@ def make_data_set(
 ) -> Manifest:
     """Write the data set to the folder `target` and return its manifest.
 
-    `report_progress` gets the split, the number of its samples done, and the number of all its
-    samples. If another process is writing the same data set, wait up to `lock_timeout_s` seconds.
-    Then return the manifest of the data set that it wrote.
+    `report_progress` gets the name of the split, the number of samples done in the split, and the
+    number of samples of the split.
 
-    Raises UsageError if `target` exists, or if the other process is not done in time. Raises
-    Damaged if the source is not as expected.
+    If another process is writing `target`, wait up to `lock_timeout_s` seconds. If the other
+    process completes the data set, return the manifest of that data set.
+
+    Raises UsageError if `target` exists, if the other process does not finish in time, or if the
+    format cannot store the samples. Raises Damaged if a split of the source is empty, or if a
+    sample is invalid.
     """
     if target.exists():
         raise UsageError(f"{target} already exists: remove it, or choose another folder with --to")
@@ -145,7 +149,7 @@ def _write_split(
     preprocessing: Preprocessing,
     report_progress: Report,
 ) -> tuple[list[str], set[tuple[int, ...]]]:
-    """Write one split. Return the lines of `SPLIT.samples` and the shapes of the images."""
+    """Write one split. Return the lines of `SPLIT.samples` and the set of the images' shapes."""
     if not len(samples):
         raise Damaged(f"{source.name} has no {split} images")
     listing = partial / f"{split}.samples"
@@ -156,7 +160,10 @@ def _write_split(
     new_lines: list[str] = []
 
     def commit_block() -> None:
-        """Sync the new samples, then list them, so that every listed sample is on the disk."""
+        """Sync the new samples, and then add their lines to `SPLIT.samples`.
+
+        This order ensures that every listed sample is on the disk.
+        """
         writer.sync()
         with listing.open("a", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in new_lines)
@@ -204,7 +211,10 @@ def _write_split(
 def _convert_sample(
     source_sample: Sample, format_name: str, preprocessing: Preprocessing
 ) -> tuple[Sample, tuple[int, ...], str, int]:
-    """Return the sample to store, the shape of its pixels, its digest and its EXIF orientation."""
+    """Preprocess a sample.
+
+    Return (sample to store, shape of its pixels, digest of its pixels and label, EXIF orientation).
+    """
     sample = resize_and_encode_sample(source_sample, preprocessing)
     pixels = pictures.decode_pixels(sample, preprocessing.channels)
     if format_name == "raw":
@@ -241,7 +251,7 @@ def _sample_order(samples: Sequence[Sample], preprocessing: Preprocessing) -> Se
     """Return the indices of the samples in the order to store them.
 
     This is the order of the source, or an order shuffled with the seed `preprocessing.shuffle`.
-    Samples are shuffled because readers of record files read them in the stored order.
+    The stored order matters, because readers of record files read the samples in this order.
     """
     if preprocessing.shuffle is None:
         return range(len(samples))
@@ -259,7 +269,7 @@ def _check_sample(sample: Sample, source: Source, split: str, earlier_keys: set[
     count = len(source.classes) if source.classes else _MAX_CLASSES
     if not 0 <= sample.label < count:
         classes = f"there are {count} classes" if source.classes else f"the maximum is {count}"
-        raise Damaged(f"{source.name}: label {sample.label} of {sample.key}: {classes}")
+        raise Damaged(f"{source.name}: label {sample.label} of {sample.key} is invalid: {classes}")
 
 
 def _open_writer(

@@ -143,7 +143,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
                     existing_ids.add(record.id)
                     new_count += 1
             elif _DOCUMENT_TYPES[kind].read(content).id != f"sha256:{identity}":
-                raise EditedError("its name does not match its id")
+                raise EditedError("the file name does not match the id")
             elif not (path := target.folder / name).exists():
                 atomic_files.write(path, content)
         except ValueError as error:
@@ -154,7 +154,10 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
 
 
 class _BoundedReader:
-    """A file whose `read` raises ArchiveError for a size that no valid archive needs."""
+    """A file that raises ArchiveError if more than `_MAX_MANIFEST_BYTES` are read at once.
+
+    The limit prevents a forged header from filling the memory.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -195,7 +198,7 @@ def read_members_then_check_manifest(path: Path) -> Iterator[tuple[str, bytes]]:
                         yield member.name, content
         listed_digests = {name: entry["digest"] for name, entry in manifest["files"].items()}
         if manifest["schema"] != SCHEMA:
-            raise ValueError(f"its schema is not {SCHEMA}")
+            raise ValueError(f"the schema of the manifest is not {SCHEMA}")
     except _READ_ERRORS as error:
         raise ArchiveError(f"{path.name} is not a complete archive of records: {error}") from error
     del digests_by_name[_MANIFEST]
@@ -209,10 +212,10 @@ def read_members_then_check_manifest(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _check_member(member: tarfile.TarInfo, earlier_names: dict[str, str], total_bytes: int) -> None:
-    """Raise ArchiveError if an archive must not have this member.
+    """Raise ArchiveError if the archive `member` is not allowed.
 
-    `earlier_names` has the earlier members. `total_bytes` is their size plus the size of this
-    member.
+    `earlier_names` maps the name of each earlier member to its digest. `total_bytes` is the total
+    size of the earlier members and this member.
     """
     max_bytes = _MAX_MANIFEST_BYTES if member.name == _MANIFEST else MAX_DOCUMENT_BYTES
     reason = None

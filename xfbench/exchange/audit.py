@@ -50,27 +50,29 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect of a file or of a part of it.
+    """A defect of a file, of a line of a pack, or of a member of an archive.
 
-    `file` is the path of the file. It is PATH:NUMBER for a line of a pack, and PATH:NAME for a
-    member of an archive. `defect` is the kind of defect:
+    `file` is PATH:NUMBER for a line of a pack, PATH:NAME for a member of an archive, and otherwise
+    the path of the file. `detail` is a message. `defect` is the kind of defect:
 
     - "schema": the file is not a valid record or search, or cannot be read.
-    - "digest": the content does not match the id, because it was edited.
+    - "digest": the content does not match the id, because the content was edited.
     - "name": the name or the folder of the file does not match the id.
     - "certificate": the record's certificate is missing, edited, or for other records.
-    - "number": a number is impossible.
+    - "number": the record has a number that no launch can have, such as a negative duration.
     - "peak": the launch is faster than the peak of its cores.
     - "time": the steps take longer than the launch.
-    - "figure": the external figure is impossible, or its source is missing.
-    - "duplicate": another file has the same launch.
-    - "whole": a pack, archive, search or submission lacks a part or has a part too many.
+    - "figure": the external figure is impossible or has no citation. Also: a measured record has an
+      external figure, or the record of an external figure names a certificate.
+    - "duplicate": another file has a record of the same launch.
+    - "whole": a pack, archive, search or submission lacks a part, or has a part that does not
+      belong to it.
 
     These kinds occur only in submissions:
 
-    - "machine": the described machines differ from the machines of the records.
-    - "repeat": the command of a cell is missing, or differs from the records.
-    - "private": a host or a user is named.
+    - "machine": the machines in `machine.json` are not those of the records.
+    - "repeat": a cell in `repeat.json` or its command is invalid, or does not match the records.
+    - "private": a file names a host or a user.
     """
 
     file: str
@@ -197,7 +199,7 @@ def _members_of_archive(path: Path, defects: list[Defect]) -> Iterator[_AuditedF
 def _audit_files(
     files: Iterable[_AuditedFile], certificates: Certificates | None, defects: list[Defect]
 ) -> int:
-    """Check the files one by one. Add their defects to `defects`, and return the number of files.
+    """Check each file, add the defects to `defects`, and return the number of files.
 
     If `certificates` is None, the certificates of the records are not checked.
     """
@@ -236,8 +238,8 @@ def _audit_files(
 def _audit_search(file: _AuditedFile, record_ids: Collection[str]) -> Iterator[Defect]:
     """Yield the defects of a search.
 
-    A launch of the search that is not in `record_ids` is a defect. If `record_ids` is empty,
-    launches are not checked.
+    A launch of the search is missing if `record_ids` does not contain its record. If `record_ids`
+    is empty, no records were given, and missing launches are not a defect.
     """
     try:
         search = Tuning.read(file.content)
@@ -272,12 +274,12 @@ def _parse_certificate(file: _AuditedFile) -> Certificate | str:
     except ValueError as error:
         return f"it is not a certificate: {_first_error(error)}"
     if file.named not in (None, parsed.id[7:]):
-        return f"its name does not match its id, {parsed.id}"
+        return f"the file name does not match the id, {parsed.id}"
     return parsed
 
 
 def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]:
-    """Yield the defects of a record's external figure, and of its measurement.
+    """Yield the defects of a record's external figure and of the record's measurement.
 
     The measurement is checked only if the status of the record is "ok".
     """
@@ -296,9 +298,11 @@ def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]
 
 
 def _figure_source_mismatch(record: Record) -> str | None:
-    """Return what is wrong with a record's external figure, citation or source, or None.
+    """Return why a record's external figure or citation does not fit its source, or None.
 
-    The source of a launch is "measured" also if somebody else measured it with xfbench.
+    The source of a launch is "measured", whoever launched it with xfbench. Such a record must not
+    have an external figure. A record with another source must have an external figure and a
+    citation, and must not name a certificate.
     """
     if record.source == "measured":
         return "a measured record has an external figure" if record.figure else None
@@ -312,11 +316,14 @@ def _figure_source_mismatch(record: Record) -> str | None:
 def _duplicate_record_or_launch_error(
     audited: _AuditedFile, record: Record, earlier_launches: dict[str, tuple[str, bool]]
 ) -> str | None:
-    """Return a message that names an earlier file of the same launch, or None.
+    """Return a message that names an earlier file with the same launch, or None.
 
-    `earlier_launches` has the file of each earlier launch, and whether the record is packed. This
-    launch is added to `earlier_launches`. If packing was interrupted, a record is in a pack and
-    also a single file. Such a record is not a duplicate.
+    `earlier_launches` maps keys of each earlier launch to (file, whether the file is a pack). The
+    keys are the record's id and digests of values that identify the launch. The launch of `record`
+    is added.
+
+    The result is None if the same record is in a pack and in a single file, because that happens
+    when packing is interrupted.
     """
     place = audited.file, audited.packed
     file, packed = earlier_launches.setdefault(record.id, place)

@@ -1,4 +1,4 @@
-"""Writes records to a file for others: an archive, or a table with a row per record.
+"""Exports records to a file: an archive, or a table with a row per record.
 
 A table has a column for every field with a single value, and one for the throughput in images/s. No
 text in a CSV file can be executed by a spreadsheet or a terminal.
@@ -32,11 +32,12 @@ HEADER = ("id", *indexing.COLUMN_TYPES, _DERIVED_COLUMN)
 
 
 def choose_file_writer(target: Path) -> Callable[[Path, StoredRecords, Store], int]:
-    """Return the function that writes the format that the name of `target` ends in.
+    """Choose a file format by the ending of `target`. Return the function that writes this format.
 
-    That function takes the path of the file, the records and their results folder. It returns the
-    number of records written, and raises UsageError if the file cannot be written.
-    `choose_file_writer` raises UsageError if the ending is unknown.
+    Call the function with the path of the file, the records and their results folder. The function
+    returns the number of written records. It raises UsageError if the file cannot be written.
+
+    Raises UsageError if the ending of `target` is unknown.
     """
     for ending, write in _WRITERS.items():
         if target.name.endswith(ending):

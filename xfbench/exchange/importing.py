@@ -96,7 +96,7 @@ def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> l
         reason = str(error).splitlines()[0]
         raise UsageError(
             f"{_legible_path(path)}: not a valid file of {file_format.TOOL}: {reason}; "
-            "write it again"
+            "create the file again with that tool"
         ) from error
 
 

@@ -1,9 +1,14 @@
 """Submissions: folders of results for a shared leaderboard (`xfbench.submission/1`).
 
-A submission is a results folder with records and their certificates. It also has files with which
-others can judge and repeat the launches. These describe the machines, the command for each cell and
-the leaderboard. A manifest has the size and digest of every other file. The same contents always
-give the same files. No file names a host or a user, because records that name one are left out.
+A submission is a results folder with records and their certificates. It also has these files:
+
+- `machine.json` describes the machines.
+- `repeat.json` and `README.md` have the command that repeats each cell.
+- `leaderboard.md` has the leaderboards.
+- `submission.json`, the manifest, has the size and digest of every other file.
+
+The same version of xfbench always writes the same files for the same records and certificates.
+Records that name a host or a user are left out, so that no file names a host or a user.
 `submission_audit.py` checks submissions.
 """
 

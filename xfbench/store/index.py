@@ -5,7 +5,8 @@ preselects records. Each preselected record is read from its file, verified, and
 conditions again.
 
 Opening the index brings it up to date. An index that is missing, damaged or of another version is
-rebuilt. If the results folder is read-only or its index stays in use, a temporary copy is used.
+rebuilt. A temporary copy of the index is used if the results folder is read-only, or if another
+process holds the lock for more than a minute.
 """
 
 from __future__ import annotations
@@ -68,13 +69,14 @@ class Index:
         newest_first: bool = False,
         max_total_places: int | None = None,
     ) -> Iterator[StoredRecord]:
-        """Yield the place and the record of each record that meets all conditions.
+        """Yield (place, record) for each record that meets all conditions.
 
         - `id_prefix`: start of the hexadecimal ids of the records.
         - `newest_first`: yield the newest record first. By default, the oldest is first.
-        - `max_total_places`: maximum number of places to read from, or None for no limit.
+        - `max_total_places`: maximum number of copies of records to read, or None for no limit. A
+          copy is a single file or a line of a pack.
 
-        If a file turns out not to be a record, it is skipped, and `damaged` gets a message.
+        A record without a valid copy is skipped, and `damaged` gets a message.
         """
         for part in self.select_grouped(
             (),
@@ -118,10 +120,10 @@ class Index:
         newest_first: bool = False,
         max_total_places: int | None = None,
     ) -> Iterator[Iterator[StoredRecord]]:
-        """Yield groups of matching records with equal values in `group_fields`.
+        """Yield the records that `select` yields, in groups with equal values in `group_fields`.
 
-        The other parameters and the records are those of `select`. Read a group completely before
-        you request the next group, because the request discards the rest of the current group.
+        The other parameters are those of `select`. Read a group completely before you request the
+        next group: the request discards the rest of the current group.
         """
         condition_sql, values = _preselection_sql(conditions, id_prefix)
         columns = "".join(f', r."{path}"' for path in group_fields)
@@ -217,8 +219,12 @@ def open_index(store: Store, warn_of_wait: WarningHandler) -> Iterator[Index]:
 def _open_shared(store: Store, stack: ExitStack, warn_of_wait: WarningHandler) -> Index | None:
     """Return the index in the results folder, or None if that index cannot be used.
 
-    This is so if the folder is read-only, or if the index stays in use. It is also so if the file
-    is not safe to open, or if no index can be created.
+    The index cannot be used in these cases:
+
+    - The folder is read-only.
+    - Another process holds the lock for more than a minute.
+    - The file is not safe to open.
+    - The index cannot be created.
     """
     if _lock_if_writable(store, stack, warn_of_wait) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):

@@ -72,10 +72,11 @@ class StaleIndexError(Exception):
 
 
 class _Intake:
-    """An inserter of records: it inserts one batch while the caller reads the next one.
+    """An inserter of records: it inserts one batch while the caller reads the next batch.
 
-    Use the connection for nothing else until `finish` returns. `is_new` is true while the index
-    cannot yet contain any of the records to insert.
+    Do not use the connection for anything else until `finish` returns. Set `is_new` to true only
+    while every record to insert is new to the index. The inserter then does not look for records
+    that the index already has.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, is_new: bool) -> None:
@@ -89,11 +90,13 @@ class _Intake:
     def add_record_copy(
         self, source: str, identity: str, content: bytes, start: int | None, length: int | None
     ) -> None:
-        """Queue a copy of the record with the hexadecimal id `identity`.
+        """Queue a copy of a record for insertion.
 
-        `source` is the name of a pack, or of the folder of a single file. `start` and `length`
-        locate the record in the pack, in bytes; they are None for a single file. Raises
-        UnicodeDecodeError if `content` is not UTF-8.
+        - `source`: name of the pack. For a single file, the name of the folder that contains it.
+        - `identity`: hexadecimal id of the record.
+        - `content`: JSON text of the record in bytes. Raises UnicodeDecodeError if it is not UTF-8.
+        - `start`, `length`: position of the record in the pack and its length, in bytes. They are
+          None for a single file.
         """
         self._contents[identity] = content.decode()
         self._copies.append((identity, source, start, length))
@@ -102,9 +105,13 @@ class _Intake:
             self._submit_batch()
 
     def note_defect(self, source: str, file: str, state: str | None, defect: str) -> None:
-        """Note the defect of a file or pack line that is not a record.
+        """Note the defect of a single file or a pack line that is not a record.
 
-        `state` is the state of a single file (see `_file_state`), or None for a pack.
+        - `source`: name of the pack. For a single file, the name of the folder that contains it.
+        - `file`: name of the file.
+        - `state`: size, modification time and inode of a single file, as `_file_state` returns
+          them; None for a pack.
+        - `defect`: message that says what is wrong.
         """
         self._notes.append((source, file, state, defect))
 
@@ -157,9 +164,9 @@ def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def insert_records(connection: duckdb.DuckDBPyConnection, texts_by_id: Mapping[str, str]) -> None:
-    """Insert the COLUMN_TYPES fields of records.
+    """Insert records into the table `records`: their ids and the fields in `COLUMN_TYPES`.
 
-    `texts_by_id` has the JSON text of each record by its hexadecimal id.
+    `texts_by_id` maps the hexadecimal id of each record to the record's JSON text.
     """
     connection.execute(_EXTRACT_SQL, [list(texts_by_id), list(texts_by_id.values())])
 
@@ -189,7 +196,10 @@ def update_index_in_one_pass(connection: duckdb.DuckDBPyConnection, store: Store
 
 
 def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
-    """Update the tables. Return whether a pack or a record folder may have changed."""
+    """Update the tables to match the results folder.
+
+    Return whether a pack or a record folder may have changed since the last update.
+    """
     indexed_states = dict(connection.execute("SELECT name, state FROM sources").fetchall())
     had_sources = bool(indexed_states)
     current_states = _source_states(store)
@@ -243,9 +253,9 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
 def _source_states(store: Store) -> dict[str, str]:
     """Return the state of each pack and of each record folder, by name.
 
-    A state is a text that changes whenever the pack or folder changes. For `_SETTLED_S` seconds
-    after a change of a folder, its state is "". The reason is that a second change within the same
-    clock tick would not alter the modification time.
+    The state is a text that changes when the pack or the folder changes. A folder that changed less
+    than `_SETTLED_S` seconds ago has the state "", and the next update reads the folder again. The
+    reason is that two changes in the same clock tick give the same modification time.
     """
     states = {path.name: _file_state(path) for path in store.packs()}
     for path in (store.folder / "records").glob("??"):
@@ -282,7 +292,7 @@ def _add_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> None
         try:
             content = read_record_file(path)
             if sealed.verify_id(content) != f"sha256:{identity}":
-                raise sealed.EditedError("its name does not match its id")
+                raise sealed.EditedError("the file name does not match the id")
             intake.add_record_copy(folder.name, identity, content, None, None)
         except FileNotFoundError:
             continue

@@ -13,10 +13,9 @@ _SELECTION_FIELDS = ("framework", "workload", "kernel", "threads", "ranks")
 
 
 def find_ok_or_invalid_records(requests: Iterable[Request], store: Store) -> list[Record]:
-    """Return the measured records of these requests that have an outcome, oldest first.
+    """Return the measured records of these requests with status "ok" or "invalid", oldest first.
 
-    The outcomes are the statuses "ok" and "invalid". A failed launch has no outcome, because it
-    must be repeated.
+    Records of failed launches are left out, because failed launches must be repeated.
     """
     return [
         record
@@ -28,7 +27,7 @@ def find_ok_or_invalid_records(requests: Iterable[Request], store: Store) -> lis
 def find_records_of_requests(requests: Iterable[Request], store: Store) -> list[Record]:
     """Return all records of these requests, oldest first.
 
-    The index preselects the records, so that the others need not be read.
+    The index preselects records, so that few records of other requests are read.
     """
     from xfbench.store import index  # slow to load, and most runs do not need it
     from xfbench.store.selection import equal_condition

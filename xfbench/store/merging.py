@@ -60,9 +60,9 @@ def write_record_file(
 ) -> None:
     """Write a record to its own file in `target_store`.
 
-    `content` has the bytes of the record at `content_place`. If `content_place` is None, they are
-    the bytes of a single file. The line of a pack is reformatted. The bytes of a single file are
-    written unchanged.
+    `content` is the record as stored at `content_place`. If `content_place` is a line of a pack,
+    `content` is reformatted. If `content_place` is a single file or None, `content` is written
+    unchanged.
     """
     if content_place is not None and content_place.length is not None:
         content = pack.to_record_file_content(content)

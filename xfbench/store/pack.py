@@ -53,12 +53,13 @@ class PackLine:
 def format_line(document: dict[str, Any]) -> bytes:
     """Return a record as a pack line, including the newline.
 
-    `document` has the JSON values of the record. Raises EditedError if they do not match the id.
+    `document` has the JSON values of the record. Raises EditedError if the other values do not
+    match the value of "id".
     """
     content = {name: value for name, value in document.items() if name != "id"}
     body = digests.canonical_form_if(content, document["id"])
     if body is None:
-        raise EditedError("its content does not match its id")
+        raise EditedError("the content does not match the id")
     return f'{{"id":"{document["id"]}",'.encode() + body[1:] + b"\n"
 
 
@@ -71,15 +72,15 @@ def verify_line(line: bytes) -> str:
     computed_hash = hashlib.sha256(b"{")
     computed_hash.update(memoryview(line)[_ID_FIELD_BYTES:])
     if not line.startswith(_LINE_START) or computed_hash.hexdigest().encode() != stated_id:
-        raise EditedError("its content does not match its id")
+        raise EditedError("the content does not match the id")
     return stated_id.decode()
 
 
 def read_lines_and_defects(path: Path) -> Iterator[PackLine]:
     """Yield every line of a pack in order.
 
-    If the pack's name does not match its ids, a last PackLine with number 0 states this defect.
-    Raises OSError if the pack cannot be read.
+    If the pack's name does not match the ids of its records, yield one more PackLine at the end.
+    This PackLine has the number 0 and states the defect. Raises OSError if the pack cannot be read.
     """
     ids_hash = hashlib.sha256()
     offset = 0
@@ -100,7 +101,7 @@ def read_lines_and_defects(path: Path) -> Iterator[PackLine]:
             yield PackLine(number, offset, line, line_id, defect)
             offset += len(content)
     if ids_hash.hexdigest() != path.stem:
-        yield PackLine(0, 0, b"", None, "its name does not match its records: some are missing")
+        yield PackLine(0, 0, b"", None, "the name does not match the records: some are missing")
 
 
 def read_stated_ids(path: Path) -> list[str]:

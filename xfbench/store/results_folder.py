@@ -95,7 +95,7 @@ def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Reco
         record = Record.read(content)
         computed_id = record.id[7:]
     if computed_id != identity:
-        raise EditedError("its name does not match its id")
+        raise EditedError("the file name does not match the id")
     return record
 
 
@@ -115,8 +115,8 @@ class Store:
     def create_folders_unless_world_writable(self) -> None:
         """Create the results folder with `records`, `runs` and a README, where they are missing.
 
-        Raises UsageError if they cannot be created. Raises UsageError also if the results folder or
-        `runs` is writable by all users and has no sticky bit.
+        Raises UsageError if these cannot be created, or if the results folder or `runs` is writable
+        by all users and has no sticky bit.
         """
         try:
             (self.folder / "records").mkdir(parents=True, exist_ok=True)
@@ -307,7 +307,11 @@ def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
 def _records_of_pack(
     path: Path, warn: WarningHandler, skip: Container[str], seen_ids: Container[str]
 ) -> Iterator[tuple[pack.PackLine, Record]]:
-    """Yield the records of a pack with their lines, except ids in `skip` and `seen_ids`."""
+    """Yield (line, record) for each record of a pack.
+
+    Records whose ids are in `skip` or `seen_ids` are left out. `warn` gets a message for each
+    invalid line.
+    """
     try:
         for line in _valid_lines(path, warn):
             identity = f"sha256:{line.identity}"

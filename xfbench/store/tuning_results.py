@@ -27,10 +27,11 @@ Setting = dict[str, str | int]
 
 
 class Figure(DocumentPart):
-    """A value with its 95 % confidence interval from `low` to `high`.
+    """A throughput in images/s or a ratio of throughputs, with its 95 % confidence interval.
 
-    With fewer than two launches, `low` and `high` are null. `label` is the strength of evidence:
-    "claim", "indicative" or "smoke".
+    - `low`, `high`: limits of the interval. They are null with fewer than two launches.
+    - `launches`: number of launches. For a ratio, the smaller of the two cells' numbers.
+    - `label`: strength of the evidence, which is "claim", "indicative" or "smoke".
     """
 
     value: float
@@ -46,7 +47,12 @@ class Figure(DocumentPart):
 
 
 class RungDone(DocumentPart):
-    """A completed rung: its number of settings, launches per setting, and steps per launch."""
+    """A completed rung, which is one round of launches of the settings that remained.
+
+    - `settings`: number of settings.
+    - `launches`: number of launches per setting.
+    - `steps`: number of timed steps per launch of the best setting.
+    """
 
     settings: int
     launches: int
@@ -69,23 +75,26 @@ class Loser(DocumentPart):
 
 
 class Tuning(SealedDocument):
-    """One search: the machine, the settings, when each was dropped, and the best setting.
+    """One search: the machine, the settings, when each setting was dropped, and the best setting.
 
     The search ends with the confirmation: launches of the finalists with the usual number of steps.
+    A launch counts if its record has the status "ok" and its speed is steady.
 
-    - `best`, `default` and `runner_up` are cells with the usual number of steps. `default` is the
-      cell that runs if the user sets no options.
-    - `confirmed` is true if the confirmation has a launch of `best` that counts.
-    - `images_per_second` is the throughput of `best` in the confirmation. It is null if `confirmed`
-      is false.
-    - `over_default` and `over_runner_up` are the throughput of `best`, divided by the throughput of
-      `default` or `runner_up` in the confirmation.
-    - Such a ratio is null if `confirmed` is false, or if no launch of the other cell counts. It is
-      also null if the other cell is `best`, or if there is no runner-up.
-    - `default_reason` is the reason why `default` could not be compared with `best`, or null.
-    - `machine_seconds` is the duration of all launches in `records`. `search_seconds` is the
-      duration of the launches before the confirmation.
-    - `verified` is true if only settings with a certificate were searched.
+    - `best`: the cell that won.
+    - `default`: the cell that runs if the user sets no options.
+    - `runner_up`: the best finalist other than `best`, or null if there is none.
+    - `confirmed`: whether at least one launch of `best` in the confirmation counts.
+    - `images_per_second`: throughput of `best` in the confirmation. It is null if `confirmed` is
+      false.
+    - `over_default`: throughput of `best` divided by the throughput of `default`, both in the
+      confirmation. It is null if `best` is `default`, or if no launch of one of them counts.
+    - `over_runner_up`: throughput of `best` divided by the throughput of `runner_up`, both in the
+      confirmation. It is null if `runner_up` is null, or if no launch of one of them counts.
+    - `default_reason`: why `default` could not be compared with `best`, or null.
+    - `records`: ids of the records of all launches.
+    - `machine_seconds`: total duration of the launches in `records`.
+    - `search_seconds`: total duration of those launches before the confirmation.
+    - `verified`: whether only settings with a certificate were searched.
     """
 
     schema_: Literal["xfbench.tuning/1"] = Field(default=SCHEMA, alias="schema")

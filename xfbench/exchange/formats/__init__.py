@@ -1,6 +1,7 @@
-"""Formats of other tools, whose figures become records. Each format has a module.
+"""Readers of other tools' files. xfbench imports each figure in such a file as a record.
 
-The interface of the modules is `Format`. What a file does not state is omitted. `importing.py`
+A figure is a number that the other tool measured, such as a duration. Each file format has a module
+with the interface `Format`. If a file does not state a field, the field is omitted. `importing.py`
 removes the names of hosts and users, so that no record contains them.
 """
 
@@ -28,15 +29,16 @@ class File:
 
 @dataclass(frozen=True)
 class Entry:
-    """A figure in a file.
+    """A figure in a file of another tool.
 
-    - `title`: the tool, its version and what else distinguishes the file.
+    - `title`: description of the file, such as the tool with its version, or the submitter.
     - `where`: place of the figure in the file.
-    - `created`: time of the figure (RFC 3339).
-    - `about`: fields of `About` (see `xfbench.model.external_record`).
-    - `failed`: why the figure does not count, or None if it counts.
+    - `created`: time of the measurement (RFC 3339).
+    - `about`: what was measured, such as workload, framework and threads. The keys are the fields
+      of `xfbench.model.external_record.About`.
+    - `failed`: why the run or the test failed, or None if it succeeded.
 
-    The other fields are those of `Figure`.
+    The other fields are those of `xfbench.model.external_record.Figure`.
     """
 
     title: str
@@ -54,11 +56,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class Missed:
-    """A place in a file that gives no record.
+    """A place in a file from which no record can be made.
 
-    - `where`: the place.
-    - `why`: the reason.
-    - `fault`: whether the place has a figure, or should have one.
+    - `where`: the place in the file.
+    - `why`: why no record can be made.
+    - `fault`: true if a figure is missing or invalid, false if no figure was expected there.
     """
 
     where: str
@@ -67,7 +69,7 @@ class Missed:
 
 
 class Format(Protocol):
-    """The interface of each format's module."""
+    """The interface of the module of a file format. `TOOL` is the name of the other tool."""
 
     TOOL: str
 
@@ -78,7 +80,7 @@ class Format(Protocol):
         """Return the names of hosts and users in the file."""
 
     def entries(self, file: File) -> Iterator[Entry | Missed]:
-        """Yield an Entry for each figure, and a Missed for each place that gives no record.
+        """Yield an Entry for each figure, and a Missed for each place without a usable figure.
 
         Raises ValueError if the file is invalid.
         """

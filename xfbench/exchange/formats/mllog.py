@@ -61,8 +61,10 @@ class _Event:
 class _Run:
     """The events and values of one run.
 
-    - `values_by_key`: the last value of each key that has no other field here.
-    - `speeds`: the events with a throughput, by the name of the throughput.
+    - `values_by_key`: the last value of every key that the other fields do not cover.
+    - `started`, `stopped`: the events run_start and run_stop, or None.
+    - `evaluations`: the events eval_accuracy.
+    - `speeds`: the events with a throughput, by the key of the throughput.
     - `epochs`: the events epoch_start and epoch_stop of each completed epoch.
     - `epoch`: the event epoch_start of the current epoch, or None.
     """
@@ -209,7 +211,12 @@ def _build_median_entry(
     title: str,
     about: dict[str, Any],
 ) -> Entry:
-    """Return an entry with the median of `raw_values`, which are the values of `events`."""
+    """Return an entry with the median and the range of `raw_values`.
+
+    - `events`: the log lines that gave the values, in order.
+    - `key`: name of the values in the log, for the `where` of the entry.
+    - `quantity`, `unit`, `title`, `about`: fields of the entry.
+    """
     values = tuple(map(float, raw_values))
     return Entry(
         title=title,

@@ -49,9 +49,9 @@ def entries(file: File) -> Iterator[Entry | Missed]:
     title = f"{TOOL} {text_or_none(document.get('version')) or '(version unknown)'}"
     created = parse_time(document.get("datetime"))
     if created is None:
-        raise ValueError("it has no valid time ('datetime')")
+        raise ValueError("the file has no valid time ('datetime')")
     if not isinstance(document["benchmarks"], list):
-        raise ValueError("its 'benchmarks' is not a list")
+        raise ValueError("'benchmarks' is not a list")
     machine = _describe_machine(as_object(document["machine_info"]))
     for index, document_benchmark in enumerate(document["benchmarks"]):
         benchmark = as_object(document_benchmark)
@@ -81,7 +81,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
 
 
 def _benchmark_name_without_folders(benchmark: dict[str, Any]) -> str:
-    """Return the name of the benchmark, after the name of its file without folders."""
+    """Return the benchmark's name as FILE::NAME, without the folders of FILE."""
     full_name = (
         text_or_none(benchmark.get("fullname"))
         or text_or_none(benchmark.get("name"))
@@ -92,10 +92,10 @@ def _benchmark_name_without_folders(benchmark: dict[str, Any]) -> str:
 
 
 def _launch_reference_and_fields(benchmark: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a text that names the benchmark's launch, and the fields that describe the benchmark.
+    """Return the launch that the benchmark replays, as a text, and the benchmark's `About` fields.
 
-    The text is "" if the benchmark does not replay a launch of xfbench (see `ReplayTimer`). The
-    fields are those of `About`.
+    The text is ", of the launch in record ID". It is "" if the benchmark does not replay a launch
+    of xfbench (see `ReplayTimer`).
     """
     extra_info = as_object(benchmark.get("extra_info"))
     launch = text_or_none(extra_info.get("record"))
@@ -112,7 +112,10 @@ def _launch_reference_and_fields(benchmark: dict[str, Any]) -> tuple[str, dict[s
 
 
 def _describe_machine(info: dict[str, Any]) -> str | None:
-    """Return the processor and its number of CPUs as the file states them, or None."""
+    """Return the processor's name and the number of CPUs, such as "AMD EPYC 7763, 64 CPUs".
+
+    The number is omitted if the file does not state it. Return None if there is no name.
+    """
     cpu = as_object(info.get("cpu"))
     brand = (
         text_or_none(cpu.get("brand_raw"))

@@ -53,7 +53,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
     title = f"{TOOL} {text_or_none(session.get('version')) or '(version unknown)'}, report {report}"
     ended = parse_time(session.get("time_end_unix")) or parse_time(session.get("time_end"))
     if ended is None:
-        raise ValueError("its session has no valid time ('time_end')")
+        raise ValueError("the session has no valid time ('time_end')")
     for place, case in _test_cases_with_places(file.document):
         name = (
             text_or_none(case.get("display_name"))

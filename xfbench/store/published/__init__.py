@@ -27,7 +27,7 @@ class _PrintedFigure(Figure):
     workloads: tuple[str, ...] = ()
 
     def figures(self, study: str) -> Iterator[Figure]:
-        """Yield the figure once for each network, as a figure of the study `study`."""
+        """Yield one figure for each network. Each figure names the study `study`."""
         shared_about = (self.about or About()).model_copy(update={"study": study})
         fields = self.model_dump(exclude={"workloads", "about"})
         for name in self.workloads or (shared_about.workload,):
@@ -58,7 +58,10 @@ class Source(DocumentPart):
 
     @property
     def citation(self) -> Citation:
-        """The citation for records. Its title includes authors, venue and year."""
+        """The citation of this source in records.
+
+        The title of the citation contains the source's authors, title, venue and year.
+        """
         reference = f"{', '.join(self.authors)}: {self.title}. {self.venue}, {self.year}"
         return Citation(key=self.key, title=reference, where=self.where)
 
