@@ -183,9 +183,9 @@ def read_and_merge_replies(
 ) -> dict[str, Any]:
     """Return the merged replies of the ranks in `folder`, or a status and a reason.
 
-    - `job_digest`: the digest of the job that the ranks must have answered.
+    - `job_digest`: the digest of the job. A reply to another job counts as a failure.
     - `outcome`: how the ranks ended.
-    - `time_limit`: the time limit of the ranks in seconds, for the reason.
+    - `time_limit`: the time limit of the ranks in seconds. It is only mentioned in the reason.
     """
     if outcome.timed_out:
         limit = f"no reply within the time limit of {time_limit:g} s"

@@ -82,7 +82,7 @@ def _needs_submission(request: Request) -> bool:
 def build_jobs_by_node_count(
     plan: Plan, store: Store, minutes: int, queue: str, account: str
 ) -> Jobs:
-    """Return one job per number of nodes, each with its part of the plan.
+    """Return a job for each number of nodes, as pairs (part of the plan, job).
 
     - `minutes`: time limit of each job. If the queue has a lower limit, the lower limit applies.
     - `queue`, `account`: if empty, the site's queue and account.
@@ -411,8 +411,8 @@ def _add_records_for_missing(
 ) -> list[Record]:
     """Add and return a record with this status and reason for each missing request.
 
-    `records_so_far` decides which requests are missing. If `status` is "unavailable", each cell
-    gets only one record.
+    A request is missing if it must have a record but has none in `records_so_far`. If `status` is
+    "unavailable", each cell gets only one record.
     """
     missing = _missing_required_requests(plan, records_so_far)
     if status == "unavailable":

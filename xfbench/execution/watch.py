@@ -160,7 +160,10 @@ class Watch:
                 self._close_connection(connection, loss_reason="its connection broke")
 
     def _close_connection(self, connection: socket.socket, loss_reason: str = "") -> None:
-        """Close a connection. If `loss_reason` is not empty, its rank counts as lost."""
+        """Close a connection.
+
+        `loss_reason`: why the connection's rank counts as lost. "": the rank is not lost.
+        """
         rank, _ = self._heard.pop(connection, (None, 0.0))
         self._text.pop(connection, None)
         with contextlib.suppress(KeyError, ValueError):
