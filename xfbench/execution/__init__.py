@@ -8,4 +8,6 @@
 - `validity.py` and `canary.py` detect invalid launches.
 - `record_builder.py` builds the record.
 - `job_queue.py` submits launches to Slurm.
+- `dry_run.py` lists the commands without running them.
+- `probing.py` and `tracing.py` do launches that probe features or write traces.
 """

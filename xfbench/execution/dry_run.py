@@ -13,7 +13,7 @@ from xfbench.model.request import Request
 
 
 def list_commands_by_cell(plan: Plan) -> dict[str, list[str]]:
-    """Return the shell lines of each cell, by the cell's label.
+    """Return the shell lines of each cell. The keys are the cells' labels.
 
     The lines would run in the run folder: first the helpers, then the commands that start the
     ranks. If there are no commands for a cell, its only line is a comment with the reason.

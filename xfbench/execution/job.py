@@ -105,8 +105,8 @@ def run_job(
 def build_checkpoint_fields(request: Request, parent: Path | None) -> dict[str, str]:
     """Return the job's field `checkpoint_folder`: the folder of temporary checkpoints.
 
-    The folder is a new one in `parent`. If `parent` is None, it is in the run folder. Without
-    checkpoints, the result is empty.
+    The folder is a new folder in `parent`, or in the run folder if `parent` is None. If the request
+    takes no checkpoints, the result is empty.
     """
     if not request.checkpoints:
         return {}
@@ -167,7 +167,10 @@ def _run_and_read_reply(
 
 
 def write_job_files(job: dict[str, Any], folder: Path) -> str:
-    """Write the job and the worker's archive to `folder`. Return the job's digest."""
+    """Write request.json (the job) and worker.pyz (the worker's program) to `folder`.
+
+    Return the digest of request.json. A reply must name this digest.
+    """
     content = json.dumps(job, indent=1).encode()
     (folder / "request.json").write_bytes(content)
     archive = worker_archive.ensure_worker_archive(job["request"]["framework"])
@@ -180,9 +183,9 @@ def read_and_merge_replies(
 ) -> dict[str, Any]:
     """Return the merged replies of the ranks in `folder`, or a status and a reason.
 
-    - `job_digest`: the digest of the job that the ranks must have answered.
+    - `job_digest`: the digest of the job. A reply to another job counts as a failure.
     - `outcome`: how the ranks ended.
-    - `time_limit`: the time limit of the ranks in seconds, for the reason.
+    - `time_limit`: the time limit of the ranks in seconds. It is only mentioned in the reason.
     """
     if outcome.timed_out:
         limit = f"no reply within the time limit of {time_limit:g} s"
@@ -276,9 +279,11 @@ def _run_start_and_helpers(
 
 
 def _output_path(folder: Path, stream_name: str, number: int | str) -> Path:
-    """Return the output file of the process with this number, or of the command "start".
+    """Return the path of the output file of one process.
 
-    The numbers of helpers follow the numbers of ranks.
+    - `stream_name`: "stdout" or "stderr".
+    - `number`: the number of a rank or a helper. The first helper's number is the number of ranks.
+      "start": the command that starts all ranks.
     """
     return (
         folder / f"{stream_name}.start"
@@ -328,8 +333,8 @@ def _build_rank_and_helper_commands(
 def _wait_for_status_if_slurm_ended_ranks(folder: Path) -> tuple[str, str] | None:
     """Return the status and reason if Slurm ended the ranks, else None.
 
-    Slurm first reports that a job is ending, and only later how the job ended. In between, Slurm
-    may end this process.
+    While a job is ending, Slurm does not report why it ends. This function then waits up to a
+    minute for the reason. While it waits, Slurm may also end this process.
     """
     stderr_path = _output_path(folder, "stderr", "start")
     number = os.environ.get("SLURM_JOB_ID")

@@ -61,7 +61,7 @@ Jobs = Sequence[tuple[Plan, slurm.Job]]
 
 
 def has_requests_to_submit(plan: Plan) -> bool:
-    """Return whether any request of the plan must run in a job that this process submits."""
+    """Return whether the plan has a request that this process must submit to Slurm in a job."""
     return any(map(_needs_submission, plan.requests))
 
 
@@ -75,16 +75,16 @@ def split_local_and_submitted(plan: Plan) -> tuple[Plan, Plan]:
 
 
 def _needs_submission(request: Request) -> bool:
-    """Return whether the request uses Slurm while this process runs outside an allocation."""
+    """Return whether the request's launcher is Slurm and this process is outside an allocation."""
     return request.launcher == "slurm" and not is_inside_allocation()
 
 
 def build_jobs_by_node_count(
     plan: Plan, store: Store, minutes: int, queue: str, account: str
 ) -> Jobs:
-    """Return one job per number of nodes, each with its part of the plan.
+    """Return a job for each number of nodes, as pairs (part of the plan, job).
 
-    - `minutes`: time limit of each job; the queue may have a lower one.
+    - `minutes`: time limit of each job. If the queue has a lower limit, the lower limit applies.
     - `queue`, `account`: if empty, the site's queue and account.
 
     Raises UsageError if the site has no such queue, or if the queue allows fewer nodes than the
@@ -103,13 +103,14 @@ def build_job_scripts(jobs: Jobs) -> list[str]:
 def submit_and_follow(
     jobs: Jobs, store: Store, records_to_skip: Sequence[Record], *, wait: bool
 ) -> list[Record]:
-    """Submit what remains of the jobs' plans and return the new records.
+    """Submit a job for each plan that still lacks records. Return the new records.
 
     - `records_to_skip`: records of earlier launches, which are not repeated.
-    - `wait`: whether to follow the jobs until they end.
+    - `wait`: whether to follow the jobs until they end. If false, the only new records are those of
+      unavailable frameworks and rejected jobs.
 
-    The environments are created before a job is submitted, because nodes may have no network. After
-    an interrupt, cancels the jobs and raises the interrupt again.
+    The environments are created before a job is submitted, because nodes may have no network. If
+    the user interrupts this function, it cancels the jobs and raises KeyboardInterrupt again.
     """
     started_jobs: list[slurm.Job] = []
     try:
@@ -276,7 +277,7 @@ def follow_jobs(submitted: Sequence[Submitted], store: Store) -> list[Record]:
 
 
 class _Watch:
-    """The state of one job, kept between polls."""
+    """A poller of one submitted job: its state in Slurm, its heartbeat and its new records."""
 
     def __init__(self, submitted: Submitted) -> None:
         self.submitted = submitted
@@ -295,10 +296,10 @@ class _Watch:
         return [r for r in unknown if r.request in self.requests_of_job and r.id not in before]
 
     def poll_job_and_cancel_if_stuck(self) -> tuple[str, str] | None:
-        """Ask Slurm for the job's state. Return None if the job goes on.
+        """Ask Slurm for the job's state, and cancel the job if it can never start or is lost.
 
-        If the job has ended or is cancelled here, return the status and reason for its missing
-        records.
+        Return None while the job goes on. If the job has ended, or if this method cancelled the
+        job, return the status and the reason for the records of its missing launches.
         """
         try:
             state = slurm.query_job_state(self.submitted.number)
@@ -315,9 +316,10 @@ class _Watch:
         return self._determine_end_or_cancel()
 
     def _determine_end_or_cancel(self) -> tuple[str, str] | None:
-        """Return the status and reason for missing records if the job has ended, else None.
+        """Return the status and reason for records of missing launches if the job has ended.
 
-        Cancels the job if it can never start, or if its first node is lost.
+        Returns None while the job goes on. If the job can never start, or if its first node is
+        lost, this method cancels the job. A cancelled job counts as ended.
         """
         state, number = self.last_state.state, self.submitted.number
         status = self.submitted.folder / "job.status"
@@ -357,10 +359,14 @@ class _Watch:
             return ""
 
     def count_poll_and_allow_another(self, missing: Sequence[Request]) -> bool:
-        """Return whether to poll again, because the records of `missing` may still appear.
+        """Count a poll after the job's end. Return whether to poll again for `missing` requests.
 
-        File systems may show records late. Each call counts as one poll. Polls are limited, and
-        allowed only if the job's script has written its exit status.
+        Another poll is useful, because a file system may show records late. It is allowed if all of
+        these conditions hold:
+
+        - `missing` is not empty.
+        - The job's script has written its exit status to the file job.status.
+        - At most 15 polls were counted, including this one.
         """
         if not missing or not (self.submitted.folder / "job.status").exists():
             return False
@@ -405,8 +411,8 @@ def _add_records_for_missing(
 ) -> list[Record]:
     """Add and return a record with this status and reason for each missing request.
 
-    `records_so_far` decides which requests are missing. If `status` is "unavailable", each cell
-    gets only one record.
+    A request is missing if it must have a record but has none in `records_so_far`. If `status` is
+    "unavailable", each cell gets only one record.
     """
     missing = _missing_required_requests(plan, records_so_far)
     if status == "unavailable":
@@ -435,9 +441,10 @@ def _format_record(record: Record) -> str:
 
 @contextlib.contextmanager
 def write_heartbeat(folder: Path) -> Iterator[None]:
-    """While the block runs, write a rising count to a file in the job's folder `folder`.
+    """Write a rising count to the heartbeat file in `folder` while the `with` block runs.
 
-    The count shows the login node that this node is alive.
+    `folder` is the job's folder. The job's first node writes the count. The process on the login
+    node reads the count, and notices a lost node when the count stops.
     """
     stop = threading.Event()
 

@@ -29,15 +29,16 @@ class LaunchContext:
     """The state that the launches of one `run` share: the store, environments and certificates.
 
     - `environments`: the environment of each framework.
-    - `certificates`: the certificate's id for each kind of cell (`certified_fields`).
-    - `unavailable`: for each unavailable framework, the reason.
-    - `unallocated`: for each unavailable memory allocator, the reason.
+    - `certificates`: the id of the certificate that covers each combination of `certified_fields`.
+    - `unavailable`: the reason for each unavailable framework.
+    - `unallocated`: the reason for each unavailable memory allocator.
     - `time_limit`: time limit of one launch in seconds.
     - `strict`: whether a noisy launch is invalid.
-    - `data_folders`: the folder of each prepared data set, by `PreparedSet.folder_lookup_key`.
+    - `data_folders`: the folder of each prepared data set. The keys are
+      `PreparedSet.folder_lookup_key`.
     - `checkpoint_dir`: parent folder of temporary checkpoints; None: the run folder.
-    - `plain_reads`: reads of each prepared data set without a framework, by the same key as
-      `data_folders`.
+    - `plain_reads`: the read speed of each prepared data set, measured without a framework. The
+      keys are those of `data_folders`.
     """
 
     store: Store
@@ -61,9 +62,11 @@ class LaunchContext:
     ) -> None:
         """Prepare the environments of these frameworks, and the libraries of these allocators.
 
-        If one is unavailable, store the reason in `unavailable` or `unallocated`. `pythons` has
-        interpreters that replace the managed environments, by framework. `say` gets the progress
-        messages.
+        If a framework or an allocator is unavailable, store the reason in `unavailable` or
+        `unallocated`.
+
+        - `pythons`: for a framework, the interpreter that replaces its managed environment.
+        - `say`: the function that gets the progress messages.
         """
         for name in dict.fromkeys(frameworks):
             try:
@@ -92,7 +95,8 @@ class LaunchContext:
     def describe_and_measure_data_storage(self, request: Request) -> Storage | None:
         """Return the storage of the request's prepared data set; None without one.
 
-        With `--page-cache`, the storage includes plain reads, which are measured once per data set.
+        If the request has `--page-cache`, the result includes the data set's read speed without a
+        framework. This speed is measured once per data set.
         """
         folder = self.data_set_folder(request)
         if folder is None or request.data_set is None:
@@ -127,8 +131,9 @@ def run_launch(
 ) -> tuple[Record, Path | None]:
     """Start the ranks of a request, wait for them, and return the record and the run folder.
 
-    If the request is refused before it gets a run folder, the folder is None. `protocol_to_store`
-    is stored in the record.
+    If a check before the start fails, no rank is started. The record then says why, and the run
+    folder is None. For example, the framework may be unavailable. `protocol_to_store` is stored in
+    the record.
     """
     framework_adapter = adapter.load(request.framework)
     workload = training.workload_with_solver_of_cell(request)
@@ -185,7 +190,7 @@ def run_launch(
 
 
 def _slurm_cpu_seconds_on_this_host(answer: Mapping[str, Any], request: Request) -> float:
-    """Return the CPU seconds on this host of ranks that Slurm started; 0 with another launcher."""
+    """Return how many CPU seconds the ranks used on this host if Slurm started them, else 0."""
     if request.launcher != "slurm":
         return 0.0
     try:

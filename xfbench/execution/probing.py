@@ -75,9 +75,10 @@ def prepare_probe_environment(
 ) -> Environment:
     """Return the environment in which the request runs.
 
-    The probe "modules" loads the environment from a new module in `folder`, unless the environment
-    uses modules already. Other requests use `framework_environment` unchanged. Raises
-    UnavailableError if this machine cannot test the probed feature.
+    For the probe "modules", this function writes a modulefile to `folder`, loads the module and
+    returns the loaded environment. If `framework_environment` uses modules already, or for other
+    requests, the result is `framework_environment`. Raises UnavailableError if this machine cannot
+    test the probed feature.
     """
     if request.probe == "huge_pages" and not _has_reserved_huge_pages():
         raise UnavailableError("no huge pages are reserved (HugePages_Free is 0)")
@@ -94,7 +95,9 @@ def prepare_probe_environment(
     name = framework_environment.interpreter.name
     interpreter = modules.find_interpreter(loaded, name)
     if interpreter != framework_environment.interpreter:
-        raise UnavailableError(f"the module provides another {name} than the environment")
+        raise UnavailableError(
+            f"the probe's module puts a {name} into PATH that is not the environment's"
+        )
     return replace(framework_environment, kind="modules", interpreter=interpreter, loaded=loaded)
 
 
@@ -217,7 +220,11 @@ def _format_update_count(reply: Mapping[str, Any]) -> str:
 
 
 def _read_rank_places(reply: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return what each rank reported about its place. A single rank reports only `place`."""
+    """Return the report `place` of each rank, for example its CPUs and mapped MPI libraries.
+
+    The merged reply of several ranks has them in `places`. The reply of a single rank has only
+    `place`.
+    """
     places: Sequence[Mapping[str, Any]] = reply.get("places") or [reply["place"]]
     return places
 
@@ -243,7 +250,11 @@ def _format_mpi_libraries(places: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _format_rank_number_source(variable_names: Sequence[str]) -> str:
-    """Return which launcher's variables set the rank numbers, as a sentence."""
+    """Return a sentence that says whose variables set the rank numbers.
+
+    The variables are those of Open MPI, MPICH or Slurm. `variable_names` are the launchers'
+    variables that the ranks see.
+    """
     family = (
         "Open MPI's"
         if any(name.startswith("OMPI_") for name in variable_names)
@@ -267,7 +278,8 @@ def _pmix_support(variable_names: Sequence[str]) -> tuple[str, str]:
 def _fast_network_support(places: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Return whether the ranks mapped libraries for fast networks, with evidence.
 
-    The first value is "yes", "no" or, without a device, "not here".
+    The first value is "yes" or "no". It is "not here" if no rank mapped such a library and no node
+    has an InfiniBand device.
     """
     mapped = sorted({name for place in places for name in place["fast"]})
     devices = sorted({name for place in places for name in place["devices"]})

@@ -20,8 +20,11 @@ def merge_communication(
     - `rank_reports`: one report per rank, in the order of ranks.
     - `steps`: the seconds of the timed steps.
     - `nodes`: the number of nodes. The interfaces of a node come from the report of its first rank.
-    - `asynchronous`: whether the strategy is asynchronous. If so, the computing time of a step is
-      the harmonic mean over the ranks, else the mean.
+    - `asynchronous`: whether the strategy is asynchronous.
+
+    `compute_seconds` of the result has one value for each step that the ranks did without
+    communication. The value is the mean over the ranks. With an asynchronous strategy, the value is
+    the harmonic mean.
     """
     reports = [report for report in rank_reports if report is not None]
     if len(reports) < len(rank_reports) or not reports:

@@ -4,13 +4,14 @@
   others in every step.
 - Time of a step, asynchronous strategy: the harmonic mean over the ranks, because each rank has its
   own rate, and the rates add up.
-- Training losses: the mean over the ranks. The canary's loss: the one farthest from the first
-  rank's.
-- Times of start-up, building, each phase and the whole loop: the slowest rank's.
-- Images and memory: the sum over the ranks. Energy: the sum over the nodes or GPUs.
+- Training losses: the mean over the ranks.
+- The canary's loss: the loss that differs most from the first rank's loss.
+- Times of start-up, building, each phase and the whole loop: those of the slowest rank.
+- Images and memory: the sum over the ranks.
+- Energy: the sum over the nodes or GPUs.
 - Threads and busy CPUs: the largest value of any rank.
-- Other observations: the first rank's. If another rank observed something else, that value replaces
-  the first rank's, so that the deviation is visible.
+- Other observations: the first rank's value. If another rank observed a different value, the launch
+  gets the different value, so that the deviation is visible.
 """
 
 from __future__ import annotations
@@ -119,10 +120,13 @@ def _merge_measurements_by_mean_step_time(
 
 
 def _total_energy(replies: Sequence[dict[str, Any]]) -> float | None:
-    """Return the energy in joules of all nodes, or of all GPUs.
+    """Return the launch's energy in joules: the sum over the ranks' GPUs, or over the nodes.
 
-    Ranks on the same node read the same counters, so each node counts once. Returns None if a node
-    or GPU reported no energy. Workers of earlier versions report no GPUs.
+    - If the ranks use GPUs, each rank reports the energy of its own GPUs.
+    - Otherwise, ranks on the same node read the same counters, so each node counts once.
+
+    Returns None if the energy of a GPU or node is missing. Workers of earlier versions report no
+    GPUs.
     """
     read = {
         (*reply["used"], rank if reply["observed"].get("gpus") else 0): reply["measurement"]
@@ -134,8 +138,9 @@ def _total_energy(replies: Sequence[dict[str, Any]]) -> float | None:
 
 
 def _judge_epoch_reads_and_list_by_rank(replies: Sequence[dict[str, Any]]) -> list[Any]:
-    """Return the storage reads of all epochs, rank by rank.
+    """Return the storage reads of all epochs: first all epochs of rank 0, then those of rank 1.
 
+    The bytes that all ranks read decide whether an epoch had the requested page cache state.
     Workers of earlier versions report no storage reads.
     """
     rank_epochs = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
@@ -149,10 +154,15 @@ def _judge_epoch_reads_and_list_by_rank(replies: Sequence[dict[str, Any]]) -> li
 def _merge_epochs_averaging_train_loss(
     epochs_by_rank: Sequence[Any], averages_test_figures: bool
 ) -> Any:
-    """Merge the epochs of all ranks.
+    """Merge the epochs of all ranks: one result for each epoch.
 
-    With a synchronous strategy, all ranks evaluate the same weights, so that only their training
-    losses differ. With an asynchronous strategy, each rank evaluates its current weights.
+    - Duration: the slowest rank's.
+    - Training loss: the mean over the ranks.
+    - Test loss and accuracy: the mean over the ranks if `averages_test_figures`, else the first
+      rank's.
+
+    A synchronous strategy needs no mean of the test figures, because all ranks evaluate the same
+    weights. With an asynchronous strategy, the ranks' weights differ.
     """
     if not epochs_by_rank[0]:
         return epochs_by_rank[0]

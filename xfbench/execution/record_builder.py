@@ -37,13 +37,13 @@ def build_record(
     noise_invalidates: bool = False,
     data_folder: Path | None = None,
 ) -> Record:
-    """Build the record of a launch from its reply.
+    """Build the record of a launch from its reply `answer`.
 
     - `answer`: the launch's reply, merged from the ranks' replies.
     - `known_fields`: the record's fields that do not come from the reply: workload, machine, limit,
       storage, conditions (None if they were not read), certificate.
-    - `noise_invalidates`: whether a noisy launch is "invalid". A launch with impossible figures
-      always is.
+    - `noise_invalidates`: whether a noisy launch gets the status "invalid". A launch with
+      impossible figures gets this status in any case.
     - `data_folder`: the folder of the prepared data set; None without one.
     """
     fields = {

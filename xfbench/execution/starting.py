@@ -89,8 +89,8 @@ def build_start(
         return Start(local.build_commands(base, resources), False)
     if bundled_mpi is None:
         raise UnavailableError(
-            f"strategy mpi on this machine needs {framework_adapter.title}'s managed environment, "
-            "which includes MPI, or --launcher mpi"
+            "strategy mpi on this machine needs an MPI library: use "
+            f"{framework_adapter.title}'s managed environment, or --launcher mpi"
         )
     base = _with_mpi_library(base, str(bundled_mpi / "lib/libmpi.so.12"), framework_adapter)
     program = str(bundled_mpi / "bin/mpiexec")

@@ -1,4 +1,7 @@
-"""Traces: run a framework for a few steps in its own interpreter and keep its arrays."""
+"""Traces: the inputs, parameters, gradients and losses of a few steps of a framework.
+
+The framework runs in its own interpreter. The trace is written to an .npz file.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def trace_cell(
     """Trace one cell to the file `output` (.npz). Return the worker's observations.
 
     - `time_limit`: in seconds.
-    - `keep`: names of the parts of the trace to keep; None: all.
+    - `keep`: groups of arrays to write, such as "gradient" (see `worker/trace.py`). None: all.
 
     Raises UnavailableError if the framework is unavailable, and TraceError if it fails.
     """

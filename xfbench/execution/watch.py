@@ -1,7 +1,9 @@
-"""The driver's side of `worker/watch.py`: receives messages from each rank's watcher.
+"""Detects failed and lost ranks of a launch.
 
-The watch detects the first rank that fails, and ranks on nodes that no longer answer. Start
-commands and schedulers detect these later. When the watch closes, all ranks end.
+Each rank has a watcher (`worker/watch.py`): its parent process, which connects to the `Watch` of
+this module and reports how the rank ended. A `Watch` also detects nodes that no longer answer.
+Start commands and schedulers detect such failures later. When the `Watch` closes, the watchers end
+all ranks.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ _MAX_UNIDENTIFIED = 64  # unidentified connections, in addition to one per rank
 
 
 class Watch:
-    """A context manager that watches `ranks` ranks on `nodes` nodes.
+    """A context manager that detects failed ranks of a launch on `nodes` nodes.
 
-    It listens at the address `host`, which the watcher of every rank must be able to reach. When a
-    rank fails or is lost, `alarm` becomes readable and `failure` says how the rank ended.
+    The watcher process of each rank connects to the address `host`. When the first rank fails or is
+    lost, the socket `alarm` becomes readable, and `failure` says how the rank ended.
     """
 
     def __init__(self, ranks: int, nodes: int, host: str) -> None:
@@ -90,7 +92,10 @@ class Watch:
                 self._send_one_heartbeat_and_close_silent()
 
     def _accept(self) -> None:
-        """Accept a connection. If too many are unidentified, close the oldest of them."""
+        """Accept a connection. A connection is unidentified until it has sent the token.
+
+        If there are too many unidentified connections, close the oldest of them first.
+        """
         with contextlib.suppress(OSError):
             connection, _ = self.listener.accept()
             connection.setblocking(False)
@@ -155,7 +160,10 @@ class Watch:
                 self._close_connection(connection, loss_reason="its connection broke")
 
     def _close_connection(self, connection: socket.socket, loss_reason: str = "") -> None:
-        """Close a connection. With `loss_reason`, its rank counts as lost."""
+        """Close a connection.
+
+        `loss_reason`: why the connection's rank counts as lost. "": the rank is not lost.
+        """
         rank, _ = self._heard.pop(connection, (None, 0.0))
         self._text.pop(connection, None)
         with contextlib.suppress(KeyError, ValueError):

@@ -36,15 +36,15 @@ ProcessKey = tuple[int, float]
 class Reading:
     """The state of the machine at one time.
 
-    - `moment`: the monotonic clock in seconds.
+    - `moment`: when the state was read, on the monotonic clock in seconds.
     - `load`: the load average of the last minute.
     - `steal`: CPU seconds since boot that the hypervisor gave to other virtual machines.
     - `busy`: CPU seconds of all processes since boot.
     - `own`: CPU seconds of this process and its ended children.
     - `throttled`: seconds for which CPU limits have throttled this process.
     - `swap`: bytes of swap space in use.
-    - `processes`: name and CPU seconds of each process other than xfbench and its descendants, by
-      pid and start time.
+    - `processes`: the name and CPU seconds of each process other than this one and its descendants.
+      The key is the process's pid and start time.
     - `on_accelerators`: names of processes that compute on NVIDIA devices.
     - `thermal`: number of thermal throttles since boot; None if unknown.
     - `core_latency_s`: the core-to-core latency in seconds; None if it was not measured.
@@ -180,11 +180,12 @@ def list_record_disturbances(record: Record) -> list[str]:
 def throttle_swap_or_gpu_sharing_defect(
     conditions: Conditions, device: str, *, ranks_report_gpu_sharing: bool = False
 ) -> str | None:
-    """Return why the launch is invalid, or None if it is valid.
+    """Return why the `conditions` make the launch invalid, or None if the launch is valid.
 
     - `device`: "cpu" or "cuda".
-    - `ranks_report_gpu_sharing`: whether each rank reported other processes on its own device. If
-      so, this function ignores `accelerator_processes`, which may use devices without a rank.
+    - `ranks_report_gpu_sharing`: whether each rank checked its own GPUs for other processes. If so,
+      this function ignores `conditions.accelerator_processes`. Those processes may compute on GPUs
+      that no rank uses.
     """
     if device == "cuda" and conditions.accelerator_processes and not ranks_report_gpu_sharing:
         return (

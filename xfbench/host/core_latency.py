@@ -46,7 +46,8 @@ def latencies_of_record(record: Record) -> Sequence[float]:
 def read_saved_latencies() -> list[float]:
     """Return the latencies, in seconds, that were saved since this machine's boot.
 
-    Latencies are saved because a high latency may last long.
+    A tuning search computes the latency of near cores from the saved latencies. Without these, a
+    search would not notice that the cores are far apart during all of its launches.
     """
     try:
         return [*map(float, (system_files.read_system_file(_latency_file()) or "").split())]

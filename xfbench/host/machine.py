@@ -50,12 +50,15 @@ def _build_machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
 def _find_microarchitecture(facts: Mapping[str, Any]) -> str:
     """Return the name of the most specific microarchitecture that fits the processor in `facts`.
 
-    A microarchitecture fits if the processor has all of its instructions. It must also extend the
-    best generic microarchitecture that fits. The second rule is needed for a virtual processor that
-    hides its model. Such a processor may have more instructions than an old processor of the same
-    vendor. archspec applies both rules to its own host.
+    If the architecture is not x86_64, return the name of the architecture. Otherwise, apply the
+    rules that archspec applies to its own host:
 
-    If the architecture is not x86_64, return the name of the architecture.
+    1. The processor must have all instructions of the microarchitecture.
+    2. Find the best generic microarchitecture, such as x86_64_v3, that satisfies rule 1. The result
+       must extend this generic microarchitecture, or else the result is the generic one itself.
+
+    Without rule 2, a virtual processor that hides its model could match an old model of its vendor,
+    although it has more instructions.
     """
     if facts["architecture"] != "x86_64":
         return str(facts["architecture"])

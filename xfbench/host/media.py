@@ -1,7 +1,7 @@
-"""Storage media: the storage below a folder, and its read speed.
+"""The storage medium of a folder, and its read speed.
 
-Functions of the worker (`worker/mounts.py`, `worker/reading.py`) determine the facts and read the
-files. Therefore each compute node can report its own media.
+`worker/mounts.py` finds the medium, and `worker/reading.py` reads the files. Both are parts of the
+worker, so that each compute node can report its own medium.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class UnreadableError(XfbenchError):
 
 @dataclass(frozen=True)
 class Speed:
-    """The speed of one read pattern.
+    """The speed of one read pattern, computed from several rounds of reads.
 
     - `bytes_per_second`, `operations_per_second`: medians over the rounds, with their intervals. An
       operation is one read.
-    - `resident_bytes`: the files' bytes in memory before a round, the maximum over the rounds. None
-      if unknown.
-    - `from_device`: the share of a round's bytes that storage delivered, the minimum over the
-      rounds. None if unknown.
+    - `resident_bytes`: how many bytes of the files were in memory when a round started. This is the
+      maximum over the rounds, or None if unknown.
+    - `from_device`: the share of the bytes in a round that came from storage (0 to 1). This is the
+      minimum over the rounds, or None if unknown.
     """
 
     bytes_per_second: Interval
@@ -62,10 +62,12 @@ def evict_and_measure_reads_by_pattern(
     max_round_bytes: int = reading.SIZE,
     rounds: int = reading.ROUNDS,
 ) -> tuple[Reads, ...]:
-    """Measure plain reads in `data_set_or_scratch_folder` with each pattern of `worker/reading.py`.
+    """Measure the read speed of evicted files with each pattern of `worker/reading.py`.
 
-    - `data_set_or_scratch_folder`: the folder of a data set, or a single file. Its files are read.
-      In any other folder, a temporary file is written and read.
+    Before each round, the files are evicted from memory. No framework takes part.
+
+    - `data_set_or_scratch_folder`: what to read. This is a data set's folder or a single file. In
+      any other folder, a temporary file is written and read.
     - `max_round_bytes`: the maximum number of bytes in a round.
     - `rounds`: the number of rounds for each pattern.
 
@@ -189,9 +191,10 @@ def _format_interval(interval: Interval, scale: float) -> str:
 
 
 def _device_share(read_round: ReadRound) -> float | None:
-    """Return the share of a round's bytes that storage delivered, at most 1. None if unknown.
+    """Return the share of a round's bytes that came from storage (0 to 1); None if unknown.
 
-    A count of 0 is trusted only if some of the files' bytes were in memory.
+    If the system counted no bytes from storage, some bytes of the files must have been in memory.
+    Otherwise the count is wrong, and the share is unknown.
     """
     if read_round.device_bytes is None or not (
         read_round.device_bytes or read_round.resident_bytes

@@ -24,13 +24,14 @@ _LIMIT_STEP_BYTES = 2**28  # a limit derived from the available memory is a mult
 def available_launch_bytes() -> int:
     """Return how many bytes of memory the launches on this node may use together.
 
-    This is 85 % of the smallest of these amounts, in multiples of 256 MiB and at least 256 MiB:
+    This is 85 % of the smallest of these amounts:
 
     - the machine's available memory
     - the free memory below the limits of this process's cgroups
     - the memory that Slurm granted
 
-    Because of the margin, launches run out of memory before other processes do.
+    The result is rounded down to a multiple of 256 MiB, and is at least 256 MiB. Because of the
+    margin of 15 %, launches run out of memory before other processes do.
     """
     limits = [
         psutil.virtual_memory().available,

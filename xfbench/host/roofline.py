@@ -2,10 +2,10 @@
 
 The peaks are the speed of a matrix product and the bandwidth of a pass over memory. NumPy measures
 them with as many threads as a launch has. Each peak is the best of several measurements in separate
-processes on the same cores. If NumPy's OpenBLAS does not know the processor, OpenBLAS uses old
-kernels. Therefore the other kernels that the processor supports are measured too.
+processes on the same cores. If NumPy's OpenBLAS does not know the processor, OpenBLAS uses kernels
+for old processors. Therefore the AVX-512 kernels are measured too if the processor supports them.
 
-The cache keeps peaks for an hour, so that successive sessions need not measure them again.
+The cache keeps peaks for an hour, so that the next run of xfbench need not measure them again.
 Accelerators have published peaks (`peaks.toml`).
 
 `python -m xfbench.host.roofline THREADS` measures the peaks and prints them as JSON.
@@ -38,7 +38,7 @@ from xfbench.worker import host, system_files
 _SECONDS = 0.4  # per measurement
 _SIZES = (1024, 2048)  # rows and columns of the matrices
 _STREAM_BYTES = 64 * 2**20  # size of each of three arrays: much larger than the caches
-# Peaks measured in this session, by number of threads; empty if the measurement failed.
+# The peaks that this process uses, by number of threads; empty if the measurement failed.
 _PEAKS: dict[int, dict[str, float]] = {}
 _CACHE_SECONDS = 3600.0  # limited, because other work may have lowered a measured peak
 _KERNEL_VARIABLE = "OPENBLAS_CORETYPE"
@@ -51,9 +51,11 @@ _MEASURED_PRECISIONS = ("float32", "float64")
 def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
     """Return the peaks of the hardware that `request` uses. None if they are unknown.
 
-    `accelerators` are the models of this host's accelerators. The peaks of an accelerator are
-    published ones, those of a processor are measured. For each number of threads, the first call in
-    an hour takes three seconds, or nine with AVX-512.
+    `accelerators` are the models of this host's accelerators.
+
+    - Accelerator: the published peaks.
+    - Processor: measured peaks. A measurement takes three seconds, or nine seconds with AVX-512.
+      The cache keeps the result for each number of threads for an hour.
     """
     if request.device == "cuda":
         return _find_published_limit(accelerators[0], request.precision) if accelerators else None
@@ -103,9 +105,11 @@ def compute_record_peak_share(record: Record) -> float | None:
 
 
 def load_published_peaks() -> dict[str, dict[str, Any]]:
-    """Return the published peaks in `peaks.toml`, by the machine's key in that file.
+    """Return the published peaks in `peaks.toml`: one table for each processor or accelerator.
 
-    - `name`: a word of the model that the NVIDIA driver or the kernel reports.
+    The keys are short names, such as "v100". A table has these fields:
+
+    - `name`: a part of the model name that the NVIDIA driver or the kernel reports.
     - `matrix_product`: the peak in FLOP/s for each precision.
     - `memory_bandwidth`: the peak in B/s.
     - `source`: the publication.
@@ -128,10 +132,10 @@ def _find_published_limit(model: str, precision: str) -> Limit | None:
 
 
 def measure_again_and_keep_best_peaks(threads: int) -> None:
-    """Measure the peaks with `threads` threads. The best measurement of this session is the peak.
+    """Measure the peaks with `threads` threads. Keep the best of the old and new values.
 
-    Call this function again if a launch exceeds the peak: other work may have slowed the earlier
-    measurement.
+    The best values replace those in this process and in the cache. Call this function again if a
+    launch exceeds the peak, because other work may have slowed the earlier measurement.
     """
     tries = [_PEAKS[threads]] if _PEAKS.get(threads) else []
     for kernels in ("", *_list_openblas_kernels(host.machine_facts()["flags"])):

@@ -62,8 +62,9 @@ class Site(_Table):
     - `start_options`: options added to the start command.
     - `script_options`: options added to the job script.
     - `forbidden`: options that `start_options` and `script_options` must not contain.
-    - `hosts`: the hosts on which the launcher mpi starts ranks. Empty: those that mpirun chooses.
-    - `interface`: the network interface of the ranks. "": that with the host name's address.
+    - `hosts`: the hosts on which the launcher mpi starts ranks. Empty: mpirun chooses the hosts.
+    - `interface`: the network interface of the ranks. "": the ranks use the address of the host
+      name, or else the address of any interface.
     - `cores`: a node's number of cores.
     - `reserved_cores`: how many of a node's cores are reserved for the system.
     - `queue`, `account`: the default queue and account.
