@@ -65,8 +65,9 @@ class Line:
 
     - `group`: the values of the group's fields.
     - `entries`: one entry for each network, in the order of `Slowdown.networks`.
-    - `overall`: geometric mean of the slowdowns in the table's common networks, with its interval.
-      It is None if the group has no slowdown, or fewer than two networks are common.
+    - `overall`: geometric mean of the group's slowdowns in the networks of `Slowdown.common`, with
+      its interval. It is None if the group has no slowdown, or `Slowdown.common` has fewer than
+      two networks.
     """
 
     group: Mapping[str, Value | None]
