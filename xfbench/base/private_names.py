@@ -1,8 +1,9 @@
 """Removal and detection of private names: names of hosts and users in text for other people.
 
-Files of other tools list their host and user names, so these names can be removed from the text.
-xfbench's records contain only hashes of host names. A word is a host name if a record contains the
-hash of the word.
+- `make_redactor` removes names that are known. For example, files of other tools list the names of
+  their hosts and users.
+- `describe_private_name` finds host names that are not known. xfbench's records contain only hashes
+  of host names. So a word is a host name if a record contains the hash of the word.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], st
 
     The function replaces:
 
-    - Each of `extra_names`, and its part before the first dot, if it has 2 to 253 characters. Upper
-      and lower case are not distinguished.
+    - Each name in `extra_names`, and the part of the name before its first dot. Upper and lower
+      case are not distinguished. Texts with fewer than 2 or more than 253 characters are kept.
     - Paths of home folders, such as `/home/USER`.
     - Email addresses.
     - User names and passwords in URLs.
