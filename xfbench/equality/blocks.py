@@ -95,7 +95,7 @@ def isolate_layer(network: xl.Network, name: str) -> Block:
 
 
 def _with_variance_preserving_weights(layer: xl.Layer, input_shapes: list[xl.Shape]) -> xl.Layer:
-    """Return the layer with random weights that keep the mean square of the values.
+    """Return the layer with random weights, so that its output has the mean square of its input.
 
     A layer without weights is returned unchanged.
     """
@@ -118,7 +118,8 @@ def _layer_groups_starting_at_weights(network: xl.Network) -> list[tuple[xl.Laye
 def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
     """Split the layers of the network into pieces and yield the pieces in order.
 
-    A piece ends where later layers read at most one earlier value.
+    A piece ends after each layer where all later layers together read at most one value that is
+    already computed.
     """
     piece: list[xl.Layer] = []
     for number, layer in enumerate(network.layers):
@@ -129,7 +130,10 @@ def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
 
 
 def _live_values(network: xl.Network, position: int) -> set[str]:
-    """Return the values that are computed before layer `position` and read at or after it."""
+    """Return the values that layers from `position` on read and that exist before them.
+
+    A value is the output of a layer, by the layer's name, or "data".
+    """
     produced = {"data", *(layer.name for layer in network.layers[:position])}
     return {name for layer in network.layers[position:] for name in layer.inputs} & produced
 

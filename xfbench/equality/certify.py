@@ -28,7 +28,7 @@ _SEED = 0
 def build_subject(
     request: Request, environment: Environment, machine_facts: Machine | None = None
 ) -> Subject:
-    """Return the subject of a certificate for this request: what the certificate is valid for.
+    """Return what a certificate for this request is valid for.
 
     `machine_facts` describes the machine (None: this machine).
     """
@@ -70,9 +70,11 @@ def verify_after_single_rank(
 ) -> Verdict:
     """Return the verdict on a cell. If the cell has several ranks, verify one rank first.
 
-    A cached certificate of the single-rank cell is used. Otherwise the single-rank cell is verified
-    and its certificate is stored. If the single rank is not "equal", the ranks are not verified.
-    The verdict is then "different", or "unsupported" if one rank cannot be verified.
+    - If the single-rank cell has a cached certificate, the certificate replaces its verification.
+      If not, the single-rank cell is verified, and its certificate is stored.
+    - If the single-rank cell is "different", the cell with several ranks is "different" too. It is
+      not verified itself.
+    - If the single-rank cell cannot be verified, the cell with several ranks is "unsupported".
 
     `machine_facts` describes the machine (None: this machine). Raises CheckError if the framework
     returns no results.
@@ -197,10 +199,10 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
 def _copy_certificate_to_session(
     subject: Subject, request: Request, session: LaunchContext
 ) -> None:
-    """Copy the cached certificate to the results folder, byte for byte.
+    """Copy the cached certificate to the results folder, and add its id to the session.
 
-    A certificate's id is the digest of its bytes. Writing the certificate again may change them, if
-    another version of xfbench wrote it first.
+    The bytes are copied, because the id is their digest. If another version of xfbench wrote the
+    certificate, this version might write the same content with other bytes.
     """
     content = _certificate_cache_path(subject).read_bytes()
     certificate_id = Certificate.read(content).id
