@@ -180,7 +180,8 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
     These fields are free:
 
     - Fields that the filter of A or B names, except the workload.
-    - Fields that depend on a free field, for example the kernel on the framework.
+    - Fields that depend on a named field. For example, the kernel depends on the framework.
+    - The machine, if A and B have different results folders.
     - The length of a launch, the seed and the site.
 
     All other fields must be equal. Raises UsageError if a side has no ok launch.
@@ -265,7 +266,7 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
 def geometric_mean_of_comparable_ratios(comparisons: Sequence[CellComparison]) -> float | None:
     """Return the geometric mean of the ratios of comparisons that have a verdict.
 
-    Returns None if fewer than two comparisons have one.
+    Returns None if fewer than two comparisons have a verdict.
     """
     ratios = [
         comparison.figures.ratio.value

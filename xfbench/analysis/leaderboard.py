@@ -49,8 +49,8 @@ class Row:
 
     Ranking:
 
-    - `rank`: (best, worst) rank that the row may have; None if it is not ranked. If two rows are
-      not distinguishable, their ranges of ranks overlap.
+    - `rank`: (best, worst) rank that the row may have, because some rows are not distinguishable.
+      None if the row is not ranked.
     - `reason`: why the row is not ranked; None if it is ranked.
     - `certificate`: id of the certificate of the last ok launch.
     - `relative_to_best`: throughput relative to the best ranked row of the table.

@@ -97,8 +97,8 @@ class Fit:
 
     - `has_described_link`: whether the user described the link. If not, it was fitted.
     - `best`: the parameters that fit the measurements best.
-    - `draws`: parameters from fits to randomly changed measurements. Their range gives the
-      intervals. Empty if no launch was repeated.
+    - `draws`: parameters from fits to randomly changed measurements. Their quantiles are the ends
+      of the intervals. Empty if no launch was repeated.
     """
 
     series: Series
@@ -179,8 +179,8 @@ def fit_scaling_model(series: Series, described_link: Link | None = None) -> Fit
     `described_link`: the link between nodes as the user describes it. None: the link is fitted to
     the measured exchange.
 
-    Raises UsageError if the link must be fitted but no launch, or only launches with the same
-    number of ranks, ran on several nodes.
+    Raises UsageError if the link must be fitted, but the launches on several nodes do not have two
+    or more different numbers of ranks.
     """
     multi_node_groups = {
         (ranks, nodes): group

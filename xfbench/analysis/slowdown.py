@@ -1,7 +1,8 @@
 """Tables over several networks: how much slower each group is than the fastest in each network.
 
-A line shows the best rows of one framework or of another group (see `best.py`). A column is a
-network with its solver, data and batch size. An entry without a slowdown has a reason.
+A line is one group, for example all rows of a framework (see `best.py`). A column is a network with
+its solver, data and batch size. An entry shows the slowdown of the group's best row in the network,
+or the reason why there is no slowdown.
 `xfbench/rendering/slowdown_tables.py` renders the tables.
 """
 
