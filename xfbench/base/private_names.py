@@ -1,9 +1,9 @@
 """Removal and detection of private names: names of hosts and users in text for other people.
 
-- `make_redactor` removes names that are known. For example, files of other tools list the names of
-  their hosts and users.
-- `describe_private_name` finds host names that are not known. xfbench's records contain only hashes
-  of host names. So a word is a host name if a record contains the hash of the word.
+- `make_private_text_redactor` removes names that are known. For example, files of other tools list
+  the names of their hosts and users.
+- `describe_private_name` finds host names of which only hashes are known. xfbench's records contain
+  such hashes. A word is a host name if a record contains the hash of the word.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
     """Describe one private name in a text, or return None if the text has none.
 
     Home folders are searched first, then email addresses, then host names. A word is a host name
-    if its `host_hash`, or that of a part of the word, is in `host_hashes`.
+    if `host_hashes` contains the `host_hash` of the word or of a part of the word.
     """
     if match := _HOME_USER.search(text):
         return f"the home folder of {match[1]}"

@@ -74,7 +74,8 @@ class Outcome:
 
     - `status`: exit status of the first failure, negative for a signal; 0 if no command failed.
     - `timed_out`: whether the time limit ended the commands; then `status` is 0.
-    - `rank`: number of the command or helper that failed first, counted from 0.
+    - `rank`: number of the command or helper that failed first, counted from 0. Helpers are counted
+      after the commands.
     - `message`: text for the user; if empty, the other fields give the text.
     """
 
@@ -157,7 +158,10 @@ def _registered_mark() -> Iterator[str]:
 
 
 class _KeeperProcess:
-    """The process of the keeper. It is started with the first mark, and again if it has ended."""
+    """The process of the keeper.
+
+    It is started when the first mark is sent to it. If it has ended, the next mark starts it again.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
