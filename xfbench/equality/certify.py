@@ -106,8 +106,10 @@ def store_verdict_unless_unsupported(
 ) -> Certificate | None:
     """Store the verdict as a certificate in the cache and return the certificate.
 
-    If the verdict is "unsupported", store nothing and return None. `seed` is the seed of the
-    verified cases.
+    If the verdict is "unsupported", store nothing and return None.
+
+    - `seed`: the seed of the verified cases
+    - `machine_facts`: a description of the machine; None: this machine
     """
     if verdict.verdict == "unsupported":
         return None
@@ -148,11 +150,12 @@ def certify_requests(
     say_progress: Callable[[str], None],
     say: Callable[[str], None],
 ) -> None:
-    """Find or create the certificates of the requested cells and copy them to the results folder.
+    """Find or create the certificates of the requested cells.
 
-    Cells that need the same certificate are verified once.
+    Cells that need the same certificate are verified once. Certificates of "equal" are copied to
+    the results folder.
 
-    - `session`: gets the certificates' ids
+    - `session`: gets the ids of the copied certificates
     - `say_progress`: is called with each progress message
     - `say`: is called with a message for each cell that differs or whose verification fails
     """
@@ -185,7 +188,10 @@ def certify_requests(
 
 
 def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
-    """Add the cell's certificate to the session if the cache has one. Verify nothing."""
+    """If the cache has a certificate of "equal" for the cell, add it to the session.
+
+    The certificate is also copied to the results folder. Nothing is verified.
+    """
     environment = session.environments.get(request.framework)
     if environment is None:
         return

@@ -76,8 +76,8 @@ def _locate_backward(
     """Return the layer whose backward pass is wrong, and a likely cause.
 
     `last_gradient_violation` is the violation of a gradient that is closest to the network's end.
-    The wrong layer is the layer of this gradient, or a layer between it and the next layers with
-    right gradients.
+    The wrong layer is the layer of this gradient, or one of the layers that follow it, up to the
+    next layers with weights.
     """
     network = workload.network
     by_name = {layer.name: layer for layer in network.layers}

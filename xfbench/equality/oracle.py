@@ -1,13 +1,13 @@
 """The oracle: the true value of every number of a case, and the effect of rounding on it.
 
 The truth is the result of the `reference` adapter in float64. Draws show the effect of rounding. A
-draw is a run of the same adapter in the precision that is judged, with randomly moved images and
-weights:
+draw is a run of the same adapter in the precision that is judged. Before a draw, the values of
+images and weights are moved at random:
 
-- Draw 0 moves nothing.
-- Draws 1 to DRAWS - 1 move each value at random by at most one unit in the last place.
-- Further draws move each value at random by at most SAFETY units in the last place. Moves of this
-  size may switch a ReLU, as an error within tolerance may do.
+- Draw 0: not moved.
+- Draws 1 to DRAWS - 1: each value moves by at most one unit in the last place.
+- Further draws: each value moves by at most SAFETY units in the last place. Such moves may switch a
+  ReLU, as an error within tolerance may do.
 
 If the judged precision is float64, the draws are computed in float32, and the measured rounding is
 scaled to float64. Results are cached by the digests of the case, the adapter and the kind of

@@ -33,8 +33,8 @@ _AFTER_UPDATES = ("step", "losses", "trained_test_loss")
 class Verdict:
     """The outcome of verifying one cell.
 
-    - `reason`: why the cell is "unsupported", or why it is "different" although `worst` may be
-      within tolerance, for example because of wrong dropout; else None
+    - `reason`: why the cell is "unsupported"; or a defect that makes it "different" and that is no
+      deviation, such as wrong dropout; else None
     - `worst`: the deviation with the largest excess, even if it is within tolerance; None if no
       case ran
     - `place`: the first wrong place; None if there is none or it is unknown
