@@ -26,7 +26,7 @@ def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], st
     The function replaces:
 
     - Each name in `extra_names`, and the part of the name before its first dot. Upper and lower
-      case are not distinguished. Texts with fewer than 2 or more than 253 characters are kept.
+      case are not distinguished. Names and parts with 1 or more than 253 characters are kept.
     - Paths of home folders, such as `/home/USER`.
     - Email addresses.
     - User names and passwords in URLs.

@@ -251,8 +251,13 @@ def _wait_for_end_or_failure(
 ) -> Outcome:
     """Wait until the first `command_count` processes of `running` have ended, or any has failed.
 
-    The wait also ends if an output file is too large or one of `alarms` becomes readable, and at
-    `deadline`, a value of `time.monotonic`. The outcome says why the wait ended.
+    The wait also ends in these cases:
+
+    - An output file is larger than `MAX_OUTPUT_BYTES`.
+    - One of `alarms` becomes readable.
+    - `time.monotonic` reaches `deadline`, in seconds.
+
+    The outcome says why the wait ended.
     """
     remaining = command_count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
