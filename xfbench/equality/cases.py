@@ -74,8 +74,8 @@ class Case:
     def document(self, precision: str, draw: int = 0) -> dict[str, Any]:
         """Return the JSON document of this case for the worker.
 
-        `draw` is the number of a draw of rounding. A draw moves values by units in the last place
-        of `precision`, or of float32 if `precision` is "float64":
+        `draw` is the number of a draw of rounding. In the list, a unit is one unit in the last
+        place of `precision`, or of float32 if `precision` is "float64":
 
         - Draw 0 leaves images and weights as they are.
         - Draws 1 to DRAWS - 1 move each image value and weight at random, by at most one unit.
