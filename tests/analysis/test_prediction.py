@@ -128,7 +128,7 @@ def test_described_link_needs_only_single_rank_launches(launches):
     [
         ([1], True, "no launch used a link"),
         ([1, 2, 4], False, "no launch used a link"),
-        ([1, 2], True, "2 ranks alone do not separate bandwidth from latency"),
+        ([1, 2], True, "2 ranks alone cannot separate bandwidth from latency"),
     ],
 )
 def test_unidentifiable_link_is_refused_with_advice(launches, counts, on_nodes, words):

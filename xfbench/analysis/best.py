@@ -1,9 +1,10 @@
 """Reduction of leaderboards to the best row of each group.
 
 A group has all rows of, for example, one framework, one number of threads or one kind of machine.
-The same launches select the best row and give its throughput. So its throughput is more likely too
-high than too low. Its rank is not overstated: to rank before another group, the best row must be
-faster than every row of that group (see docs/method.md).
+The best row is selected by its measured throughput. The selection prefers rows that were lucky, so
+the throughput of the best row is more likely too high than too low. The rank is not overstated in
+this way. To rank before another group, the best row must be faster than every row of that group
+(see docs/method.md).
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ _EMPTY: dict[str, Any] = {"batch_size": 0, "scaling": None}
 
 
 def parse_group_fields(text: str) -> tuple[str, ...]:
-    """Return the fields in a text such as "framework,threads"; no fields for "row".
+    """Return the fields in a text such as "framework,threads".
 
-    Raises UsageError if a field is unknown or cannot form groups.
+    The text "row" stands for no grouping and gives an empty tuple. Raises UsageError if a field is
+    unknown or cannot form groups.
     """
     names = dict.fromkeys(name.strip() for name in text.split(","))
     if list(names) == [ROW]:

@@ -13,15 +13,20 @@ from xfbench.model.record import Checkpoints, Record
 class CheckpointCosts:
     """The checkpoint costs of one cell.
 
-    Seconds and bandwidths are those of the median checkpoint of a launch, as medians over launches.
-
-    - `format`, `bytes`: format and size in bytes of a checkpoint of the last launch.
+    - `format`: format of the checkpoints in the last launch.
+    - `bytes`: size of one checkpoint of the last launch, in bytes.
     - `file_system`: types of file system that the launches used, separated by commas.
+
+    A launch may take several checkpoints. The value of a launch is that of its median checkpoint.
+    These fields are medians of the launches' values:
+
     - `save_seconds`: duration of saving until all bytes are on the medium.
     - `load_seconds`: duration of reading the checkpoint back.
     - `save_bandwidth`, `load_bandwidth`: bytes per second.
-    - `share`: share of the training's duration that saving takes, as the median over launches.
-      Reading back, comparing and deleting are not part of this duration.
+
+    `share` is the time for saving all checkpoints of a launch, divided by the duration of its
+    training, as the median over the launches. The duration of the training includes saving, but not
+    reading back, comparing and deleting checkpoints.
     """
 
     format: str

@@ -22,8 +22,8 @@ class Shares:
 
     The shares are medians over launches, and add up to about 1:
 
-    - `compute`: mean computing time of a rank.
-    - `waiting`: how much longer the slowest rank computes.
+    - `compute`: computing time, as the mean over the ranks.
+    - `waiting`: how much longer the slowest rank computes than the mean.
     - `exposed`: the part of the exchange that does not overlap with computing.
 
     Bytes:
@@ -31,8 +31,9 @@ class Shares:
     - `bytes_per_step`: the minimum that the strategy must send in a step, summed over all ranks.
     - `counted_bytes`: bytes per step that network interfaces counted, as the median over launches.
       It is None if they counted nothing, for example because ranks use shared memory.
-    - `bytes_per_epoch`, `counted_bytes_per_epoch`: the same for an epoch of `epoch_steps` steps;
-      None if the number of images is unknown.
+    - `epoch_steps`: number of steps in an epoch; None if the number of images is unknown.
+    - `bytes_per_epoch`: `bytes_per_step` · `epoch_steps`; None without `epoch_steps`.
+    - `counted_bytes_per_epoch`: `counted_bytes` · `epoch_steps`; None without one of them.
     """
 
     compute: float
@@ -94,9 +95,10 @@ def epoch_steps(request: Request | None) -> int | None:
 
 
 def _loopback_or_network_bytes_per_step(communication: Communication, nodes: int) -> float:
-    """Return the bytes per step that the interfaces counted.
+    """Return the bytes per step that network interfaces counted.
 
-    If there is one node, that is the loopback interface. Otherwise it is all other interfaces.
+    On one node, only the loopback interface is included. On several nodes, all interfaces except
+    the loopback interface are included.
     """
     if nodes == 1:
         return communication.interface_bytes.get("lo", 0.0)

@@ -77,6 +77,7 @@ class Side:
         - `filter_or_folder`: a filter such as "framework=torch,threads=2", or the path of a results
           folder. None selects all records.
         - `default_folder`: the results folder if `filter_or_folder` names none.
+        - `conditions`: further conditions that the side's records must meet.
 
         Raises UsageError if a field is unknown or the folder has no results.
         """
@@ -129,10 +130,11 @@ class CellComparison:
     """The comparison of a cell of A with a cell of B.
 
     - `a`, `b`: names of the two cells.
-    - `figures`: the speed of A relative to B.
-    - `verdict`: whether A is "faster", "slower" or "not_distinguishable". All verdicts of one
-      `compare` hold together at 95 % (Holm).
-    - `reason`: why there is no verdict: the cells are not verified as the same network.
+    - `figures`: the ratio of the speed of A to the speed of B, with its interval and test.
+    - `verdict`: whether A is "faster", "slower" or "not_distinguishable"; None if there is no
+      verdict. With 95 % confidence, every "faster" and "slower" of one `compare` is true (Holm).
+    - `reason`: why the cells are not known to train the same network, so that there is no verdict;
+      None if there is one.
     """
 
     a: str
@@ -173,14 +175,16 @@ class _Cell:
 
 
 def compare(a: Side, b: Side) -> list[CellComparison]:
-    """Compare each cell of A with each cell of B that has equal values in the other fields.
+    """Compare each cell of A with each cell of B that differs only in the free fields.
 
-    The other fields are all except these, which may differ:
+    These fields are free:
 
-    - Fields that the filter of A or B names, and fields that depend on them.
+    - Fields that the filter of A or B names, except the workload.
+    - Fields that depend on a named field. For example, the kernel depends on the framework.
+    - The machine, if A and B have different results folders.
     - The length of a launch, the seed and the site.
 
-    Raises UsageError if a side has no ok launch.
+    All other fields must be equal. Raises UsageError if a side has no ok launch.
     """
     named_fields = (
         {*a.field_values, *b.field_values}
@@ -231,11 +235,11 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
 def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int, int]:
     """Compare each cell with itself (A/A). Any difference that is found is false.
 
-    The launches of a cell form pairs. One launch of each pair belongs to A, the other to B. Returns
-    a tuple:
+    The launches of a cell form pairs. One launch of each pair belongs to A, the other to B. For
+    every five pairs of a cell, one test verdict says whether A and B differ. Returns a tuple:
 
-    1. One comparison for each cell that has a pair.
-    2. The number of test verdicts. There is one for every five pairs of a cell.
+    1. The comparisons, one for each cell with at least one pair. Each uses all pairs of its cell.
+    2. The number of test verdicts.
     3. The number of test verdicts that find a difference.
     """
     comparisons, verdicts = [], []
@@ -262,7 +266,7 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
 def geometric_mean_of_comparable_ratios(comparisons: Sequence[CellComparison]) -> float | None:
     """Return the geometric mean of the ratios of comparisons that have a verdict.
 
-    Returns None if fewer than two comparisons have one.
+    Returns None if fewer than two comparisons have a verdict.
     """
     ratios = [
         comparison.figures.ratio.value
@@ -369,9 +373,14 @@ def _network_and_code_key(record: Record) -> tuple[Any, ...]:
 
 
 def _describe_cell(cell: _Cell, other_cell: _Cell, side: Side, other_side: Side) -> str:
-    """Return a name of `cell`: network, framework, kernel, and values that differ in `other_cell`.
+    """Return a name of `cell`.
 
-    Machine and folder are included if they differ, and the revision if the side's filter names it.
+    The name contains:
+
+    - The network, the framework and the kernel.
+    - The cell's values of all other fields in which the two cells differ.
+    - The machine, and the results folder, if the two cells differ in them.
+    - The code revision, if the filter of `side` names one.
     """
     request = cell.records[-1].request
     assert request is not None

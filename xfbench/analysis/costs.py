@@ -13,15 +13,16 @@ from xfbench.model.record import Record
 class Costs:
     """The costs of one cell, from its ok launches.
 
-    A figure is the median over the launches. It is None unless it is known for every launch.
+    Each value is the median over the launches. It is None unless every launch has the value.
 
     - `startup_seconds`: from the start of the process until the framework is loaded.
     - `build_seconds`: duration of building the network.
     - `solution_seconds`: start-up, building and the steps of all epochs, without evaluations.
-    - `accuracy_seconds`: the same, but only up to the first epoch whose test accuracy is at least
-      `target`. It is None unless every launch reached `target`.
+    - `accuracy_seconds`: start-up, building and the steps of epochs until the test accuracy is at
+      least `target`, without evaluations. It is None unless every launch reached `target`.
     - `peak_rss_bytes`: peak memory. This is the maximum over the launches, not the median.
-    - `joules_per_image`: energy of the training devices.
+    - `joules_per_image`: energy of the training devices for one image.
+    - `target`: test accuracy from 0 to 1.
     """
 
     startup_seconds: float | None
@@ -35,9 +36,9 @@ class Costs:
 
 
 def costs_of_launches(records: Sequence[Record], target_accuracy: float) -> Costs:
-    """Return the costs of the cell that was launched in `records`.
+    """Return the costs of one cell, from the records of its launches.
 
-    `until_accuracy`: test accuracy, from 0 to 1, at which the time to accuracy ends.
+    `target_accuracy`: the test accuracy, from 0 to 1, that ends `Costs.accuracy_seconds`.
     """
     ok_records = [record for record in records if record.status == "ok" and record.measurement]
     peaks = [record.measurement.peak_rss_bytes for record in ok_records if record.measurement]
@@ -69,10 +70,11 @@ def costs_of_launches(records: Sequence[Record], target_accuracy: float) -> Cost
 def _startup_build_and_training_seconds(
     record: Record, until_accuracy: float | None
 ) -> float | None:
-    """Return the seconds of start-up, building and the steps of epochs, or None if unknown.
+    """Return the seconds of start-up, building and the steps of epochs, without evaluations.
 
-    The last epoch counted is the first whose test accuracy is at least `until_accuracy`. If no
-    epoch reaches it, None is returned. `until_accuracy` None: all epochs count.
+    - `until_accuracy`: the first epoch with at least this test accuracy is the last that counts.
+      If it is None, all epochs count.
+    - Returns None if no epoch reaches `until_accuracy`, or if a duration is unknown.
     """
     measurement, learning = record.measurement, record.learning
     if measurement is None or not learning or measurement.startup_seconds is None:

@@ -21,7 +21,9 @@ PARTITION_FIELDS = (
 def group_by_heading_and_cell(
     records: Iterable[Record], *, include_probes: bool = False
 ) -> dict[tuple[Any, ...], dict[Any, list[Record]]]:
-    """Return the records of each row, oldest first, by heading of the table and then by cell.
+    """Group records into the tables and rows of leaderboards.
+
+    Returns {heading: {cell: records of one row, oldest first}}.
 
     - A heading is (workload, data, device, precision, scaling, batch size, machine, solver).
     - One row has the launches of a cell with all seeds.
@@ -90,10 +92,10 @@ _HIDDEN_FIELDS = {
 
 
 def describe_hidden_differences(requests: Sequence[Request]) -> list[str]:
-    """Return a text for each request that lists its values of fields that differ between requests.
+    """Describe each request by its values of the hidden fields that differ between the requests.
 
-    Only fields that no table shows are listed, for example "20 steps, windows of 5". The text is ""
-    if none of them differs.
+    - A hidden field is one that no table shows as a column.
+    - A description is text such as "20 steps, windows of 5", or "" if no hidden field differs.
     """
     differing = [
         name for name in _HIDDEN_FIELDS if len({getattr(request, name) for request in requests}) > 1

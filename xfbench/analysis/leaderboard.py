@@ -49,8 +49,8 @@ class Row:
 
     Ranking:
 
-    - `rank`: (first, last) possible rank; None if there is none. Rows that are not distinguishable
-      share ranks.
+    - `rank`: (best, worst) rank that the row may have, because some rows are not distinguishable.
+      None if the row is not ranked.
     - `reason`: why the row is not ranked; None if it is ranked.
     - `certificate`: id of the certificate of the last ok launch.
     - `relative_to_best`: throughput relative to the best ranked row of the table.
@@ -62,20 +62,21 @@ class Row:
     - `cell`: id of the cell; None if the launch of `request` has none.
     - `threads_observed`: number of threads that worked in the launch of `request`.
     - `seeds`: number of different seeds.
-    - `speeds`: images per second of each launch that counts, by block (see `statistics.Launches`).
+    - `speeds`: images per second of each launch that counts, by the launch's block (see
+      `statistics.Launches`).
     - `images_per_second`: geometric mean of `speeds`; None if no launch counts.
     - `spread`: standard deviation of the logarithms of `speeds`; None for fewer than two launches.
-    - `outliers`: number of launches far from the others. They stay in the figures.
-    - `unstable`: number of launches that never became steady. They are left out of the figures.
+    - `outliers`: number of launches whose speed is far from the others. `speeds` includes them.
+    - `unstable`: number of launches that never became steady. `speeds` does not include them.
     - `checkpoints`: number of checkpoints requested for each launch.
     - `accuracy`: test accuracy after the last epoch, as mean and interval over the seeds.
-    - `test_accuracy`: the same mean without the interval.
+    - `test_accuracy`: the mean of `accuracy`.
 
     Input:
 
     - `data_format`, `medium`: storage of a prepared data set; None for other data.
     - `page_cache`: requested state of the page cache before each epoch (see `request.Cell`).
-    - `input`: reader of a prepared data set: "ours" or "native".
+    - `input`: reader of a prepared data set: "ours" (xfbench's) or "native" (the framework's).
     - `pixels_off`: largest pixel difference between the framework's reader and xfbench's reader, in
       levels of 0 to 255; None if xfbench's reader was used.
     - `input_share`: share of the timed steps spent waiting for input.
@@ -83,7 +84,7 @@ class Row:
 
     Relation to other rows:
 
-    - `differs`: text that distinguishes the row from rows that otherwise look the same.
+    - `differs`: hidden settings that distinguish the row from rows that look the same; else "".
     - `group`: if the row is the best of a group, the values of the group's fields (see `best.py`).
     - `configurations`: number of rows in the group.
     - `configurations_ranked`: number of ranked rows in the group.
@@ -159,15 +160,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One leaderboard: its heading, which holds for all rows, and its rows, fastest first.
+    """One leaderboard: its rows, and a heading with values that are equal in all rows.
+
+    The heading:
 
     - `scaling`: scaling law "strong" or "weak"; None without a law.
     - `batch_size`: images per update, or per rank under weak scaling.
     - `machine`: the kind of machine.
-    - `rows`, `unranked`: the ranked rows, and the rows that are not ranked.
-    - `by`: if each row is the best of a group, the fields that form the groups (see `best.py`).
-      These fields are empty in the heading.
     - `solver`: settings that differ from the published solver (see `xfbench/model/training.py`).
+
+    The rows:
+
+    - `rows`: the ranked rows, fastest first.
+    - `unranked`: the rows that are not ranked, fastest first.
+    - `by`: the fields that form the groups, if each row is the best of a group (see `best.py`);
+      else empty. The heading has no values for these fields.
     """
 
     workload: str
@@ -208,9 +215,9 @@ def build_tables(
 ) -> list[Table]:
     """Return the leaderboards of `records`, sorted by workload and then by the rest of the heading.
 
-    - `certificates`: by id, the certificate, or a text that says what is wrong with it. Only rows
-      that a certificate covers are ranked.
-    - `target_accuracy`: test accuracy, from 0 to 1, at which the time to accuracy ends.
+    - `certificates`: for each id, the certificate, or a text that says what is wrong with it. Only
+      rows that a certificate covers are ranked.
+    - `target_accuracy`: the test accuracy, from 0 to 1, that ends `Costs.accuracy_seconds`.
     """
     return build_tables_from_partitions([records], certificates, target_accuracy)
 
@@ -357,7 +364,11 @@ def _mean_of_known(values: Iterable[float | None]) -> float | None:
 
 
 def unranked_reason(record: Record, certificates: Certificates) -> str | None:
-    """Return why the record must not be ranked, or None if one of `certificates` covers it."""
+    """Return why the record must not be ranked, or None if it may be ranked.
+
+    To be ranked, a record must be measured by xfbench with a synchronous strategy, and be covered
+    by one of `certificates`.
+    """
     if reason := unmeasured_source(record):
         return reason
     if is_asynchronous(record):
@@ -371,10 +382,9 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
 
 
 def _drop_unlaunched_duplicates(rows: list[Row]) -> list[Row]:
-    """Return the rows without those whose configuration was measured in another row.
+    """Leave out rows without a speed and a cell, if another row measured the same configuration.
 
-    Only a row without a speed and without a cell is left out, for example of a framework that was
-    unavailable before.
+    For example, a framework was unavailable in the first launch, and installed for a later one.
     """
     measured = {_configuration_key(row) for row in rows if row.images_per_second}
     return [
@@ -411,10 +421,10 @@ def _configuration_key(row: Row) -> tuple[Any, ...]:
 def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> list[Row]:
     """Return the rows with their scaling efficiency under `law`; unchanged if `law` is "".
 
-    The baseline of a row is the measured row with the fewest ranks and these equal values:
+    The baseline of a row is the measured row with the fewest ranks for which these are true:
 
-    - Framework, version, kernel, threads, allocator, and storage of the data set.
-    - Strategy and its options, unless the baseline has one rank.
+    - It has the same framework, version, kernel, threads, allocator and storage of the data set.
+    - It has one rank, or the same strategy with the same options.
     """
     if not law:
         return rows

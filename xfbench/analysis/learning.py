@@ -41,9 +41,9 @@ def best_common_test_loss(records: Sequence[Record]) -> float | None:
 
 
 def seconds_to_test_loss_by_launch(records: Sequence[Record], target_loss: float) -> Launches:
-    """Return `seconds_to_test_loss` of each run that reached `target_loss`.
+    """Return `seconds_to_test_loss` for each record that reached `target_loss`.
 
-    The first part of a key is 1000 · seed + launch number, and the second is 0.
+    The key of a record is (1000 · seed + launch number, 0), because `Launches` requires pairs.
     """
     seconds_by_launch: dict[tuple[int, int], float] = {}
     for record in records:

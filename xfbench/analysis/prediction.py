@@ -1,13 +1,13 @@
 """Prediction of the throughput on more ranks than were measured, with an interval.
 
-A model is fitted to a few small runs. A step takes as long as the slowest rank computes, plus the
-exposed part of the exchange.
+A model is fitted to a few small runs. In the model, a step has two parts: the computing time of the
+slowest rank, and the exposed part of the exchange.
 
-- Computing time is measured, and depends on the images per rank.
-- The slowest of n ranks is modelled as the median of the largest of n draws from the steps on one
-  rank.
-- The exchange is modelled by its algorithm, its buckets, and a link. Bandwidth and latency of the
-  link are fitted or given.
+- The computing time of a rank is fitted to measurements. It depends on the images per rank.
+- Each of n ranks takes a random step from the measured steps on one rank. The largest of these n
+  steps is the slowest rank's, and the model uses the median of this largest step.
+- The exchange depends on its algorithm, its buckets, and a link. The bandwidth and latency of the
+  link are fitted, or the user describes them.
 
 The interval includes errors of the model itself. docs/prediction.md describes how the model was
 tested.
@@ -30,7 +30,7 @@ from xfbench.model.communication_cost import Link
 
 _DRAWS = 400
 _MIN_EXCHANGE_S = 1e-12  # lower limit for the time to send all gradients
-# Relative standard deviation between equal launches: its value if unknown, and its lower limit.
+# Relative standard deviation between repeated launches: its value if unknown, and its lower limit.
 _DEFAULT_NOISE, _MIN_NOISE = 0.01, 0.002
 # Standard deviation of the prior of a message's latency. Without a prior, few numbers of ranks
 # would not separate latency from bandwidth.
@@ -42,7 +42,10 @@ _COMPUTING_ERROR, _MEASURED_LINK_ERROR, _DESCRIBED_LINK_ERROR = 0.02, 0.1, 0.3
 
 @dataclass(frozen=True)
 class Figure:
-    """A value with its 95 % interval from `low` to `high`; both None without repeated launches."""
+    """A fitted or predicted value with its 95 % interval.
+
+    `low`, `high`: the ends of the interval; None if no launch was repeated.
+    """
 
     value: float
     low: float | None
@@ -70,9 +73,11 @@ class Point:
 class _Parameters:
     """Parameters of the model.
 
-    - `fixed`, `per_image`: seconds; computing n images takes `fixed` + n · `per_image`.
-    - `relative_steps`: steps on one rank, each divided by the median step of its launch.
-    - `computing_factor`, `exchange_factor`: the error of the model, as factors of the times.
+    - `fixed`, `per_image`: computing a step of n images takes `fixed` + n · `per_image` seconds.
+    - `relative_steps`: each step on one rank, divided by the median step of its launch.
+    - `computing_factor`, `exchange_factor`: factors by which the model's times of computing and of
+      the exposed exchange are multiplied. A factor differs from 1 only to show a possible error
+      of the model.
     """
 
     fixed: float
@@ -91,8 +96,9 @@ class Fit:
     """The model of one series.
 
     - `has_described_link`: whether the user described the link. If not, it was fitted.
-    - `best`: the parameters that fit best.
-    - `draws`: other plausible parameters, for intervals; empty without repeated launches.
+    - `best`: the parameters that fit the measurements best.
+    - `draws`: parameters from fits to randomly changed measurements. Their quantiles are the ends
+      of the intervals. Empty if no launch was repeated.
     """
 
     series: Series
@@ -170,8 +176,11 @@ class Fit:
 def fit_scaling_model(series: Series, described_link: Link | None = None) -> Fit:
     """Fit the model to the launches of a series.
 
-    `described_link`: the link between nodes; None: fit the link to the measured exchange. Raises
-    UsageError if the link is to be fitted and there are too few launches on several nodes.
+    `described_link`: the link between nodes as the user describes it. None: the link is fitted to
+    the measured exchange.
+
+    Raises UsageError if the link must be fitted, but the launches on several nodes do not have two
+    or more different numbers of ranks.
     """
     multi_node_groups = {
         (ranks, nodes): group
@@ -204,11 +213,13 @@ def fit_scaling_model(series: Series, described_link: Link | None = None) -> Fit
 
 
 class _Perturbation:
-    """Random changes of the measurements for one draw of parameters.
+    """Random changes of the measurements before a fit.
 
-    - `noise`: relative standard deviation between equal launches.
-    - `freedom`: degrees of freedom of `noise`.
-    - `rng`: generator of random numbers; None: nothing is changed.
+    Fits to differently changed measurements show how uncertain the parameters are.
+
+    - `noise`: relative standard deviation between repeated launches.
+    - `freedom`: degrees of freedom with which `noise` was estimated.
+    - `rng`: generator of random numbers. If it is None, the measurements are not changed.
     """
 
     def __init__(self, noise: float, freedom: int, rng: np.random.Generator | None = None) -> None:
@@ -225,7 +236,10 @@ class _Perturbation:
         return 1.0 if self.rng is None else float(np.exp(self.rng.normal(0, standard_deviation)))
 
     def draw_prior_latency(self) -> float:
-        """Return a random latency from its prior, in seconds; 0 without `rng`."""
+        """Return a random mean of the prior distribution of the latency, in seconds.
+
+        The mean is 0 without `rng`.
+        """
         return 0.0 if self.rng is None else float(self.rng.normal(0, _LATENCY_DEVIATION_S))
 
     def resample(self, values: np.ndarray) -> np.ndarray:
@@ -242,13 +256,16 @@ def _require_enough_link_measurements(
     if len(counts) < 2:
         [ranks] = counts
         raise UsageError(
-            f"{series.title}: {ranks} ranks alone do not separate bandwidth from latency: "
-            f"measure another number of ranks on several nodes, or {advice}"
+            f"{series.title}: launches on {ranks} ranks alone cannot separate bandwidth from "
+            f"latency: measure another number of ranks on several nodes, or {advice}"
         )
 
 
 def _launch_noise_and_freedom(series: Series) -> tuple[float, int]:
-    """Return (relative standard deviation between equal launches, its degrees of freedom)."""
+    """Return (relative standard deviation between repeated launches, its degrees of freedom).
+
+    Without repeated launches, return (`_DEFAULT_NOISE`, 0).
+    """
     freedom = sum(len(group) - 1 for group in series.groups.values())
     if not freedom:
         return _DEFAULT_NOISE, 0
@@ -264,7 +281,8 @@ def _fit_fixed_and_per_image_computing(
 ) -> tuple[float, float]:
     """Return (fixed seconds of a step's computing, seconds of computing per image).
 
-    If launches have `series.ranks_per_node` ranks on each node, only these are used.
+    Only launches with `series.ranks_per_node` ranks on each node are used. If there are none, all
+    launches are used.
     """
     dense_groups = {
         key: group

@@ -29,10 +29,10 @@ class LayerTime:
 
     - `layer`: name of the layer, or "all 5" for the sum of five layers.
     - `kind`: type of the layer, for example "Convolution".
-    - `flops`: operations per second, two for each multiply-add. It is None if the layer is unknown,
-      took no time, or has no counted multiply-adds.
-    - `share_of_peak`: `flops` relative to the peak of a matrix product on the same device; None if
-      one of them is unknown.
+    - `flops`: floating-point operations per second. A multiply-add counts as two operations. None
+      if the layer is unknown, took no time, or has no counted multiply-adds.
+    - `share_of_peak`: `flops` divided by the rate of a matrix product on the same device; None if
+      one of these rates is unknown.
     """
 
     layer: str
@@ -44,7 +44,7 @@ class LayerTime:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds of both directions."""
+        """Return the seconds of the forward and the backward pass together."""
         return self.forward_seconds + self.backward_seconds
 
 
@@ -78,9 +78,9 @@ class Profile:
 
     @property
     def multi_layer_kind_totals(self) -> tuple[LayerTime, ...]:
-        """Return the sum of each kind that has several layers, longest time first.
+        """Return the total time of each kind that has several layers, longest time first.
 
-        `flops` and `share_of_peak` are means over the layers for which they are known.
+        `flops` and `share_of_peak` are means over the kind's layers for which they are known.
         """
         layers_by_kind: dict[str, list[LayerTime]] = {}
         for layer in self.layers:

@@ -16,9 +16,10 @@ def leaderboard_tables(
     certificates: Certificates,
     target_accuracy: float = leaderboard.TARGET_ACCURACY,
 ) -> list[Table]:
-    """Return the leaderboards of the records that meet all conditions in one of `condition_sets`.
+    """Return the leaderboards of the records that one of `condition_sets` selects.
 
-    - No record may meet the conditions of two sets.
+    - A condition set selects the records that meet all its conditions.
+    - No record may be selected by two sets.
     - `certificates` and `target_accuracy` are those of `leaderboard.build_tables`.
     """
     parts = (

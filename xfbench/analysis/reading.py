@@ -19,7 +19,7 @@ def largest_reader_pixel_difference(records: Iterable[Record]) -> int | None:
 def input_waiting_share(record: Record) -> float | None:
     """Return the share of the timed steps' time that was spent waiting for input.
 
-    Returns None if the launch is not ok or did not measure it.
+    Returns None if the launch is not ok or did not measure this share.
     """
     measurement = record.measurement
     if record.status != "ok" or measurement is None or "input_seconds" not in measurement.phases:
@@ -31,7 +31,7 @@ def input_waiting_share(record: Record) -> float | None:
 def input_cpu_share(record: Record) -> float | None:
     """Return the share of the launch's CPU time that input threads and processes used.
 
-    Returns None if the launch is not ok or did not measure it.
+    Returns None if the launch is not ok or did not measure this share.
     """
     phases = record.measurement.phases if record.measurement else {}
     cpu_seconds, input_cpu_seconds = phases.get("cpu_seconds"), phases.get("input_cpu_seconds")

@@ -41,7 +41,8 @@ def compute_scaling_efficiency(
     - `speeds`, `baseline_speeds`: images per second of the launches on these ranks.
     - Under both laws, the efficiency is (speed / `ranks`) / (baseline speed / `baseline_ranks`).
 
-    Raises ValueError if the numbers of ranks differ and one of them has no launch.
+    Raises ValueError if `speeds` or `baseline_speeds` is empty, unless the numbers of ranks are
+    equal.
     """
     share = baseline_ranks / ranks
     if ranks == baseline_ranks:

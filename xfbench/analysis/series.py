@@ -25,9 +25,13 @@ _GRADIENT_BYTES = {"float64": 8}
 
 @dataclass(frozen=True)
 class Launch:
-    """Median seconds of a launch: of a timed step, of computing, and of the exposed exchange.
+    """Median seconds of one launch.
 
-    Without communication, computing takes the whole step.
+    - `step_seconds`: duration of a timed step.
+    - `computing_seconds`: duration of a step that a rank does alone, without the exchange. If the
+      launch measured no communication, this is `step_seconds`.
+    - `exposed_seconds`: exposed part of the exchange in a step. If the launch measured no
+      communication, this is 0.
     """
 
     step_seconds: float
@@ -37,12 +41,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Series:
-    """Launches under one scaling law that differ only in ranks and nodes, and their exchange.
+    """Launches that differ only in ranks and nodes, and a description of their exchange.
 
-    - `law`: the scaling law.
+    - `law`: the scaling law of all these launches.
     - `batch_size`: images per update under strong scaling, per rank under weak scaling.
-    - `algorithm`, `servers`: algorithm of the exchange, and its number of parameter servers.
-    - `buckets`: the gradients that are exchanged together.
+    - `algorithm`: algorithm of the exchange.
+    - `servers`: number of parameter servers.
+    - `buckets`: the buckets into which a rank's gradients are divided for the exchange.
     - `payload_bytes`: size of all gradients of a rank.
     - `groups`: launches by (ranks, nodes).
     - `relative_steps`: each step on one rank, divided by the median step of its launch.
@@ -89,7 +94,7 @@ class Series:
 
 
 def build_scaling_series(records: Iterable[Record]) -> list[Series]:
-    """Return the series of launches that can be extrapolated.
+    """Group records into series of launches that `predict` can extrapolate.
 
     These launches are left out:
 

@@ -1,7 +1,8 @@
 """Tables over several networks: how much slower each group is than the fastest in each network.
 
-A line shows the best rows of one framework or of another group (see `best.py`). A column is a
-network with its solver, data and batch size. An entry without a slowdown has a reason.
+A line is one group, for example all rows of a framework (see `best.py`). A column is a network with
+its solver, data and batch size. An entry shows the slowdown of the group's best row in the network,
+or the reason why there is no slowdown.
 `xfbench/rendering/slowdown_tables.py` renders the tables.
 """
 
@@ -65,8 +66,9 @@ class Line:
 
     - `group`: the values of the group's fields.
     - `entries`: one entry for each network, in the order of `Slowdown.networks`.
-    - `overall`: geometric mean of the slowdowns in the table's common networks, with its interval.
-      It is None if the group has no slowdown, or fewer than two networks are common.
+    - `overall`: geometric mean of the group's slowdowns in the networks of `Slowdown.common`, with
+      its interval. It is None if the group has no slowdown, or `Slowdown.common` has fewer than
+      two networks.
     """
 
     group: Mapping[str, Value | None]

@@ -1,7 +1,7 @@
 """Atomic writing of files: a temporary file in the same folder, fsync, rename.
 
-The mode of a new file follows the user's umask. The mode is set on the open file before the rename.
-So the mode of no other user's file changes in a shared folder.
+The mode of a new file follows the user's umask. The mode is set on the open temporary file, before
+the rename. After the rename, the path may already be another user's file in a shared folder.
 """
 
 from __future__ import annotations

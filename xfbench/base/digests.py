@@ -38,10 +38,12 @@ def canonical_form_if(value: Any, expected_digest: str) -> bytes | None:
 
 
 def likely_canonical_form(value: Any) -> bytes | None:
-    """Return, quickly, text that is nearly always the canonical form of a JSON value.
+    """Return text that is nearly always the canonical form of a JSON value.
 
-    - Returns None if `orjson` cannot write the value or a string contains a quotation mark.
-    - Strings are not changed, so different values never give the same text.
+    - This is faster than `rfc8785`, which always returns the canonical form.
+    - Even if the text is not the canonical form, different values have different texts.
+    - Returns None if `orjson` cannot write the value.
+    - Returns None if a string contains a quotation mark or ends with a backslash.
     """
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)

@@ -1,4 +1,6 @@
-"""The keeper: a process that kills the commands of a driver that has died, even of SIGKILL.
+"""The keeper: a process that kills a driver's commands after the driver has died.
+
+The keeper also works if SIGKILL ended the driver.
 
 The driver is the process that runs commands. It starts the keeper and writes to its input:
 
@@ -27,8 +29,8 @@ _MAX_PASSES, _PAUSE_S = 200, 0.02
 def kill_marked(marks: Collection[str]) -> None:
     """Kill all processes that have one of `marks` in their environment.
 
-    Processes that they start meanwhile inherit the mark, so several passes may be needed. The
-    function stops after a pass that finds no process, or after four seconds or more.
+    A process may start another one before it is killed. So the search is repeated until it finds no
+    process, at most `_MAX_PASSES` times.
     """
     assignments = {f"{MARK}={mark}".encode() for mark in marks}
     for _ in range(_MAX_PASSES if assignments else 0):
@@ -59,9 +61,9 @@ def _read_environment(pid: int) -> set[bytes]:
 
 
 def track_marks_then_kill(lines: Iterable[bytes]) -> None:
-    """Read the lines "+MARK" and "-MARK" until the input ends.
+    """Read the driver's lines until they end, then kill the processes of the remaining marks.
 
-    Then kill the processes that have a mark that was added and not removed.
+    The line "+MARK" adds a mark, and "-MARK" removes it.
     """
     marks: set[str] = set()
     for line in lines:

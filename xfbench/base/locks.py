@@ -1,7 +1,7 @@
 """Locks between processes, with a time limit for waiting.
 
-A lock is a file that is never deleted. When a process ends for any reason, the system releases the
-locks that it holds.
+A lock is a file that is never deleted. When a process ends for any reason, the system releases all
+locks of the process.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from xfbench.base.errors import UsageError
 def cache() -> Path:
     """Return the cache folder: `XFBENCH_HOME`, else `xfbench` in the user's cache folder.
 
-    xfbench runs programs from the cache. So UsageError is raised if another user owns the folder or
-    all users can write to it.
+    Raises UsageError if another user owns the folder or all users can write to it, because xfbench
+    runs programs from the cache.
     """
     override = os.environ.get("XFBENCH_HOME")
     folder = (

@@ -1,8 +1,9 @@
 """Removal and detection of private names: names of hosts and users in text for other people.
 
-Files of other tools list their host and user names, so these names can be removed from the text.
-xfbench's records contain only hashes of host names. A word is a host name if a record contains the
-hash of the word.
+- `make_private_text_redactor` removes names that are known. For example, files of other tools list
+  the names of their hosts and users.
+- `describe_private_name` finds host names of which only hashes are known. xfbench's records contain
+  such hashes. A word is a host name if a record contains the hash of the word.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], st
 
     The function replaces:
 
-    - Each of `extra_names`, and its part before the first dot, if it has 2 to 253 characters. Upper
-      and lower case are not distinguished.
+    - Each name in `extra_names`, and the part of the name before its first dot. Upper and lower
+      case are not distinguished. Names and parts with 1 or more than 253 characters are kept.
     - Paths of home folders, such as `/home/USER`.
     - Email addresses.
     - User names and passwords in URLs.
@@ -50,7 +51,7 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
     """Describe one private name in a text, or return None if the text has none.
 
     Home folders are searched first, then email addresses, then host names. A word is a host name
-    if its `host_hash`, or that of a part of the word, is in `host_hashes`.
+    if `host_hashes` contains the `host_hash` of the word or of a part of the word.
     """
     if match := _HOME_USER.search(text):
         return f"the home folder of {match[1]}"

@@ -2,7 +2,8 @@
 
 - A command is a list of arguments, never a line for a shell.
 - When `run` returns, no process that its commands started is left.
-- Every process has a mark in its environment. So a process is found even if it left its group.
+- Each call of `run` or `output` puts its own random mark into the environment of its commands.
+  Their child processes inherit the mark, so they are found even outside the process group.
 - If xfbench itself is killed, the keeper (`keeper.py`) kills the marked processes.
 """
 
@@ -73,7 +74,8 @@ class Outcome:
 
     - `status`: exit status of the first failure, negative for a signal; 0 if no command failed.
     - `timed_out`: whether the time limit ended the commands; then `status` is 0.
-    - `rank`: number of the command or helper that failed first, counted from 0.
+    - `rank`: number of the command or helper that failed first, counted from 0. Helpers are counted
+      after the commands.
     - `message`: text for the user; if empty, the other fields give the text.
     """
 
@@ -115,10 +117,13 @@ def run(
     - `time_limit`: seconds after which all commands and helpers are ended.
     - `alarm`: a socket. If it becomes readable, all commands and helpers are ended.
 
-    If a command or helper fails, all others are ended. The outcome describes the first failure. A
-    command that writes more than `MAX_OUTPUT_BYTES` to a file has failed. An interrupt ends all
-    commands and is raised again. If `run` is called in a thread of `command_threads`, an error in
-    the block of `command_threads` also ends all commands.
+    All commands and helpers are also ended in these cases:
+
+    - A command or helper fails. The outcome describes the first failure.
+    - A command or helper writes more than `MAX_OUTPUT_BYTES` to a file. This counts as a failure.
+    - An interrupt arrives. It is raised again.
+    - `run` was called in a thread of `command_threads`, and the block of `command_threads` raises
+      an error.
 
     Raises CommandError if a command or helper cannot be started.
     """
@@ -153,7 +158,10 @@ def _registered_mark() -> Iterator[str]:
 
 
 class _KeeperProcess:
-    """The process of the keeper. It is started with the first mark, and again if it has ended."""
+    """The process of the keeper.
+
+    It is started when the first mark is sent to it. If it has ended, the next mark starts it again.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -243,8 +251,13 @@ def _wait_for_end_or_failure(
 ) -> Outcome:
     """Wait until the first `command_count` processes of `running` have ended, or any has failed.
 
-    The wait also ends if an output file is too large or one of `alarms` becomes readable, and at
-    `deadline`, a value of `time.monotonic`. The outcome says why the wait ended.
+    The wait also ends in these cases:
+
+    - An output file is larger than `MAX_OUTPUT_BYTES`.
+    - One of `alarms` becomes readable.
+    - `time.monotonic` reaches `deadline`, in seconds.
+
+    The outcome says why the wait ended.
     """
     remaining = command_count
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
@@ -293,11 +306,12 @@ def output(
 ) -> str:
     """Run a command and return its standard output.
 
-    - `environment`: all its variables; None: those of this process.
-    - `cwd`: its working folder; None: that of this process.
+    - `environment`: the command's environment variables; None: the variables of this process.
+    - `cwd`: the command's working folder; None: the working folder of this process.
     - `timeout`: the longest time that the command may take, in seconds.
-    - `new_session`: whether an interrupt from the terminal does not reach the command.
-    - `stdin_text`: its standard input.
+    - `new_session`: whether the command runs in a new session. Ctrl-C in the terminal then reaches
+      only this process.
+    - `stdin_text`: the command's standard input.
 
     Raises CommandError if the command cannot be started, fails, or takes longer than `timeout`.
     After `timeout`, or after an interrupt, all processes that the command started are killed.

@@ -73,7 +73,10 @@ def remove_middle(path: Path) -> None:
 
 @contextmanager
 def _open_plain(path: Path, flags: int) -> Iterator[tuple[int, int]]:
-    """Open a plain file and yield (descriptor, size in bytes). Raises OSError."""
+    """Open a plain file and yield (descriptor, size in bytes).
+
+    Raises OSError if the file cannot be opened or is not plain.
+    """
     descriptor = os.open(path, flags | _FLAGS)
     try:
         status = os.fstat(descriptor)

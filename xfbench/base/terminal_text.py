@@ -27,7 +27,7 @@ _MAX_MARKS = 3
 
 
 def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:
-    """Return the first `max_line_length` characters of the text, with invisible characters escaped.
+    """Return the first `max_length` characters of the text, with invisible characters escaped.
 
     - Only the first three combining marks of a letter are kept.
     - If the text was cut, its full length in characters is added at the end.

@@ -81,7 +81,7 @@ def create_prefix(lock: Path, suite: str, prefix: Path, say: Callable[[str], Non
 def build_lock_text(packages: Sequence[str], suite: str) -> str:
     """Return the text of a lock with `packages` and all packages that they depend on.
 
-    - `suite`: the Debian release whose present versions the lock has.
+    - `suite`: the Debian release. The lock has the versions that this release has now.
     - The C library and the packaging tools are left out, because the host has them.
 
     Raises UnavailableError if no mirror answers or a package is unknown.

@@ -52,7 +52,8 @@ class Environment:
     - `python`: version of Python.
     - `packages`: version of each installed package, by name.
     - `digest`: digest of the kind, the versions and the packages.
-    - `loaded`: environment variables that the site's modules set; empty for other kinds.
+    - `loaded`: environment variables that the site's modules set; empty unless the kind is
+      "modules".
     """
 
     framework: str
@@ -113,7 +114,7 @@ def find_environment(
     """Return the framework's environment without creating it.
 
     - Returns None if the kind is "managed" or "debian" and the environment does not exist.
-    - An interpreter of another kind is started to inspect it.
+    - If the kind is "own", "python" or "modules", the interpreter is started to inspect it.
 
     Raises UnavailableError if the inspection fails, or if a lock is needed and missing.
     """
@@ -130,7 +131,8 @@ def ensure_environment(
 ) -> Environment:
     """Return the framework's environment, and create it if it does not exist.
 
-    - `python`: an interpreter to use instead.
+    - `python`: an interpreter to use, so that no environment is created; None if the user named
+      none.
     - `say`: receives progress lines.
     - `site`: if this site has modules for the framework, they provide the interpreter.
 
@@ -194,9 +196,9 @@ def describe_existing_environments() -> list[dict[str, Any]]:
 
 
 def describe_kind_state_and_folder(adapter: Adapter) -> str:
-    """Return one line that says what `ensure_environment` would create, and where.
+    """Return one line with the kind of the environment, whether it exists, and its folder.
 
-    Raises UnavailableError if the adapter has no lock.
+    Raises UnavailableError if a lock is needed and missing.
     """
     if adapter.environment.kind == "own":
         return f"runs in {sys.executable}; nothing to create"

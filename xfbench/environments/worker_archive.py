@@ -21,7 +21,7 @@ sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
 
 
 def worker_digest(framework: str) -> str:
-    """Return the digest of the content of the worker's archive for `framework`."""
+    """Return the digest of all files in the worker's archive for `framework`."""
     return digests.of_files(_collect_contents(framework))
 
 
@@ -63,9 +63,9 @@ def _collect_contents(framework: str) -> dict[str, bytes]:
 
 
 def _read_module_code(name: str) -> bytes:
-    """Return the source code of a library that is one file.
+    """Return the source code of the importable module `name`, which must be a single file.
 
-    The archive includes it, so the framework's environment need not contain the library.
+    The archive includes this code, so the framework's environment does not need the module.
     """
     module_spec = importlib.util.find_spec(name)
     assert module_spec is not None and module_spec.origin is not None

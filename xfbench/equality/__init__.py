@@ -2,5 +2,5 @@
 
 The oracle is the `reference` adapter in float64. Runs of this adapter in float32 show how far
 rounding may move each number. Nothing here imports a framework: workers receive cases and return
-sketches.
+summaries of their results.
 """

@@ -30,7 +30,8 @@ class Block:
     """A block as a network of its own.
 
     - `network`: the block's layers, with the probe unless the block ends in a loss
-    - `reads`: the name of the whole network's value that is the block's input; "" for noise
+    - `reads`: the name of the value in the whole network that the block reads as its input; "" if
+      the block reads noise
     - `layers`: the names of the block's layers in the whole network
     """
 
@@ -95,7 +96,7 @@ def isolate_layer(network: xl.Network, name: str) -> Block:
 
 
 def _with_variance_preserving_weights(layer: xl.Layer, input_shapes: list[xl.Shape]) -> xl.Layer:
-    """Return the layer with random weights that keep the mean square of the values.
+    """Return the layer with random weights, so that its output has the mean square of its input.
 
     A layer without weights is returned unchanged.
     """
@@ -118,7 +119,8 @@ def _layer_groups_starting_at_weights(network: xl.Network) -> list[tuple[xl.Laye
 def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
     """Split the layers of the network into pieces and yield the pieces in order.
 
-    A piece ends where later layers read at most one earlier value.
+    A piece ends after a layer if all later layers together read at most one of the values that are
+    computed up to this layer.
     """
     piece: list[xl.Layer] = []
     for number, layer in enumerate(network.layers):
@@ -129,7 +131,11 @@ def _split_into_pieces(network: xl.Network) -> Iterator[tuple[xl.Layer, ...]]:
 
 
 def _live_values(network: xl.Network, position: int) -> set[str]:
-    """Return the values that are computed before layer `position` and read at or after it."""
+    """Return the names of values that are computed before layer `position` and read later.
+
+    A layer reads a value later if it is the layer `position` or follows it. The name of a value is
+    the name of the layer that computes it, or "data" for the network's input.
+    """
     produced = {"data", *(layer.name for layer in network.layers[:position])}
     return {name for layer in network.layers[position:] for name in layer.inputs} & produced
 

@@ -1,4 +1,4 @@
-"""Build the cases: small trainings of the whole network and of its blocks, for comparison.
+"""Build the cases: small trainings whose numbers are compared with the oracle's.
 
 - The whole network in float64 tests the structure, with negligible rounding.
 - The blocks in float32 test the kernels that are timed, without the noise of a deep network. Their
@@ -47,15 +47,15 @@ class Case:
 
     - `name`: unique within a workload
     - `weights`: the set of weights, "own" or "scaled"
-    - `origin`: the digest of the workload that the case is cut from
+    - `origin`: the digest of the complete workload, of which the case may train only a part
     - `reads`: the name of the activation that is the case's input; "" for synthetic input
-    - `ranks`: the number of ranks that share the batch. The batch statistics of each rank are those
-      of its own part.
-    - `learning_rate`: the base learning rate that the oracle determined; None if not yet
-      determined. It may be lower than the workload's rate (see `largest_move`).
+    - `ranks`: the number of ranks that share the batch. Each rank computes the batch statistics of
+      its own part of the batch.
+    - `learning_rate`: the base learning rate that the oracle chose; None before the oracle has
+      chosen one
     - `largest_move`: the limit on how far the first update moves a tensor, relative to the tensor's
-      norm. Biases may move farther.
-    - `activations`: the layers whose outputs the blocks read
+      norm. The oracle lowers the learning rate to keep this limit. Biases may move farther.
+    - `activations`: the names of the layers whose outputs are stored, because block cases read them
     """
 
     name: str
@@ -74,13 +74,12 @@ class Case:
     def document(self, precision: str, draw: int = 0) -> dict[str, Any]:
         """Return the JSON document of this case for the worker.
 
-        `draw` is the number of a draw of rounding:
+        `draw` is the number of a draw of rounding. In the list, a unit is one unit in the last
+        place of `precision`, or of float32 if `precision` is "float64":
 
         - Draw 0 leaves images and weights as they are.
         - Draws 1 to DRAWS - 1 move each image value and weight at random, by at most one unit.
-        - Further draws move each value by at most SAFETY units.
-
-        A unit is one unit in the last place of `precision`. For float64, it is that of float32.
+        - Further draws move each of these values at random, by at most SAFETY units.
         """
         workload = self.workload
         if self.learning_rate is not None:
@@ -112,9 +111,10 @@ class Case:
 def workload_with_case_rate_and_warmup(request: Request) -> Workload:
     """Return the request's workload with the learning rate and warm-up that cases use.
 
-    The base rate is the published one, whatever the request says. The oracle lowers it for each
-    case as far as needed. The warm-up is short enough to end within a case's few updates. Therefore
-    one result of the oracle serves every requested rate.
+    - The base learning rate is the published one, even if the request has another. So requests with
+      different rates use the same cached results of the oracle.
+    - The oracle lowers this rate for each case as far as needed.
+    - The warm-up is short enough to end within a case's few updates.
     """
     trained_workload, published_solver = (
         training.workload_with_solver_of_cell(request),

@@ -28,7 +28,7 @@ _SEED = 0
 def build_subject(
     request: Request, environment: Environment, machine_facts: Machine | None = None
 ) -> Subject:
-    """Return the subject of a certificate for this request: what the certificate is valid for.
+    """Return what a certificate for this request is valid for.
 
     `machine_facts` describes the machine (None: this machine).
     """
@@ -70,9 +70,11 @@ def verify_after_single_rank(
 ) -> Verdict:
     """Return the verdict on a cell. If the cell has several ranks, verify one rank first.
 
-    A cached certificate of the single-rank cell is used. Otherwise the single-rank cell is verified
-    and its certificate is stored. If the single rank is not "equal", the ranks are not verified.
-    The verdict is then "different", or "unsupported" if one rank cannot be verified.
+    - If the single-rank cell has a cached certificate, the certificate replaces its verification.
+      If not, the single-rank cell is verified, and its certificate is stored.
+    - If the single-rank cell is "different", the cell with several ranks is "different" too. It is
+      not verified itself.
+    - If the single-rank cell cannot be verified, the cell with several ranks is "unsupported".
 
     `machine_facts` describes the machine (None: this machine). Raises CheckError if the framework
     returns no results.
@@ -104,8 +106,10 @@ def store_verdict_unless_unsupported(
 ) -> Certificate | None:
     """Store the verdict as a certificate in the cache and return the certificate.
 
-    If the verdict is "unsupported", store nothing and return None. `seed` is the seed of the
-    verified cases.
+    If the verdict is "unsupported", store nothing and return None.
+
+    - `seed`: the seed of the verified cases
+    - `machine_facts`: a description of the machine; None: this machine
     """
     if verdict.verdict == "unsupported":
         return None
@@ -146,11 +150,12 @@ def certify_requests(
     say_progress: Callable[[str], None],
     say: Callable[[str], None],
 ) -> None:
-    """Find or create the certificates of the requested cells and copy them to the results folder.
+    """Find or create the certificates of the requested cells.
 
-    Cells that need the same certificate are verified once.
+    Cells that need the same certificate are verified once. Certificates of "equal" are copied to
+    the results folder.
 
-    - `session`: gets the certificates' ids
+    - `session`: gets the ids of the copied certificates
     - `say_progress`: is called with each progress message
     - `say`: is called with a message for each cell that differs or whose verification fails
     """
@@ -183,7 +188,10 @@ def certify_requests(
 
 
 def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
-    """Add the cell's certificate to the session if the cache has one. Verify nothing."""
+    """If the cache has a certificate of "equal" for the cell, add it to the session.
+
+    The certificate is also copied to the results folder. Nothing is verified.
+    """
     environment = session.environments.get(request.framework)
     if environment is None:
         return
@@ -197,10 +205,10 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
 def _copy_certificate_to_session(
     subject: Subject, request: Request, session: LaunchContext
 ) -> None:
-    """Copy the cached certificate to the results folder, byte for byte.
+    """Copy the cached certificate to the results folder, and add its id to the session.
 
-    A certificate's id is the digest of its bytes. Writing the certificate again may change them, if
-    another version of xfbench wrote it first.
+    The bytes are copied, because the id is their digest. If another version of xfbench wrote the
+    certificate, this version might write the same content with other bytes.
     """
     content = _certificate_cache_path(subject).read_bytes()
     certificate_id = Certificate.read(content).id

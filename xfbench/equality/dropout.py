@@ -39,8 +39,8 @@ def dropout_layer_by_ratio(network: xl.Network) -> dict[float, str]:
 def build_case_document(ratio: float, seed: int) -> dict[str, Any]:
     """Return the worker's document of the case that checks dropout with this ratio.
 
-    The worker computes complete gradients twice, with random masks, and test-mode scores. It does
-    no update.
+    The worker computes all gradients twice, each time with a new random mask. It also computes the
+    scores in test mode. It does no update.
     """
     return {
         **_build_case(ratio, seed).document("float32"),

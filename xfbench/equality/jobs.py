@@ -127,9 +127,9 @@ def _merge_rank_files(folder: Path, ranks: int) -> Arrays:
     """Merge the results of the ranks.
 
     - Losses of updates: the mean over the ranks
-    - Running averages, test losses and test scores: those of the first rank
-    - Other arrays, such as weights: the array that differs most from the first rank's. These arrays
-      should be equal on all ranks.
+    - Running averages, test losses and test scores: the values of the first rank
+    - Other quantities, such as weights, should be equal on all ranks. To show a difference, the
+      array that differs most from the first rank's array is returned.
     """
     files = [path_for_rank(folder / "found.npz", rank) for rank in range(ranks)]
     parts: list[Arrays] = []

@@ -64,16 +64,16 @@ class Deviation:
 
     @property
     def relative_error(self) -> float:
-        """The error relative to the truth's norm.
+        """The error divided by the truth's norm.
 
-        If the norm is at most the allowed error, the truth is mere rounding. The value is then the
-        absolute error.
+        If the norm is at most the allowed error, the truth itself may be only rounding. Then the
+        value is the error without division.
         """
         return self.error / self.size if self.size > self.allowed else self.error
 
     @property
     def tolerance(self) -> float:
-        """The allowed error, relative or absolute like `relative_error`."""
+        """The allowed error, divided by the truth's norm if `relative_error` is."""
         return self.allowed / self.size if self.size > self.allowed else self.allowed
 
     @property
@@ -108,7 +108,7 @@ def compare(
 
     - layer outputs that the framework does not provide
     - updates of probes and stems, which are not layers of the workload
-    - losses above half of CAFFE_LARGEST_LOSS
+    - losses above half of CAFFE_LARGEST_LOSS, because Caffe limits each image's loss
     """
     deviations = []
     for quantity, truth in expected.truth.items():

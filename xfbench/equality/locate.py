@@ -35,8 +35,13 @@ def find_first_wrong_place(
 ) -> Place | None:
     """Return the first place that explains `violations`. None if no place does.
 
-    The violations are searched in this order: outputs, gradients, updates. If there are none of
-    these, `check_layers` tests the loss layers, and the layers that act differently in test mode.
+    The first of these steps that finds violations gives the place:
+
+    1. Outputs of layers.
+    2. Gradients of layers.
+    3. Updates of layers.
+    4. Tests of single layers with `check_layers`: the loss layers, batch norms and dropouts. Batch
+       norm and dropout act differently in test mode.
     """
     order = {"data": 0, **{la.name: n + 1 for n, la in enumerate(workload.network.layers)}}
     in_network = [d for d in violations if d.layer in order]
@@ -70,7 +75,9 @@ def _locate_backward(
 ) -> Place:
     """Return the layer whose backward pass is wrong, and a likely cause.
 
-    The wrong layer is that of `last_gradient_violation` or a layer that follows it.
+    `last_gradient_violation` is the violation of a gradient that is closest to the network's end.
+    The wrong layer is the layer of this gradient, or one of the layers that follow it, up to the
+    next layers with weights.
     """
     network = workload.network
     by_name = {layer.name: layer for layer in network.layers}

@@ -1,17 +1,17 @@
 """The oracle: the true value of every number of a case, and the effect of rounding on it.
 
 The truth is the result of the `reference` adapter in float64. Draws show the effect of rounding. A
-draw is a run of the same adapter in the precision that is judged:
+draw is a run of the same adapter in the precision that is judged. Before a draw, the values of
+images and weights are moved at random:
 
-- Draw 0 leaves images and weights as they are.
-- The other draws below DRAWS move each value at random, uniformly, by at most one unit in the last
-  place.
-- Further draws move each value by at most SAFETY units in the last place. The tolerance is SAFETY
-  times the rounding, so an error within tolerance may switch a ReLU. These draws include such
-  switches.
+- Draw 0: not moved.
+- Draws 1 to DRAWS - 1: each value moves by at most one unit in the last place.
+- Further draws: each value moves by at most SAFETY units in the last place. Such moves may switch a
+  ReLU, as an error within tolerance may do.
 
-For float64, the draws are in float32, and their rounding is scaled to float64. Results are cached
-by the digests of the case, the adapter and the kind of machine.
+If the judged precision is float64, the draws are computed in float32, and the measured rounding is
+scaled to float64. Results are cached by the digests of the case, the adapter and the kind of
+machine.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ MAX_DRAWS = 40  # for deviations that the first draws do not explain: few draws 
 class Expected:
     """The expected results of a case.
 
-    - `truth`: the float64 results, as sketches by quantity
-    - `draws`: for each draw, the distance of each quantity from the truth
-    - `precision`: the precision of the draws; float32 for cases that are judged in float64
+    - `truth`: the float64 result of each quantity. Large arrays are summarized (see
+      `xfbench/worker/sketch.py`).
+    - `draws`: for each draw of rounding, the distance of each quantity from the truth
+    - `precision`: the precision in which the draws were computed. This is the judged precision, or
+      float32 if the judged precision is float64.
     """
 
     case: Case
@@ -166,9 +168,10 @@ class Oracle:
         return target
 
     def _store_truths_at_stable_rates(self, cases: list[Case], activations: Path | None) -> None:
-        """Compute each case's truth at the learning rate with the least rounding, and store it.
+        """Choose a learning rate for each case, and store the case's truth at this rate.
 
-        A lower rate is tried only if the rounding grows too much at the first rate.
+        The first rate is kept unless the rounding grows too much (see `_has_growing_rounding`).
+        Then a lower rate is tried too, and the rate with less rounding is kept.
         """
         best: dict[str, tuple[float, Arrays, dict[str, float]]] = {}
         for divisor in _MOVE_DIVISORS:
@@ -236,7 +239,10 @@ class Oracle:
         ).arrays
 
     def _lock_path(self, cases: Sequence[Case]) -> Path:
-        """Return the lock file of the cases' networks, which prevents duplicate computation."""
+        """Return the lock file for computing the results of `cases`.
+
+        Cases from the same networks have the same lock, so no two processes compute them at once.
+        """
         networks = {case.origin for case in cases}
         return self.folder / f"{digests.of_json(sorted(networks))[7:19]}.lock"
 
@@ -273,9 +279,12 @@ def _distances_from_truth(truth: Arrays, arrays: Arrays) -> dict[str, float]:
 
 
 def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
-    """Return whether the rounding of a weight grows over the updates and ends too high.
+    """Return whether the rounding of any weight grows over the updates and ends too high.
 
-    Too high is more than 1 % of the weight's move, after multiplication by SAFETY.
+    - The rounding is relative: a distance from the truth, divided by how far the weight moved.
+    - Growing means that the rounding after the last update is more than `_MAX_GROWTH` times the
+      rounding after the first.
+    - Too high means that SAFETY times the rounding is more than 1 %.
     """
     early = _relative_weight_distances(STEPS[0], truth, distances)
     late = _relative_weight_distances(STEPS[-1], truth, distances)
@@ -286,7 +295,10 @@ def _has_growing_rounding(truth: Arrays, distances: dict[str, float]) -> bool:
 
 
 def _median_weight_rounding(truth: Arrays, distances: dict[str, float]) -> float:
-    """Return the median relative rounding of a weight's move, over all weights and steps."""
+    """Return the median rounding over all weights and the updates in STEPS.
+
+    The rounding is relative: a distance from the truth, divided by how far the weight moved.
+    """
     return float(
         np.median([x for step in STEPS for x in _relative_weight_distances(step, truth, distances)])
     )

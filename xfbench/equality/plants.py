@@ -30,10 +30,13 @@ _ADAPTERS = "XFBENCH_ADAPTERS"
 class Mutation(BaseModel):
     """A discrepancy that is planted in an adapter.
 
-    - `layer`: the place where `verify` must locate the discrepancy
+    - `layer`: the place where `verify` must locate the discrepancy: a layer's name, "data",
+      "solver" or "ranks"
+    - `ranks`: the number of ranks of the verified cell
     - `solver`: the solver settings that differ from the published ones
     - `file`: the adapter's file that is changed
-    - `find`, `replace`: the only occurrence of `find` in the file becomes `replace`
+    - `find`: the text to replace. It must occur exactly once in the file.
+    - `replace`: the new text
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

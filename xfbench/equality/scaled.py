@@ -4,9 +4,13 @@ With its published weights, a layer may have almost no effect. For example, Conv
 output of a layer whose weights are about 1e-4. This LRN equals the identity to seven digits, so no
 check would notice if it were missing.
 
-The chosen standard deviations of the weights keep the size of values through the network, with two
-exceptions. The input of an LRN is large. The input of a batch norm is so small that eps equals its
-variance. Approximate sizes suffice, so they are computed from the layers, without a run.
+The standard deviation of each layer's weights is chosen so that the mean square of the layer's
+output is about one. There are two exceptions:
+
+- The input of an LRN is large.
+- The input of a batch norm is small: its variance is about the batch norm's eps.
+
+Approximate mean squares suffice. So they are computed from the layers, without a run.
 """
 
 from __future__ import annotations

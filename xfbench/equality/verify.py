@@ -1,7 +1,7 @@
 """Verify that a framework trains the same network: run the cases, judge them, locate differences.
 
-A verdict is valid for one framework, workload, kernel, device and precision. It is valid for every
-batch size, number of threads and input.
+A verdict is valid for one framework, workload, solver, kernel, device, precision, number of ranks
+and strategy. The batch size, the number of threads and the input do not matter.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ _AFTER_UPDATES = ("step", "losses", "trained_test_loss")
 class Verdict:
     """The outcome of verifying one cell.
 
-    - `reason`: why the cell is "unsupported", or a defect that `worst` does not show
-    - `worst`: the deviation with the largest excess, even if it is within tolerance
+    - `reason`: why the cell is "unsupported"; or a defect that makes it "different" and that is no
+      deviation, such as wrong dropout; else None
+    - `worst`: the deviation with the largest excess, even if it is within tolerance; None if no
+      case ran
     - `place`: the first wrong place; None if there is none or it is unknown
     - `checks`: a summary of the deviations by kind of check
     - `violations`: the deviations that are not within tolerance
@@ -234,7 +236,10 @@ class Verifier:
         weights: str,
         seed: int,
     ) -> set[str]:
-        """Run each of the layers `names` alone and return the names of the wrong layers."""
+        """Test each layer in `names` alone, and return the names of the wrong layers.
+
+        `weights` is the set of weights, "own" or "scaled".
+        """
         workload = cases.workload_with_case_rate_and_warmup(request)
         layer_cases = {name: cases.layer_case(workload, name, weights, seed) for name in names}
         expected = self.oracle.compute_expected(
@@ -261,11 +266,11 @@ def judge_cases(
     """Compare the results in `arrays` with the expected results and return the deviations.
 
     - `comparisons`: for each case, its expected results and the precision of the framework's run
-    - `arrays`: the framework's results by `Case.key`, then by quantity
+    - `arrays`: for each `Case.key`, the framework's results by quantity
     - `activations`: the file of activations that the cases read; None if they read none
 
-    If rounding may explain all violations, the violating cases are judged again with more draws, up
-    to MAX_DRAWS.
+    If rounding may explain all violations, each case with a violation is judged again. The oracle
+    then uses more draws of rounding, up to MAX_DRAWS.
     """
     by_case = {
         expected.case.key(precision): judge.compare(
@@ -286,8 +291,10 @@ def judge_cases(
 def _may_be_rounding(deviations: Iterable[Deviation]) -> bool:
     """Return whether there are violations and rounding may explain all of them.
 
-    Rounding explains no violation in float64. Before the first update, it explains no large
-    violation.
+    Rounding cannot explain these violations:
+
+    - Violations in float64.
+    - Violations before the first update whose excess is `_BEYOND_DOUBT` or more.
     """
     violations = [deviation for deviation in deviations if not deviation.is_within_tolerance]
     return bool(violations) and all(
