@@ -20,7 +20,7 @@ from xfbench.model.plan import Plan
 from xfbench.model.request import Protocol
 
 DIFFERENT_PARAMETERS = "Trainer.parameters = lambda self: {'a': np.array([self.rank])}"
-NATIVE_MODULE = "def join_and_count_ranks():\n    import os, time\n    {}\n"
+NATIVE_MODULE = "def count_ranks_by_framework():\n    import os, time\n    {}\n"
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def process_record(shared_launch):
 def probe_ranks(launch):
     """Return a function that probes two ranks and returns the answers by feature.
 
-    `native` is the body of `join_and_count_ranks` in the adapter's native.py.
+    `native` is the body of `count_ranks_by_framework` in the adapter's native.py.
     """
 
     def probe(lines="", native=None, **request):
