@@ -39,7 +39,7 @@ Rates: TypeAlias = float | Sequence[float] | None
 
 @dataclass(frozen=True)
 class Results:
-    """The records in the results folder `folder` that meet all `conditions`. `load` returns it.
+    """The records in a results folder that meet all `conditions`. Use `load` to create an object.
 
     Each method reads the folder again, so new records are included. A file in the folder that is
     not a record causes a warning.

@@ -310,13 +310,17 @@ class _CarriedRun:
         case_folder = self.folder / "checks" / _case_folder_name(request)
         status = _read_outcome(case_folder)
         if status is None:
-            raise jobs.CheckError(f"{request.label()}: its cases were not run on the other machine")
+            raise jobs.CheckError(
+                f"{request.label()}: its verification cases were not run on the other machine"
+            )
         try:
             case_documents = json.loads(
                 safe_read.read_bytes(case_folder / "request.json", worker_reply.LONGEST)
             )["cases"]
         except (OSError, *worker_reply.WRONG) as error:
-            raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
+            raise jobs.CheckError(
+                f"{request.label()}: its verification cases cannot be read"
+            ) from error
         if case_documents != json.loads(json.dumps(list(documents))):
             return jobs.CaseResults({}, {})
         answer = job.read_and_merge_replies(

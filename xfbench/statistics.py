@@ -304,10 +304,13 @@ class _LogDifference:
 def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comparison:
     """Compare the logarithms of A and B, and return the ratio of A to B.
 
-    If A and B have at least two blocks in common, and these are all blocks of the side with fewer
-    blocks, launches of the same block are compared in pairs. Otherwise Welch's test compares the
-    two sides. `confidence` applies to the interval of the ratio. Raises ValueError if a side has no
-    launch.
+    Launches of the same block are compared in pairs in this case:
+
+    - A and B have at least two blocks in common.
+    - The side with fewer blocks has no other blocks.
+
+    Otherwise Welch's test compares the two sides. `confidence` applies to the interval of the
+    ratio. Raises ValueError if a side has no launch.
     """
     if not a or not b:
         raise ValueError("each side needs at least one launch")

@@ -65,8 +65,9 @@ def crossings_and_messages(
     These are the algorithms:
 
     - "ring": a reduce-scatter and an all-gather on a ring.
-    - "halving": recursive halving and doubling among the largest power of two of ranks. Each other
-      rank first sends all its gradients to one of these ranks, and finally receives the result.
+    - "halving": recursive halving and doubling. The number of ranks in it is the largest power of
+      two. Each other rank first sends its gradients to one of these ranks, and finally receives the
+      result.
     - "server": every rank sends its gradients to the servers, and receives the result. Each of
       `servers` servers has an equal part of the gradients.
     """

@@ -26,8 +26,7 @@ class Citation(DocumentPart):
 class About(DocumentPart):
     """What a figure describes.
 
-    If the source means the same thing as a request, the fields use the request's names, for example
-    the name of the framework.
+    The fields use xfbench's names, such as "torch", where the source means the same thing.
 
     `study` is the study whose question the figure answers (`xfbench study list`).
     `machine` describes the machine in the words of the source.

@@ -52,8 +52,8 @@ def unmeasured_source(record: Record) -> str | None:
 def drop_untrusted_or_impossible_fields(record: Record) -> Record:
     """Return the record with only its trusted fields.
 
-    - If xfbench did not measure the record, all fields that only a launch can fill are dropped. For
-      example, the request, the figure and the citation are kept.
+    - If xfbench did not measure the record, all fields that only a launch can fill are dropped.
+      Other fields, such as the request, the figure and the citation, are kept.
     - If a measured record has an impossible number, its measurements are dropped. If its status is
       "ok", the status becomes "invalid".
     - Any other record is returned unchanged.

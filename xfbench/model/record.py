@@ -177,7 +177,7 @@ class Communication(DocumentPart):
     nodes; traffic in shared memory is not counted.
     `compute_seconds` has the duration of each step without exchange, averaged over the ranks.
     `waiting_seconds` has, for each step without exchange, the slowest rank's duration minus the
-    average.
+    average over the ranks.
     `exposed_seconds` has, for each timed step, its duration minus the slowest rank's median
     duration without exchange; noise may make it negative.
     `strategy_options` has the value of every option of the strategy, defaults included.

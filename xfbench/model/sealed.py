@@ -15,7 +15,7 @@ MAX_DOCUMENT_BYTES = 64 * 2**20  # no valid document is longer
 
 
 def utc_now() -> str:
-    """Return the current time in the form of all documents: RFC 3339, UTC, milliseconds."""
+    """Return the current time as documents store it: RFC 3339, in UTC, with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -79,7 +79,7 @@ class SealedDocument(BaseModel):
 
     @classmethod
     def make(cls, **fields: Any) -> Self:
-        """Return a document created now, with its id computed.
+        """Return a document with these fields, the current time in `created`, and its computed id.
 
         Raises pydantic's ValidationError if the fields are invalid.
         """

@@ -98,10 +98,11 @@ class Strategy(_Table):
 
     - `asynchronous`: whether no rank waits for another.
     - `variables`: environment variables of every rank and helper.
-    - `helpers`: one entry for each helper process: its additional environment variables. All
-      helpers run on the driver's host.
-    - `counted`: more helpers. The key names an option, whose value is the number of these helpers.
-      The value has their additional environment variables.
+    - `helpers`: the additional environment variables of each helper process. All helpers run on the
+      driver's host.
+    - `counted`: more helpers, by the option that sets their number. For example,
+      `{servers: variables}` starts as many helpers as the option `servers` says. `variables` are
+      the additional environment variables of these helpers.
     - `serve`: Python code that a helper runs; empty: a helper imports the framework.
     - `exchange`: the all-reduce algorithm, for `xfbench predict`.
     - `buckets`: size in bytes of the first bucket of gradients, and of each other bucket, for
