@@ -39,10 +39,10 @@ Rates: TypeAlias = float | Sequence[float] | None
 
 @dataclass(frozen=True)
 class Results:
-    """The records in a results folder that meet all conditions, as returned by `load`.
+    """The records in a results folder that meet all `conditions`. Use `load` to create an object.
 
-    The object keeps no records: each method reads the folder again. A file that is not a record
-    causes a warning.
+    Each method reads the folder again, so new records are included. A file in the folder that is
+    not a record causes a warning.
     """
 
     folder: Path

@@ -1,11 +1,14 @@
-"""Write and read bundles: runs for machines without a network or xfbench.
+"""Write and read bundles. A bundle carries a run to another machine.
 
-A bundle is a folder with the launches and the verification cases of a plan. Each of them is a
-folder with the worker and a script. The other machine needs a shell. For each framework, it needs a
+The other machine needs neither a network nor xfbench. It needs a shell and, for each framework, a
 Python with NumPy and the framework.
 
-Importing the returned bundle gives the same kinds of records and certificates as running xfbench on
-the other machine. Only the machine's noise and its peak are missing in the records.
+A bundle is a folder with the launches and the verification cases of a plan. Each launch has a
+folder with the worker and a script, and so have the cases of each kind of cell.
+
+Importing a bundle that was run gives the same kinds of records and certificates as running xfbench
+on the other machine. However, the records contain neither the noise nor the peak performance of the
+other machine.
 """
 
 from __future__ import annotations
@@ -162,7 +165,8 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
 def _requests_and_single_ranks_to_verify(requests: Sequence[Request]) -> list[Request]:
     """Return one request for each kind of cell that can be verified.
 
-    A request with several ranks follows the single-rank request of the same cell, which is added.
+    A request with several ranks can be verified only after one rank. Therefore its single-rank
+    request is added before it.
     """
     kinds: dict[CertifiedFields, Request] = {}
     for request in requests:
@@ -206,7 +210,7 @@ def _placeholder_environment(framework: str) -> Environment:
 
 
 def _write_inspection(folder: Path, framework: str) -> None:
-    """Write the job and script that inspect the framework on the other machine."""
+    """Write the job and the script that inspect the framework on the other machine."""
     framework_adapter = adapter.load(framework)
     inspection_folder = folder / "inspect" / framework
     inspection_folder.mkdir()
@@ -266,9 +270,9 @@ class _CarriedRun:
     plan: Plan
 
     def environment(self, framework: str) -> tuple[Environment, Machine] | None:
-        """Return the framework's environment, and the machine on which the bundle ran.
+        """Return the framework's environment on the other machine, and the facts of that machine.
 
-        Returns None if the framework did not load there.
+        Returns None if the framework could not be inspected there.
         """
         inspection_folder = self.folder / "inspect" / framework
         try:
@@ -282,7 +286,7 @@ class _CarriedRun:
         return (framework_environment, machine_facts) if answer["status"] == "ok" else None
 
     def missing_environment_reason(self, framework: str) -> str:
-        """Return why the framework has no environment on the other machine."""
+        """Return why the framework could not be inspected on the other machine."""
         inspection_folder = self.folder / "inspect" / framework
         if not (inspection_folder / "status").exists():
             return "it was not run on the other machine: run.sh did not get that far"
@@ -298,21 +302,25 @@ class _CarriedRun:
     def read_case_results(
         self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
     ) -> jobs.CaseResults:
-        """Return the results of the cases that the bundle ran for `request`.
+        """Return the results of the verification cases of `request` on the other machine.
 
-        If `documents` differ from the bundle's cases, the results are empty. Raises CheckError if
-        the cases were not run or cannot be read.
+        `documents` describes the cases. If the bundle has other cases for `request`, the results
+        are empty. Raises CheckError if the cases were not run or cannot be read.
         """
         case_folder = self.folder / "checks" / _case_folder_name(request)
         status = _read_outcome(case_folder)
         if status is None:
-            raise jobs.CheckError(f"{request.label()}: its cases were not run on the other machine")
+            raise jobs.CheckError(
+                f"{request.label()}: its verification cases were not run on the other machine"
+            )
         try:
             case_documents = json.loads(
                 safe_read.read_bytes(case_folder / "request.json", worker_reply.LONGEST)
             )["cases"]
         except (OSError, *worker_reply.WRONG) as error:
-            raise jobs.CheckError(f"{request.label()}: its cases cannot be read") from error
+            raise jobs.CheckError(
+                f"{request.label()}: its verification cases cannot be read"
+            ) from error
         if case_documents != json.loads(json.dumps(list(documents))):
             return jobs.CaseResults({}, {})
         answer = job.read_and_merge_replies(
@@ -383,8 +391,8 @@ def _verify_and_write_certificates(
 ) -> dict[CertifiedFields, str]:
     """Verify the bundle's cases. Return the certificate's id for each verified kind of cell.
 
-    Certificates with the verdict "equal" are written to `store`. Other verdicts are reported by
-    `say`.
+    Certificates with the verdict "equal" are written to `store`. Other verdicts are passed to `say`
+    as messages.
     """
     certificate_ids: dict[CertifiedFields, str] = {}
     verifier = Verifier(say, run=carried_run.read_case_results)

@@ -35,8 +35,8 @@ def measure_remaining_launches(
 ) -> list[Record]:
     """Do the plan's remaining launches on this host, show progress, and return the new records.
 
-    `done` has the records of earlier launches, which are not repeated. Raises NoisyError if the
-    plan is strict and this host is not ready to measure.
+    `done` has the records of earlier launches. These launches are not repeated. Raises NoisyError
+    if the plan is strict and a check of `xfbench doctor` is not ok.
     """
     if plan.strict:
         doctor.require_all_checks_ok()
@@ -64,7 +64,8 @@ def run_with_progress(
     """Prepare the environments, do the launches, show progress, and return the new records.
 
     - `pythons`: interpreters that replace the managed environments, by framework.
-    - `done`: records of earlier launches. They count as launches of their cells.
+    - `done`: records of earlier launches. Their throughput is used too when the precision of their
+      cells is computed.
     - `verify`: whether to verify each kind of cell before the launches.
 
     After an interrupt, prints the number of finished launches and raises the interrupt again.
@@ -155,7 +156,7 @@ def _launch(
 class _RemainingTime:
     """An estimate of the remaining time, from the durations of the finished launches.
 
-    `at_most` says that the estimate is an upper limit, because cells may need fewer launches.
+    `at_most` says that the estimate is an upper limit, because some launches may be skipped.
     """
 
     def __init__(self, requests: Sequence[Request], at_most: bool) -> None:
@@ -168,8 +169,8 @@ class _RemainingTime:
     def count_and_format_remaining(self, record: Record) -> str:
         """Count the launch of `record`, and return the remaining time as text.
 
-        The requests that were skipped before the launch are counted too. The text is, for example,
-        "at most 1:05 left" (minutes:seconds). It is empty after the last launch.
+        Requests that were skipped before this launch are counted too. The text is, for example, "at
+        most 1:05 left" (minutes:seconds). After the last launch, the text is empty.
         """
         now = time.monotonic()
         request = record.request

@@ -35,18 +35,18 @@ _BENCHMARK_OPTIONS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add xfbench's options to pytest; an option that is not given is None."""
+    """Add xfbench's options to pytest. The value of an option that is not given is None."""
     group = parser.getgroup("xfbench", "xfbench: training benchmarks")
     group.addoption(
         "--xfbench-arch",
         metavar="NAME",
         help="Machine profile that selects the cells: host (default), knl, skx, k40, p100, v100. "
-        "Machines that do not match the profile skip the cells.",
+        "If this machine does not match the profile, its cells are skipped.",
     )
     group.addoption(
         "--xfbench-framework",
         metavar="NAMES",
-        help="Frameworks, comma-separated; missing ones are installed. "
+        help="Frameworks, comma-separated; missing frameworks are installed. "
         "Default: the installed frameworks and the reference.",
     )
     group.addoption(
@@ -69,7 +69,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: Config) -> None:
-    """Check the options of xfbench, if any is given, before tests are collected.
+    """Check the options of xfbench before tests are collected. Without such options, do nothing.
 
     Raises pytest.UsageError if an option names something unknown.
     """
@@ -116,7 +116,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def xfbench_cell(
     workload: str, framework: str, kernel: str, device: str, threads: int, pytestconfig: Config
 ) -> Cell:
-    """Return the cell that these parameters describe."""
+    """Return the selected cell that has these parameters."""
     parameters = (workload, framework, kernel, device, threads)
     _, cells = _select_profile_and_cells(pytestconfig)
     return next(cell for cell in cells if _cell_parameters(cell) == parameters)
@@ -156,7 +156,7 @@ def _is_benchmark_session(config: Config) -> bool:
 
 
 def _select_profile_and_cells(config: Config) -> tuple[Architecture, list[Cell]]:
-    """Return the machine profile and the selected cells, as the options say.
+    """Return the machine profile and the cells that the options select.
 
     Both are computed once per session. Raises pytest.UsageError if an option is invalid.
     """

@@ -1,7 +1,7 @@
-"""Runs the launches of an experiment one after another and stores a record of each.
+"""Runs the launches of an experiment one after another, and stores a record of each launch.
 
-The plan interleaves launches of different cells in a seeded random order. Therefore drift of the
-machine affects all cells alike.
+The plan mixes the launches of different cells in a seeded random order. Therefore slow changes of
+the machine affect all cells alike.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ def run_requests(
     """Launch the requests one after another; store and yield the record of each launch.
 
     - `protocols`: the protocol of each cell. Without a protocol, a cell has no precision to reach.
-    - `earlier_records_for_precision`: records of earlier launches, which count for the precision of
-      their cells.
+    - `earlier_records_for_precision`: records of earlier launches. Their throughput is used too
+      when the precision of their cells is computed.
 
-    If a cell is unsupported or unavailable, its further requests are skipped. The same holds if the
-    cell has reached the precision in its protocol.
+    The remaining requests of a cell are skipped in these cases:
+
+    - A launch of the cell has the status "unsupported" or "unavailable".
+    - The cell has reached the precision in its protocol.
     """
     context.store.create_folders_unless_world_writable()
     finished: set[Cell] = set()

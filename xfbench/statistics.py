@@ -27,7 +27,8 @@ from xfbench.model.record import Measurement, Record
 from xfbench.model.request import Request
 from xfbench.worker.steady import count_values_before_steady
 
-# One value per launch, by block: (launch number, count of earlier launches with the same number).
+# One value per launch, by block. A block is (launch number, repetition): see
+# `counted_speeds_by_block`.
 Launches = Mapping[tuple[int, int], float]
 
 CONFIDENCE = 0.95
@@ -44,7 +45,7 @@ class Interval:
     """A value with its confidence interval (95 % unless stated otherwise).
 
     - `low`, `high`: the ends of the interval; None if there are too few values for an interval.
-    - `launches`: the number of launches, or of the other values that were summarized.
+    - `launches`: the number of summarized values. Usually, each value is from one launch.
     """
 
     value: float
@@ -108,7 +109,10 @@ def is_steady(record: Record) -> bool:
 # Cached, because a table needs this several times for each launch.
 @lru_cache(maxsize=4096)
 def _first_steady_step(seconds: tuple[float, ...]) -> int:
-    """Return the number of steps before the steady ones; 1 if step times are implausible."""
+    """Return the index of the first steady step; 0 if all steps are steady.
+
+    If there are no steps, or a step time is implausible, return 1.
+    """
     is_plausible = seconds and all(_MIN_STEP_S <= step <= _MAX_STEP_S for step in seconds)
     return count_values_before_steady(seconds) if is_plausible else 1
 
@@ -232,7 +236,7 @@ def required_launches(
 
 @dataclass(frozen=True)
 class Comparison:
-    """The ratio of A to B with its interval over launches.
+    """The ratio of A to B, with its confidence interval.
 
     - `p`: two-sided probability of a ratio at least as extreme if A and B are equally fast.
     - `smallest_visible_difference`: relative difference that these launches detect with probability
@@ -261,8 +265,13 @@ class Comparison:
 def counted_speeds_by_block(records: Iterable[Record]) -> dict[tuple[int, int], float]:
     """Return the throughput in images per second of each launch that counts, by block.
 
-    A block is a pair: the launch number, and the count of earlier launches with the same number. A
-    launch counts if xfbench measured it, its status is "ok", it is steady, and it is not a probe.
+    `records` are the records of one cell. A launch counts if all of this is true:
+
+    - xfbench measured it, its status is "ok", and it is steady.
+    - It is not a probe, that is, a test of HPC support.
+
+    A block is a pair (launch number, repetition). Launches with the same number have the
+    repetitions 0, 1, 2 and so on, in the order of `records`.
     """
     speeds: dict[tuple[int, int], float] = {}
     for record in records:
@@ -295,9 +304,13 @@ class _LogDifference:
 def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comparison:
     """Compare the logarithms of A and B, and return the ratio of A to B.
 
-    The launches are compared in pairs if A and B have at least two common blocks, and the smaller
-    side has no other blocks. Otherwise Welch's test compares the two sides. `confidence` applies to
-    the ratio's interval. Raises ValueError if a side has no launch.
+    Launches of the same block are compared in pairs in this case:
+
+    - A and B have at least two blocks in common.
+    - The side with fewer blocks has no other blocks.
+
+    Otherwise Welch's test compares the two sides. `confidence` applies to the interval of the
+    ratio. Raises ValueError if a side has no launch.
     """
     if not a or not b:
         raise ValueError("each side needs at least one launch")
@@ -317,9 +330,10 @@ def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comp
 def overall_ratio(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
     """Return the geometric mean of the ratios of A to B, over all pairs (A, B).
 
-    Each pair is compared as in `compare`. The interval combines the pairs' independent errors, with
-    degrees of freedom by Welch and Satterthwaite. If a pair has no error, there is no interval. A
-    pair of a cell with itself has exactly the ratio 1. Raises ValueError if there is no pair.
+    Each pair is compared as in `compare`. The interval combines the pairs' standard errors, which
+    are independent. Its degrees of freedom are those of Welch and Satterthwaite. If the standard
+    error of a pair is unknown, the result has no interval. A pair (A, A) has exactly the ratio 1.
+    Raises ValueError if there is no pair.
     """
     if not pairs:
         raise ValueError("at least one pair is needed")
@@ -437,9 +451,10 @@ def cell_ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
 def group_ranks(groups: Sequence[Sequence[Launches]]) -> list[tuple[int, int]]:
     """Return the best and the worst possible rank of each group of cells; rank 1 is the fastest.
 
-    The first cell of a group must be its best cell. Group A is better than group B if the first
-    cell of A is significantly faster than every cell of B. All pairs of cells from different groups
-    are tested together. Therefore the result holds for any choice of the best cell.
+    The first cell of a group must be the group's fastest cell. Group A is faster than group B if
+    the first cell of A is significantly faster than every cell of B. The error probability of 5 %
+    holds for all pairs of cells from different groups together. Therefore the result is valid
+    although the launches themselves show which cell is the fastest.
     """
     logs = [[_log_values(cell) for cell in group] for group in groups]
     cells = [(n, index) for n, group in enumerate(logs) for index in range(len(group))]

@@ -1,7 +1,8 @@
 """The frameworks' adapters, as their `adapter.toml` files declare them.
 
 The name of an adapter is the name of its folder. The environment variable `XFBENCH_ADAPTERS` lists
-folders with more adapters, separated by colons. They replace built-in adapters of the same name.
+folders with more adapters, separated by colons. These adapters replace built-in adapters of the
+same name.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ class EnvironmentSource(_Table):
     - `kind`: "managed" is a virtual environment built from `requirements.lock`. "debian" is
       packages of a Debian release in a private prefix. "own" is xfbench's own interpreter.
     - `python`: version of the interpreter.
-    - `suite`: name of the Debian release.
+    - `suite`: code name of the Debian release.
     - `interpreter`: path of the interpreter in the Debian prefix.
     - `wheels`: name of a second lock, whose wheels are unpacked into `wheels/` of the Debian
       prefix.
     - `size`: space on disk, shown before a large installation.
-    - `fallback`: options with which a failed installation is tried again.
+    - `fallback`: options for the second attempt, if the installation fails.
     - `variables`: environment variables of the worker.
     """
 
@@ -61,7 +62,7 @@ class Kernel(_Table):
 class Exclusion(_Table):
     """Cells that the framework does not support, and the reason.
 
-    A cell is excluded if it has all non-empty fields and all `options` of the exclusion.
+    A cell is excluded if it has the value of every non-empty field, and all `options`.
     """
 
     workload: str = ""
@@ -76,14 +77,14 @@ class Exclusion(_Table):
 class Adapter(_Table):
     """The content of a framework's `adapter.toml`.
 
-    - `folder`: the folder of that file.
+    - `folder`: the folder that contains `adapter.toml`.
     - `module`: the Python module of the framework.
-    - `together`: the strategies that the adapter describes, by name.
+    - `together`: descriptions of strategies, by name. A strategy without description has defaults.
     - `reuses`: names of adapters whose code this adapter uses.
-    - `mpi`: folder of MPICH, such as "{prefix}/wheels"; empty: there is no MPICH. "{prefix}" stands
-      for the folder of the environment.
-    - `checkpoint`: format of the framework's checkpoints; empty: the adapter saves none.
-    - `readers`: the framework's own reader for `--input native`, by data set format.
+    - `mpi`: the folder that contains MPICH; empty: no MPICH. "{prefix}" in the name stands for the
+      environment's folder.
+    - `checkpoint`: format of the framework's checkpoints; empty: the adapter saves no checkpoints.
+    - `readers`: the framework's own readers for `--input native`, by format of the data set.
     - `unsupported`: cells that the framework does not support.
     """
 
@@ -123,7 +124,7 @@ class Adapter(_Table):
 
     @property
     def files(self) -> dict[str, bytes]:
-        """The content of the files of this adapter and of those it reuses.
+        """The content of this adapter's files, and of the files of the adapters that it reuses.
 
         The keys are paths relative to the folder that contains the adapters.
         """

@@ -1,8 +1,8 @@
 """Certificates of verified networks, bound to the digests of everything they depend on.
 
 A certificate covers every launch with the same workload, adapter, environment, kernel, device kind,
-precision, ranks and strategy on the same kind of machine. It covers no other launch. The name of
-its file is the digest of its content, so that an edited certificate is detected.
+precision, ranks and strategy on the same kind of machine. It covers no other launch. The name of a
+certificate's file is the digest of its content. Therefore an edited certificate is detected.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _FrozenModel(BaseModel):
 
 
 class Subject(_FrozenModel):
-    """The launches that a certificate covers: those with exactly these values."""
+    """What a certificate covers: all launches that have the same value in each of these fields."""
 
     framework: str
     workload: str
@@ -87,10 +87,10 @@ class Subject(_FrozenModel):
 
 
 class Check(_FrozenModel):
-    """One kind of check of several quantities.
+    """The result of one kind of check, for all quantities that it compared.
 
-    - `kind`: name of the kind.
-    - `quantities`: number of quantities.
+    - `kind`: name of the kind of check.
+    - `quantities`: number of compared quantities.
     - `tolerance`: median of the quantities' relative tolerances.
     - `loosest`: largest relative tolerance.
     - `excess`: largest error as a multiple of its tolerance; None: infinite.
@@ -104,7 +104,7 @@ class Check(_FrozenModel):
 
 
 class Certificate(SealedDocument):
-    """The verdict on a subject. A cell is ranked only if the verdict is "equal".
+    """The verdict on a subject. Only cells with the verdict "equal" are ranked.
 
     - `finding`: how the networks differ; None: they are equal.
     - `safety_factor`: tolerance as a multiple of the measured rounding error.

@@ -58,13 +58,16 @@ class Link:
 def crossings_and_messages(
     algorithm: Algorithm, ranks: int, servers: int = 1
 ) -> tuple[float, float]:
-    """Return the traffic of the busiest link, and the number of messages in sequence.
+    """Return (traffic of the busiest link, number of messages in sequence) for one exchange.
 
-    The traffic is a multiple of the size of a rank's gradients. For one rank, both numbers are 0.
+    The unit of the traffic is the size of one rank's gradients. For one rank, both numbers are 0.
+
+    These are the algorithms:
 
     - "ring": a reduce-scatter and an all-gather on a ring.
-    - "halving": recursive halving and doubling. Ranks beyond a power of two first send all
-      gradients to another rank, and receive the result at the end.
+    - "halving": recursive halving and doubling. The number of ranks in it is the largest power of
+      two. Each other rank first sends its gradients to one of these ranks, and finally receives the
+      result.
     - "server": every rank sends its gradients to the servers, and receives the result. Each of
       `servers` servers has an equal part of the gradients.
     """
@@ -107,14 +110,14 @@ SINGLE_BUCKET = (Bucket(1.0, 1.0),)  # all gradients, exchanged after the backwa
 def gradient_buckets(
     network: layers.Network, first_bytes: float, other_bytes: float, value_bytes: int
 ) -> tuple[Bucket, ...]:
-    """Sort gradients into buckets, in the order of the backward pass.
+    """Return the buckets of a network's gradients, in the order of the backward pass.
 
-    - `first_bytes`: size at which the first bucket is full.
-    - `other_bytes`: size at which each other bucket is full.
-    - `value_bytes`: size of one value.
+    - `first_bytes`: size in bytes at which the first bucket is full.
+    - `other_bytes`: size in bytes at which each other bucket is full.
+    - `value_bytes`: size in bytes of one value.
 
-    The buckets are those of PyTorch's DistributedDataParallel after its first step. The share of a
-    layer in the computing time is taken to be its share of the multiply-accumulates.
+    The buckets are those of PyTorch's DistributedDataParallel after its first step. A layer's share
+    of the computing time is estimated as its share of the multiply-accumulates.
     """
     filled: list[Bucket] = []
     pending_bytes, limit_bytes = 0, first_bytes
@@ -136,12 +139,13 @@ def gradient_buckets(
 def exposed_seconds(
     buckets: Sequence[Bucket], computing_s: float, costs_s: Sequence[float]
 ) -> float:
-    """Return the seconds of exchange after the end of computing.
+    """Return how many seconds the exchange goes on after the end of computing.
 
     - `computing_s`: seconds of a step without exchange.
-    - `costs_s`: seconds of each bucket on the link.
+    - `costs_s`: seconds that the exchange of each bucket takes.
 
-    Buckets are sent one after another, each when it is ready.
+    Buckets are exchanged one after another. The exchange of a bucket starts when its gradients are
+    ready and the previous bucket has been exchanged.
     """
     end_s = 0.0
     for bucket, cost_s in zip(buckets, costs_s, strict=True):

@@ -1,6 +1,6 @@
-"""Figures that were not measured here: from the literature, or from another tool's file.
+"""Figures that xfbench did not measure: from the literature, or from another tool's file.
 
-Each field repeats what the source states, or is null.
+Each field repeats what the source states. If the source does not state it, the field is null.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ class Citation(DocumentPart):
 
 
 class About(DocumentPart):
-    """What a figure describes, in the names of a request if the source means the same thing.
+    """What a figure describes.
+
+    The fields use xfbench's names, such as "torch", where the source means the same thing.
 
     `study` is the study whose question the figure answers (`xfbench study list`).
-    `machine` is the machine in the words of the source.
+    `machine` describes the machine in the words of the source.
     """
 
     study: str | None = None
@@ -56,8 +58,8 @@ class Figure(DocumentPart):
     `low` is the lower end of the range.
     `high` is the upper end of the range.
     `relative_to` is what a ratio or a percentage refers to.
-    `values` are the single measurements behind the value, in the same unit, if the source has all
-    of them.
+    `values` has the single measurements that the value summarizes, in the same unit, if the source
+    states all of them.
     """
 
     quantity: str

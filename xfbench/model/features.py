@@ -1,4 +1,4 @@
-"""Features of an HPC system that a framework may use, and what a probe observed of one."""
+"""Features of HPC systems that a framework may support, and the result of probing a feature."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
 class Support(BaseModel):
-    """A probe's observation of one feature.
+    """The result of probing one feature.
 
-    `supported` is "not here" if the machine cannot test the feature.
-    `evidence` is what was observed, in one line that names no host and no path.
+    `supported` is "not here" if the feature cannot be tested on the machine.
+    `evidence` is what the probe observed, in one line that names no host and no path.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

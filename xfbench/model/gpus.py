@@ -19,15 +19,17 @@ _FORCED_SLOWDOWNS = ("software thermal slowdown", "hardware thermal slowdown", "
 
 
 class Gpu(DocumentPart):
-    """A rank's NVIDIA device, as NVML reported it after the last step. Null: not reported.
+    """A rank's NVIDIA device, as NVML reported it after the last step.
+
+    A field is null if NVML did not report it.
 
     `clock_hz` is the clock of the multiprocessors.
     `most_clock_hz` is the highest clock of the multiprocessors.
-    `slowed_by` is what held the clock down after the last step.
-    `slowed_seconds` is how long each cause held the clock down while the rank trained.
+    `slowed_by` has the causes that held the clock down after the last step.
+    `slowed_seconds` has, for each cause, how long it held the clock down while the rank trained.
     `busy_before` is the share of time that the device was busy before the launch used it.
     `memory_bytes` is the memory in use by all processes.
-    `others` are processes that do not belong to the launch.
+    `others` has the processes on the device that do not belong to the launch.
     """
 
     rank: int = 0
@@ -78,8 +80,8 @@ def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
 def noise_causes(gpus: Sequence[Gpu], wall_seconds: float) -> Iterator[str]:
     """Yield each cause that may have changed the launch's figures, as one line.
 
-    A clock that the site has set counts as a cause. `wall_seconds` is the duration of the training
-    loop.
+    A clock that an administrator has set counts as a cause. `wall_seconds` is the duration of the
+    training loop.
     """
     for gpu in gpus:
         for cause, slowed_s in gpu.slowed_seconds.items():

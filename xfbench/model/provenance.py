@@ -1,8 +1,8 @@
 """Whether xfbench measured a record, and which fields of other records are trusted.
 
-A record states its own source, and a valid digest does not prove that the source is true. Fields
-that only a launch can fill are dropped from records of other sources. A measured record with an
-impossible number loses all its measurements.
+A record states its own source. A valid digest does not prove that this statement is true. If the
+source is not xfbench, all fields that only a launch can fill are dropped. If a measured record has
+an impossible number, all its measurements are dropped.
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ def unmeasured_source(record: Record) -> str | None:
 def drop_untrusted_or_impossible_fields(record: Record) -> Record:
     """Return the record with only its trusted fields.
 
-    A record from another source keeps its request, its figure and its citation. It loses all fields
-    that only a launch can fill. A measured record with an impossible number loses its measurements.
-    It becomes invalid if its status is "ok".
+    - If xfbench did not measure the record, all fields that only a launch can fill are dropped.
+      Other fields, such as the request, the figure and the citation, are kept.
+    - If a measured record has an impossible number, its measurements are dropped. If its status is
+      "ok", the status becomes "invalid".
+    - Any other record is returned unchanged.
     """
     if record.source == "measured":
         error = impossible_number(record)
@@ -93,7 +95,11 @@ def impossible_number(record: Record) -> str | None:
 def _min_and_max_by_field_name(
     value: Any, field_name: str = ""
 ) -> Iterator[tuple[str, float, float]]:
-    """Yield the name of each number or list of numbers in `value`, with minimum and maximum."""
+    """Yield (field name, minimum, maximum) for each number and each list of numbers in `value`.
+
+    `value` is searched with all nested models, dictionaries and lists. The minimum and maximum of a
+    single number are the number itself. `field_name` is the name of the field that has `value`.
+    """
     if isinstance(value, BaseModel):
         for field, nested_value in value.__dict__.items():
             yield from _min_and_max_by_field_name(nested_value, field)

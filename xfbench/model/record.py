@@ -1,8 +1,8 @@
 """The record of one launch: the schema `xfbench.record/1`.
 
-A record is written once and never changed. Times are in seconds, sizes in bytes, rates in images
-per second. Derived figures are not stored: they are computed when a record is read. Fields may be
-added, but none is renamed.
+A record is written once and never changed. Times are in seconds, sizes in bytes. Figures derived
+from measurements, such as the throughput, are not stored. They are computed when a record is read.
+Later versions may add fields, but rename none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class WorkloadFacts(DocumentPart):
 
 
 class OfRank(DocumentPart):
-    """Observations of one of several ranks."""
+    """The threads and CPUs of one rank. Only launches with several ranks have these objects."""
 
     rank: int
     threads: int
@@ -53,12 +53,12 @@ class Observed(DocumentPart):
     `threads` is the number of threads that worked during the timed steps.
     `cpus` is the number of CPUs that the threads kept busy.
     `pools` are the framework's thread pools with their sizes.
-    `affinity` are the CPUs that the threads may run on.
-    `laid_out` are the CPUs that were assigned to the process; null: none were assigned.
+    `affinity` has the CPUs on which the operating system lets the threads run.
+    `laid_out` has the CPUs to which xfbench pinned the process; null: not pinned, or several ranks.
     `precision` is the precision of the values between layers.
     `allocator` is the library file that allocated the memory.
-    `exchange` is how the framework says that it combines the ranks' gradients.
-    `loss_scale` is the factor of the loss in float16, at the end of the launch.
+    `exchange` describes how the ranks' gradients are combined, according to the framework.
+    `loss_scale` is the factor by which the loss is multiplied in float16, at the end of the launch.
     `gpus` are the GPUs that the ranks computed on.
     """
 
@@ -83,7 +83,10 @@ class Observed(DocumentPart):
 
 
 class Canary(DocumentPart):
-    """The test-mode loss of the first batch at the initial weights, and its expected value."""
+    """A check of the network in each launch: its loss on the first batch before training.
+
+    The loss is computed in test mode, and compared with the loss that the oracle expects.
+    """
 
     loss: float | None
     expected: float | None = None
@@ -94,16 +97,17 @@ class Measurement(DocumentPart):
     """Times, memory, energy and losses, as measured by the training loop.
 
     `startup_seconds` is the time from the start of the process until the framework was loaded.
-    `window` is the number of steps between two synchronizations with a device that queues its
-    steps; the clock and the loss are read only at these times.
-    `step_seconds` has the mean duration of a step in each window; asynchronous: the harmonic mean
-    over the ranks.
-    The harmonic mean is used because the rates of asynchronous ranks add up.
-    `rank_step_seconds` has the timed steps of each rank under an asynchronous strategy.
-    `wall_seconds` is the duration of the training loop, with evaluations and checkpoints.
-    `losses` has one value per window, untimed windows included; null: not finite.
-    `peak_rss_bytes` is the sum of the peaks of all processes.
-    `energy_joules` is what the training devices used during `wall_seconds`.
+    `window` is the number of steps in a window; the worker waits for the device, and reads the
+    clock and the loss, only at the end of a window.
+    `step_seconds` has the mean duration of a step in each timed window, averaged over the ranks;
+    asynchronous ranks: harmonic mean, because their rates add up.
+    `rank_step_seconds` has a list like `step_seconds` for each rank under an asynchronous strategy.
+    `wall_seconds` is the duration of the training loop, evaluations and checkpoints included.
+    `losses` has the training loss at the end of each window, untimed windows included; null: not
+    finite.
+    `peak_rss_bytes` is the sum of the peak memory of all processes.
+    `energy_joules` is the energy that the training devices used during the training loop; null:
+    unknown.
     """
 
     startup_seconds: float | None = None
@@ -132,7 +136,7 @@ class Epoch(DocumentPart):
 
 
 class Limit(DocumentPart):
-    """The peak performance of a launch's cores, measured before the launch in the same session.
+    """The peak performance of the hardware that a launch used: its cores or its accelerator.
 
     `matrix_product` is in floating-point operations per second, with the launch's precision and
     number of threads.
@@ -148,8 +152,9 @@ class Limit(DocumentPart):
 
 
 class Link(DocumentPart):
-    """The traffic per step of one link of a node, from all processes, as the link counts it.
+    """The traffic of one link of a node in bytes per step, as the link's own counter reports it.
 
+    The counter includes the traffic of all processes.
     `kind` is loopback, network, infiniband, nvlink (all links of a device) or pcie.
     `bits_per_second` is the capacity of the link in each direction; null: unknown.
     """
@@ -163,23 +168,24 @@ class Link(DocumentPart):
 
 
 class Communication(DocumentPart):
-    """What the ranks exchanged, and how long it took.
+    """What the ranks exchanged per step, and how long the exchange took.
 
-    `bytes_per_step` is the minimum that the strategy must send per step, summed over all ranks.
-    `payload_bytes` is the size of the gradients of each rank.
-    `interface_bytes` is what each network interface sent per step, summed over processes and nodes;
-    shared memory is not counted.
-    `compute_seconds` is the duration of each step that a rank does alone after the timed steps, as
-    the mean over the ranks.
-    `waiting_seconds` is how much longer the slowest rank took for a step alone than the ranks'
-    mean.
-    `exposed_seconds` is how much longer each timed step took than the slowest rank's median step
-    alone; noise may make it negative.
-    Under an asynchronous strategy no rank waits. The harmonic mean over the ranks then replaces
-    both their mean and the slowest rank.
-    `strategy_options` has every option of the strategy, defaults included.
-    `links` are the links of each node that have a counter.
-    `uncounted` says for each kind of link without a counter why there is none.
+    After the timed steps, the ranks do some more steps without exchange, for comparison.
+    `bytes_per_step` is the minimum number of bytes that all ranks together must send per step.
+    `payload_bytes` is the size of one rank's gradients.
+    `interface_bytes` has the bytes that each network interface sent per step, summed over the
+    nodes; traffic in shared memory is not counted.
+    `compute_seconds` has the duration of each step without exchange, averaged over the ranks.
+    `waiting_seconds` has, for each step without exchange, the slowest rank's duration minus the
+    average over the ranks.
+    `exposed_seconds` has, for each timed step, its duration minus the slowest rank's median
+    duration without exchange; noise may make it negative.
+    `strategy_options` has the value of every option of the strategy, defaults included.
+    `links` has the traffic of each link that has a counter, on all nodes.
+    `uncounted` says why a kind of link has no counter, by kind.
+
+    Under an asynchronous strategy, no rank waits for another. Then the average is the harmonic
+    mean over the ranks, and this average also replaces the slowest rank's duration.
     """
 
     strategy: str
@@ -197,16 +203,16 @@ class Communication(DocumentPart):
 class Checkpoints(DocumentPart):
     """Checkpoints that were taken between steps. Each was saved, read back and compared.
 
-    `format` is the framework's own format.
+    `format` is the framework's own checkpoint format.
     `file_system` is the type of the file system.
     `bytes` is the size of one checkpoint.
-    `save_seconds` is the time until all of a checkpoint was on the medium (fsync).
-    `load_seconds` is the time until the trainer had read a checkpoint back, after its eviction from
-    the page cache (if possible).
+    `save_seconds` has the time to save each checkpoint, fsync included.
+    `load_seconds` has the time to read each checkpoint back into the trainer, after its eviction
+    from the page cache (if possible).
     `equal` is whether every parameter came back bit for bit.
     `differing` are the parameters that did not come back bit for bit.
-    `wall_seconds` is the total time, with comparing and deleting; it is part of the measurement's
-    wall time, but not of its step times.
+    `wall_seconds` is the total time of all checkpoints, comparing and deleting included; the
+    training loop's duration includes this time, the step times do not.
     """
 
     format: str
@@ -222,12 +228,12 @@ class Checkpoints(DocumentPart):
 class Medium(DocumentPart):
     """The medium of a data set. No field names a host, a user or a path.
 
-    `device` is the kind of block device ("nvme", "virtio", "loop", …), or "memory", "network",
-    "host" (of a virtual machine), "overlay", "unknown".
+    `device` is the kind of block device ("nvme", "virtio", "loop", …), or else "memory", "network",
+    "host" (the host of this virtual machine), "overlay" or "unknown".
     `disks` are the kinds of the underlying disks.
-    `options` are the mount options that cannot contain a name.
-    `below` are the visible file systems that hold this one; of an overlay, the writable one is
-    first.
+    `options` has only those mount options that cannot contain a name.
+    `below` describes the visible file systems that store the files of this one; for an overlay,
+    the writable layer is first.
     """
 
     file_system: str
@@ -242,9 +248,9 @@ class Medium(DocumentPart):
 
 
 class ReadRound(DocumentPart):
-    """One round of plain reads.
+    """One round of plain reads, which are reads without a framework.
 
-    `resident_bytes` is how much of the files was still in memory before the round; null: unknown.
+    `resident_bytes` is the number of the files' bytes in memory before the round; null: unknown.
     `device_bytes` is the number of bytes that storage delivered during the round; null: unknown.
     """
 
@@ -256,9 +262,10 @@ class ReadRound(DocumentPart):
 
 
 class Reads(DocumentPart):
-    """Plain reads in one pattern: one thread, one read at a time, files evicted from memory first.
+    """The rounds of plain reads (without a framework) in one access pattern.
 
-    `reason` is why `resident_bytes` of a round is unknown.
+    One thread does one read at a time. The files are evicted from memory before each round.
+    `reason` is why the `resident_bytes` of the rounds are unknown; null: they are known.
     """
 
     pattern: Literal["sequential", "random"]
@@ -269,19 +276,24 @@ class Reads(DocumentPart):
 
 
 class EpochReading(DocumentPart):
-    """The page cache before an epoch of one rank, and what storage delivered during the epoch.
+    """For one epoch of one rank: the data set's bytes in memory before, and the bytes read.
 
-    `bytes` is what the data set's files need from storage if nothing is in memory.
-    `share` is the part of the files' bytes that the epoch requests: whole batches, and only the
-    images of its rank.
-    `resident_before` is how many bytes of the files were in memory before the epoch; null: unknown.
+    `bytes` is the number of bytes that storage delivers if all files are read and none is in
+    memory.
+    `share` is the part of the training images that the rank trains on in the epoch, from 0 to 1.
+    `resident_before` is the number of the files' bytes in memory before the epoch; null: unknown.
     `resident_of` is the size of the files in bytes.
-    `device_bytes` is what the rank's processes read from storage; null: unknown.
-    `device_bytes_of_all` is what the device delivered to all processes; null: unknown.
-    `held` is whether the epoch had the requested state, within 2 % of the bytes; null: unknown, or
-    no state was requested.
-    A cold epoch must read its share of the bytes from storage, and a warm epoch nothing.
-    `reason` is why the state did not hold or is unknown.
+    `device_bytes` is the number of bytes that the rank's processes read from storage; null:
+    unknown.
+    `device_bytes_of_all` is the number of bytes that the device delivered to all processes; null:
+    unknown.
+    `held` is whether the bytes from storage match the requested state of the page cache; null:
+    unknown, or no state was requested.
+    `reason` is why `device_bytes` or `held` is unknown, or why the files could not be evicted;
+    null: neither is true.
+
+    A cold epoch must read at least `share` × `bytes` from storage, and a warm epoch nothing. The
+    tolerance is 2 % of `bytes`. If there are several ranks, the sum over the ranks counts.
     """
 
     page_cache: Literal["cold", "warm", "as-is"]
@@ -296,12 +308,14 @@ class EpochReading(DocumentPart):
 
 
 class ReaderCheck(DocumentPart):
-    """Differences (in levels of 0 to 255) between images of the framework's and worker's reader.
+    """A comparison of the images that the framework's reader and the worker's reader return.
 
-    `compared` is the number of images compared.
-    `differing` is the number of images in which any pixel differs.
-    `largest_difference` is the largest difference of any pixel.
-    `mean_difference` is the mean difference of a pixel in the image that differs most.
+    The differences are in pixel levels, which go from 0 to 255.
+    `compared` is the number of compared images.
+    `differing` is the number of images in which at least one pixel differs.
+    `largest_difference` is the largest difference of a pixel, in levels.
+    `mean_difference` is the mean difference of all pixels of the image that differs most, in
+    levels.
     """
 
     compared: int
@@ -314,7 +328,7 @@ class ReaderCheck(DocumentPart):
 class Storage(DocumentPart):
     """The medium of a launch's data, plain reads of the data, and the page cache in each epoch.
 
-    `epochs` are those of the first rank, then those of the next.
+    `epochs` has all epochs of the first rank, then all epochs of the second rank, and so on.
     `reader` compares the framework's own reader with the worker's; null: the worker read the data.
     """
 
@@ -325,7 +339,7 @@ class Storage(DocumentPart):
 
 
 class Machine(DocumentPart):
-    """The host's properties, without the names of the machine and its user."""
+    """The properties of the host. No field contains a host name or a user name."""
 
     hostname_hash: str
     cpu_model: str
@@ -351,9 +365,10 @@ class Conditions(DocumentPart):
     """What else happened on the machine during the launch.
 
     `seconds` is the duration of the launch from start to end.
-    `other_cpus` is how many CPUs all other processes used together.
-    `competing` are other processes that used a tenth of a CPU or more and still ran at the end.
-    `accelerator_processes` are other processes that computed on an accelerator.
+    `other_cpus` is the number of CPUs that all other processes used together.
+    `competing` has the other processes that used at least a tenth of a CPU and still ran at
+    the end.
+    `accelerator_processes` has the other processes that computed on an accelerator.
     """
 
     load_before: float
@@ -412,7 +427,7 @@ class Record(SealedDocument):
 
 
 def is_asynchronous(record: Record) -> bool:
-    """Return whether the strategy was asynchronous: no rank waited for another."""
+    """Return whether the record's strategy is asynchronous, so that no rank waits for another."""
     return bool(record.measurement and record.measurement.rank_step_seconds)
 
 

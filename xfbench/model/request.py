@@ -18,7 +18,7 @@ from pydantic import (
 from xfbench.model.strategy import Value, format_options
 
 Positive = Field(ge=1)
-# Settings of the solver that a cell may change (see `training.py`). None: as published.
+# Settings of the solver that a cell may change (see `training.py`). None: the published value.
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
 
 
@@ -41,7 +41,7 @@ StrategyOptions = Annotated[
 
 
 def describe_solver_setting(name: str, value: Any) -> str:
-    """Return the value of the solver setting `name` in words."""
+    """Return words for the value of the solver setting `name`, such as "LARS 0.5"."""
     if name == "lars":
         return f"LARS {float(value):g}" if value else "no LARS"
     if name == "rate_warmup":
@@ -76,36 +76,35 @@ class PreparedSet(BaseModel):
 
 
 class Cell(BaseModel):
-    """One combination of settings, with nothing left open. Batch sizes are images per update.
+    """One combination of settings, in which every setting is fixed. Batch sizes are in images.
 
     `steps` is the number of timed steps after the warm-up; null if epochs are given.
     `epochs` is the number of passes over the data set, the warm-up included; null if steps are
     given.
     `warmup` is the minimum number of untimed steps after the first step, which is never timed.
-    `window` is the number of steps after which the worker waits for the device.
+    `window` is the number of steps between two times at which the worker waits for the device.
     `strategy_options` are the options that differ from the adapter's defaults.
-    `input` is "ours" if the worker reads the prepared data set, "native" if the framework's own
-    reader does.
-    The worker's reader is the same for every framework.
+    `input` is the reader of the prepared data set: "ours" is the worker's reader, "native" is the
+    framework's own reader; null: no prepared data set.
     `affinity` is "cores" if each rank is pinned to its own cores, "none" if ranks are not pinned.
     `checkpoints` is the number of checkpoints, spread over the timed windows or the epochs.
     `profile` is whether a few more steps run under the framework's profiler after all measurements.
-    `lars` is the trust coefficient of LARS, 0 for no LARS; null: as published.
-    `learning_rate` is the base learning rate; null: as published.
-    `rate_scaling` "linear" scales the learning rate with the batch; null: as published.
-    `rate_warmup` is the number of epochs in which the learning rate rises at first; null: as
-    published.
+    `lars` is the trust coefficient of LARS, 0 for no LARS; null: the published value.
+    `learning_rate` is the base learning rate; null: the published value.
+    `rate_scaling` is "linear" if the learning rate grows with the batch; null: not scaled.
+    `rate_warmup` is the length of the learning rate's warm-up in epochs; null: the published
+    warm-up.
     `memory_limit` is the maximum of private memory per rank in bytes; null: no limit.
     `allocator` replaces the memory allocator of the C library (see `environments/allocators.py`).
-    `probe` is the test of HPC support that the launch makes instead of measuring; null: no test.
+    `probe` is the test of HPC support that replaces the measurement; null: no test.
 
-    `training.py` applies the settings of the solver. The values of `probe` say how a test runs:
+    `training.py` applies the settings of the solver. These are the values of `probe`:
 
-    - "process": in one process.
-    - "huge_pages": with reserved huge pages.
-    - "modules": from an environment module.
-    - "ranks": on several ranks.
-    - "native": on ranks that know only what their start command tells them.
+    - "process": the test runs in one process.
+    - "huge_pages": the test runs with reserved huge pages.
+    - "modules": the test runs a framework from an environment module.
+    - "ranks": the test runs on several ranks.
+    - "native": the framework itself must find its ranks, from the launcher's information alone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -168,7 +167,7 @@ class Cell(BaseModel):
         if self.ranks % self.nodes:
             raise ValueError(f"{self.ranks} ranks cannot be spread evenly over {self.nodes} nodes")
         if self.nodes > 1 and self.launcher == "local":
-            raise ValueError("launcher local runs on one node: name another with --launcher")
+            raise ValueError("launcher local runs on one node: choose another with --launcher")
         if self.global_batch_size != self.batch_size_per_rank * self.ranks:
             raise ValueError("global_batch_size must be batch_size_per_rank times ranks")
         return self
@@ -188,7 +187,10 @@ class Cell(BaseModel):
 
     @property
     def fixed_batch_size(self) -> int:
-        """The batch size that scaling keeps constant: per rank if weak, else per update."""
+        """The batch size that stays constant when the number of ranks changes.
+
+        With weak scaling, this is the batch size per rank, otherwise the global batch size.
+        """
         return self.batch_size_per_rank if self.scaling == "weak" else self.global_batch_size
 
     def label(self) -> str:
@@ -218,8 +220,10 @@ class Protocol(BaseModel):
 
     `least` is the minimum number of launches.
     `most` is the maximum number of launches.
-    `precision` is the relative half-width of the 95 % interval of throughput at which launches end;
-    null: always the maximum.
+    `precision` is the relative half-width of the throughput's 95 % interval that is to be reached;
+    null: always do `most` launches.
+
+    After `least` launches, a cell that has reached the precision gets no further launch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -235,7 +239,7 @@ class Protocol(BaseModel):
 
 
 class Request(Cell):
-    """A cell with a launch number, counted from 1."""
+    """A cell with a launch number. The first launch has number 1."""
 
     launch: int = Positive
 
@@ -244,10 +248,12 @@ class Request(Cell):
         return Cell(**self.model_dump(exclude={"launch"}))
 
     def cell_digest_fields(self) -> dict[str, Any]:
-        """Return the request as JSON values without its launch number.
+        """Return the settings that identify the request's cell, as JSON values for a digest.
 
-        Optional settings that are not set are left out. Digests therefore equal those of records
-        from before the settings existed. `profile` is left out because it changes no measurement.
+        - The launch number is left out.
+        - `profile` is left out, because it changes no measurement.
+        - Optional settings that are not set are left out. Therefore a new optional setting does
+          not change the digests of older records.
         """
         choices = ("strategy_options", "data_set", "page_cache", "checkpoints", "memory_limit")
         unset_names = {name for name in choices if not getattr(self, name)}

@@ -1,4 +1,4 @@
-"""Documents that are named by their content: an edited document no longer matches its id."""
+"""Documents whose id is a digest of their content: an edited document does not match its id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_DOCUMENT_BYTES = 64 * 2**20  # no valid document is longer
 
 
 def utc_now() -> str:
-    """Return the current time in the form of all documents: RFC 3339, UTC, milliseconds."""
+    """Return the current time as documents store it: RFC 3339, in UTC, with milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -26,16 +26,16 @@ class EditedError(ValueError):
 def verify_id(content: bytes) -> str:
     """Return the id of the document in `content`.
 
-    Raises EditedError if the id does not match, and ValueError if `content` is no document with an
-    id.
+    Raises EditedError if the id does not match the content, and ValueError if `content` is not a
+    document with an id.
     """
     return _verify_id_fast(content) or _verify_id_exactly(content)
 
 
 def _verify_id_fast(content: bytes) -> str | None:
-    """Return the id if it certainly matches, otherwise None.
+    """Return the document's id if this check proves that it matches. Otherwise return None.
 
-    This check is five times as fast as the exact one.
+    This check is five times as fast as the exact check, which decides if the result is None.
     """
     try:
         document = orjson.loads(content)
@@ -68,7 +68,7 @@ class DocumentPart(BaseModel):
 
 
 class SealedDocument(BaseModel):
-    """A document whose `id` is the digest of all its other fields, as they are in JSON."""
+    """A document whose `id` is the digest of the JSON form of all its other fields."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False
@@ -79,7 +79,7 @@ class SealedDocument(BaseModel):
 
     @classmethod
     def make(cls, **fields: Any) -> Self:
-        """Return a document created now, with its id computed.
+        """Return a document with these fields, the current time in `created`, and its computed id.
 
         Raises pydantic's ValidationError if the fields are invalid.
         """
@@ -90,10 +90,12 @@ class SealedDocument(BaseModel):
     def read(cls, content: bytes) -> Self:
         """Parse a document and verify its id. `content` is the JSON text as it was written.
 
-        The id covers all fields in the text, also those that this version does not know. A document
-        therefore stays valid if it was written before a field was added, or by a later version with
-        more fields. Raises ValidationError if the fields are invalid, and EditedError if the
-        document was edited.
+        The id covers exactly the fields in the text, including fields that this version does not
+        know. Therefore documents of earlier versions, which have fewer fields, stay valid.
+        Documents of later versions, which have more fields, are valid too.
+
+        Raises ValidationError if the fields are invalid, and EditedError if the document was
+        edited.
         """
         parsed = cls.model_validate_json(content, extra="ignore")
         verify_id(content)
@@ -106,5 +108,5 @@ class SealedDocument(BaseModel):
         return digests.of_json(document)
 
     def document(self) -> dict[str, Any]:
-        """Return the document as JSON values, with its names of fields in JSON."""
+        """Return the document as JSON values. The keys are the fields' names in JSON."""
         return self.model_dump(mode="json", by_alias=True)

@@ -47,8 +47,8 @@ class Option(_Table):
 
     - `kind`: "count" is a whole number of one or more. "bytes" is a size such as 1MB, 512KiB or
       plain digits. "choice" is one of `choices`.
-    - `default`: the default value, or the default by device. A default may also be a word that lets
-      the framework choose the value.
+    - `default`: the default value, or one default per device. A default may also be a word that
+      lets the framework choose the value.
     """
 
     title: str
@@ -98,16 +98,18 @@ class Strategy(_Table):
 
     - `asynchronous`: whether no rank waits for another.
     - `variables`: environment variables of every rank and helper.
-    - `helpers`: the helper processes, each with additional variables. A helper runs on the driver's
-      host.
-    - `counted`: additional variables of more helpers, by option. The option's value is their
-      number.
+    - `helpers`: the additional environment variables of each helper process. All helpers run on the
+      driver's host.
+    - `counted`: more helpers, by the option that sets their number. For example,
+      `{servers: variables}` starts as many helpers as the option `servers` says. `variables` are
+      the additional environment variables of these helpers.
     - `serve`: Python code that a helper runs; empty: a helper imports the framework.
     - `exchange`: the all-reduce algorithm, for `xfbench predict`.
-    - `buckets`: bytes of the first and of each other bucket, which are exchanged during the
-      backward pass, for `xfbench predict`. None: the exchange follows the backward pass.
+    - `buckets`: size in bytes of the first bucket of gradients, and of each other bucket, for
+      `xfbench predict`. Buckets are exchanged during the backward pass. None: all gradients are
+      exchanged after the backward pass.
 
-    These placeholders in variables are replaced:
+    These placeholders in the values of environment variables are replaced:
 
     - "{number}": the number of the helper.
     - "{ranks}": the number of ranks.
@@ -134,7 +136,7 @@ class Strategy(_Table):
     def options_with_defaults(
         self, chosen_options: Mapping[str, Value], device: str
     ) -> dict[str, Value]:
-        """Return the value of each option: the chosen value, or the default on the device."""
+        """Return the value of each option: the chosen value, or else the default on `device`."""
         return {
             name: chosen_options.get(name, option.default_for(device))
             for name, option in self.options.items()

@@ -1,7 +1,7 @@
 """The workload that a cell trains: the published one, with the cell's solver settings.
 
-A workload with changed solver settings is another workload. It has another digest and its own
-tables.
+A cell with changed solver settings trains another workload. This workload has its own digest and
+its own tables.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def replace_defaults_with_none(
 ) -> list[Any]:
     """Return the values of a solver setting, with None in place of the published value.
 
-    Cells also store None for the published value. If `values` is None or empty, return [None].
+    Cells store the published value as None. If `values` is None or empty, return [None].
     """
     defaults = {
         "lars": published.solver.lars,

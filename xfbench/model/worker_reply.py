@@ -1,7 +1,7 @@
-"""The reading of a worker's reply, which rejects anything but a complete reply to the job.
+"""Reads a worker's reply, and rejects everything that is not a valid reply to the job.
 
 A worker runs foreign code, so its reply is not trusted. A valid reply is JSON of limited length in
-a regular file, and contains the job's digest. Its reason becomes one line of limited length.
+a regular file, and contains the job's digest. The reply's `reason` is shortened to one line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MissingError(ReplyError):
 
 
 class ForeignError(ReplyError):
-    """Error: the reply is to another job."""
+    """Error: the reply belongs to another job."""
 
 
 def read_reply(path: Path, job_digest: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def read_reply(path: Path, job_digest: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ReplyError(f"the reply is malformed ({_shorten_to_one_line(str(error))})") from error
     if not isinstance(answer, dict) or not _is_utf8_encodable(answer, content):
-        raise ReplyError("the reply is malformed (it is not a JSON object of valid text)")
+        raise ReplyError("the reply is malformed (it is not a JSON object that UTF-8 can encode)")
     if answer.get("job") != job_digest:
         if "job" in answer:
             raise ForeignError("the reply belongs to another job")
@@ -62,12 +62,15 @@ def _parse_exact_integer(text: str) -> int:
     Raises ValueError if a float64 cannot represent the integer exactly, as RFC 8785 requires.
     """
     if len(text) > len(str(_LARGEST)) + 1 or abs(int(text)) > _LARGEST:
-        raise ValueError(f"a number of {len(text)} digits")
+        raise ValueError(f"an integer is too large: it has {len(text)} digits")
     return int(text)
 
 
 def _is_utf8_encodable(answer: dict[str, Any], content: bytes) -> bool:
-    """Return whether UTF-8 can encode the answer. It cannot encode a lone surrogate."""
+    """Return whether UTF-8 can encode the answer: it has no text with a lone surrogate.
+
+    `content` is the JSON text of the answer.
+    """
     if b"\\ud" not in content.lower():
         return True
     try:
