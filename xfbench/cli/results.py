@@ -42,7 +42,7 @@ def list_(
         bool,
         typer.Option(
             "--published",
-            help="List published values from papers instead of records. They come with xfbench.",
+            help="List the published values that come with xfbench, instead of records.",
         ),
     ] = False,
     results: ResultsOption = None,

@@ -143,7 +143,7 @@ def run(
     ] = None,
     launches: Annotated[
         str | None,
-        typer.Option(help="Launches per cell (default: the study file's).", show_default=False),
+        typer.Option(help="Launches per cell (default: as in the study file).", show_default=False),
     ] = None,
     launcher: Annotated[
         str | None,
@@ -171,8 +171,8 @@ def run(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Private memory per rank for batch-size searches, such as 8GB (default: the "
-            "study file's, else the available memory).",
+            help="Limit for the private memory of a rank in batch-size searches, such as 8GB "
+            "(default: the study file's limit, else the available memory).",
             show_default=False,
         ),
     ] = None,
