@@ -1,6 +1,6 @@
 """The `xfbench` command line: parses options, calls other modules and prints.
 
-Each command imports its modules when it runs, so that `--help` answers at once.
+A command imports its modules only when it runs. So `--help` needs little time.
 """
 
 from __future__ import annotations

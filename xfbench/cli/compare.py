@@ -1,4 +1,4 @@
-"""`xfbench compare`: compare two sets of launches and print a verdict."""
+"""`xfbench compare`: compare two sets of launches and print verdicts."""
 
 from __future__ import annotations
 
@@ -17,24 +17,30 @@ def compare(
         bool,
         typer.Option(
             "--self",
-            help="Compare A with itself: alternate launches act as A and B.",
+            help="Compare the launches of A with each other, to test for false verdicts.",
         ),
     ] = False,
     fail_on: Annotated[
         str | None,
         typer.Option(
-            help="Difference that causes exit status 1, such as slower:5%.", show_default=False
+            help="Exit with status 1 if A is slower (or faster) than B by this much or more, "
+            "such as slower:5%.",
+            show_default=False,
         ),
     ] = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare existing launches: the throughput of A divided by that of B, and a verdict.
+    """Compare the throughput of A with that of B. Print a verdict for each pair of cells.
 
-    A side is a results folder, or a filter: a list of fields with values (framework, kernel,
-    workload, threads, precision, machine, revision, results, …). Fields that neither side names
-    must be equal on both sides. Launches of one `run` are compared block by block. The confidence
-    of 95 % holds for all verdicts together (Holm).
+    Each side, A and B, is a results folder or a filter. A filter is a list of FIELD=VALUE. The
+    fields are framework, kernel, workload, threads, precision, machine, revision, results and all
+    other settings of a cell. A cell of A is compared with the cells of B that are equal in all
+    fields that neither filter names. Seed, site and length of the launches may differ.
+
+    If one `xfbench run` launched both cells, their launches are compared in pairs. A verdict is
+    faster, slower or not distinguishable. The 95 % confidence is for all verdicts of the command
+    together (Holm's method).
 
     \b
     xfbench compare framework=torch framework=mxnet
@@ -60,7 +66,8 @@ def compare(
         comparisons = comparison.compare(side_a, comparison.Side.parse(b, folder))
     if not comparisons:
         raise errors.UsageError(
-            "no cell of A matches a cell of B: " + ("too few launches" if against_itself else _HINT)
+            "no cell of A can be compared with a cell of B: "
+            + ("too few launches" if against_itself else _HINT)
         )
     mean = None if against_itself else comparison.geometric_mean_of_comparable_ratios(comparisons)
     document: dict[str, object] = {"comparisons": [row.document() for row in comparisons]}

@@ -1,4 +1,4 @@
-"""The last output of commands that measure."""
+"""The leaderboard tables that commands print after they have measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xfbench.store.results_folder import Store
 
 
 def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) -> None:
-    """Print the leaderboard tables of `records`, and the path of the results folder."""
+    """Print the leaderboard tables of `records`, then the path of the results folder `store`."""
     folder = store.folder
     board_tables = leaderboard.build_tables(records, certificate.read_certificates(folder))
     print(tables.to_text(board_tables))

@@ -29,16 +29,16 @@ FormatOption = Annotated[
 SizeOption = Annotated[
     str | None,
     typer.Option(
-        help="Size of every image in pixels: 256 (height and width) or HEIGHTxWIDTH (default: "
-        "unchanged).",
+        help="Size of every image in pixels: HEIGHTxWIDTH, or one number such as 256 for both "
+        "(default: unchanged).",
         show_default=False,
     ),
 ]
 FitOption = Annotated[
     str,
     typer.Option(
-        help="How to fit images to --size. squash: scale both sides; crop: scale the shorter side, "
-        "then crop the center."
+        help="How to fit images to --size. squash: scale height and width separately; crop: keep "
+        "the proportions and cut out the center."
     ),
 ]
 EncodeOption = Annotated[
@@ -52,7 +52,9 @@ EncodeOption = Annotated[
 NameOption = Annotated[
     str | None,
     typer.Option(
-        "--as", help="Name of the data set (default: the kind of data, or the folder's name)."
+        "--as",
+        help="Name of the data set (default: the name of its source, such as mnist, or of its "
+        "folder).",
     ),
 ]
 
@@ -100,7 +102,9 @@ def prepare(
     if name not in ("digits", *sources.PUBLISHED):
         raise errors.unknown_name_error("data set", name, ["digits", *sources.PUBLISHED])
     if source is None and name != "digits":
-        raise errors.UsageError(f"{name} needs --from FOLDER with its files: nothing is downloaded")
+        raise errors.UsageError(
+            f"{name} needs --from FOLDER with the published files: xfbench downloads nothing"
+        )
     if classes and name != "imagenet":
         raise errors.UsageError("--classes works only with imagenet")
     settings = _parse_preprocessing_settings(format, size, fit, encode)
@@ -119,7 +123,9 @@ def convert(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FROM", help="Folder of a data set, or FORMAT:FOLDER from another tool."
+            metavar="FROM",
+            help="Data set to convert: the folder of a prepared data set, or FORMAT:FOLDER for "
+            "files that another tool wrote.",
         ),
     ],
     to: Annotated[Path, typer.Argument(help="Folder to create.")],
@@ -130,10 +136,11 @@ def convert(
     set_name: NameOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a data set to another format. Samples and their order stay the same.
+    """Convert a data set to another format, size or encoding.
 
-    Data sets of other tools have no manifest, so name their format: tfrecord:DIR. Their class
-    folders define no order, so the samples are shuffled with a fixed seed.
+    The order of the samples stays the same. Exception: for folder:DIR, samples are shuffled with a
+    fixed seed, because class folders define no order. If another tool wrote the data set, name its
+    format, such as tfrecord:DIR.
 
     \b
     xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
@@ -158,9 +165,9 @@ def check(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of data sets.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Check that data sets are complete and contain the same samples in the same order.
+    """Check that data sets are complete and have equal samples in the same order.
 
-    Every image is read and decoded, and its digest is compared.
+    Every image is read and decoded. Its digest is compared with the list of its data set.
 
     \b
     xfbench data check data/mnist-raw data/mnist-tfrecord data/mnist-lmdb
@@ -240,9 +247,9 @@ def _format_counts(samples: Mapping[str, int]) -> str:
 
 
 def _rename_source(source: Source, name: str | None) -> Source:
-    """Return the source with the name from --as; unchanged if `name` is None.
+    """Return `source` with the new name `name`. If `name` is None, return `source` unchanged.
 
-    Raises UsageError if the name is invalid.
+    `name` is the value of --as. Raises UsageError if it is invalid.
     """
     from xfbench.base import errors
 
@@ -256,9 +263,9 @@ def _rename_source(source: Source, name: str | None) -> Source:
 def _parse_preprocessing_settings(
     format_name: str, size: str | None, fit: str, encode: str | None
 ) -> dict[str, Any]:
-    """Return the settings "size", "fit" and "encoding" from these options.
+    """Return the values of --size, --fit and --encode, as "size", "fit" and "encoding".
 
-    Raises UsageError if an option is invalid, also if `format_name` is unknown.
+    Raises UsageError if an option is invalid or the format `format_name` is unknown.
     """
     from xfbench.base import errors
     from xfbench.datasets import preparing
@@ -313,7 +320,7 @@ def _make_data_set(
 
 @contextmanager
 def _raise_data_errors_as_usage_errors() -> Iterator[None]:
-    """Turn errors about a data set or its disk into a UsageError."""
+    """Raise UsageError instead of `Damaged` and OSError."""
     from xfbench.base.errors import UsageError
     from xfbench.worker.formats import Damaged
 
@@ -330,9 +337,9 @@ def _raise_data_errors_as_usage_errors() -> Iterator[None]:
 
 @contextmanager
 def _open_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that shows progress: on a terminal as a bar, else as a line for every 10 %.
+    """Yield a function that shows progress. It takes a name, the finished items and all items.
 
-    The function takes a name, the number of finished items and their total.
+    On a terminal, it shows a bar. Elsewhere, it prints a line for every 10 %.
     """
     from rich.console import Console
     from rich.progress import Progress

@@ -12,7 +12,7 @@ from xfbench.cli.options import DryRunOption, JsonOption
 
 app = typer.Typer(
     name="env",
-    help="Environments of frameworks: create, list, remove.",
+    help="Create, list and remove the environments of frameworks.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

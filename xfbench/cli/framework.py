@@ -15,7 +15,10 @@ app = typer.Typer(
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List frameworks: installed, available (installed when first needed) or unavailable."""
+    """List frameworks with their state: installed, available or unavailable.
+
+    An available framework is installed when it is first needed.
+    """
     from dataclasses import asdict
 
     from tabulate import tabulate

@@ -1,4 +1,4 @@
-"""`xfbench leaderboard`: the ranked tables of a results folder."""
+"""`xfbench leaderboard`: print the leaderboards of a results folder."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def leaderboard(
         str,
         typer.Option(
             metavar="FIELD[,FIELD]",
-            help="Rows to show. row: every configuration; framework, kernel, threads, machine or "
-            "any field of the request: the best configuration for each value of these fields.",
+            help="Fields, such as framework, kernel, threads or machine. For each value, only the "
+            "best configuration is shown. With `row`, all configurations are shown.",
         ),
     ] = "row",
     format: Annotated[
@@ -34,29 +34,29 @@ def leaderboard(
     columns: Annotated[
         str,
         typer.Option(
-            help="Columns to show. throughput: images per second; accuracy: test accuracy over "
-            "seeds; costs: start-up, time to an outcome, memory and energy; communication: share "
-            "of a step that several ranks do not spend computing; storage: spread of launches, "
-            "time for input and checkpoints; slowdown: each framework (or field of --by) against "
-            "the best, over all workloads; layers: time of a step by layer, for launches with "
-            "--profile."
+            help="Topic of the columns. throughput: images per second; accuracy: mean test "
+            "accuracy of all seeds; costs: start-up time, training time, memory and energy; "
+            "communication: share of a step for computing, waiting and exchange; storage: "
+            "variation of launches, time for input and checkpoints; slowdown: how much slower "
+            "each framework (or value of --by) is than the fastest; layers: time of each layer, "
+            "for launches with --profile."
         ),
     ] = "throughput",
     accuracy: Annotated[
-        str, typer.Option(help="Test accuracy to reach in the time-to-accuracy column.")
+        str, typer.Option(help="Test accuracy to reach, for the column `to accuracy`.")
     ] = "95%",
     published: Annotated[
         bool,
         typer.Option(
             "--published",
-            help="Also show unranked figures: published ones, and those measured with other tools.",
+            help="Also show values from papers and from other tools. They are not ranked.",
         ),
     ] = False,
     where: RecordFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show tables of all records: images per second with a 95 % interval over launches.
+    """Show the leaderboards. Images per second have a 95 % interval, from repeated launches.
 
     \b
     xfbench leaderboard
@@ -88,8 +88,9 @@ def leaderboard(
         raise errors.unknown_name_error("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
     if published and columns in (_SLOWDOWN, _LAYERS):
         raise errors.UsageError(
-            "--published cannot be combined with --columns slowdown or layers: use `xfbench "
-            "results list --published --where figure.about.study=slowdown`"
+            "--published cannot be combined with --columns slowdown or layers: list published "
+            "slowdowns with `xfbench results list --published --where "
+            "figure.about.study=slowdown`"
         )
     fields = best.parse_group_fields(by)
     [target_accuracy] = parse_list(accuracy, parse_fraction, "--accuracy") or [

@@ -1,4 +1,4 @@
-"""`xfbench machine` and `xfbench doctor`: facts about this host and problems for measurements."""
+"""`xfbench machine` and `xfbench doctor`: show facts about this host, and check it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def machine(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder whose storage and read speed to show instead (takes a minute).",
+            help="Show the storage and read speed of this folder instead (takes a minute).",
             show_default=False,
         ),
     ] = None,
@@ -71,13 +71,14 @@ def _measure_and_print_read_speed(folder: Path, max_round_bytes: int, as_json: b
 
 def doctor(
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with status 1 on warnings too.")
+        bool,
+        typer.Option("--strict", help="Exit with status 1 also for the state warn."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check this host for problems that affect measurements, and show how to fix them.
 
-    The exit status is 1 if a check has the state "bad".
+    Each check has the state ok, warn or bad. The exit status is 1 if a check is bad.
     """
     from dataclasses import asdict
 

@@ -29,8 +29,8 @@ RecordFilterOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FIELD=VALUE",
-        help="Condition on any field of a record (repeatable; also !=, >=, <=, >, <, and ~ for "
-        "'contains'): framework=torch, threads>=2, machine.cpu_model~xeon.",
+        help="Use only records that meet this condition, such as framework=torch, threads>=2 or "
+        "machine.cpu_model~xeon (repeatable). Operators: =, !=, >=, <=, >, < and ~ (contains).",
         show_default=False,
     ),
 ]
@@ -71,7 +71,8 @@ LearningRateOption = Annotated[
 RateScalingOption = Annotated[
     str | None,
     typer.Option(
-        help="LR scaling. linear: with the batch size; none: no scaling (default: none).",
+        help="LR scaling. linear: in proportion to the batch size; none: no scaling (default: "
+        "none).",
         show_default=False,
     ),
 ]
@@ -87,9 +88,9 @@ RateWarmupOption = Annotated[
 def parse_solver_settings(
     lars: str | None, learning_rate: str | None, rate_scaling: str | None, rate_warmup: str | None
 ) -> dict[str, Any]:
-    """Return the values of these options, by the name of the setting.
+    """Return the values of the four options, by the name of the setting; None if not given.
 
-    Raises UsageError that names the option if a value is invalid.
+    Raises UsageError if a value is invalid. The message names the option.
     """
     return {
         "lars": parse_list(lars, float, "--lars"),
@@ -102,7 +103,10 @@ def parse_solver_settings(
 def parse_list(text: str | None, convert: Callable[[str], T], option: str) -> list[T] | None:
     """Return the values of a comma-separated list; None if `text` is None.
 
-    `convert` converts one value. If it raises ValueError, raises UsageError that names `option`.
+    - `convert`: converts the text of one value. Raises ValueError if the text is invalid.
+    - `option`: name of the option, for the error message.
+
+    Raises UsageError if a value is invalid.
     """
     if text is None:
         return None
@@ -113,7 +117,7 @@ def parse_list(text: str | None, convert: Callable[[str], T], option: str) -> li
 
 
 def parse_strategy_options(text: str | None) -> dict[str, str] | None:
-    """Parse text such as `servers=2,bucket_size=1MB`; None stays None.
+    """Return the values, by name, from text such as `servers=2,bucket_size=1MB`; None stays None.
 
     Raises UsageError if the text has another form or repeats a name.
     """
@@ -156,7 +160,7 @@ def parse_fraction(text: str) -> float:
 def parse_byte_size(text: str | None, option: str) -> int | None:
     """Return a size such as "8GB" or "512MiB" in bytes; None stays None.
 
-    Raises UsageError that names `option` if the size is invalid.
+    Raises UsageError if the size is invalid. The message names `option`.
     """
     from xfbench.model.strategy import parse_size
 
@@ -183,9 +187,9 @@ def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
 
 
 def parse_run_command(arguments: Sequence[str]) -> Mapping[str, Any]:
-    """Return the parameters of `xfbench run` with these arguments, by name.
+    """Parse arguments of `xfbench run`. Return the value of each parameter, by its name.
 
-    Raises UsageError if an argument is invalid.
+    Parameters without an argument have their default. Raises UsageError if an argument is invalid.
     """
     from xfbench import cli
 

@@ -1,4 +1,4 @@
-"""`xfbench predict`: the throughput on more ranks than were measured."""
+"""`xfbench predict`: predict the throughput on more ranks than were measured."""
 
 from __future__ import annotations
 
@@ -15,33 +15,40 @@ from xfbench.cli.options import JsonOption, parse_list, parse_positive_int
 
 def predict(
     results: Annotated[
-        Path | None, typer.Option("--from", help="Results folder with the measured runs.")
+        Path | None, typer.Option("--from", help="Results folder with the measured launches.")
     ] = None,
     to_ranks: Annotated[
         str | None,
         typer.Option(
             help="Numbers of ranks, such as 64,1024 (default: 2, 4, 8 and 16 times the largest "
-            "measured number)."
+            "measured number of ranks)."
         ),
     ] = None,
     where: Annotated[
         str | None,
         typer.Option(
-            help="Filter to select one of several series: framework=torch,workload=lenet."
+            help="Fields that select the launches, such as framework=torch,workload=lenet "
+            "(default: all launches)."
         ),
     ] = None,
     link: Annotated[
         str | None,
-        typer.Option(help="Link between nodes, such as 100Gbit,1us (default: as measured)."),
+        typer.Option(
+            help="Bandwidth and latency of the link between nodes, such as 100Gbit,1us (default: "
+            "estimated from the launches)."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict images per second on more ranks than were measured, with a 95 % interval.
 
-    A model of computing, exchange and stragglers is fitted to runs on a few numbers of ranks. The
-    runs must share one scaling law, and one of them must have one rank. Without --link, the model
-    needs runs on two numbers of ranks, each on several nodes. With --link, the run with one rank is
-    enough. The last column shows how far each figure is from the measured data.
+    xfbench fits a model of a training step to launches on a few numbers of ranks. The model has the
+    time for computing, the time for exchanging gradients, and the delay by the slowest rank. All
+    launches must have the same scaling, strong or weak. Some must have one rank.
+
+    Without --link, the model also needs launches on several nodes, with two different numbers of
+    ranks. With --link, launches with one rank are enough. The last column divides the predicted
+    number of ranks by the largest measured number of ranks.
 
     \b
     xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak \\
@@ -61,12 +68,14 @@ def predict(
     matching_series = series.build_scaling_series(selection.records(say))
     if not matching_series:
         raise errors.UsageError(
-            f"{selection.folder} has no matching steady launches under a scaling law: measure some "
-            "with `xfbench run --ranks 1,2,4 --scaling weak` (or strong)"
+            f"{selection.folder} has no matching launches that were steady and used --scaling: "
+            "measure some with `xfbench run --ranks 1,2,4 --scaling weak` (or strong)"
         )
     if len(matching_series) > 1:
         titles = "".join(f"\n  {candidate.title}" for candidate in matching_series)
-        raise errors.UsageError(f"several series match: select one with --where:{titles}")
+        raise errors.UsageError(
+            f"several series of launches match: use --where to select one:{titles}"
+        )
     [chosen_series] = matching_series
     model = prediction.fit_scaling_model(chosen_series, node_link)
     rank_counts = rank_counts or [chosen_series.max_ranks * factor for factor in (2, 4, 8, 16)]

@@ -18,7 +18,7 @@ def report(
     open_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     results: ResultsOption = None,
 ) -> None:
-    """Write a self-contained HTML file: summary, leaderboards, figures and studies.
+    """Write a self-contained HTML file with a summary, leaderboards, plots and studies.
 
     \b
     xfbench report

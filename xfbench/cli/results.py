@@ -1,4 +1,4 @@
-"""`xfbench results`: find, merge, pack, check and exchange the contents of a results folder."""
+"""`xfbench results`: find, merge, pack, check and exchange records."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from xfbench.store.results_folder import Store
     from xfbench.store.selection import Condition
 
-app = typer.Typer(no_args_is_help=True, help="Results: find, merge, check and exchange.")
+app = typer.Typer(no_args_is_help=True, help="Find, merge, check and exchange records.")
 
 
 @app.callback()
 def results() -> None:
-    """Results: find, merge, check and exchange."""
+    """Find, merge, check and exchange records."""
 
 
 def _open_store(results: Path | None) -> Store:
@@ -42,7 +42,7 @@ def list_(
         bool,
         typer.Option(
             "--published",
-            help="List the published figures that come with xfbench, not records.",
+            help="List the published values that come with xfbench, instead of records.",
         ),
     ] = False,
     results: ResultsOption = None,
@@ -77,7 +77,7 @@ def list_(
 
 
 def _print_published_figures(conditions: Sequence[Condition], as_json: bool) -> None:
-    """Print the published figures that are part of xfbench. No results folder has them."""
+    """Print the published values that come with xfbench and meet all `conditions`."""
     from xfbench.rendering import external_figures
     from xfbench.store import published
 
@@ -95,7 +95,7 @@ def _print_published_figures(conditions: Sequence[Condition], as_json: bool) -> 
 
 @app.command()
 def show(
-    record: Annotated[str, typer.Argument(help="Id of a record, or the start of an id.")],
+    record: Annotated[str, typer.Argument(help="Id of a record, or its first characters.")],
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -131,7 +131,9 @@ def merge(
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Merge records of other results folders, with their certificates, runs and searches.
+    """Copy the records of other results folders to one results folder (see --results).
+
+    The certificates, run folders and tuning searches of the records are also copied.
 
     \b
     xfbench results merge ../laptop/results ../node7/results
@@ -156,15 +158,15 @@ def pack(
     everything: Annotated[
         bool,
         typer.Option(
-            "--all", help="Pack the records of earlier packs too, so that only one pack remains."
+            "--all", help="Also move the records of existing packs, so that only one pack remains."
         ),
     ] = False,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pack records that are single files into one file, with one line per record.
+    """Move all records that have their own file into one new file, a pack.
 
-    Nothing else changes.
+    A pack has one line per record. The records do not change.
 
     \b
     xfbench results pack
@@ -220,7 +222,10 @@ def export(
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write records to one file: an archive with related files, or a table of fields.
+    """Write records to one file: an archive that can be imported, or a table.
+
+    An archive (.tar, .tar.gz) also has the certificates and tuning searches of its records. A table
+    (.csv, .parquet) has one row per record and one column per field.
 
     \b
     xfbench results export ours.tar.gz
@@ -247,7 +252,9 @@ def submit(
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a folder for a shared leaderboard: records, machines, and the commands of the runs.
+    """Write a folder to submit to a shared leaderboard.
+
+    The folder has the records, a description of each machine, and the command for each cell.
 
     \b
     xfbench results submit submission --where workload=lenet
@@ -274,14 +281,16 @@ def import_(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Exported archive, submission, bundle folder of `run --carry`, or "
-            "files of pytest-benchmark, ReFrame or MLPerf."
+            help="Exported archive, submission, bundle folder of `run --carry`, or file or folder "
+            "of pytest-benchmark, ReFrame or MLPerf."
         ),
     ],
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Import records and certificates from another xfbench, or figures from other tools.
+    """Import records that xfbench made elsewhere, or measured values from other tools.
+
+    Records are imported with their certificates.
 
     \b
     xfbench results import theirs.tar.gz
@@ -289,7 +298,7 @@ def import_(
     xfbench results import ~/.reframe/reports/run-report-0.json
     xfbench results import submission
     xfbench run --framework torch --workload lenet --launches 5 --carry ./there
-    (run ./there/run.sh on the other machine, bring the folder back)
+    (run ./there/run.sh on the other machine, then copy the folder back)
     xfbench results import ./there
     """
     from xfbench import bundle
@@ -318,9 +327,12 @@ def import_(
 def _import_archive_or_figures(
     source: Path, store: Store, damage_messages: list[str]
 ) -> tuple[int, int]:
-    """Import `source` into `store`. Return the number of new and of already present records.
+    """Import the archive, submission or files at `source` into `store`.
 
-    Messages about damage are added to `damage_messages`.
+    Return the number of new records, and the number of records that `store` already had. A message
+    for each damaged record or file is appended to `damage_messages`.
+
+    Raises UsageError if `source` cannot be imported.
     """
     from xfbench.base.errors import UsageError
     from xfbench.exchange import archive, importing, submission, submission_audit
@@ -346,7 +358,10 @@ def _import_archive_or_figures(
 def _print_outcome_exit_if_damaged(
     document: dict[str, object], summary: str, damage_messages: list[str], as_json: bool
 ) -> None:
-    """Print the damage messages and the summary. If there is damage, exit with status 1."""
+    """Print `damage_messages` and the outcome. Exit with status 1 if there are such messages.
+
+    The outcome is `summary`, or `document` if `as_json` is true.
+    """
     for line in damage_messages:
         say(line)
     print(json.dumps({**document, "damaged": damage_messages}) if as_json else summary)

@@ -85,8 +85,8 @@ def run(
     page_cache: Annotated[
         str | None,
         typer.Option(
-            help="State of the page cache at the start of each epoch of a prepared set: cold or "
-            "warm (default: unchanged).",
+            help="Page cache at the start of each epoch. cold: data files are not in memory; warm: "
+            "data files are in memory (default: unchanged). Needs a prepared data set.",
             show_default=False,
         ),
     ] = None,
@@ -94,8 +94,8 @@ def run(
         str | None,
         typer.Option(
             "--input",
-            help="Reader of a prepared set. ours: xfbench's reader; native: the framework's own "
-            "(default: ours).",
+            help="Reader of a prepared data set. ours: xfbench's reader; native: the framework's "
+            "own reader (default: ours).",
             show_default=False,
         ),
     ] = None,
@@ -122,7 +122,10 @@ def run(
     ] = None,
     ranks: Annotated[
         str | None,
-        typer.Option(help="Ranks: processes that train together (default: 1).", show_default=False),
+        typer.Option(
+            help="Numbers of ranks, which are processes that train together (default: 1).",
+            show_default=False,
+        ),
     ] = None,
     strategy: Annotated[
         str | None,
@@ -135,12 +138,13 @@ def run(
     scaling: Annotated[
         str | None,
         typer.Option(
-            help="Scaling. strong: --batch-size is the total of all ranks; weak: the size per rank."
+            help="Scaling. strong: --batch-size is for all ranks together; weak: --batch-size is "
+            "for each rank."
         ),
     ] = None,
     nodes: Annotated[
         str | None,
-        typer.Option(help="Nodes to spread the ranks over (default: 1).", show_default=False),
+        typer.Option(help="Numbers of nodes for the ranks (default: 1).", show_default=False),
     ] = None,
     launcher: Annotated[
         str | None,
@@ -156,8 +160,8 @@ def run(
     affinity: Annotated[
         str | None,
         typer.Option(
-            help="Pinning. cores: each rank has its own cores; none: no pinning (default: cores "
-            "if a node has several ranks or the site reserves cores, else none).",
+            help="Pinning. cores: each rank has its own cores; none: no pinning. Default: cores if "
+            "several ranks share a node or the site reserves cores; otherwise none.",
             show_default=False,
         ),
     ] = None,
@@ -197,7 +201,7 @@ def run(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Private memory per rank, such as 8GB (default: no limit).",
+            help="Limit for the private memory of a rank, such as 8GB (default: no limit).",
             show_default=False,
         ),
     ] = None,
@@ -219,16 +223,16 @@ def run(
     until_precision: Annotated[
         str | None,
         typer.Option(
-            help="Relative half-width of the confidence interval to reach in 5 to 20 launches "
-            "(default: 2%).",
+            help="Launch each cell 5 to 20 times, until the relative half-width of the confidence "
+            "interval is at most this (default: 2%).",
             show_default=False,
         ),
     ] = None,
     seed: Annotated[
         str,
         typer.Option(
-            help="Seeds of weights and data. Launches of several seeds, such as 0,1,2, share a row "
-            "of the leaderboard."
+            help="Seeds of weights and data, such as 0,1,2. The leaderboard has one row for all "
+            "seeds of a configuration."
         ),
     ] = "0",
     python: PythonsOption = None,
@@ -242,13 +246,14 @@ def run(
     strict: Annotated[
         bool,
         typer.Option(
-            "--strict", help="Refuse to run on a noisy machine; noisy launches do not count."
+            "--strict", help="Refuse to run on a noisy machine. Noisy launches are invalid."
         ),
     ] = False,
     tuned: Annotated[
         bool,
         typer.Option(
-            "--tuned", help="Use tuned values from `xfbench tune` for options you don't set."
+            "--tuned",
+            help="Use the values found by `xfbench tune` for options you don't set.",
         ),
     ] = False,
     queue: Annotated[
@@ -267,15 +272,15 @@ def run(
         bool,
         typer.Option(
             "--no-wait",
-            help="Submit the job and exit. To collect the records, run the same command with "
+            help="Submit the job and exit. To collect the records later, repeat the command with "
             "--resume.",
         ),
     ] = False,
     carry: Annotated[
         Path | None,
         typer.Option(
-            help="Write a self-contained bundle to this folder, to run on a machine without "
-            "xfbench."
+            help="Do not run. Write a self-contained bundle to this folder, to run on a machine "
+            "without xfbench."
         ),
     ] = None,
     job: Annotated[Path | None, typer.Option(hidden=True)] = None,
@@ -285,9 +290,10 @@ def run(
     """Measure every combination of the given values in fresh processes.
 
     Comma-separated values are combined; each combination is a cell. Each cell is launched several
-    times. If no option describes the cells, the experiment `quick` runs. It accepts --launches,
-    --until-precision and --seed. Configurations without a certificate are verified first (see
-    `xfbench verify`).
+    times. Cells without a certificate are verified first (see `xfbench verify`).
+
+    Without options that describe cells, the experiment `quick` runs. --launches, --until-precision
+    and --seed also apply to `quick`.
 
     \b
     xfbench run
@@ -378,7 +384,10 @@ def run(
 
 
 def _build_tuned_adjustment(results: Path | None) -> Adjustment:
-    """Return a function that sets options to values found by `xfbench tune`."""
+    """Return a function that gives a plan's cells the values found by `xfbench tune`.
+
+    `results`: results folder with the searches; None: the default folder.
+    """
     from xfbench.base import paths
     from xfbench.tuning import using  # slow to import, and most runs do not need it
 
@@ -394,7 +403,11 @@ def _submit_jobs(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Submit jobs from a login node. A dry run only prints the job scripts."""
+    """Submit jobs from a login node and print the records. A dry run only prints the job scripts.
+
+    - `records_to_skip`: existing records. Their launches are not repeated.
+    - `wait`: whether to wait until the jobs end.
+    """
     from xfbench.execution import job_queue
 
     if dry_run:
@@ -405,9 +418,9 @@ def _submit_jobs(
 
 
 def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
-    """Write a bundle to `folder`. A dry run only lists the launches.
+    """Write the plan as a bundle to `folder`. A dry run only prints the launches.
 
-    A dry run lists no commands, because the commands depend on the other machine.
+    A dry run prints no commands: they depend on the machine on which the bundle will run.
     """
     from xfbench import bundle
 
@@ -423,7 +436,10 @@ def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> Non
 
 
 def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_json: bool) -> None:
-    """Print the records' tables. Exit with status 1 if a launch failed or is invalid."""
+    """Print the leaderboard tables of `records`, or JSON.
+
+    Exit with status 1 if any record has a status other than ok or unsupported.
+    """
     from xfbench.cli import conclusion
 
     summary = dict(Counter(record.status for record in records))

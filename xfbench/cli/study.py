@@ -1,4 +1,4 @@
-"""`xfbench study`: repeat published studies here and compare with the published figures."""
+"""`xfbench study`: repeat published studies here and compare with their published values."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from xfbench.studies.batch_search import CellSearch
     from xfbench.studies.running import StudyPlan
 
-app = typer.Typer(
-    no_args_is_help=True, help="Published studies to repeat: list, show, run, report."
-)
+app = typer.Typer(no_args_is_help=True, help="List, show, run and report published studies.")
 
 NameArgument = Annotated[
     str, typer.Argument(help="Name of a study, or path of your own TOML file.")
@@ -46,8 +44,8 @@ SizeOption = Annotated[
     str | None,
     typer.Option(
         "--size",
-        help="Size of the study. smoke: minutes; laptop: an hour; paper: as published (default: "
-        "the smallest).",
+        help="Size of the study. smoke: takes minutes; laptop: takes an hour; paper: as published "
+        "(default: the smallest size of the study).",
     ),
 ]
 WithOption = Annotated[
@@ -55,14 +53,14 @@ WithOption = Annotated[
     typer.Option(
         "--with",
         metavar="RESULTS",
-        help="Results folder or exported archive with more records (repeatable).",
+        help="Also use the records of this results folder or exported archive (repeatable).",
     ),
 ]
 
 
 @app.callback()
 def study() -> None:
-    """Published studies to repeat: list, show, run, report."""
+    """List, show, run and report published studies."""
 
 
 @app.command("list")
@@ -94,7 +92,7 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a study: its question, method, cells by size and published figures.
+    """Show a study: its question and method, the cells of each size, and the published values.
 
     \b
     xfbench study show thread-sweep
@@ -139,11 +137,13 @@ def run(
     size: SizeOption = None,
     framework: Annotated[
         str | None,
-        typer.Option(help="Frameworks to run (default: all of the study).", show_default=False),
+        typer.Option(
+            help="Frameworks to run (default: all that the study names).", show_default=False
+        ),
     ] = None,
     launches: Annotated[
         str | None,
-        typer.Option(help="Launches per cell (default: the study file's).", show_default=False),
+        typer.Option(help="Launches per cell (default: as in the study file).", show_default=False),
     ] = None,
     launcher: Annotated[
         str | None,
@@ -158,7 +158,9 @@ def run(
     medium: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=DIR", help="Additional storage medium for the study's data (repeatable)."
+            metavar="NAME=DIR",
+            help="Name and folder of an additional storage medium for the study's data "
+            "(repeatable).",
         ),
     ] = None,
     python: PythonsOption = None,
@@ -169,8 +171,8 @@ def run(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="Private memory per rank for batch-size searches, such as 8GB (default: the "
-            "study file's, else the available memory).",
+            help="Limit for the private memory of a rank in batch-size searches, such as 8GB "
+            "(default: the study file's limit, else the available memory).",
             show_default=False,
         ),
     ] = None,
@@ -188,7 +190,8 @@ def run(
     ] = "",
     resume: ResumeOption = False,
     no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Do not verify first; fewer cells can be compared.")
+        bool,
+        typer.Option("--no-verify", help="Do not verify first. Unverified cells are not compared."),
     ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse to run on a noisy machine.")
@@ -198,9 +201,9 @@ def run(
 ) -> None:
     """Run a study and print its answer.
 
-    With --dry-run, the launches and their estimated time are printed instead. The data of the study
-    are created in the cache, also for a dry run. Cells that this machine cannot run are listed with
-    a reason, and the other cells run.
+    If this machine cannot run a cell, the cell is left out and the reason is printed. With
+    --dry-run, nothing is launched: the cells and their estimated time are printed. Data sets that
+    the study needs are created even with --dry-run.
 
     \b
     xfbench study run thread-sweep
@@ -288,7 +291,7 @@ def report(
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Report a study: its answer, figures, tables of published and measured values, and limits.
+    """Report a study: its answer, plots, limits, and tables of published and measured values.
 
     \b
     xfbench study report thread-sweep
@@ -344,9 +347,13 @@ def _print_plan_and_time_estimate(
     store: Store,
     as_json: bool,
 ) -> None:
-    """Print the cells, the maximum number of launches, their estimated time, and the skipped cells.
+    """Print the planned cells, the launches with their estimated time, and the skipped cells.
 
-    The cells of a batch-size search are not known in advance, so its starting point is printed.
+    - `prepared`: the plan, with the skipped cells and missing data.
+    - `batch_searches`: searches for a batch size. Each is printed with the cell that it starts
+      from, because its other cells are not known in advance.
+    - `remaining_requests`: the launches to print.
+    - `store`: earlier records, for the estimate.
     """
     from xfbench.model import capabilities
     from xfbench.studies import media, running
@@ -407,10 +414,11 @@ def _print_plan_and_time_estimate(
 def _build_answer(
     chosen_study: Experiment, size_else_most_measured: Size | None, sources: Sequence[Path]
 ) -> Answer:
-    """Return the study's answer from the records in `sources`.
+    """Return the study's answer from the records in `sources` (results folders and archives).
 
-    `size_else_most_measured` None: the size with the most records. Raises UsageError if there are
-    no records of the study.
+    `size_else_most_measured`: size of the study. None: the size for which the most records are ok.
+
+    Raises UsageError if the size is None and no record of the study is ok.
     """
     from xfbench.base import errors
     from xfbench.studies import answer, cells, gathering

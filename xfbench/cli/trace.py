@@ -1,4 +1,4 @@
-"""`xfbench trace`: write the numbers that a framework computes, so that anyone can check them."""
+"""`xfbench trace`: write the numbers that a framework computes, so that others can check them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def trace(
     device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
     threads: Annotated[
         int,
-        typer.Option(min=1, help="Number of threads. One thread gives the same bits each time."),
+        typer.Option(
+            min=1, help="Number of threads. With one thread, every run writes the same bits."
+        ),
     ] = 1,
     batch_size: Annotated[int, typer.Option(min=1, help="Images in the batch.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Number of updates.")] = 3,
@@ -37,7 +39,7 @@ def trace(
 ) -> None:
     """Write input, initial weights, first gradients, losses and final weights to FILE.npz.
 
-    Dropout is the identity. Training uses the workload's own solver and one batch for all steps.
+    All steps use the same batch and the workload's own solver. Dropout is switched off.
 
     \b
     xfbench trace --framework caffe --workload lenet --output caffe.npz

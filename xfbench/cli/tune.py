@@ -1,4 +1,4 @@
-"""`xfbench tune`: search for the best setting of a framework for a workload with few launches."""
+"""`xfbench tune`: find the best setting of a framework for a workload, with few launches."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ def tune(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE,...",
-            help="Values to try for kernel, threads, affinity, allocator, ranks (on this node, "
-            "sharing the batch) or strategy (repeatable; default: all kernels, powers of two up "
-            "to the cores, both affinities, all allocators, one rank).",
+            help="Values to try for one setting: kernel, threads, affinity, allocator, ranks or "
+            "strategy (repeatable). All ranks run on this node and share the batch. Default: one "
+            "rank; all kernels, affinities and allocators; threads 1, 2, 4 and so on up to the "
+            "number of cores.",
             show_default=False,
         ),
     ] = None,
     batch_size: Annotated[
         str | None,
         typer.Option(
-            help="Images per update (default: the published batch size). With several values, "
-            "all are tried, but another batch size is different training.",
+            help="Images per update (default: the published batch size). If you give several "
+            "values, all are tried. The batch size changes what is trained, not only the speed.",
             show_default=False,
         ),
     ] = None,
@@ -74,9 +75,9 @@ def tune(
         int | None,
         typer.Option(
             min=1,
-            help="Launches of each setting in the confirmation (default: 5 to 20, until the "
-            "difference is clear, or until a quarter of the time for launching all settings is "
-            "spent).",
+            help="Launches per setting in the final comparison (default: 5, then more until the "
+            "difference is clear, at most 20). By default, launches also end when tuning has taken "
+            "a quarter of the time of an exhaustive search.",
             show_default=False,
         ),
     ] = None,
@@ -88,11 +89,11 @@ def tune(
         float | None,
         typer.Option(
             min=0,
-            help="--budget in minutes (default: no limit).",
+            help="Total time of all launches in minutes, instead of --budget (default: no limit).",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the order of launches.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the random order of launches.")] = 0,
     python: PythonsOption = None,
     results: ResultsOption = None,
     time_limit: TimeLimitOption = 1800,
@@ -108,11 +109,13 @@ def tune(
 ) -> None:
     """Find the best setting for a workload here and save it for `xfbench run --tuned`.
 
-    The search starts with short launches of all settings, or of every second one if there are many
-    settings. The fastest settings continue with more and longer launches. The search ends when two
-    settings are left, or more if their launches differ much. Then full-length launches compare the
-    best setting with the runner-up and with the default of `run`. All launches become ordinary
-    records.
+    The search has several rounds. The first round has short launches of all settings, or of half
+    of them if there are more than eight. Only the fastest settings go on to the next round, which
+    has more and longer launches. Rounds are added if the launches are too noisy to decide. At most
+    two settings remain.
+
+    Then full-length launches compare these two settings with the default of `xfbench run`. The
+    results folder keeps a record of every launch.
 
     \b
     xfbench tune --framework torch --workload lenet
@@ -173,7 +176,7 @@ def tune(
 
 
 def _parse_over_option(pairs: Sequence[str]) -> dict[str, list[str]]:
-    """Return the values of each name from pairs such as `threads=1,2`.
+    """Return the values of each setting, by its name, from pairs such as `threads=1,2`.
 
     Raises UsageError if a pair has another form or repeats a name.
     """
@@ -192,7 +195,7 @@ def _parse_over_option(pairs: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> None:
-    """Print the planned settings, the rungs of the search and the maximum number of launches."""
+    """Print the settings to try, the planned rungs (rounds) and the maximum number of launches."""
     from xfbench.tuning import halving, repeating, searching
     from xfbench.tuning.space import build_setting, describe_setting
 
@@ -258,7 +261,7 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
 
 
 def _print_tuning(tuning: Tuning, file: Path) -> None:
-    """Print the best setting, its throughput, the search's cost, and how to use the setting."""
+    """Print the best setting, its throughput, the cost of the search, and the saved file."""
     from xfbench.tuning.space import describe_setting
 
     best, default = tuning.best, describe_setting(tuning.default)

@@ -32,10 +32,10 @@ def verify(
         str | None, typer.Option(help=f"Frameworks (default: {FRAMEWORKS}).", show_default=False)
     ] = None,
     workload: Annotated[
-        str, typer.Option(help="Workloads, or all: see `xfbench workload list`.")
+        str, typer.Option(help="Workloads: see `xfbench workload list`. all: every workload.")
     ] = WORKLOADS,
     kernel: Annotated[
-        str, typer.Option(help="Kernel libraries, or all: every kernel library of each framework.")
+        str, typer.Option(help="Kernel libraries. all: every kernel library of each framework.")
     ] = "default",
     device: Annotated[str, typer.Option(help="Devices: cpu, cuda.")] = "cpu",
     precision: Annotated[
@@ -43,7 +43,10 @@ def verify(
     ] = "float32",
     ranks: Annotated[
         str,
-        typer.Option(help="Ranks: processes that train together, compared with one process."),
+        typer.Option(
+            help="Numbers of ranks. Ranks are processes that train together. Their weights are "
+            "compared with those of one process."
+        ),
     ] = "1",
     strategy: Annotated[
         str,
@@ -52,7 +55,9 @@ def verify(
     strategy_options: StrategyOptionsOption = None,
     launcher: Annotated[
         str | None,
-        typer.Option(help="Launcher of the ranks: local, mpi or slurm (in an allocation)."),
+        typer.Option(
+            help="Launcher of the ranks: local, mpi or slurm (slurm only in an allocation)."
+        ),
     ] = None,
     site: Annotated[
         str | None,
@@ -63,7 +68,10 @@ def verify(
     rate_scaling: RateScalingOption = None,
     rate_warmup: RateWarmupOption = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Number of seeds, from 0. Every seed must pass.")
+        int,
+        typer.Option(
+            min=1, help="Number of seeds: 3 means seeds 0, 1 and 2. Every seed must pass."
+        ),
     ] = 1,
     again: Annotated[
         bool, typer.Option("--again", help="Verify even if a certificate exists.")
@@ -89,10 +97,12 @@ def verify(
 ) -> None:
     """Verify that frameworks train the same network, by comparison with the NumPy oracle.
 
-    The comparison covers outputs, loss, every gradient and the weights after 1, 3 and 10 steps. The
-    tolerance of each number is ten times the effect of rounding on it. A framework that passes gets
-    a certificate. Only verified configurations are ranked, and `run` verifies them automatically.
-    On several ranks, the weights after 1, 3 and 10 steps must equal those of one process.
+    These numbers are compared: outputs, loss, every gradient, and the weights after 1, 3 and 10
+    steps. The tolerance of a number is ten times its change by rounding errors. On several ranks,
+    the weights after 1, 3 and 10 steps must equal those of one process.
+
+    A configuration that passes gets a certificate. Leaderboards rank only configurations with a
+    certificate. `xfbench run` verifies automatically.
 
     \b
     xfbench verify

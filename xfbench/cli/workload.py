@@ -1,4 +1,4 @@
-"""`xfbench workload`: list workloads, show one, and export one for another tool."""
+"""`xfbench workload`: list workloads, show a workload, or export it for another tool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NameArgument = Annotated[str, typer.Argument(help="Name of a workload.", show_d
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List workloads with their input, size and number of operations."""
+    """List workloads with their input shape, parameters, operations, batch size and data."""
     from tabulate import tabulate
 
     from xfbench.workloads import workloads
