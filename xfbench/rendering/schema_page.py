@@ -35,6 +35,11 @@ _SENTENCE_BREAK = re.compile(r"(?<=[.;])\s+(?=[A-Z`])")
 _UNITS_BY_ENDING = {
     "seconds": "s",
     "bytes": "B",
+    "bytes_per_step": "B",
+    "device_bytes_of_all": "B",
+    "resident_before": "B",
+    "resident_of": "B",
+    "bits_per_second": "bit/s",
     "joules": "J",
     "macs_per_image": "multiply-accumulates",
     "matrix_product": "floating-point operations/s",
@@ -154,11 +159,8 @@ def describe_type(annotation: Any) -> str:
     if origin is Literal:
         return ", ".join(f"`{argument}`" for argument in arguments)
     if origin is tuple:
-        if (
-            arguments
-            and typing.get_origin(arguments[0]) is tuple
-            and len(arguments[0].__args__) == 2
-        ):
+        inner = typing.get_args(arguments[0])
+        if typing.get_origin(arguments[0]) is tuple and len(inner) == 2 and inner[1] is not ...:
             return "object"  # ordered pairs, which are an object in JSON
         return f"list of {describe_type(arguments[0])}" + (
             "" if arguments[-1] is ... else f", {len(arguments)}"

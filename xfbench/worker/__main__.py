@@ -167,7 +167,9 @@ def _import_rank_counter(framework: str) -> Any:
     from xfbench.worker.protocol import Unsupported
 
     try:
-        return importlib.import_module(f"xfbench.adapters.{framework}.native").count_ranks_by_framework
+        return importlib.import_module(
+            f"xfbench.adapters.{framework}.native"
+        ).count_ranks_by_framework
     except ModuleNotFoundError as error:
         if not str(error.name).endswith(".native"):
             raise
