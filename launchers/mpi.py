@@ -80,7 +80,7 @@ def mpich_start_words(program: str, resources: Resources) -> tuple[str, ...]:
     )
 
 
-def build_site_commands(
+def build_commands_with_site_start(
     command: Command, resources: Resources, site_words: Sequence[str]
 ) -> list[Command]:
     """Return a list of one command, which starts all ranks with a site's own start command.

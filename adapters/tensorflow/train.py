@@ -43,7 +43,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
 
 @lru_cache(maxsize=None)
-def _create_mirrored_strategy(group: Group) -> Any:
+def _create_multi_worker_strategy(group: Group) -> Any:
     """Return the strategy that connects the ranks. It is created once in a process."""
     cluster = tf.train.ClusterSpec({"worker": distributed.exchange_rank_addresses(group)})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -61,7 +61,7 @@ class TensorFlowTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
         self.strategy: Any = (
-            _create_mirrored_strategy(group) if group.strategy == "mirrored" else None
+            _create_multi_worker_strategy(group) if group.strategy == "mirrored" else None
         )
         size = group.options.get("bucket_size", "auto")
         self.packs = tf.distribute.experimental.CommunicationOptions(

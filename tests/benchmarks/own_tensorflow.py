@@ -108,7 +108,7 @@ def loops(workload, images, labels, threads, group):
     images = tf.constant(np.ascontiguousarray(images.transpose(0, 2, 3, 1)))
     labels = tf.constant(labels)
     if group.size > 1:
-        strategy = train._create_mirrored_strategy(group)
+        strategy = train._create_multi_worker_strategy(group)
         return {
             "MultiWorkerMirroredStrategy": build_multi_worker_step(
                 workload, images, labels, strategy

@@ -7,7 +7,7 @@ import platform
 import pytest
 
 from xfbench.base import private_names
-from xfbench.exchange.submission import describe_first_private_name
+from xfbench.exchange.submission import describe_private_name_in_json
 from xfbench.execution import starting
 from xfbench.execution.launch import LaunchContext
 from xfbench.session import run_requests
@@ -80,7 +80,7 @@ def test_record_names_no_host_or_user(run_arguments, xfbench, tmp_path):
     assert record.reason.endswith("has no …/data for …"), record.reason
     names = {private_names.host_hash(platform.node())}
     assert record.machine.hostname_hash in names
-    assert describe_first_private_name(record.document(), names) is None
+    assert describe_private_name_in_json(record.document(), names) is None
     text = json.dumps(record.document())
     assert str(tmp_path) not in text
     assert getpass.getuser() == "root" or getpass.getuser() not in text  # common word

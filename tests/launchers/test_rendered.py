@@ -42,7 +42,7 @@ def render_commands(commands):
 
 def render_site(name):
     site = sites.load_site(name)
-    return render_commands(mpi.build_site_commands(RANK, FOUR_RANKS, site.start))
+    return render_commands(mpi.build_commands_with_site_start(RANK, FOUR_RANKS, site.start))
 
 
 RENDERED = {

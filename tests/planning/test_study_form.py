@@ -8,7 +8,7 @@ from xfbench.planning.study_form import SIZES
 from xfbench.store import published
 from xfbench.studies import answer, running
 
-BUILT_IN = [name for name in experiment.find_experiment_files() if name != "quick"]
+BUILT_IN = [name for name in experiment.built_in_and_user_experiment_files() if name != "quick"]
 FILE = """
 name = "mine"
 title = "t"

@@ -12,7 +12,7 @@ import pytest
 
 from xfbench.planning import experiment
 
-STUDIES = [name for name in experiment.find_experiment_files() if name != "quick"]
+STUDIES = [name for name in experiment.built_in_and_user_experiment_files() if name != "quick"]
 # The frameworks that are enough for an answer, for studies that list more at this size.
 FRAMEWORKS = {
     "accuracy": "torch",

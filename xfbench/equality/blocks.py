@@ -46,7 +46,7 @@ def cut_into_distinct_overlapping_blocks(network: xl.Network, pixels: Pixels) ->
     `pixels` defines how the network's input is normalized.
     """
     sizes = estimate_mean_squares(network, pixels)
-    groups = _layer_groups_starting_at_weights(network)
+    groups = _groups_of_pieces_with_weights(network)
     pairs = [a + b for a, b in itertools.pairwise(groups)] or groups
     distinct: dict[object, Block] = {}
     for layers in pairs:
@@ -106,7 +106,7 @@ def _with_variance_preserving_weights(layer: xl.Layer, input_shapes: list[xl.Sha
     return replace(layer, weight_filler=xl.Filler("gaussian", 1 / sqrt(prod(shape[1:]))))
 
 
-def _layer_groups_starting_at_weights(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
+def _groups_of_pieces_with_weights(network: xl.Network) -> list[tuple[xl.Layer, ...]]:
     groups: list[tuple[xl.Layer, ...]] = []
     for piece in _split_into_pieces(network):
         if groups and not any(isinstance(layer, WeightedLayer) for layer in piece):

@@ -85,7 +85,7 @@ def write_submission(
     }
     selected: list[tuple[Place, Record]] = []
     for place, record in candidates:
-        if private_name := describe_first_private_name(record.document(), hostname_hashes):
+        if private_name := describe_private_name_in_json(record.document(), hostname_hashes):
             warn(f"record {record.id[7:19]} names {private_name}: left out")
         else:
             selected.append((place, record))
@@ -136,7 +136,7 @@ def collect_hostname_hashes(records: Iterable[Record]) -> set[str]:
     return {record.machine.hostname_hash for record in records if record.machine}
 
 
-def describe_first_private_name(value: Any, hostname_hashes: Collection[str]) -> str | None:
+def describe_private_name_in_json(value: Any, hostname_hashes: Collection[str]) -> str | None:
     """Return a private name in a JSON value, such as "the host node7", or None if none is found.
 
     Private names are home folders, email addresses, and host names whose hashes are in
@@ -146,7 +146,7 @@ def describe_first_private_name(value: Any, hostname_hashes: Collection[str]) ->
         return private_names.describe_private_name(value, hostname_hashes)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next(
-        filter(None, (describe_first_private_name(part, hostname_hashes) for part in parts)), None
+        filter(None, (describe_private_name_in_json(part, hostname_hashes) for part in parts)), None
     )
 
 

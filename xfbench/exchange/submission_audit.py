@@ -212,7 +212,7 @@ def _audit_private_names(folder: Path, hostname_hashes: Collection[str]) -> Iter
             continue
         content = _read_file_or_empty(path)
         try:
-            private_name = submission.describe_first_private_name(
+            private_name = submission.describe_private_name_in_json(
                 json.loads(content), hostname_hashes
             )
         except (ValueError, RecursionError):

@@ -80,7 +80,7 @@ def build_start(
         if with_mpi:
             base = _with_mpi_library(base, library, framework_adapter)
         if site.start:
-            return Start(mpi.build_site_commands(base, resources, site.start), True)
+            return Start(mpi.build_commands_with_site_start(base, resources, site.start), True)
         plugin = site.mpi_plugin if with_mpi else "none"
         return Start(slurm.build_commands(base, resources, plugin), True)
     if request.launcher == "mpi":
@@ -115,7 +115,7 @@ def _build_mpi_commands(
     if site.start:
         if with_mpi:
             base = _with_mpi_library(base, site.mpi_library, framework_adapter)
-        return mpi.build_site_commands(base, resources, site.start)
+        return mpi.build_commands_with_site_start(base, resources, site.start)
     program = "mpirun"
     family = mpi.detect_family(program)
     if with_mpi:

@@ -73,7 +73,7 @@ def drop_untrusted_or_impossible_fields(record: Record) -> Record:
 def impossible_number(record: Record) -> str | None:
     """Return why a number of the record is impossible, in one line; None if all are possible."""
     parts = [getattr(record, name) for name in _FIELDS_WITH_NUMBERS]
-    for name, smallest, largest in _min_and_max_by_field_name(parts):
+    for name, smallest, largest in _smallest_and_largest_number_by_field(parts):
         if name in _SIGNED_FIELDS:
             lower_limit, upper_limit = -_MAX_SIGNED_NUMBER, _MAX_SIGNED_NUMBER
         else:
@@ -92,7 +92,7 @@ def impossible_number(record: Record) -> str | None:
     return None
 
 
-def _min_and_max_by_field_name(
+def _smallest_and_largest_number_by_field(
     value: Any, field_name: str = ""
 ) -> Iterator[tuple[str, float, float]]:
     """Yield (field name, minimum, maximum) for each number and each list of numbers in `value`.
@@ -102,15 +102,15 @@ def _min_and_max_by_field_name(
     """
     if isinstance(value, BaseModel):
         for field, nested_value in value.__dict__.items():
-            yield from _min_and_max_by_field_name(nested_value, field)
+            yield from _smallest_and_largest_number_by_field(nested_value, field)
     elif isinstance(value, dict):
-        yield from _min_and_max_by_field_name(tuple(value.values()), field_name)
+        yield from _smallest_and_largest_number_by_field(tuple(value.values()), field_name)
     elif isinstance(value, tuple | list):
         numbers = [number for number in value if isinstance(number, int | float)]
         if numbers:
             yield field_name, min(numbers), max(numbers)
         for nested_value in value:
             if isinstance(nested_value, BaseModel | tuple | list | dict):
-                yield from _min_and_max_by_field_name(nested_value, field_name)
+                yield from _smallest_and_largest_number_by_field(nested_value, field_name)
     elif isinstance(value, int | float):
         yield field_name, value, value

@@ -98,7 +98,7 @@ def user_studies_folder() -> Path:
     return platformdirs.user_config_path("xfbench") / "studies"
 
 
-def find_experiment_files() -> dict[str, Path]:
+def built_in_and_user_experiment_files() -> dict[str, Path]:
     """Return the file of each experiment, by experiment name.
 
     A user's file replaces the built-in file of the same name.
@@ -109,7 +109,7 @@ def find_experiment_files() -> dict[str, Path]:
 
 def list_names() -> list[str]:
     """Return the sorted names of all experiments."""
-    return sorted(find_experiment_files())
+    return sorted(built_in_and_user_experiment_files())
 
 
 def load(name_or_path: str) -> Experiment:
@@ -120,7 +120,7 @@ def load(name_or_path: str) -> Experiment:
     file = (
         Path(name_or_path)
         if name_or_path.endswith(".toml")
-        else find_experiment_files().get(name_or_path)
+        else built_in_and_user_experiment_files().get(name_or_path)
     )
     if file is None or not file.is_file():
         raise errors.unknown_name_error("experiment", name_or_path, list_names())

@@ -58,7 +58,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
         (r.ranks, m.ranks),
         (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
         (r.seed, m.seed),
-        (r.fixed_batch_size, _listed_or_searched_batch_sizes(m, r, network.batch_size)),
+        (r.fixed_batch_size, _batch_sizes_allowed_by_matrix(m, r, network.batch_size)),
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
         (r.page_cache, m.page_cache or [None]),
         (r.input, m.input),
@@ -102,7 +102,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
     return r.kernel in kernels and strategy_matches and _includes_data(m, r, network.data)
 
 
-def _listed_or_searched_batch_sizes(m: Matrix, r: Request, default: int) -> Sequence[int]:
+def _batch_sizes_allowed_by_matrix(m: Matrix, r: Request, default: int) -> Sequence[int]:
     """Return the batch sizes in the matrix, or `default` if it has none.
 
     For a batch search, return the request's batch size if it is within the search's range.

@@ -63,7 +63,7 @@ def build_plan(
             )
         cells = adjust(cells, set(given_settings), interpreters)
     if checkpoint_dir is not None:
-        _require_checkpoint_count_and_folder(
+        _validate_checkpoint_dir_option(
             checkpoint_dir, given_settings.get("checkpoints"), cells, for_other_machine
         )
     return Plan(
@@ -105,7 +105,7 @@ def _build_matrices_with_quick_defaults(settings: Mapping[str, Any]) -> list[Mat
     ]
 
 
-def _require_checkpoint_count_and_folder(
+def _validate_checkpoint_dir_option(
     folder: Path,
     checkpoint_count: int | None,
     cells: Sequence[tuple[Cell, Protocol]],

@@ -36,7 +36,7 @@ ANALYSES: dict[str, analyses.AnalysisFunction] = {
     "best_of": analyses.analyze_best_of,
     "ratio": analyses.analyze_ratio,
     "efficiency": analyses.analyze_efficiency,
-    "learning_speedup": learning.analyze_speedups_over_one_rank,
+    "learning_speedup": learning.analyze_parallel_and_learning_speedups,
     "diverged": divergence.analyze_diverged_share,
     "out_of_memory": memory_limits.analyze_largest_batch,
     "memory_per_image": memory_limits.analyze_memory_per_image,

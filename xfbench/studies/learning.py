@@ -28,7 +28,7 @@ _CURVE_POINTS = 12  # number of points per curve
 PARALLEL, LEARNING = "parallel", "learning"
 
 
-def analyze_speedups_over_one_rank(
+def analyze_parallel_and_learning_speedups(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
     """Return a finding with the parallel and the learning speed-up over one rank.

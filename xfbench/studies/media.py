@@ -66,7 +66,7 @@ def write_prepared_data(
     return matrix.model_copy(update={"data": data})
 
 
-def resolve_optional_data_sets(
+def replace_optional_data_sets_by_folders(
     study: Experiment, matrix: Matrix
 ) -> tuple[Matrix | None, tuple[str, ...]]:
     """Replace the names of optional data sets in the matrix by their folders.

@@ -112,7 +112,7 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
     }
     chosen, missing_names = [], {}
     for study_matrix in matrices:
-        matrix, missing = media.resolve_optional_data_sets(study, study_matrix)
+        matrix, missing = media.replace_optional_data_sets_by_folders(study, study_matrix)
         missing_names.update(dict.fromkeys(missing))
         if matrix is None:
             continue

@@ -53,7 +53,7 @@ def out_of_memory_line(text: str, limit_in_force: int | None) -> str | None:
 def out_of_memory_reason(error: BaseException, limit: int | None) -> str | None:
     """Return a description of `error` if it was raised for lack of memory, otherwise None.
 
-    `limit_in_force` is the process's memory limit in bytes, or None.
+    `limit` is the process's memory limit in bytes, or None.
     """
     name = type(error).__name__
     if isinstance(error, MemoryError):

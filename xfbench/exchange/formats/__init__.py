@@ -109,7 +109,7 @@ def parse_positive_integer(value: Any) -> int | None:
     return value if is_integer and 1 <= value < 2**53 else None
 
 
-def text_or_none(value: Any) -> str | None:
+def keep_nonempty_text(value: Any) -> str | None:
     """Return a JSON value if it is non-empty text, otherwise None."""
     return value if isinstance(value, str) and value else None
 
@@ -154,5 +154,5 @@ def supported_workload_and_framework(values: Mapping[str, Any]) -> dict[str, str
     return {
         name: values[name]
         for name in supported_names
-        if text_or_none(values.get(name)) in supported_names[name]
+        if keep_nonempty_text(values.get(name)) in supported_names[name]
     }

@@ -18,11 +18,11 @@ from xfbench.exchange.formats import (
     File,
     Missed,
     as_object,
+    keep_nonempty_text,
     parse_number,
     parse_positive_integer,
     parse_time,
     supported_workload_and_framework,
-    text_or_none,
 )
 
 TOOL = "MLPerf Training"
@@ -117,7 +117,10 @@ def _parse_event(line: int, content: bytes) -> _Event | Missed:
         document = as_object(json.loads(content))
     except (ValueError, RecursionError):
         return Missed(location, "the text after :::MLLOG is not JSON")
-    key, milliseconds = text_or_none(document.get("key")), parse_number(document.get("time_ms"))
+    key, milliseconds = (
+        keep_nonempty_text(document.get("key")),
+        parse_number(document.get("time_ms")),
+    )
     if key is None or milliseconds is None or parse_time(milliseconds / 1000) is None:
         return Missed(location, "no key or no time ('time_ms')")
     metadata = as_object(document.get("metadata"))
@@ -239,7 +242,8 @@ def _format_epoch_and_step(event: _Event) -> str:
 
 def _run_title(run: _Run) -> str:
     names = {
-        name: text_or_none(run.values_by_key.get(f"submission_{name}")) for name in _SUBMISSION_KEYS
+        name: keep_nonempty_text(run.values_by_key.get(f"submission_{name}"))
+        for name in _SUBMISSION_KEYS
     }
     words = [names["benchmark"], names["division"], names["org"] and f"submitted by {names['org']}"]
     return ", ".join([f"{TOOL} log", *(word for word in words if word)])
@@ -250,12 +254,12 @@ def _describe_run(run: _Run) -> dict[str, Any]:
         name: run.values_by_key.get(f"submission_{name}") for name in ("benchmark", "platform")
     }
     frameworks = [run.values_by_key.get(name) for name in ("framework", "submission_framework")]
-    framework = next(filter(None, map(text_or_none, frameworks)), None)
+    framework = next(filter(None, map(keep_nonempty_text, frameworks)), None)
     return {
         **supported_workload_and_framework(
             {"workload": names["benchmark"], "framework": framework}
         ),
-        "machine": text_or_none(names["platform"]),
+        "machine": keep_nonempty_text(names["platform"]),
         **{
             name: parse_positive_integer(run.values_by_key.get(key))
             for key, name in _COUNT_FIELDS.items()

@@ -17,11 +17,11 @@ from xfbench.exchange.formats import (
     Missed,
     as_list,
     as_object,
+    keep_nonempty_text,
     parse_number,
     parse_positive_integer,
     parse_time,
     supported_workload_and_framework,
-    text_or_none,
 )
 from xfbench.exchange.replay import ReplayTimer
 
@@ -46,7 +46,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
     Raises ValueError if the file has no valid time or no list of benchmarks.
     """
     document = file.document
-    title = f"{TOOL} {text_or_none(document.get('version')) or '(version unknown)'}"
+    title = f"{TOOL} {keep_nonempty_text(document.get('version')) or '(version unknown)'}"
     created = parse_time(document.get("datetime"))
     if created is None:
         raise ValueError("the file has no valid time ('datetime')")
@@ -83,8 +83,8 @@ def entries(file: File) -> Iterator[Entry | Missed]:
 def _benchmark_name_without_folders(benchmark: dict[str, Any]) -> str:
     """Return the benchmark's name as FILE::NAME, without the folders of FILE."""
     full_name = (
-        text_or_none(benchmark.get("fullname"))
-        or text_or_none(benchmark.get("name"))
+        keep_nonempty_text(benchmark.get("fullname"))
+        or keep_nonempty_text(benchmark.get("name"))
         or "without a name"
     )
     file, separator, rest = full_name.partition("::")
@@ -98,14 +98,14 @@ def _launch_reference_and_fields(benchmark: dict[str, Any]) -> tuple[str, dict[s
     of xfbench (see `ReplayTimer`).
     """
     extra_info = as_object(benchmark.get("extra_info"))
-    launch = text_or_none(extra_info.get("record"))
+    launch = keep_nonempty_text(extra_info.get("record"))
     timer = as_object(benchmark.get("options")).get("timer")
     if launch is None or not _ID.fullmatch(launch) or timer != ReplayTimer().__name__:
         return "", supported_workload_and_framework(as_object(benchmark.get("params")))
     names = ("workload", "framework", "kernel", "device", "precision")
     return f", of the launch in record {launch}", {
-        **{name: text_or_none(extra_info.get(name)) for name in names},
-        "framework_version": text_or_none(extra_info.get("version")),
+        **{name: keep_nonempty_text(extra_info.get(name)) for name in names},
+        "framework_version": keep_nonempty_text(extra_info.get("version")),
         "threads": parse_positive_integer(extra_info.get("threads")),
         "global_batch_size": parse_positive_integer(extra_info.get("batch_size")),
     }
@@ -118,9 +118,9 @@ def _describe_machine(info: dict[str, Any]) -> str | None:
     """
     cpu = as_object(info.get("cpu"))
     brand = (
-        text_or_none(cpu.get("brand_raw"))
-        or text_or_none(cpu.get("brand"))
-        or text_or_none(info.get("processor"))
+        keep_nonempty_text(cpu.get("brand_raw"))
+        or keep_nonempty_text(cpu.get("brand"))
+        or keep_nonempty_text(info.get("processor"))
     )
     cpus = parse_positive_integer(cpu.get("count"))
     return brand and f"{brand}, {cpus} CPUs" if cpus else brand

@@ -15,11 +15,11 @@ from xfbench.exchange.formats import (
     Missed,
     as_list,
     as_object,
+    keep_nonempty_text,
     parse_number,
     parse_positive_integer,
     parse_time,
     supported_workload_and_framework,
-    text_or_none,
 )
 
 TOOL = "ReFrame"
@@ -43,28 +43,29 @@ def private_names(file: File) -> Iterable[str]:
     yield from (str(session.get(name) or "") for name in ("hostname", "user"))
     for _, case in _test_cases_with_places(file.document):
         nodes = [case.get("job_nodelist"), *as_list(case.get("nodelist"))]
-        yield from (name for node in nodes if (name := text_or_none(node)))
+        yield from (name for node in nodes if (name := keep_nonempty_text(node)))
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
     """Yield a figure per performance variable. Raises ValueError if the session has no end time."""
     session = as_object(file.document["session_info"])
-    report = text_or_none(session.get("data_version")) or "?"
-    title = f"{TOOL} {text_or_none(session.get('version')) or '(version unknown)'}, report {report}"
+    report = keep_nonempty_text(session.get("data_version")) or "?"
+    version = keep_nonempty_text(session.get("version")) or "(version unknown)"
+    title = f"{TOOL} {version}, report {report}"
     ended = parse_time(session.get("time_end_unix")) or parse_time(session.get("time_end"))
     if ended is None:
         raise ValueError("the session has no valid time ('time_end')")
     for place, case in _test_cases_with_places(file.document):
         name = (
-            text_or_none(case.get("display_name"))
-            or text_or_none(case.get("name"))
+            keep_nonempty_text(case.get("display_name"))
+            or keep_nonempty_text(case.get("name"))
             or "a test without a name"
         )
         location = f"{place} {name}"
         created = parse_time(case.get("job_completion_time_unix")) or ended
         figures = list(_read_performance_variables(case))
         if not figures:
-            phase = text_or_none(case.get("fail_phase"))
+            phase = keep_nonempty_text(case.get("fail_phase"))
             reason = f"the test failed (phase {phase})" if phase else "no performance variable"
             yield Missed(location, f"no figure: {reason}", fault=bool(phase))
         for variable, value, unit in figures:
@@ -98,11 +99,11 @@ def _read_performance_variables(case: dict[str, Any]) -> Iterator[tuple[str, Any
     """Yield the name, value and unit of each performance variable of a test case."""
     for key, listing in as_object(case.get("perfvalues")).items():
         value, *limits = as_list(listing) or [None]  # reference, lower limit, upper limit, unit
-        yield key.split(":", 2)[-1], value, text_or_none(dict(enumerate(limits)).get(3)) or ""
+        yield key.split(":", 2)[-1], value, keep_nonempty_text(dict(enumerate(limits)).get(3)) or ""
     for listing in as_list(case.get("perfvars")):
         variable = as_object(listing)
-        name = text_or_none(variable.get("name")) or "a variable without a name"
-        yield name, variable.get("value"), text_or_none(variable.get("unit")) or ""
+        name = keep_nonempty_text(variable.get("name")) or "a variable without a name"
+        yield name, variable.get("value"), keep_nonempty_text(variable.get("unit")) or ""
 
 
 def _workload_ranks_and_machine(case: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _workload_ranks_and_machine(case: dict[str, Any]) -> dict[str, Any]:
         parse_positive_integer(settings.get("num_tasks")),
         parse_positive_integer(settings.get("num_tasks_per_node")),
     )
-    places = [text_or_none(case.get("system")), text_or_none(case.get("partition"))]
+    places = [keep_nonempty_text(case.get("system")), keep_nonempty_text(case.get("partition"))]
     return {
         **supported_workload_and_framework(settings),
         "ranks": ranks,
