@@ -246,7 +246,7 @@ def run(
     strict: Annotated[
         bool,
         typer.Option(
-            "--strict", help="Refuse to run on a noisy machine. Noisy launches are invalid."
+            "--strict", help="Refuse to run on a noisy machine, and mark noisy launches as invalid."
         ),
     ] = False,
     tuned: Annotated[

@@ -22,8 +22,8 @@ class Writer(AppendedFile):
     def add(self, sample: Sample) -> None:
         """Append the pixels of a sample.
 
-        The first call also truncates the file to the first `count` samples, where `count` is an
-        argument of the class. Before the first call, the size of a sample is unknown.
+        If writing is resumed, the first call cuts the file after the `count` samples that were
+        finished earlier. The first sample tells how many bytes a sample has.
         """
         image = pictures.decode_pixels(sample, self.channels)
         if not self.is_positioned:

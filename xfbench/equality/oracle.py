@@ -1,17 +1,16 @@
 """The oracle: the true value of every number of a case, and the effect of rounding on it.
 
 The truth is the result of the `reference` adapter in float64. Draws show the effect of rounding. A
-draw is a run of the same adapter in the precision that is judged. Before a draw, the values of
-images and weights are moved at random:
+draw is a run of the same adapter in the precision that is judged. If that is float64, the draws are
+computed in float32, and the measured rounding is scaled to float64. Most draws change the values of
+images and weights a little:
 
-- Draw 0: not moved.
-- Draws 1 to DRAWS - 1: each value moves by at most one unit in the last place.
-- Further draws: each value moves by at most SAFETY units in the last place. Such moves may switch a
-  ReLU, as an error within tolerance may do.
+- Draw 0: unchanged.
+- Draws 1 to DRAWS - 1: each value changes at random, by at most one unit in the last place.
+- Further draws: each value changes at random, by at most SAFETY units in the last place. An input
+  of a ReLU near zero may then change its sign, as it may in a correct framework.
 
-If the judged precision is float64, the draws are computed in float32, and the measured rounding is
-scaled to float64. Results are cached by the digests of the case, the adapter and the kind of
-machine.
+Results are cached by the digests of the case, the adapter and the kind of machine.
 """
 
 from __future__ import annotations

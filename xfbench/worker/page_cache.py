@@ -157,8 +157,8 @@ def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True)
     - `reason`: why `device_bytes` or `held` is unknown, or why eviction failed. Otherwise None.
 
     If there are several ranks (`is_only_rank` is false), a rank may find in memory what another
-    rank has read. Then `held` is None unless eviction failed, and `judge_readings_of_all_ranks`
-    judges the sum over the ranks instead.
+    rank has read. Then `held` is False if eviction failed, and otherwise None:
+    `judge_readings_of_all_ranks` judges the sum over the ranks instead.
     """
     read = pages.bytes_read_by_process_and_devices(epoch_start.files).since(epoch_start.counters)
     device_bytes, reason = _device_bytes_or_reason(epoch_start, read.process)
