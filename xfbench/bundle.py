@@ -151,7 +151,7 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
     if plan.verify:
         for request in _requests_and_single_ranks_to_verify(requests):
             say(f"cases for {request.label()}")
-            _write_cases(
+            _write_cases_for_later_run(
                 request, folder / "checks" / _case_folder_name(request), plan.time_limit, say
             )
     (folder / "run.sh").write_text(_RUN)
@@ -183,7 +183,7 @@ def _case_folder_name(request: Request) -> str:
     return digests.of_json([str(part) for part in certified_fields(request)])[7:19]
 
 
-def _write_cases(
+def _write_cases_for_later_run(
     request: Request, folder: Path, time_limit: float, say: Callable[[str], None]
 ) -> None:
     """Write the verification cases of `request` to the new folder `folder`, to be run later."""

@@ -5,6 +5,6 @@ from __future__ import annotations
 import caffe
 
 
-def count_ranks_by_framework() -> int:
+def join_and_count_ranks() -> int:
     """Return Caffe's solver count, which is 1 unless the process sets another one."""
     return int(caffe.solver_count())

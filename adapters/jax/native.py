@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 
 
-def count_ranks_by_framework() -> int:
+def join_and_count_ranks() -> int:
     """Join the group of ranks that JAX finds, and return its number of ranks.
 
     Raises JAX's error if JAX finds no group.

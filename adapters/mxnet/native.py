@@ -5,7 +5,7 @@ from __future__ import annotations
 import mxnet as mx
 
 
-def count_ranks_by_framework() -> int:
+def join_and_count_ranks() -> int:
     """Join the group of ranks that MXNet finds, and return its number of ranks.
 
     Raises MXNet's error if MXNet finds no group.

@@ -8,7 +8,7 @@ import tensorflow as tf
 _GPUS = {"gpus_per_node": 64, "gpus_per_task": 1, "auto_set_gpu": False}
 
 
-def count_ranks_by_framework() -> int:
+def join_and_count_ranks() -> int:
     """Join the group of ranks that TensorFlow finds, and return its number of ranks.
 
     TensorFlow reads Slurm's variables if they are set. Otherwise it reads `TF_CONFIG`.

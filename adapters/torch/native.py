@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.distributed as dist
 
 
-def count_ranks_by_framework() -> int:
+def join_and_count_ranks() -> int:
     """Join the group of ranks that PyTorch finds, and return its number of ranks.
 
     Raises PyTorch's error if PyTorch finds no group.

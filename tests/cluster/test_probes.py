@@ -32,7 +32,7 @@ threads = [1]
 steps = 3
 launches = 1
 """
-NATIVE = "import os\ndef count_ranks_by_framework(): return int(os.environ['SLURM_NTASKS'])\n"
+NATIVE = "import os\ndef join_and_count_ranks(): return int(os.environ['SLURM_NTASKS'])\n"
 PROBES = [("process", "local", 1), ("ranks", "slurm", 2), ("native", "slurm", 2)]
 
 

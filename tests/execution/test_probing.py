@@ -20,7 +20,7 @@ from xfbench.model.plan import Plan
 from xfbench.model.request import Protocol
 
 DIFFERENT_PARAMETERS = "Trainer.parameters = lambda self: {'a': np.array([self.rank])}"
-NATIVE_MODULE = "def count_ranks_by_framework():\n    import os, time\n    {}\n"
+NATIVE_MODULE = "def join_and_count_ranks():\n    import os, time\n    {}\n"
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def process_record(shared_launch):
 def probe_ranks(launch):
     """Return a function that probes two ranks and returns the answers by feature.
 
-    `native` is the body of `count_ranks_by_framework` in the adapter's native.py.
+    `native` is the body of `join_and_count_ranks` in the adapter's native.py.
     """
 
     def probe(lines="", native=None, **request):
@@ -73,7 +73,7 @@ def support_by_feature(record):
 def test_probe_answers_its_features_with_evidence(process_record):
     assert process_record.status == "ok", process_record.reason
     support = support_by_feature(process_record)
-    assert set(support) == set(probing.probed_features(process_record.request))
+    assert set(support) == set(probing.features_tested_by_probe(process_record.request))
     assert support["affinity"].supported == "yes", support
     assert support["signal"].supported == "yes", support
     assert all(answer.evidence and "\n" not in answer.evidence for answer in support.values())
@@ -210,7 +210,7 @@ def test_probe_without_free_huge_pages_starts_no_process(cell, monkeypatch):
 def test_rank_probe_features_depend_on_strategy_and_launcher(cell, settings, expected):
     sizes = {"ranks": 2, "global_batch_size": 8, "scaling": "weak"}
     request = cell(probe="ranks", **sizes, **settings).request(1)
-    assert " ".join(probing.probed_features(request)) == expected
+    assert " ".join(probing.features_tested_by_probe(request)) == expected
 
 
 def test_mpi_only_framework_has_no_native_joining(cell):
@@ -234,7 +234,7 @@ def test_mpi_only_framework_has_no_native_joining(cell):
 
 @pytest.mark.parametrize(("launcher", "expected"), [("mpi", "native"), ("slurm", "native_slurm")])
 def test_native_probe_feature_depends_on_the_launcher(cell, launcher, expected):
-    assert probing.probed_features(cell(probe="native", launcher=launcher).request(1)) == (
+    assert probing.features_tested_by_probe(cell(probe="native", launcher=launcher).request(1)) == (
         expected,
     )
 

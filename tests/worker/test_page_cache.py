@@ -455,7 +455,7 @@ def test_ranks_are_judged_by_the_sum_of_their_reads(
         }
         for count in device_bytes_per_rank
     ]
-    for reading in page_cache.judge_readings_of_all_ranks(readings):
+    for reading in page_cache.judge_epoch_and_mark_rank_readings(readings):
         if reason == "nobody counts":
             assert reading["held"] is None
         else:

@@ -170,7 +170,7 @@ def test_memory_policy_prefers_the_requested_node():
 )
 def test_memory_placement_is_judged_by_new_pages(monkeypatch, nodes, new_pages, expected):
     monkeypatch.setattr(probes.placement, "numa_nodes", nodes.__getitem__)
-    target, build_answers = max(nodes["has_memory"]), probes._numa_and_bandwidth_answers
+    target, build_answers = max(nodes["has_memory"]), probes._numa_and_hbm_placement_answers
     answers = build_answers(target, None, new_pages)
     assert tuple(answer["supported"] for answer in answers) == expected
     refused_answers = build_answers(target, "set_mempolicy: Operation not permitted", new_pages)

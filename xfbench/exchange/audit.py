@@ -20,7 +20,7 @@ from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, submission, submission_audit
 from xfbench.exchange.submission_audit import CommandParser
-from xfbench.execution.validity import peak_defect, step_sum_over_wall_time_defect
+from xfbench.execution.validity import peak_defect, steps_longer_than_wall_time_defect
 from xfbench.host.roofline import compute_record_peak_share
 from xfbench.model import certificate, provenance
 from xfbench.model.certificate import Certificate
@@ -291,7 +291,7 @@ def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]
     if problem := provenance.impossible_number(record):
         yield Defect(file_name, "number", problem)
         return
-    if problem := step_sum_over_wall_time_defect(request, measurement):
+    if problem := steps_longer_than_wall_time_defect(request, measurement):
         yield Defect(file_name, "time", problem)
     if problem := peak_defect(compute_record_peak_share(record)):
         yield Defect(file_name, "peak", problem)

@@ -176,7 +176,7 @@ def build_description_files(
     These are all files of a submission except records, certificates and the manifest.
     """
     records = sorted(records, key=lambda record: (record.created, record.id))
-    cells = describe_cells(records)
+    cells = describe_cells_and_repeat_commands(records)
     return {
         MACHINES: _to_json({"machines": describe_machines(records)}),
         REPEAT: _to_json({"cells": cells}),
@@ -195,7 +195,7 @@ def describe_machines(records: Iterable[Record]) -> list[dict[str, Any]]:
     return sorted(descriptions, key=lambda description: json.dumps(description, sort_keys=True))
 
 
-def describe_cells(records: Sequence[Record]) -> list[dict[str, Any]]:
+def describe_cells_and_repeat_commands(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return a description of each cell on each kind of machine.
 
     - `command` is the command that repeats the cell, or None if there is none.

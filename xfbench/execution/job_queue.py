@@ -313,9 +313,9 @@ class _Watch:
             say(f"job {self.submitted.number}: {(state.state or 'unknown').lower()}{waits}")
             self.last_state = state
         self.forgotten = 0 if state.state else self.forgotten + 1
-        return self._determine_end_or_cancel()
+        return self._cancel_if_stuck_and_determine_end()
 
-    def _determine_end_or_cancel(self) -> tuple[str, str] | None:
+    def _cancel_if_stuck_and_determine_end(self) -> tuple[str, str] | None:
         """Return the status and reason for records of missing launches if the job has ended.
 
         Returns None while the job goes on. If the job can never start, or if its first node is

@@ -33,7 +33,7 @@ _MODULE = "xfbench-probe/1"
 _MEMORY = Path("/proc/meminfo")
 
 
-def probed_features(request: Request) -> tuple[str, ...]:
+def features_tested_by_probe(request: Request) -> tuple[str, ...]:
     """Return the features that the request's probe tests."""
     if request.probe == "native":
         return ("native_slurm" if request.launcher == "slurm" else "native",)
@@ -156,7 +156,7 @@ def support_of_record(record: Record) -> tuple[Support, ...]:
     evidence = reason if record.status.startswith("un") else f"{record.status}: {reason}"
     return tuple(
         Support(feature=name, supported="no" if was_tried else "not here", evidence=evidence)
-        for name in probed_features(request)
+        for name in features_tested_by_probe(request)
     )
 
 
@@ -190,7 +190,7 @@ def _build_ranks_probe_support(request: Request, reply: Mapping[str, Any]) -> li
         support_by_feature["joining"] = support_by_feature["fast_network"] = ("no", loop_evidence)
     return [
         Support.model_validate({"feature": name, "supported": yes, "evidence": evidence})
-        for name in probed_features(request)
+        for name in features_tested_by_probe(request)
         for yes, evidence in [support_by_feature[name]]
     ]
 
@@ -204,7 +204,7 @@ def _build_native_rank_discovery_support(
         rank_message
         or f"{len(counts)} ranks were started, and they report {', '.join(map(str, counts))}"
     )
-    [feature] = probed_features(request)
+    [feature] = features_tested_by_probe(request)
     supported: Literal["yes", "no"] = "yes" if set(counts) == {request.ranks} else "no"
     return (Support(feature=feature, supported=supported, evidence=evidence),)
 

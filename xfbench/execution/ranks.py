@@ -145,7 +145,7 @@ def _judge_epoch_reads_and_list_by_rank(replies: Sequence[dict[str, Any]]) -> li
     """
     rank_epochs = [reply.get("storage", {}).get("epochs", ()) for reply in replies]
     merged_epochs = [
-        page_cache.judge_readings_of_all_ranks(of_epoch)
+        page_cache.judge_epoch_and_mark_rank_readings(of_epoch)
         for of_epoch in zip(*rank_epochs, strict=True)
     ]
     return [reading for of_rank in zip(*merged_epochs, strict=True) for reading in of_rank]

@@ -41,7 +41,7 @@ def measurement_defect(
         return "no timed step: request more steps or fewer warm-up steps"
     if min(steps) <= 0:
         return f"a step took {min(steps):g} s: the clock went backwards or stood still"
-    if reason := step_sum_over_wall_time_defect(request, measurement):
+    if reason := steps_longer_than_wall_time_defect(request, measurement):
         return reason
     window = measurement.window
     for number, of_update in enumerate(measurement.losses):
@@ -94,7 +94,7 @@ def _kernel_or_allocator_defect(request: Request, observed: Observed) -> str | N
     return f"allocator {request.allocator} was requested, but memory came from {observed.allocator}"
 
 
-def step_sum_over_wall_time_defect(request: Request, measurement: Measurement) -> str | None:
+def steps_longer_than_wall_time_defect(request: Request, measurement: Measurement) -> str | None:
     """Return a message if the steps add up to more than the duration of the loop, else None."""
     window = measurement.window
     # The last window of an epoch may be shorter, so each window counts as one update.

@@ -104,13 +104,13 @@ def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
                 or earlier.supported not in _TRIED_ANSWERS
             ):
                 answers[answer.feature, column] = answer
-    return _copy_machineless_answers_to_machines(answers)
+    return _move_machineless_answers_to_machines(answers)
 
 
-def _copy_machineless_answers_to_machines(
+def _move_machineless_answers_to_machines(
     answers: Mapping[tuple[str, FrameworkOnMachine], Support],
 ) -> Answers:
-    """Copy each answer that names no machine to all machines of its framework.
+    """Move each answer that names no machine to all machines of its framework.
 
     An answer that a machine already has is not replaced. If all answers of a framework name no
     machine, they do not change.

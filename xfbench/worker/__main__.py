@@ -160,16 +160,14 @@ def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str,
 
 
 def _import_rank_counter(framework: str) -> Any:
-    """Return `count_ranks_by_framework` of the adapter's `native.py`.
+    """Return `join_and_count_ranks` of the adapter's `native.py`.
 
     Raises Unsupported if the adapter has no such file.
     """
     from xfbench.worker.protocol import Unsupported
 
     try:
-        return importlib.import_module(
-            f"xfbench.adapters.{framework}.native"
-        ).count_ranks_by_framework
+        return importlib.import_module(f"xfbench.adapters.{framework}.native").join_and_count_ranks
     except ModuleNotFoundError as error:
         if not str(error.name).endswith(".native"):
             raise

@@ -158,7 +158,7 @@ def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True)
 
     If there are several ranks (`is_only_rank` is false), a rank may find in memory what another
     rank has read. Then `held` is False if eviction failed, and otherwise None:
-    `judge_readings_of_all_ranks` judges the sum over the ranks instead.
+    `judge_epoch_and_mark_rank_readings` judges the sum over the ranks instead.
     """
     read = pages.bytes_read_by_process_and_devices(epoch_start.files).since(epoch_start.counters)
     device_bytes, reason = _device_bytes_or_reason(epoch_start, read.process)
@@ -196,7 +196,9 @@ def measure_epoch_reading(epoch_start: EpochStart, *, is_only_rank: bool = True)
     return {**reading, "held": verdict}
 
 
-def judge_readings_of_all_ranks(rank_readings: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def judge_epoch_and_mark_rank_readings(
+    rank_readings: Sequence[Dict[str, Any]],
+) -> List[Dict[str, Any]]:
     """Return the readings of all ranks in one epoch, with a common `held` and `reason`.
 
     `held` is the result of `is_cache_state_held` for the sums of `device_bytes` and `share` over

@@ -97,7 +97,7 @@ class ProbeRun:
         return [
             _affinity_answer(assigned_cpus, observe.affinity()),
             _transparent_pages_answer(self.transparent, placement.mapped_bytes("AnonHugePages")),
-            *_numa_and_bandwidth_answers(self.target, self.refused, grown),
+            *_numa_and_hbm_placement_answers(self.target, self.refused, grown),
             self.trainer.checkpoint_after_signal_answer(),
         ]
 
@@ -279,7 +279,7 @@ def _huge_pages_answer(before: int | None, after: int | None) -> Answer:
     return build_answer("huge_pages", "yes" if after > before else "no", words)
 
 
-def _numa_and_bandwidth_answers(
+def _numa_and_hbm_placement_answers(
     target: int, refusal: str | None, new_pages_by_node: Dict[int, int]
 ) -> List[Answer]:
     """Return the answers for "numa" and "high_bandwidth".
