@@ -199,19 +199,19 @@ def test_geometric_interval_uses_student_t_on_logarithms():
     # By hand: logs' mean 4.60182, standard error 0.05799, t(0.975, 2) 4.30265.
     assert interval.value == pytest.approx(99.666, rel=1e-4)
     assert (interval.low, interval.high) == pytest.approx((77.65, 127.9), rel=1e-3)
-    assert interval.evidence_label == "indicative"
+    assert interval.label == "indicative"
 
 
 def test_single_launch_is_labelled_smoke_without_interval():
     interval = geometric_interval([100.0])
-    assert (interval.low, interval.high, interval.evidence_label) == (None, None, "smoke")
+    assert (interval.low, interval.high, interval.label) == (None, None, "smoke")
 
 
 @pytest.mark.parametrize(
     ("count", "label"), [(2, "smoke"), (3, "indicative"), (4, "indicative"), (5, "claim")]
 )
 def test_label_depends_on_the_number_of_launches(count, label):
-    assert geometric_interval([100.0] * count).evidence_label == label
+    assert geometric_interval([100.0] * count).label == label
 
 
 @pytest.mark.parametrize("side", [1, -1])

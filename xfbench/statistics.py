@@ -54,7 +54,7 @@ class Interval:
     launches: int
 
     @property
-    def evidence_label(self) -> str:
+    def label(self) -> str:
         """Return "claim" for 5 or more launches, "indicative" for 3 or 4, else "smoke"."""
         if self.launches >= CLAIM_LAUNCHES:
             return "claim"

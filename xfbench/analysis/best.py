@@ -138,7 +138,7 @@ def _reliability_sort_key(row: Row) -> tuple[bool, bool]:
     Three launches are enough. Of many rows with fewer launches, one may be fastest by chance.
     """
     speed = row.images_per_second
-    return row.reason is not None, speed is None or speed.evidence_label == "smoke"
+    return row.reason is not None, speed is None or speed.label == "smoke"
 
 
 def _heading_key(table: Table) -> tuple[Any, ...]:

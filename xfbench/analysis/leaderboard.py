@@ -150,7 +150,7 @@ class Row:
         if not self.group:
             for name in ("group", "configurations", "configurations_ranked"):
                 del document[name]
-        document["images_per_second"] = speed and {**asdict(speed), "label": speed.evidence_label}
+        document["images_per_second"] = speed and {**asdict(speed), "label": speed.label}
         if self.accuracy:
             document["accuracy"]["seeds"] = document["accuracy"].pop("launches")
         if self.reason is None:

@@ -43,7 +43,7 @@ class Figure(DocumentPart):
     @classmethod
     def from_interval(cls, interval: Interval) -> Figure:
         """Convert an interval to a figure."""
-        return cls(label=interval.evidence_label, **vars(interval))
+        return cls(label=interval.label, **vars(interval))
 
 
 class RungDone(DocumentPart):

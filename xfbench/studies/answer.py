@@ -142,7 +142,7 @@ class Answer:
 def _finding_document(finding: Finding) -> dict[str, Any]:
     document = asdict(finding)
     for value, row in zip(finding.values, document["values"], strict=True):
-        row["label"] = value.interval.evidence_label if value.interval else None
+        row["label"] = value.interval.label if value.interval else None
     return document
 
 

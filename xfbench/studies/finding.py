@@ -174,7 +174,7 @@ def _agreement(interval: Interval, claim: Claim) -> Agreement:
     - "no": the interval lies outside the bounds.
     - "unknown": the interval crosses a bound, has no ends, or is based on too few launches.
     """
-    if interval.low is None or interval.high is None or interval.evidence_label == "smoke":
+    if interval.low is None or interval.high is None or interval.label == "smoke":
         return "unknown"
     low, high = claim.bounds
     if low <= interval.low and interval.high <= high:

@@ -126,7 +126,7 @@ def _interval_sentence(row: Row) -> str:
         "claim": "enough for a claim",
         "indicative": f"indicative; a claim needs {CLAIM_LAUNCHES}",
         "smoke": "only a smoke test",
-    }[speed.evidence_label]
+    }[speed.label]
     exclusions = [f"{row.unstable} never became steady"] if row.unstable else []
     exclusions += [f"{row.outliers} far off"] if row.outliers else []
     launches = "; ".join([f"{count} ({label})", *exclusions])
