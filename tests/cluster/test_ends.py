@@ -83,11 +83,12 @@ def test_interrupt_during_sbatch_cancels_the_job(cluster, xfbench, tmp_path):
 
 
 def test_a_job_at_its_time_limit_is_timed_out(cluster, xfbench, tmp_path):
-    run = cluster.popen(*xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 200"))
+    # Slurm checks every 30 s, and later on a busy machine: the launch would take 300 s.
+    run = cluster.popen(*xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 600"))
     wait_until(lambda: list_workers(tmp_path), 60)
     [number] = cluster.jobs()
     cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now")
-    output, _ = run.communicate(timeout=180)  # Slurm checks every 30 s
+    output, _ = run.communicate(timeout=280)
     [record] = parse_records(output)
     assert record["status"] == "timed_out"
     assert not wait_until_workers_end(tmp_path)
