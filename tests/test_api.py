@@ -17,7 +17,7 @@ from xfbench.store.results_folder import Store
 def results(record, tmp_path):
     """A folder with records of three launches on one thread and three on two."""
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     for launch in (1, 2, 3):
         for threads in (1, 2):
             seconds = (0.1 + launch / 100 + threads / 1000,)

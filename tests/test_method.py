@@ -25,7 +25,7 @@ def results(tmp_path, record):
     """A results folder of three cells of seven launches, with outliers and an unstable launch."""
     random = np.random.default_rng(11)
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     for framework, step in FRAMEWORKS.items():
         for launch in range(1, 8):
             level = step * math.exp(random.normal(0, 0.01)) * (1.3 if launch == 7 else 1)

@@ -113,3 +113,14 @@ def test_reading_the_date_is_refused(source):
 @pytest.mark.parametrize("source", ["import time\ntime.gmtime(0)", "import time\ntime.monotonic()"])
 def test_passing_a_time_or_measuring_one_is_allowed(source):
     assert list_clock_reads(source) == []
+
+
+@pytest.mark.parametrize(
+    ("required", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)]
+)
+def test_missing_packages_fail_the_gate_and_skip_elsewhere(monkeypatch, required, outcome):
+    monkeypatch.setenv("REQUIRE_TEST_PACKAGES", required)
+    # Both are caught here: a skip that is not caught would skip this test.
+    with pytest.raises((pytest.skip.Exception, pytest.fail.Exception)) as raised:
+        debian.skip_test("no such package")
+    assert raised.type is outcome

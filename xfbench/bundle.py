@@ -344,7 +344,7 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
     if not is_carried_run(folder):
         raise UsageError(f"{folder} is not a bundle: it has no {_PLAN}")
     carried_run = _CarriedRun(folder, Plan.read(folder / _PLAN))
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     protocols = dict(carried_run.plan.protocols)
     certificates = (
         _verify_and_write_certificates(carried_run, store, say) if carried_run.plan.verify else {}

@@ -32,7 +32,7 @@ def run_requests(
     - A launch of the cell has the status "unsupported" or "unavailable".
     - The cell has reached the precision in its protocol.
     """
-    context.store.create_folders_unless_world_writable()
+    context.store.create_and_check_folders()
     finished: set[Cell] = set()
     speeds: dict[Cell, list[float]] = defaultdict(list)
     for record in earlier_records_for_precision:

@@ -167,7 +167,7 @@ def test_unsupported_checkpoint_cell_has_a_separate_row(checkpointed, record):
 
 def test_compare_accepts_cells_with_and_without_checkpoints(record, tmp_path):
     store = Store(tmp_path)
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     for launch in (1, 2, 3):
         for count in (0, 3):
             store.add(record(launch=launch, checkpoints=count, steps=(0.1 + launch / 100,) * 3))

@@ -27,7 +27,7 @@ def folder(record, tmp_path):
 
     def fill(name="results", slower=1.0, launches=6, software=SOFTWARE, proven=False, **request):
         store = Store(tmp_path / name)
-        store.create_folders_unless_world_writable()
+        store.create_and_check_folders()
         fields = {"software": software, "machine": describe_machine()}
         if proven:
             certificate = build_record_certificate(record(fields=fields, **request))
@@ -83,7 +83,7 @@ def test_frameworks_are_compared_only_if_both_are_certified(folder):
 def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
     """Each pair alone would be faster (p = 0.03), but not as one of three comparisons."""
     store = Store(tmp_path)
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     fields = {"software": SOFTWARE, "machine": describe_machine()}
     noise = (-1.46, -0.88, -0.29, 0.29, 0.88, 1.46)
     for workload in ("lenet", "convnet", "convnet-quick"):
@@ -239,7 +239,7 @@ def test_overall_ratio_excludes_unproven_comparisons():
 
 def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
     store = Store(tmp_path)
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     for n in range(8):
         fields = {"software": SOFTWARE, "machine": describe_machine()}
         store.add(record(steps=(0.1 * 1.01**n,), launch=n + 1, fields=fields))

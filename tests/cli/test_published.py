@@ -14,7 +14,7 @@ from xfbench.store.results_folder import Store
 def results(tmp_path, record):
     """A results folder with launches of two networks and an imported figure."""
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     for workload in ("lenet", "convnet"):
         store.add(record(workload=workload))
     figure = Figure(

@@ -25,7 +25,7 @@ def results(tmp_path, record):
 
     def make(name="results"):
         store = Store(tmp_path / name)
-        store.create_folders_unless_world_writable()
+        store.create_and_check_folders()
         for launch in (1, 2, 3, 4):
             for threads in (1, 2):
                 steps = (0.1 + launch / 100 + threads / 1000,)

@@ -58,7 +58,7 @@ def write_records(folder, record):
     seconds = 0.01
     for path in ("results", "../node7/results", "../laptop/results"):
         store = Store((folder / path).resolve())
-        store.create_folders_unless_world_writable()
+        store.create_and_check_folders()
         for framework, threads, launch in product(("torch", "mxnet"), (1, 2), (1, 2, 3)):
             seconds *= 1.003  # no two launches take the same time
             cell = {"framework": framework, "kernel": "onednn", "threads": threads}

@@ -19,7 +19,7 @@ from xfbench.store.results_folder import Store
 def store(tmp_path, record):
     """Five records, one of them certified."""
     new_store = Store(tmp_path / "results")
-    new_store.create_folders_unless_world_writable()
+    new_store.create_and_check_folders()
     for launch in range(1, 5):
         new_store.add(record(steps=(0.1 + launch / 100,), launch=launch))
     certified_record, certificate = make_certified_record(record)
@@ -182,7 +182,7 @@ def test_a_compressed_archive_has_no_time_or_name_in_its_header(store, tmp_path)
 def test_certificates_are_in_the_order_of_their_ids(tmp_path, record):
     """A set's order is another in every process: six are hardly ever in order by chance."""
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     launches = [
         record(
             kernel=kernel,

@@ -33,7 +33,7 @@ def make_certified_record(record, **fields):
 def store(tmp_path, record):
     """Three good records, one of them certified."""
     new_store = Store(tmp_path / "results")
-    new_store.create_folders_unless_world_writable()
+    new_store.create_and_check_folders()
     new_store.add(record(steps=(0.11,), launch=1))
     new_store.add(record(steps=(0.12,), launch=2))
     certified_record, certificate = make_certified_record(record)

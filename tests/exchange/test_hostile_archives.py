@@ -296,7 +296,7 @@ def test_hostile_archives_cannot_escape_run_code_or_rank(
 def test_valid_record_gets_a_rank(valid_documents, tmp_path):
     """Else the test above would see nothing."""
     target = Store(tmp_path / "there")
-    target.create_folders_unless_world_writable()
+    target.create_and_check_folders()
     record_text, certificate_text = (
         json.dumps(document, indent=1, ensure_ascii=False) + "\n" for document in valid_documents
     )

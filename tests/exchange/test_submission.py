@@ -58,7 +58,7 @@ def store(tmp_path, records):
     """A results folder of them."""
     stored_records, certificates = records
     new_store = Store(tmp_path / "results")
-    new_store.create_folders_unless_world_writable()
+    new_store.create_and_check_folders()
     for record in stored_records:
         new_store.add(record)
     for record in certificates.values():

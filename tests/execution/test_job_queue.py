@@ -126,7 +126,7 @@ def test_late_job_records_are_awaited_for_a_limited_time(make_plan, tmp_path):
 def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp_path, created):
     """New records are those that did not exist when the job was submitted."""
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     first_request, second_request = make_plan().requests
 
     def store_record(request, **fields):

@@ -343,7 +343,7 @@ def test_finished_records_returns_matching_records_oldest_first(record, cell, tm
         for launch in (1, 2)
     ]
     assert lookup.find_ok_or_invalid_records(requests, store) == [] and not store.folder.exists()
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     assert lookup.find_ok_or_invalid_records(requests, store) == []
     stored_records = []
     for day, request in enumerate(reversed(requests), 1):

@@ -61,7 +61,7 @@ def test_read_only_results_folder_is_reported_before_a_launch(run_arguments, xfb
             folder = point / "results"
             if exists:
                 temporary_mounts.remount(point, "rw")
-                Store(folder).create_folders_unless_world_writable()
+                Store(folder).create_and_check_folders()
             temporary_mounts.make_read_only(point)
             completed = xfbench(*arguments, f"--results={folder}")
             assert completed.returncode in (1, 2)
@@ -121,7 +121,7 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_record_is_reported_and_good_records_are_read(record, tmp_path, damage):
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     good_record, bad_record = record(launch=1), record(launch=2)
     store.add(good_record)
     store.add(bad_record)
@@ -163,7 +163,7 @@ def test_damaged_certificate_is_reported_in_one_line(tmp_path, damage):
 
 def test_clock_set_back_hides_no_record(record, tmp_path):
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     today_record = record(launch=1)
     store.add(today_record)
     with index.open_index(store, print) as record_index:
@@ -186,7 +186,7 @@ def test_index_of_another_user_is_not_opened(record, tmp_path):
     if os.geteuid() != 0:
         pytest.skip("changing the owner of a file needs root")
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     stored_record = record()
     store.add(stored_record)
     with index.open_index(store, print) as record_index:
@@ -209,17 +209,17 @@ def test_index_of_another_user_is_not_opened(record, tmp_path):
 @pytest.mark.parametrize("name", [".", "runs"])
 def test_world_writable_results_folder_is_refused(tmp_path, name):
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     (store.folder / name).chmod(0o777)
     with pytest.raises(UsageError, match=r"writable by all users.*--results"):
-        store.create_folders_unless_world_writable()
+        store.create_and_check_folders()
     (store.folder / name).chmod(0o1777)  # the sticky bit protects files, as in /tmp
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
 
 
 def test_file_modes_follow_the_umask(record, tmp_path):
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     for launch, mask in enumerate((0o077, 0o027, 0o022, 0o002), 1):
         stored_record = record(launch=launch)
         previous_mask = os.umask(mask)

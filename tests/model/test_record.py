@@ -48,7 +48,7 @@ def test_unknown_field_is_refused(record):
 
 def test_store_returns_records_and_reports_invalid_files(record, tmp_path):
     store = Store(tmp_path)
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     valid_record = record()
     store.add(valid_record)
     folder = tmp_path / "records" / "00"

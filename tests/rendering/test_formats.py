@@ -255,7 +255,7 @@ def test_file_order_does_not_change_tables(many_records, tmp_path):
     for seed in range(3):
         random.Random(seed).shuffle(records)
         store = Store(tmp_path / str(seed))
-        store.create_folders_unless_world_writable()
+        store.create_and_check_folders()
         for stored_record in records:
             store.add(stored_record)
         if seed == 2:

@@ -24,7 +24,7 @@ from xfbench.store.results_folder import Store
 def store(tmp_path, record):
     """Return a store with five launches of two networks, each on one and two threads."""
     new_store = Store(tmp_path / "results")
-    new_store.create_folders_unless_world_writable()
+    new_store.create_and_check_folders()
     for launch in range(1, 6):
         for workload in ("lenet", "convnet"):
             for threads in (1, 2):

@@ -15,7 +15,7 @@ def make_results(tmp_path, record):
 
     def make_store(name, launches, **fields):
         new_store = Store(tmp_path / name)
-        new_store.create_folders_unless_world_writable()
+        new_store.create_and_check_folders()
         for launch in launches:
             run = new_store.create_run_folder()
             (run / "stdout").write_text(f"launch {launch}")

@@ -18,7 +18,7 @@ from xfbench.store.results_folder import Store
 def store(tmp_path, record):
     """Return a results folder with 30 records in separate files."""
     new_store = Store(tmp_path / "results")
-    new_store.create_folders_unless_world_writable()
+    new_store.create_and_check_folders()
     for launch in range(1, 31):
         new_store.add(record(steps=(0.1 + launch / 1000, 1e-7, 5.5e-05), launch=launch))
     return new_store
@@ -69,7 +69,7 @@ def test_pack_adds_only_new_records_unless_all_are_repacked(store, record):
 
 def test_equal_records_make_equal_packs(store, tmp_path):
     other_store = Store(tmp_path / "other")
-    other_store.create_folders_unless_world_writable()
+    other_store.create_and_check_folders()
     for record in reversed(read_records(store)[0]):
         other_store.add(record)
     store.pack()
@@ -268,7 +268,7 @@ def test_pack_keeps_a_record_that_is_edited_meanwhile(store):
 def test_pack_everything_writes_a_record_of_two_packs_once(store, record, tmp_path):
     store.pack()
     other_store = Store(tmp_path / "other")
-    other_store.create_folders_unless_world_writable()
+    other_store.create_and_check_folders()
     for packed_record in (*read_records(store)[0], record(launch=99)):
         other_store.add(packed_record)
     other_store.pack()

@@ -203,7 +203,7 @@ def test_external_record_is_no_baseline_for_efficiency(measured_records, law):
 def test_comparison_and_prediction_ignore_external_records(measured_records, source, tmp_path):
     records, certificates = measured_records
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     for measured_certificate in certificates.values():
         measured_certificate.write(store.certificate_path(measured_certificate.id))
     two_threads = [vary_record(record, request={"threads": 2}) for record in records]
@@ -215,7 +215,7 @@ def test_comparison_and_prediction_ignore_external_records(measured_records, sou
     assert difference.figures.ratio.launches == 3
     assert difference.figures.ratio.value == pytest.approx(1, rel=1e-6)
     external_store = Store(tmp_path / "only")
-    external_store.create_folders_unless_world_writable()
+    external_store.create_and_check_folders()
     for record in fakes:
         external_store.add(record)
     with pytest.raises(UsageError, match="no ok launch"):
@@ -234,7 +234,7 @@ def test_comparison_and_prediction_ignore_external_records(measured_records, sou
 def test_audit_refuses_a_published_record_with_a_certificate(measured_records, tmp_path):
     records, certificates = measured_records
     store = Store(tmp_path / "results")
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     for record in published.records():
         store.add(record)
     assert audit.validate_results(store.folder) == (len(published.records()), [])

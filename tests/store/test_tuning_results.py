@@ -15,7 +15,7 @@ from xfbench.store.results_folder import Store
 def store(tmp_path, record, cell):
     """Return a store with three launches and two searches: of the first two and of all three."""
     new_store = Store(tmp_path / "results")
-    new_store.create_folders_unless_world_writable()
+    new_store.create_and_check_folders()
     launches = [record(steps=(0.1 + n / 100,), launch=n) for n in (1, 2, 3)]
     for launch in launches:
         new_store.add(launch)

@@ -411,12 +411,10 @@ def _print_plan_and_time_estimate(
         print(f"{label} · {launch_count}{f': {reason}' if reason else ''}")
 
 
-def _build_answer(
-    chosen_study: Experiment, size_else_most_measured: Size | None, sources: Sequence[Path]
-) -> Answer:
+def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
     """Return the study's answer from the records in `sources` (results folders and archives).
 
-    `size_else_most_measured`: size of the study. None: the size for which the most records are ok.
+    `size`: size of the study. None: the size for which the most records are ok.
 
     Raises UsageError if the size is None and no record of the study is ok.
     """
@@ -424,7 +422,7 @@ def _build_answer(
     from xfbench.studies import answer, cells, gathering
 
     records, certificates = gathering.load_records_and_certificates(sources, say)
-    chosen_size = size_else_most_measured or cells.most_measured_size(chosen_study, records)
+    chosen_size = size or cells.most_measured_size(chosen_study, records)
     if chosen_size is None:
         raise errors.UsageError(
             f"{sources[0]} has no records of {chosen_study.name}: measure with `xfbench study "

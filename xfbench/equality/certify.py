@@ -160,7 +160,7 @@ def certify_requests(
     - `say`: is called with a message for each cell that differs or whose verification fails
     """
     verifier = Verifier(say_progress)
-    session.store.create_folders_unless_world_writable()
+    session.store.create_and_check_folders()
     for request in {certified_fields(request): request for request in requests}.values():
         environment = session.environments.get(request.framework)
         if environment is None:
@@ -198,7 +198,7 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
     subject = build_subject(request, environment)
     cached = find_cached_certificate(subject)
     if cached and cached.verdict == "equal":
-        session.store.create_folders_unless_world_writable()
+        session.store.create_and_check_folders()
         _copy_certificate_to_session(subject, request, session)
 
 

@@ -128,7 +128,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
     """
     for _ in read_members_then_check_manifest(source):
         pass
-    target.create_folders_unless_world_writable()
+    target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_count = known_count = 0
     for name, content in read_members_then_check_manifest(source):

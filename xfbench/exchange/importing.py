@@ -63,7 +63,7 @@ def import_figures(
         inform(f"{len(notes) - 20} more files or entries have no figure to import")
     if not records:
         raise UsageError(f"{source} has no figure to import")
-    target.create_folders_unless_world_writable()
+    target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_records = {record.id: record for record in records if record.id not in existing_ids}
     for record in new_records.values():

@@ -135,7 +135,7 @@ def _submit_and_follow(
     """
     submitted: list[Submitted] = []
     records: list[Record] = []
-    store.create_folders_unless_world_writable()
+    store.create_and_check_folders()
     for job_plan, job in jobs:
         plan = job_plan.without_recorded(records_to_skip)
         if not plan.requests:

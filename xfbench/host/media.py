@@ -58,7 +58,7 @@ def describe_medium(folder: Path) -> Medium:
 
 
 def evict_and_measure_reads_by_pattern(
-    data_set_or_scratch_folder: Path,
+    folder: Path,
     max_round_bytes: int = reading.SIZE,
     rounds: int = reading.ROUNDS,
 ) -> tuple[Reads, ...]:
@@ -66,8 +66,8 @@ def evict_and_measure_reads_by_pattern(
 
     Before each round, the files are evicted from memory. No framework takes part.
 
-    - `data_set_or_scratch_folder`: what to read. This is a data set's folder or a single file. In
-      any other folder, a temporary file is written and read.
+    - `folder`: a data set's folder or a single file, which is read. In any other folder, a
+      temporary file is written and read.
     - `max_round_bytes`: the maximum number of bytes in a round.
     - `rounds`: the number of rounds for each pattern.
 
@@ -75,19 +75,15 @@ def evict_and_measure_reads_by_pattern(
     time. Raises UnreadableError if the folder cannot be read or written.
     """
     try:
-        if (
-            data_set_or_scratch_folder / MANIFEST
-        ).is_file() or data_set_or_scratch_folder.is_file():
-            files = reading.draw_files(
-                pages.files_under(data_set_or_scratch_folder), max_round_bytes
-            )
+        if (folder / MANIFEST).is_file() or folder.is_file():
+            files = reading.draw_files(pages.files_under(folder), max_round_bytes)
             return _measure_files(files, max_round_bytes, rounds)
-        with reading.temporary_file(data_set_or_scratch_folder, max_round_bytes) as file:
+        with reading.temporary_file(folder, max_round_bytes) as file:
             return _measure_files([file], max_round_bytes, rounds)
     except reading.NotEnoughData as error:
-        raise UnreadableError(f"{data_set_or_scratch_folder}: {error}") from error
+        raise UnreadableError(f"{folder}: {error}") from error
     except OSError as error:
-        raise UnreadableError(f"{data_set_or_scratch_folder}: {error.strerror}") from error
+        raise UnreadableError(f"{folder}: {error.strerror}") from error
 
 
 def compute_speed(reads: Reads) -> Speed:

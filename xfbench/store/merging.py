@@ -27,7 +27,7 @@ def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) 
     Return the number of new records, and the number of records that `target` already had. Raises
     UsageError if `target` cannot be written.
     """
-    target.create_folders_unless_world_writable()
+    target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_count = known_count = 0
     for source in sources:

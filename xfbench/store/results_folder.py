@@ -112,7 +112,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def create_folders_unless_world_writable(self) -> None:
+    def create_and_check_folders(self) -> None:
         """Create the results folder with `records`, `runs` and a README, where they are missing.
 
         Raises UsageError if these cannot be created, or if the results folder or `runs` is writable
