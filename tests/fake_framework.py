@@ -18,7 +18,7 @@ from xfbench.execution.launch import LaunchContext
 from xfbench.host import core_latency, roofline
 from xfbench.model.adapter import load
 from xfbench.model.request import Cell
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 
 STRATEGY = "side by side"
@@ -142,7 +142,7 @@ def launch(
         patch.setenv("XFBENCH_ADAPTERS", str(root / "adapters"))
         patch.setattr(core_latency, "measure_core_latency_s", lambda: None)
         patch.setattr(roofline, "_PEAKS", build_peaks())
-        [record] = run_requests([launch_cell.request(1)], context)
+        [record] = Session(context).launch([launch_cell.request(1)])
         assert list_running(root) == []
         assert list(store.records()) == [record]
     return record, store.run_folder(record)

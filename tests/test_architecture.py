@@ -29,7 +29,7 @@ WORKER_SIDE = ("worker", "workloads", "adapters")
 LAYERS = (
     *("workloads", "worker", "adapters", "base", "model", "statistics", "launchers", "host"),
     *("environments", "datasets", "store", "planning", "execution", "equality"),
-    *("session", "progress", "bundle", "analysis", "rendering", "exchange", "studies", "tuning"),
+    *("bundle", "session", "progress", "analysis", "rendering", "exchange", "studies", "tuning"),
     *("api", "benchmarks", "pytest_plugin", "cli", "__main__", ""),
 )
 STARTS_PROCESSES = [

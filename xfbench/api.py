@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from xfbench import progress
+from xfbench import progress, session
 from xfbench.analysis import comparison, leaderboard, ranked
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.analysis.leaderboard import Table
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError
 from xfbench.exchange import exporting
-from xfbench.execution import job_queue
 from xfbench.model import certificate
-from xfbench.model.plan import DEFAULT_TIME_LIMIT
+from xfbench.model.plan import DEFAULT_TIME_LIMIT, Submission
 from xfbench.model.record import Record
 from xfbench.model.strategy import Value
 from xfbench.planning import plan_builder
-from xfbench.store import index, lookup, selection
+from xfbench.store import index, selection
 from xfbench.store.results_folder import Store, open_existing_store
 from xfbench.store.selection import Condition
 
@@ -236,14 +235,13 @@ def run(
         strict=strict,
         time_limit=time_limit,
         checkpoint_dir=Path(checkpoint_dir) if checkpoint_dir else None,
+        resume=resume,
+        submission=Submission(minutes=minutes, queue=queue or "", account=account or ""),
         adjust=_load_adjustment(folder) if tuned else None,
     )
     store = Store(folder)
-    done = lookup.find_ok_or_invalid_records(plan.requests, store) if resume else []
-    if job_queue.has_requests_to_submit(plan):
-        jobs = job_queue.build_jobs_by_node_count(plan, store, minutes, queue or "", account or "")
-        return [*done, *job_queue.submit_and_follow(jobs, store, done, wait=True)]
-    return [*done, *progress.measure_remaining_launches(plan, store, done)]
+    done = session.find_done(plan, store)
+    return [*done, *session.run(plan, store, progress.choose_listener())]
 
 
 def _load_adjustment(results: Path) -> plan_builder.Adjustment:

@@ -1,4 +1,4 @@
-"""Progress of launches: a bar on a terminal, plain lines elsewhere.
+"""Listeners that show the progress of a session: a bar on a terminal, plain lines elsewhere.
 
 All progress goes to standard error, so that standard output contains only the command's result.
 """
@@ -8,155 +8,165 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from pathlib import Path
+from collections.abc import Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.status import Status
 from rich.text import Text
 
 from xfbench import statistics as record_statistics
 from xfbench.base.terminal_text import say
-from xfbench.equality import certify
 from xfbench.execution.launch import LaunchContext
-from xfbench.host import conditions, doctor, machine
-from xfbench.model.certificate import certified_fields
+from xfbench.host import conditions, machine
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
-from xfbench.model.request import Cell, Protocol, Request
-from xfbench.session import run_requests
+from xfbench.model.request import Request
+from xfbench.session import Listener
 from xfbench.store.results_folder import Store
 
 
-def measure_remaining_launches(
-    plan: Plan, store: Store, done: Sequence[Record] = ()
-) -> list[Record]:
-    """Do the plan's remaining launches on this host, show progress, and return the new records.
-
-    `done` has the records of earlier launches. These launches are not repeated. Raises NoisyError
-    if the plan is strict and a check of `xfbench doctor` is not ok.
-    """
-    if plan.strict:
-        doctor.require_all_checks_ok()
-    context = LaunchContext(
-        store,
-        time_limit=plan.time_limit,
-        strict=plan.strict,
-        data_folders=plan.data_folders,
-        checkpoint_dir=plan.checkpoint_dir,
-    )
-    requests = plan.without_recorded(done).requests
-    protocols = dict(plan.protocols)
-    return run_with_progress(requests, context, plan.pythons, protocols, done, verify=plan.verify)
-
-
-def run_with_progress(
-    requests: Sequence[Request],
-    context: LaunchContext,
-    pythons: Mapping[str, Path],
-    protocols: Mapping[Cell, Protocol],
-    done: Sequence[Record] = (),
-    *,
-    verify: bool,
-) -> list[Record]:
-    """Prepare the environments, do the launches, show progress, and return the new records.
-
-    - `pythons`: interpreters that replace the managed environments, by framework.
-    - `done`: records of earlier launches. Their throughput is used too when the precision of their
-      cells is computed.
-    - `verify`: whether to verify each kind of cell before the launches.
-
-    After an interrupt, prints the number of finished launches and raises the interrupt again.
-    """
+def choose_listener() -> Listener:
+    """Return a progress bar if standard error is a terminal, else plain lines."""
     console = Console(stderr=True)
-    here = machine.describe_machine()
-    say(f"xfbench · {machine_class(here)} · {here.kernel_release}")
-    started = time.monotonic()
-    with console.status("preparing environments") if console.is_terminal else nullcontext():
-        site = next((request.site for request in requests), None)
-        allocator_names = [request.allocator for request in requests]
-        context.prepare_environments(
-            (r.framework for r in requests), pythons, say, site, allocator_names
-        )
-    versions = [
-        f"{name} {framework_environment.version} ✔"
-        for name, framework_environment in context.environments.items()
-    ]
-    versions += [f"{name} ✘" for name in context.unavailable]
-    ready = f"environments ready in {time.monotonic() - started:.0f} s"
-    say(f"{'  '.join(versions)}    {ready}")
-    if verify:
-        _certify([request for request in requests if not request.probe], context, console)
-    return _launch(requests, context, protocols, done, console)
+    return Bar(console) if console.is_terminal else Lines()
 
 
-def _certify(requests: Sequence[Request], context: LaunchContext, console: Console) -> None:
-    """Verify each kind of cell.
+class Messages(Listener):
+    """Plain lines about everything except the launches."""
 
-    On a terminal, one transient line shows the progress. Messages about failures stay visible.
-    """
-    started = time.monotonic()
-    with console.status("certificates") if console.is_terminal else nullcontext() as status:
+    def message(self, text: str) -> None:
+        """Print the line."""
+        say(text)
 
-        def show_progress(line: str) -> None:
-            if status is None:
-                say(line)
-            else:
-                status.update(Text(line))
+    def verification_progress(self, text: str) -> None:
+        """Print the line."""
+        self.message(text)
 
-        certify.certify_requests(requests, context, show_progress, say)
-    certificate_count = len(context.certificates)
-    kind_count = len({certified_fields(request) for request in requests})
-    say(
-        f"{certificate_count} of {kind_count} configurations proven equal "
-        f"in {time.monotonic() - started:.0f} s"
-    )
+    def verification_ended(self, equal: int, kinds: int, seconds: float) -> None:
+        """Print how many kinds of cells are equal."""
+        self.message(f"{equal} of {kinds} configurations proven equal in {seconds:.0f} s")
 
 
-def _launch(
-    requests: Sequence[Request],
-    context: LaunchContext,
-    protocols: Mapping[Cell, Protocol],
-    done: Sequence[Record],
-    console: Console,
-) -> list[Record]:
-    """Do the launches and show their progress. Return the new records."""
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("launches · {task.description}", markup=False),
-    )
-    records: list[Record] = []
-    clock = _RemainingTime(requests, any(p.precision for p in protocols.values()))
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task(requests[0].label() if requests else "", total=len(requests))
-        try:
-            for record in run_requests(requests, context, protocols, done):
-                records.append(record)
-                remaining_time = clock.count_and_format_remaining(record)
-                upcoming = requests[clock.count].label() if clock.count < len(requests) else ""
-                bar.update(
-                    task, completed=clock.count, description=f"{upcoming} · {remaining_time}"
-                )
-                if record.status != "ok" or not console.is_terminal:
-                    say(_format_line(record, clock, remaining_time))
-        except KeyboardInterrupt:
-            say(
-                f"interrupted after {len(records)} launches, which are kept in "
-                f"{context.store.folder}; continue with --resume"
+class Lines(Messages):
+    """Plain lines: one for each launch, and those of `Messages`."""
+
+    def __init__(self) -> None:
+        self._clock = _RemainingTime((), at_most=False)
+
+    def preparation_started(self, plan: Plan) -> None:
+        """Print the machine."""
+        here = machine.describe_machine()
+        self.message(f"xfbench · {machine_class(here)} · {here.kernel_release}")
+
+    def preparation_ended(self, context: LaunchContext, seconds: float) -> None:
+        """Print the versions of the frameworks."""
+        versions = [f"{name} {found.version} ✔" for name, found in context.environments.items()]
+        versions += [f"{name} ✘" for name in context.unavailable]
+        self.message(f"{'  '.join(versions)}    environments ready in {seconds:.0f} s")
+
+    def launches_started(self, requests: Sequence[Request], is_maximum: bool) -> None:
+        """Start the estimate of the remaining time."""
+        self._clock = _RemainingTime(requests, is_maximum)
+
+    def launch_ended(self, record: Record) -> None:
+        """Print a line about the launch."""
+        self._clock.count_launch(record)
+        self.message(_format_line(record, self._clock))
+
+    def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
+        """After an interrupt, print how to continue."""
+        if interrupted:
+            self.message(
+                f"interrupted after {count} launches, which are kept in {store.folder}; "
+                "continue with --resume"
             )
-            raise
-    return records
+
+
+class Bar(Lines):
+    """A progress bar. Lines are printed only for messages and for launches that are not ok."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._status: Status | None = None
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def preparation_started(self, plan: Plan) -> None:
+        """Print the machine, and show that environments are prepared."""
+        super().preparation_started(plan)
+        self._show_status("preparing environments")
+
+    def preparation_ended(self, context: LaunchContext, seconds: float) -> None:
+        """Print the versions of the frameworks."""
+        self._end_status()
+        super().preparation_ended(context, seconds)
+
+    def verification_started(self) -> None:
+        """Show that certificates are found or created."""
+        self._show_status("certificates")
+
+    def verification_progress(self, text: str) -> None:
+        """Show the line until the next one."""
+        if self._status:
+            self._status.update(Text(text))
+
+    def verification_ended(self, equal: int, kinds: int, seconds: float) -> None:
+        """Print how many kinds of cells are equal."""
+        self._end_status()
+        super().verification_ended(equal, kinds, seconds)
+
+    def launches_started(self, requests: Sequence[Request], is_maximum: bool) -> None:
+        """Show the bar."""
+        super().launches_started(requests, is_maximum)
+        columns = (
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("launches · {task.description}", markup=False),
+        )
+        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task("", total=len(requests))
+        self._bar.start()
+
+    def launch_started(self, request: Request) -> None:
+        """Show the launch in the bar."""
+        if self._bar:
+            parts = [request.label(), self._clock.remaining_time]
+            description = " · ".join(filter(None, parts))
+            self._bar.update(self._task, description=description)
+
+    def launch_ended(self, record: Record) -> None:
+        """Move the bar. If the launch is not ok, print a line about it."""
+        self._clock.count_launch(record)
+        if self._bar:
+            self._bar.update(self._task, completed=self._clock.count)
+        if record.status != "ok":
+            self.message(_format_line(record, self._clock))
+
+    def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
+        """Remove the bar. After an interrupt, print how to continue."""
+        if self._bar:
+            self._bar.stop()
+            self._bar = None
+        super().launches_ended(count, store, interrupted)
+
+    def _show_status(self, text: str) -> None:
+        self._status = self._console.status(text)
+        self._status.start()
+
+    def _end_status(self) -> None:
+        if self._status:
+            self._status.stop()
+            self._status = None
 
 
 class _RemainingTime:
     """An estimate of the remaining time, from the durations of the finished launches.
 
-    `at_most` says that the estimate is an upper limit, because some launches may be skipped.
+    - `at_most`: whether the estimate is an upper limit, because some launches may be skipped.
+    - `remaining_time`: the last estimate as text; empty before the first launch has ended.
     """
 
     def __init__(self, requests: Sequence[Request], at_most: bool) -> None:
@@ -165,9 +175,10 @@ class _RemainingTime:
         self.count = 0
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.last = time.monotonic()
+        self.remaining_time = ""
 
-    def count_and_format_remaining(self, record: Record) -> str:
-        """Count the launch of `record`, and return the remaining time as text.
+    def count_launch(self, record: Record) -> None:
+        """Count the launch of `record`, and estimate the remaining time again.
 
         Requests that were skipped before this launch are counted too. The text is, for example, "at
         most 1:05 left" (minutes:seconds). After the last launch, the text is empty.
@@ -187,14 +198,14 @@ class _RemainingTime:
             statistics.fmean(self.seconds.get(request.label()) or durations)
             for request in self.requests[self.count :]
         )
-        return (
+        self.remaining_time = (
             f"{self.words}{int(remaining_s // 60)}:{int(remaining_s % 60):02d} left"
             if self.count < len(self.requests)
             else ""
         )
 
 
-def _format_line(record: Record, clock: _RemainingTime, remaining_time: str) -> str:
+def _format_line(record: Record, clock: _RemainingTime) -> str:
     """Return a line about a launch: number, cell, throughput, status and remaining time."""
     request = record.request
     assert request is not None
@@ -210,6 +221,6 @@ def _format_line(record: Record, clock: _RemainingTime, remaining_time: str) -> 
     elif record.status == "ok":
         noise = conditions.list_record_disturbances(record)
         reason = f" · noisy: {'; '.join(noise)}" if noise else ""
-    remaining_text = f" · {remaining_time}" if remaining_time else ""
+    remaining_text = f" · {clock.remaining_time}" if clock.remaining_time else ""
     launch_text = f"{count} {request.label()} · launch {request.launch}"
     return f"{launch_text}{figure} · {record.status}{reason}{remaining_text}"

@@ -14,17 +14,15 @@ import pytest
 from pytest import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from xfbench.benchmarks.architectures import Architecture
     from xfbench.exchange.replay import ReplayTimer
-    from xfbench.execution.launch import LaunchContext
     from xfbench.model.request import Cell
+    from xfbench.session import Session
 
 _PARAMETERS = ("workload", "framework", "kernel", "device", "threads")
 _WORKLOADS = "lenet,convnet"
 _STEPS = 10
-_SESSION: pytest.StashKey[LaunchContext] = pytest.StashKey()
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
 _SELECTION: pytest.StashKey[tuple[Architecture, list[Cell]]] = pytest.StashKey()
 # Each of these options requests benchmarks. A plain `pytest` runs only tests.
 _BENCHMARK_OPTIONS = (
@@ -123,19 +121,31 @@ def xfbench_cell(
 
 
 @pytest.fixture
-def xfbench_session(framework: str, pytestconfig: Config) -> LaunchContext:
-    """Return the session's launch context, after preparing the framework's environment.
+def xfbench_session(framework: str, pytestconfig: Config) -> Session:
+    """Return the session of xfbench, after preparing the framework's environment.
 
-    If the framework is unavailable, the context's `unavailable` has the reason.
+    If the framework is unavailable, `context.unavailable` has the reason.
     """
     from xfbench.base import paths
     from xfbench.execution.launch import LaunchContext
+    from xfbench.session import Listener, Session
     from xfbench.store.results_folder import Store
 
-    results = paths.results(pytestconfig.getoption("xfbench_results"))
-    session = pytestconfig.stash.setdefault(_SESSION, LaunchContext(Store(results)))
-    if framework not in {*session.environments, *session.unavailable}:
-        session.prepare_environments([framework], {}, _line_printer(pytestconfig))
+    if _SESSION not in pytestconfig.stash:
+        reporter = pytestconfig.pluginmanager.getplugin("terminalreporter")
+
+        class Reporter(Listener):
+            """Prints lines between pytest's own lines."""
+
+            def message(self, text: str) -> None:
+                if reporter is not None:
+                    reporter.ensure_newline()
+                    reporter.write_line(f"xfbench: {text}")
+
+        results = paths.results(pytestconfig.getoption("xfbench_results"))
+        pytestconfig.stash[_SESSION] = Session(LaunchContext(Store(results)), Reporter())
+    session = pytestconfig.stash[_SESSION]
+    session.prepare([framework])
     return session
 
 
@@ -195,15 +205,3 @@ def _positive(value: str) -> int:
 
 def _parse_list(value: str) -> list[str]:
     return [word.strip() for word in value.split(",")]
-
-
-def _line_printer(config: Config) -> Callable[[str], None]:
-    """Return a function that prints a line between pytest's own lines."""
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-
-    def say(line: str) -> None:
-        if reporter is not None:
-            reporter.ensure_newline()
-            reporter.write_line(f"xfbench: {line}")
-
-    return say

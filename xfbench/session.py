@@ -1,4 +1,7 @@
-"""Runs the launches of an experiment one after another, and stores a record of each launch.
+"""The orchestrator: prepares environments, certifies, launches, and stores a record of each launch.
+
+Every entrance makes a `Plan` and calls `run`. Only this module prepares environments and launches.
+(`xfbench env create` and the verifier also prepare environments, without a plan.)
 
 The plan mixes the launches of different cells in a seeded random order. Therefore slow changes of
 the machine affect all cells alike.
@@ -6,49 +9,304 @@ the machine affect all cells alike.
 
 from __future__ import annotations
 
+import time
+import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
-from xfbench import statistics
+from xfbench import bundle, statistics
+from xfbench.base.errors import UnavailableError, UsageError
+from xfbench.environments import allocators, environment
+from xfbench.equality import certify
+from xfbench.execution import dry_run, job, job_queue
 from xfbench.execution.launch import LaunchContext, run_launch
+from xfbench.host import doctor
+from xfbench.model import adapter
+from xfbench.model.certificate import certified_fields
+from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
+from xfbench.store import lookup
+from xfbench.store.results_folder import Store
 
 
-def run_requests(
-    requests: Iterable[Request],
-    context: LaunchContext,
-    protocols: Mapping[Cell, Protocol] | None = None,
-    earlier_records_for_precision: Iterable[Record] = (),
-) -> Iterator[Record]:
-    """Launch the requests one after another; store and yield the record of each launch.
+class Listener:
+    """What is told about a session. Each method handles one event; here, none does anything.
 
-    - `protocols`: the protocol of each cell. Without a protocol, a cell has no precision to reach.
-    - `earlier_records_for_precision`: records of earlier launches. Their throughput is used too
-      when the precision of their cells is computed.
-
-    The remaining requests of a cell are skipped in these cases:
-
-    - A launch of the cell has the status "unsupported" or "unavailable".
-    - The cell has reached the precision in its protocol.
+    A listener starts no work and changes nothing. If it raises an exception, it hears nothing more
+    of the session, and the session goes on.
     """
-    context.store.create_and_check_folders()
-    finished: set[Cell] = set()
-    speeds: dict[Cell, list[float]] = defaultdict(list)
-    for record in earlier_records_for_precision:
-        if record.request:
-            speeds[record.request.cell()] += statistics.counted_speeds_by_block([record]).values()
-    for request in requests:
-        cell = request.cell()
-        protocol = protocols.get(cell) if protocols else None
-        if cell in finished or (protocol and _is_enough(speeds[cell], protocol)):
+
+    def message(self, text: str) -> None:
+        """Handle a line for people, such as why a framework is unavailable."""
+
+    def preparation_started(self, plan: Plan) -> None:
+        """Handle the start of the preparation of environments."""
+
+    def preparation_ended(self, context: LaunchContext, seconds: float) -> None:
+        """Handle the end of the preparation, which took `seconds`."""
+
+    def verification_started(self) -> None:
+        """Handle the start of the verification of all kinds of cells."""
+
+    def verification_progress(self, text: str) -> None:
+        """Handle a line that is of interest only while the verification runs."""
+
+    def verification_ended(self, equal: int, kinds: int, seconds: float) -> None:
+        """Handle the end of the verification: `equal` of `kinds` kinds of cells are equal."""
+
+    def launches_started(self, requests: Sequence[Request], is_maximum: bool) -> None:
+        """Handle the start of the launches.
+
+        - `is_maximum`: whether some of the requests may be skipped, because their cells may reach
+          their precision before.
+        """
+
+    def launch_started(self, request: Request) -> None:
+        """Handle the start of one launch."""
+
+    def launch_ended(self, record: Record) -> None:
+        """Handle the end of one launch. Its record is stored already."""
+
+    def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
+        """Handle the end of the launches: `count` were done, perhaps until an interrupt."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a plan would do.
+
+    - `requests`: the launches, without those that `Plan.resume` leaves out.
+    - `commands`: the shell lines of each cell, by the cell's label; None for a bundle, because the
+      commands depend on the machine on which it will run.
+    - `scripts`: the scripts of the Slurm jobs, if jobs would be submitted.
+    """
+
+    requests: tuple[Request, ...]
+    commands: dict[str, list[str]] | None = None
+    scripts: Sequence[str] = ()
+
+
+def run(plan: Plan, store: Store, listener: Listener | None = None) -> list[Record]:
+    """Do what the plan asks for, and return the new records.
+
+    - With `plan.bundle`, write a bundle. There are no records.
+    - Launches on nodes of a cluster are submitted from a login node (see `Submission`).
+    - All other launches run here.
+
+    Raises UsageError if the plan contradicts itself, and NoisyError if the plan is strict and a
+    check of `xfbench doctor` is not ok.
+    """
+    return Session(LaunchContext(store), listener).run(plan)
+
+
+def preview(plan: Plan, store: Store) -> Preview:
+    """Return what `run` would do. Nothing is launched, created or submitted."""
+    if plan.bundle:
+        return Preview(plan.requests)
+    remaining_plan = plan.without_recorded(find_done(plan, store))
+    _, queued_plan = job_queue.split_local_and_submitted(plan)
+    if queued_plan.requests:
+        jobs = job_queue.build_jobs_by_node_count(queued_plan, store)
+        return Preview(remaining_plan.requests, scripts=job_queue.build_job_scripts(jobs))
+    _require_waiting(plan)
+    return Preview(remaining_plan.requests, commands=dry_run.list_commands_by_cell(remaining_plan))
+
+
+def find_done(plan: Plan, store: Store) -> list[Record]:
+    """Return the records of launches that `Plan.resume` leaves out; empty if it is false."""
+    return lookup.find_ok_or_invalid_records(plan.requests, store) if plan.resume else []
+
+
+class Session:
+    """Runs plans one after another with the same environments and certificates.
+
+    - `context`: what the launches share.
+    """
+
+    def __init__(self, context: LaunchContext, listener: Listener | None = None) -> None:
+        self.context = context
+        self._listener = listener or Listener()
+
+    def run(self, plan: Plan, done: Sequence[Record] | None = None) -> list[Record]:
+        """Do what the plan asks for, and return the new records: see `run` in this module.
+
+        - `done`: records whose launches are left out; None: what `Plan.resume` says.
+        """
+        store = self.context.store
+        if plan.bundle:
+            bundle.write_carried_run(plan, plan.bundle, self.say)
+            return []
+        done = find_done(plan, store) if done is None else done
+        local_plan, queued_plan = job_queue.split_local_and_submitted(plan)
+        records: list[Record] = []
+        if local_plan.requests or not queued_plan.requests:
+            _require_waiting(plan)
+            records += self._run_here(local_plan, done)
+        if queued_plan.requests:
+            jobs = job_queue.build_jobs_by_node_count(queued_plan, store)
+            records += job_queue.submit_and_follow(
+                jobs, store, done, self._prepare_submitted, self.say, wait=plan.submission.wait
+            )
+        return records
+
+    def prepare(
+        self,
+        frameworks: Iterable[str],
+        pythons: Mapping[str, Path] | None = None,
+        site: str | None = None,
+        allocator_names: Iterable[str | None] = (),
+    ) -> None:
+        """Prepare environments and libraries of memory allocators, unless that was done before.
+
+        If a framework or an allocator is unavailable, the context gets the reason.
+
+        - `pythons`: for a framework, the interpreter that replaces its managed environment.
+        """
+        _prepare(self.context, frameworks, pythons or {}, site, allocator_names, self.say)
+
+    def certify(self, requests: Sequence[Request]) -> None:
+        """Verify each kind of cell that has no certificate yet."""
+        started = time.monotonic()
+        self._tell(Listener.verification_started)
+        certify.certify_requests(
+            requests,
+            self.context,
+            partial(self._tell, Listener.verification_progress),
+            self.say,
+        )
+        kinds = {certified_fields(request) for request in requests}
+        equal = len(kinds & set(self.context.certificates))
+        seconds = time.monotonic() - started
+        self._tell(Listener.verification_ended, equal, len(kinds), seconds)
+
+    def launch(
+        self,
+        requests: Iterable[Request],
+        protocols: Mapping[Cell, Protocol] | None = None,
+        earlier_records_for_precision: Iterable[Record] = (),
+    ) -> Iterator[Record]:
+        """Launch the requests one after another; store and yield the record of each launch.
+
+        - `protocols`: the protocol of each cell. Without a protocol, a cell has no precision to
+          reach.
+        - `earlier_records_for_precision`: records of earlier launches. Their throughput is used too
+          when the precision of their cells is computed.
+
+        The remaining requests of a cell are skipped in these cases:
+
+        - A launch of the cell has the status "unsupported" or "unavailable".
+        - The cell has reached the precision in its protocol.
+        """
+        self.context.store.create_and_check_folders()
+        finished: set[Cell] = set()
+        speeds: dict[Cell, list[float]] = defaultdict(list)
+        for record in earlier_records_for_precision:
+            if record.request:
+                speeds[record.request.cell()] += _counted_speeds(record)
+        for request in requests:
+            cell = request.cell()
+            protocol = protocols.get(cell) if protocols else None
+            if cell in finished or (protocol and _is_enough(speeds[cell], protocol)):
+                continue
+            self._tell(Listener.launch_started, request)
+            record, folder = run_launch(request, self.context, protocol)
+            self.context.store.add(record, folder)
+            if record.status in ("unsupported", "unavailable"):
+                finished.add(cell)
+            speeds[cell] += _counted_speeds(record)
+            self._tell(Listener.launch_ended, record)
+            yield record
+
+    def say(self, text: str) -> None:
+        """Give the listener a line for people."""
+        self._tell(Listener.message, text)
+
+    def _run_here(self, plan: Plan, done: Sequence[Record]) -> list[Record]:
+        """Do the plan's launches that are not in `done`, and return the new records."""
+        if plan.strict:
+            doctor.require_all_checks_ok()
+        context = self.context
+        context.time_limit, context.strict = plan.time_limit, plan.strict
+        context.data_folders, context.checkpoint_dir = plan.data_folders, plan.checkpoint_dir
+        requests = plan.without_recorded(done).requests
+        started = time.monotonic()
+        self._tell(Listener.preparation_started, plan)
+        self.prepare(
+            (request.framework for request in requests),
+            plan.pythons,
+            next((request.site for request in requests), None),
+            (request.allocator for request in requests),
+        )
+        self._tell(Listener.preparation_ended, context, time.monotonic() - started)
+        if plan.verify:
+            self.certify([request for request in requests if not request.probe])
+        is_maximum = any(protocol.precision for _, protocol in plan.protocols)
+        self._tell(Listener.launches_started, requests, is_maximum)
+        records: list[Record] = []
+        interrupted = True
+        try:
+            for record in self.launch(requests, dict(plan.protocols), done):
+                records.append(record)
+            interrupted = False
+        finally:
+            self._tell(Listener.launches_ended, len(records), context.store, interrupted)
+        return records
+
+    def _prepare_submitted(self, plan: Plan) -> LaunchContext:
+        """Prepare what the jobs of a plan need, because their nodes may have no network."""
+        context = LaunchContext(self.context.store)
+        frameworks = [request.framework for request in plan.requests]
+        allocator_names = [request.allocator for request in plan.requests]
+        site = plan.requests[0].site
+        _prepare(context, frameworks, plan.pythons, site, allocator_names, self.say)
+        return context
+
+    def _tell(self, event: Callable[..., None], *arguments: object) -> None:
+        """Call the listener's method of this name. A listener that fails must not cost a record."""
+        try:
+            getattr(self._listener, event.__name__)(*arguments)
+        except Exception as error:
+            self._listener = Listener()
+            warnings.warn(f"progress is no longer shown: {error!r}", stacklevel=2)
+
+
+def _prepare(
+    context: LaunchContext,
+    frameworks: Iterable[str],
+    pythons: Mapping[str, Path],
+    site: str | None,
+    allocator_names: Iterable[str | None],
+    say: environment.Say,
+) -> None:
+    for name in dict.fromkeys(frameworks):
+        if name in context.environments or name in context.unavailable:
             continue
-        record, folder = run_launch(request, context, protocol)
-        context.store.add(record, folder)
-        if record.status in ("unsupported", "unavailable"):
-            finished.add(cell)
-        speeds[cell] += statistics.counted_speeds_by_block([record]).values()
-        yield record
+        try:
+            context.environments[name] = environment.ensure_environment(
+                adapter.load(name), pythons.get(name), say, site
+            )
+        except UnavailableError as error:
+            context.unavailable[name] = job.redact_names(str(error))
+            say(f"{name}: unavailable: {error}")
+    for allocator in filter(None, dict.fromkeys(allocator_names)):
+        try:
+            allocators.ensure_library(allocator, say)
+        except UnavailableError as error:
+            context.unallocated[allocator] = job.redact_names(str(error))
+            say(f"{allocator}: unavailable: {error}")
+
+
+def _require_waiting(plan: Plan) -> None:
+    if not plan.submission.wait:
+        raise UsageError("--no-wait works only with --launcher slurm on a login node")
+
+
+def _counted_speeds(record: Record) -> list[float]:
+    return [*statistics.counted_speeds_by_block([record]).values()]
 
 
 def _is_enough(speeds: Sequence[float], protocol: Protocol) -> bool:

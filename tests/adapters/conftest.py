@@ -13,7 +13,7 @@ from xfbench.execution.launch import LaunchContext
 from xfbench.model import adapter
 from xfbench.planning import experiment
 from xfbench.planning.scheduling import launch_order
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 
 
@@ -73,7 +73,7 @@ def run_launch(results, framework, **settings):
     """Run one launch with these settings; store its record in `results` and return it."""
     matrix = experiment.build_matrix(framework=[framework], launches=1, **settings)
     folders = experiment.data_folders_by_lookup_key([matrix])
-    session = LaunchContext(Store(results), data_folders=folders)
-    session.prepare_environments([framework], {}, print)
-    [record] = run_requests(launch_order(experiment.expand_matrices([matrix])), session)
+    session = Session(LaunchContext(Store(results), data_folders=folders))
+    session.prepare([framework])
+    [record] = session.launch(launch_order(experiment.expand_matrices([matrix])))
     return record

@@ -8,7 +8,7 @@ from xfbench.host import machine
 from xfbench.model import adapter, capabilities
 from xfbench.planning import experiment
 from xfbench.planning.scheduling import launch_order
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 
 ON_GPUS = ("jax", "mxnet", "tensorflow", "torch")
@@ -54,9 +54,9 @@ def test_framework_without_a_device_says_so(no_device, case, answers):
 @pytest.mark.usefixtures("no_device")
 def test_launch_without_a_device_is_unavailable(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU"])
-    session = LaunchContext(Store(tmp_path / "results"))
-    session.prepare_environments(["mxnet"], {}, print)
-    [record] = run_requests(build_requests("mxnet"), session)
+    session = Session(LaunchContext(Store(tmp_path / "results")))
+    session.prepare(["mxnet"])
+    [record] = session.launch(build_requests("mxnet"))
     assert record.status == "unavailable"
     assert CPU_ONLY["mxnet"] in record.reason
     assert "\n" not in record.reason

@@ -29,7 +29,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from tests.tuning.trials import exhaustive_seconds, search
-from xfbench import progress, statistics
+from xfbench import progress, session, statistics
 from xfbench.cli.options import FRAMEWORKS, parse_list, parse_positive_int
 from xfbench.host import core_latency, machine
 from xfbench.model.machines import machine_class
@@ -37,7 +37,6 @@ from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning.scheduling import launch_order
 from xfbench.statistics import Launches
-from xfbench.store import lookup
 from xfbench.store.results_folder import Store
 from xfbench.store.tuning_results import Tuning, read_sorted_searches
 from xfbench.tuning import repeating
@@ -158,10 +157,11 @@ def measure_launches(space: Space, cells: Sequence[Cell], count: int, store: Sto
         strict=False,
         time_limit=DEFAULT_TIME_LIMIT,
         data_folders=dict(space.data_folders),
+        resume=True,
     )
-    finished = lookup.find_ok_or_invalid_records(plan.requests, store)
+    finished = session.find_done(plan, store)
     records_by_cell = defaultdict(dict)
-    for record in [*finished, *progress.measure_remaining_launches(plan, store, finished)]:
+    for record in [*finished, *session.run(plan, store, progress.choose_listener())]:
         records_by_cell[record.request.cell()][record.request.launch] = record
     return {
         cell: cell_launches

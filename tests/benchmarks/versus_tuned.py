@@ -20,15 +20,14 @@ from tabulate import tabulate
 
 from tests.benchmarks import inside
 from tests.benchmarks.versus import BATCHES, ROUNDS, nearest_latency_s
-from xfbench import statistics
+from xfbench import progress, statistics
 from xfbench.environments import environment
-from xfbench.equality import certify
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import core_latency, machine
 from xfbench.model import adapter
 from xfbench.model.machines import machine_class
 from xfbench.model.record import Record
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.statistics import Launches
 from xfbench.store.results_folder import Store
 from xfbench.store.tuning_results import Tuning, read_sorted_searches
@@ -55,7 +54,7 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=5, help="of each")
     arguments = parser.parse_args()
     print(machine_class(machine.describe_machine()))
-    session = LaunchContext(Store(arguments.results))
+    session = Session(LaunchContext(Store(arguments.results)), progress.Messages())
     lines, ratios = [], []
     for network in arguments.network.split(","):
         for framework in arguments.framework.split(","):
@@ -101,19 +100,17 @@ def find_tuning(results: Path, framework: str, network: str) -> Tuning:
 
 
 def measure_pairs(
-    tuning: Tuning, rounds: int, launches: int, session: LaunchContext
+    tuning: Tuning, rounds: int, launches: int, session: Session
 ) -> tuple[list[Record], Launches]:
     """Records of launches with what was found, and images per second of the plain loop."""
     cell, plain = tuning.best, tuning.default
-    session.prepare_environments(
-        [cell.framework], {}, print_progress, allocator_names=[cell.allocator]
-    )
-    certify.certify_requests([cell.request(1)], session, print_progress, print_progress)
+    session.prepare([cell.framework], allocator_names=[cell.allocator])
+    session.certify([cell.request(1)])
     cores = repeating.CoreMonitor(core_latency.read_saved_latencies())
     records, speeds, order = [], {}, random.Random(0)
 
     def launch(number: int) -> Record:
-        [record] = run_requests([cell.request(number)], session)
+        [record] = session.launch([cell.request(number)])
         cores.count_launch_and_add_latencies(record)
         return record
 

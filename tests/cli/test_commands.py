@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -218,6 +219,26 @@ def test_interrupt_keeps_records_and_exits_with_130(tmp_path):
     assert "--resume" in errors
     record_count = len(list((tmp_path / "results" / "records").rglob("*.json")))
     assert 2 <= record_count < 200
+
+
+def test_a_terminal_that_goes_away_loses_no_record(tmp_path):
+    """As after a lost connection, with nohup: the terminal accepts nothing more."""
+    terminal, stderr = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "xfbench", "run", *SMALL, "--no-verify", "--launches", "4"],
+        cwd=tmp_path,
+        stderr=stderr,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    os.close(stderr)
+    shown = b""
+    while b"launches" not in shown:
+        shown += os.read(terminal, 1000)
+    os.close(terminal)
+    process.wait(timeout=120)
+    assert len(list((tmp_path / "results" / "records").rglob("*.json"))) == 4
 
 
 def test_machine_and_doctor_print_json(run_inline):

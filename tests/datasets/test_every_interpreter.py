@@ -6,7 +6,7 @@ from xfbench.datasets import sets, sources, writing
 from xfbench.datasets.manifest import Preprocessing
 from xfbench.execution.launch import LaunchContext
 from xfbench.model import adapter
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 
 FRAMEWORKS = ("caffe", "jax", "mxnet", "reference", "tensorflow", "torch")
@@ -19,11 +19,9 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
     preprocessing = Preprocessing(channels=3, shuffle=0)
     writing.make_data_set(sources.open_image_folder(folders()), target, "folder", preprocessing)
     data_set = sets.PreparedDataSet(target, sets.find_data_set(str(target)).manifest)
-    session = LaunchContext(
-        Store(tmp_path / "results"),
-        data_folders={data_set.describe_for_request().folder_lookup_key: target},
-    )
-    session.prepare_environments(FRAMEWORKS, {}, print)
+    folders_by_key = {data_set.describe_for_request().folder_lookup_key: target}
+    session = Session(LaunchContext(Store(tmp_path / "results"), data_folders=folders_by_key))
+    session.prepare(FRAMEWORKS)
     requests = [
         cell(
             framework=name,
@@ -39,7 +37,7 @@ def test_jpeg_files_give_every_framework_the_same_input(folders, tmp_path, cell)
         ).request(1)
         for name in FRAMEWORKS
     ]
-    records = list(run_requests(requests, session))
+    records = list(session.launch(requests))
     assert [record.status for record in records] == ["ok"] * 6, [
         record.reason for record in records
     ]

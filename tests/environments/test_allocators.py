@@ -12,7 +12,7 @@ from xfbench.planning import plan_builder
 from xfbench.planning.experiment import build_matrix, expand_matrices
 from xfbench.rendering.report import repeat
 from xfbench.rendering.tables import to_text
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 
 ALLOCATORS = [name for name in allocators.NAMES if name != allocators.SYSTEM]
@@ -24,9 +24,9 @@ def launch_with(framework_cell, tmp_path):
 
     def launch(framework, name, **fields):
         cell = framework_cell(framework, allocator=name, **fields)
-        session = LaunchContext(Store(tmp_path / "results"), time_limit=120.0)
-        session.prepare_environments([framework], {}, print, allocator_names=[name])
-        [record] = run_requests([cell.request(1)], session)
+        session = Session(LaunchContext(Store(tmp_path / "results"), time_limit=120.0))
+        session.prepare([framework], allocator_names=[name])
+        [record] = session.launch([cell.request(1)])
         return record
 
     return launch

@@ -6,7 +6,7 @@ from xfbench.base.errors import UsageError
 from xfbench.execution import job_queue
 from xfbench.host import sites
 from xfbench.launchers import slurm
-from xfbench.model.plan import Plan
+from xfbench.model.plan import Plan, Submission
 from xfbench.planning import experiment
 from xfbench.planning.scheduling import launch_order
 from xfbench.store.results_folder import Store
@@ -41,10 +41,10 @@ def site(tmp_path):
 
 
 def build_jobs(plan, tmp_path, queue="", account=""):
-    return [
-        job
-        for _, job in job_queue.build_jobs_by_node_count(plan, Store(tmp_path), 60, queue, account)
-    ]
+    submission = Submission(queue=queue, account=account)
+    submitted_plan = plan.model_copy(update={"submission": submission})
+    jobs = job_queue.build_jobs_by_node_count(submitted_plan, Store(tmp_path))
+    return [job for _, job in jobs]
 
 
 def test_job_per_node_count_requests_its_largest_launch(make_plan, site, tmp_path):
@@ -112,7 +112,7 @@ def test_slurm_out_of_memory_messages_are_recognized(message, memory):
 
 
 def test_late_job_records_are_awaited_for_a_limited_time(make_plan, tmp_path):
-    watch = job_queue._Watch(job_queue.Submitted(make_plan(), tmp_path, "1"))
+    watch = job_queue._Watch(job_queue.Submitted(make_plan(), tmp_path, "1"), print)
     missing = make_plan().requests
     assert not watch.count_poll_and_allow_another(missing)  # the job has not written its status
     (tmp_path / "job.status").write_text("0")
@@ -135,10 +135,10 @@ def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp
         return new_record
 
     earlier_record = store_record(first_request)
-    [(_, job)] = job_queue.build_jobs_by_node_count(make_plan(), store, 60, "", "")
+    [(_, job)] = job_queue.build_jobs_by_node_count(make_plan(), store)
     recorded_ids = job_queue._list_existing_record_ids(make_plan(), store)
     assert recorded_ids == [earlier_record.id]
-    watch = job_queue._Watch(job_queue.Submitted(make_plan(), job.folder, "1", recorded_ids))
+    watch = job_queue._Watch(job_queue.Submitted(make_plan(), job.folder, "1", recorded_ids), print)
     assert watch.read_new_records(store) == []
     late_record = store_record(second_request, created=created)
     assert watch.read_new_records(store) == [late_record]

@@ -19,7 +19,7 @@ from xfbench.host import roofline
 from xfbench.model import adapter
 from xfbench.model.request import Protocol
 from xfbench.planning.scheduling import launch_order
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
@@ -208,7 +208,8 @@ def test_two_busy_threads_need_two_requested_threads(launch):
 @pytest.fixture
 def session(fake_adapter, tmp_path):
     fake_adapter()
-    return LaunchContext(Store(tmp_path / "results"), {"odd": fake_framework.own_environment()})
+    environments = {"odd": fake_framework.own_environment()}
+    return Session(LaunchContext(Store(tmp_path / "results"), environments))
 
 
 def test_broken_interpreter_is_unavailable_and_other_cells_run(
@@ -218,12 +219,12 @@ def test_broken_interpreter_is_unavailable_and_other_cells_run(
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
-    session.prepare_environments(["gone"], {"gone": broken}, print)
+    session.prepare(["gone"], {"gone": broken})
     requests = launch_order(
         [(cell(framework=name, kernel="plain"), Protocol.fixed(2)) for name in ("odd", "gone")],
         seed=1,
     )
-    records = list(run_requests(requests, session))
+    records = list(session.launch(requests))
     statuses = sorted((r.request.framework, r.status) for r in records)
     assert statuses == [("gone", "unavailable"), ("odd", "ok"), ("odd", "ok")]
 
@@ -253,11 +254,11 @@ def test_launches_stop_when_the_interval_is_narrow_enough(session, make_launches
     protocol = Protocol(least=3, most=9, precision=9)
     requests = launch_order([(chosen_cell, protocol)])
     assert len(requests) == 9
-    [third] = run_requests(requests[2:], session, {chosen_cell: protocol}, earlier_records)
+    [third] = session.launch(requests[2:], {chosen_cell: protocol}, earlier_records)
     assert (third.request.launch, third.protocol) == (3, protocol)
     longer_protocol = Protocol(least=4, most=9, precision=9)
-    [fourth] = run_requests(
-        requests[3:], session, {chosen_cell: longer_protocol}, [*earlier_records, third]
+    [fourth] = session.launch(
+        requests[3:], {chosen_cell: longer_protocol}, [*earlier_records, third]
     )
     assert fourth.request.launch == 4
 
@@ -267,7 +268,7 @@ def test_noisy_launches_continue_up_to_the_maximum(session, make_launches):
     chosen_cell = earlier_records[0].request.cell()
     protocol = Protocol(least=2, most=3, precision=0.02)
     requests = launch_order([(chosen_cell, protocol)])
-    [third] = run_requests(requests[2:], session, {chosen_cell: protocol}, earlier_records)
+    [third] = session.launch(requests[2:], {chosen_cell: protocol}, earlier_records)
     assert third.request == requests[-1] and third.request.launch == 3
 
 

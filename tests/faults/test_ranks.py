@@ -15,7 +15,7 @@ from tests.fake_framework import SLOW, STRATEGY, TWO_RANKS
 from tests.remaining_processes import list_running, wait_for
 from xfbench.execution.launch import LaunchContext
 from xfbench.execution.watch import Watch
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 
 SECOND = "import atexit\nSECOND = os.environ.get('XFBENCH_RANK') == '1'\n"
@@ -55,8 +55,8 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
         **{"ranks": 2, "strategy": "ddp", "scaling": "weak", "global_batch_size": 8},
         steps=10**6,
     )
-    session = LaunchContext(Store(tmp_path / "results"), time_limit=30.0)
-    session.prepare_environments(["torch"], {}, print)
+    session = Session(LaunchContext(Store(tmp_path / "results"), time_limit=30.0))
+    session.prepare(["torch"])
 
     def suspend_rank():
         ranks = wait_for(
@@ -67,7 +67,7 @@ def test_collective_with_a_stopped_rank_times_out(cell, tmp_path):
 
     with ThreadPoolExecutor(1) as pool:
         suspension = pool.submit(suspend_rank)
-        [record] = run_requests([training_cell.request(1)], session)
+        [record] = session.launch([training_cell.request(1)])
         suspension.result()
     assert record.status == "timed_out", record.reason
     assert list_running(tmp_path) == []

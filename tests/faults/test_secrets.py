@@ -10,7 +10,7 @@ from xfbench.base import private_names
 from xfbench.exchange.submission import describe_private_name_in_json
 from xfbench.execution import starting
 from xfbench.execution.launch import LaunchContext
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 
 TOKENS = {
@@ -94,9 +94,9 @@ def test_index_password_is_not_recorded(fake_adapter, cell, tmp_path, monkeypatc
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PIP_INDEX_URL", "https://alice:hunter2!%40@localhost:1/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-    session = LaunchContext(Store(tmp_path / "results"))
-    session.prepare_environments(["odd"], {}, print)
-    [record] = run_requests([cell(framework="odd", kernel="plain").request(1)], session)
+    session = Session(LaunchContext(Store(tmp_path / "results")))
+    session.prepare(["odd"])
+    [record] = session.launch([cell(framework="odd", kernel="plain").request(1)])
     assert record.status == "unavailable"
     assert "hunter2" not in json.dumps(record.document()) + capsys.readouterr().out
     assert not list((tmp_path / "home" / "environments").glob("odd-*/"))

@@ -9,7 +9,7 @@ from xfbench.execution.launch import LaunchContext
 from xfbench.host import memory
 from xfbench.model import adapter
 from xfbench.planning.experiment import build_matrix, expand_matrices
-from xfbench.session import run_requests
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 from xfbench.worker.memory import out_of_memory_line
 
@@ -131,9 +131,9 @@ def test_every_framework_reports_out_of_memory(name, cell, tmp_path):
         prepared_environment = environment.ensure_environment(described_adapter)
     except UnavailableError as error:
         pytest.skip(str(error))
-    session = LaunchContext(Store(tmp_path), {name: prepared_environment})
+    session = Session(LaunchContext(Store(tmp_path), {name: prepared_environment}))
     kernel = described_adapter.default_kernel
     sizes = {"global_batch_size": 8192, "batch_size_per_rank": 8192, "memory_limit": LIMIT * 2}
     large_cell = cell(framework=name, environment="managed", kernel=kernel, warmup=0, **sizes)
-    [record] = run_requests([large_cell.request(1)], session)
+    [record] = session.launch([large_cell.request(1)])
     assert memory.is_out_of_memory(record), (record.status, record.reason)

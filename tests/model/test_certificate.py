@@ -13,6 +13,7 @@ from xfbench.host.machine import describe_machine
 from xfbench.model import certificate
 from xfbench.model.certificate import CertificateError, Subject, certified_fields
 from xfbench.rendering.tables import to_text
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 
 
@@ -124,10 +125,10 @@ def test_edited_certificate_is_refused_with_the_reason(build_covered, tmp_path):
 def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch):
     """An older certificate has fewer fields, and its id covers only those."""
     request = cell().request(1)
-    session = LaunchContext(Store(tmp_path / "results"))
-    session.prepare_environments([request.framework], {}, print)
+    session = Session(LaunchContext(Store(tmp_path / "results")))
+    session.prepare([request.framework])
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
-    subject = certify.build_subject(request, session.environments[request.framework])
+    subject = certify.build_subject(request, session.context.environments[request.framework])
     stored = build_certificate(subject)
     document = stored.document()
     del document["id"], document["subject"]["strategy_options"]
@@ -135,9 +136,11 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     cached_path = tmp_path / "home" / "certificates" / f"{subject.key}.json"
     cached_path.parent.mkdir(parents=True)
     cached_path.write_text(json.dumps(older_document))
-    certify.attach_cached_certificate(request, session)
-    [copied] = certificate.read_certificates(session.store.folder).values()
-    assert copied.id == older_document["id"] == session.certificates[certified_fields(request)]
+    certify.attach_cached_certificate(request, session.context)
+    [copied] = certificate.read_certificates(session.context.store.folder).values()
+    assert (
+        copied.id == older_document["id"] == session.context.certificates[certified_fields(request)]
+    )
     assert copied.subject == subject
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.sample_records import vary_record
 from xfbench.base.errors import UnavailableError
 from xfbench.model.record import Conditions
+from xfbench.session import Listener
 from xfbench.store.results_folder import Store
 from xfbench.tuning import searching
 from xfbench.tuning.halving import Rung, search_by_successive_halving
@@ -21,7 +22,7 @@ QUICK, SLOW = (0.5, 0.5, 0.5), (1.0, 1.0, 1.0)
 
 
 @pytest.fixture
-def build_launcher(record, monkeypatch):
+def build_launcher(record):
     """Return a function that builds a search launcher and the list of its progress lines.
 
     `steps(cell, number)` returns the step times in seconds of a cell's launch with that number.
@@ -31,18 +32,21 @@ def build_launcher(record, monkeypatch):
         quiet = {"load_before": 0.0, "load_after": 0.0, "steal_seconds": 0.0, "swap_bytes": 0}
         template = record(fields={"conditions": Conditions(**quiet, seconds=SECONDS)})
 
-        def run(requests, _):
-            [request] = requests
-            measurement = template.measurement.model_copy(
-                update={"step_seconds": steps(request.cell(), request.launch)}
-            )
-            yield vary_record(template, request=dict(request), measurement=measurement)
+        class FakeSession:
+            def __init__(self):
+                self.lines = []
+                self.say = self.lines.append
 
-        monkeypatch.setattr(searching, "run_requests", run)
-        lines = []
-        return _SearchLauncher(
-            Space(cells, cells[-1], ()), SearchOptions(**options), None, lines.append
-        ), lines
+            def launch(self, requests):
+                [request] = requests
+                measurement = template.measurement.model_copy(
+                    update={"step_seconds": steps(request.cell(), request.launch)}
+                )
+                yield vary_record(template, request=dict(request), measurement=measurement)
+
+        session = FakeSession()
+        space = Space(cells, cells[-1], ())
+        return _SearchLauncher(space, SearchOptions(**options), session), session.lines
 
     return build
 
@@ -126,7 +130,7 @@ def test_search_without_its_framework_reports_the_reason(cells, tmp_path):
     space = Space(cells, cells[-1], ())
     choices = SearchOptions(pythons={"reference": tmp_path / "python"})
     with pytest.raises(UnavailableError, match=f"{tmp_path}/python"):
-        find_and_confirm_best_setting(space, choices, Store(tmp_path), [].append)
+        find_and_confirm_best_setting(space, choices, Store(tmp_path), Listener())
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ if TYPE_CHECKING:  # a plain `pytest` collects this file too
     from pytest_benchmark.fixture import BenchmarkFixture
 
     from xfbench.exchange.replay import ReplayTimer
-    from xfbench.execution.launch import LaunchContext
     from xfbench.model.request import Cell
+    from xfbench.session import Session
 
 
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # if the launch failed
 def test_training(
     xfbench_cell: Cell,
-    xfbench_session: LaunchContext,
+    xfbench_session: Session,
     xfbench_replay: ReplayTimer,
     benchmark: BenchmarkFixture,
     tmp_path: Path,
@@ -34,21 +34,21 @@ def test_training(
     """
     from xfbench.equality import certify
     from xfbench.host.roofline import compute_record_peak_share
-    from xfbench.session import run_requests
+    from xfbench.session import Session
     from xfbench.statistics import is_steady, launch_throughput
     from xfbench.store.results_folder import Store
 
     cell, session = xfbench_cell, xfbench_session
     if not benchmark.enabled:
         cell = cell.model_copy(update={"steps": 1, "warmup": 0, "window": 1})
-        session = replace(session, store=Store(tmp_path / "results"))
+        session = Session(replace(session.context, store=Store(tmp_path / "results")))
     request = cell.request(launch=1)
-    certify.attach_cached_certificate(request, session)
-    [record] = run_requests([request], session)
+    certify.attach_cached_certificate(request, session.context)
+    [record] = session.launch([request])
     if record.status in ("unsupported", "unavailable"):
         pytest.skip(f"{record.status}: {record.reason}")
     if record.status != "ok" or record.measurement is None or record.observed is None:
-        folder = session.store.run_folder(record)
+        folder = session.context.store.run_folder(record)
         pytest.fail(f"{record.status}: {record.reason}\nrun folder: {folder}", pytrace=False)
     seconds = record.measurement.step_seconds
     benchmark.extra_info.update(

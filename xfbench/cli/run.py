@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FRAMEWORKS,
     DryRunOption,
@@ -35,10 +34,9 @@ from xfbench.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from xfbench.execution.job_queue import Jobs
-    from xfbench.model.plan import Plan
     from xfbench.model.record import Record
     from xfbench.planning.plan_builder import Adjustment
+    from xfbench.session import Preview
     from xfbench.store.results_folder import Store
 
 
@@ -308,20 +306,18 @@ def run(
     xfbench run --workload alexnet --batch-size 16 --profile
     xfbench run --framework tensorflow --workload alexnet --data photos-tfrecord --input ours,native
     """
-    from xfbench.base import errors, paths
+    from xfbench import progress, session
+    from xfbench.base import paths
     from xfbench.execution import job_queue
-    from xfbench.model.plan import Plan
+    from xfbench.model.plan import Plan, Submission
     from xfbench.planning import plan_builder
-    from xfbench.progress import measure_remaining_launches
-    from xfbench.store import lookup
     from xfbench.store.results_folder import Store
 
+    store = Store(paths.results(results))
     if job:
-        store = Store(paths.results(results))
         with job_queue.write_heartbeat(job.parent):
-            _print_records_exit_if_failed(
-                measure_remaining_launches(Plan.read(job), store), store, as_json
-            )
+            records = session.run(Plan.read(job), store, progress.choose_listener())
+            _print_records_exit_if_failed(records, store, as_json)
         return
     target_widths = parse_list(until_precision, parse_fraction, "--until-precision")
     plan = plan_builder.build_plan(
@@ -364,23 +360,23 @@ def run(
         strict=strict,
         time_limit=time_limit,
         checkpoint_dir=checkpoint_dir,
-        for_other_machine=carry is not None,
+        resume=resume,
+        submission=Submission(minutes=minutes, queue=queue, account=account, wait=not no_wait),
+        bundle=carry,
         adjust=_build_tuned_adjustment(results) if tuned else None,
     )
-    store = Store(paths.results(results))
-    if carry:
-        _write_bundle(plan, carry, dry_run, as_json)
+    if dry_run:
+        _print_preview(session.preview(plan, store), as_json)
         return
-    done = lookup.find_ok_or_invalid_records(plan.requests, store) if resume else []
-    if job_queue.has_requests_to_submit(plan):
-        jobs = job_queue.build_jobs_by_node_count(plan, store, minutes, queue, account)
-        _submit_jobs(jobs, store, done, wait=not no_wait, dry_run=dry_run, as_json=as_json)
-    elif no_wait:
-        raise errors.UsageError("--no-wait works only with --launcher slurm on a login node")
-    elif dry_run:
-        _print_commands(plan.without_recorded(done), as_json)
-    else:
-        _print_records_exit_if_failed(measure_remaining_launches(plan, store, done), store, as_json)
+    records = session.run(plan, store, progress.choose_listener())
+    if carry:
+        print(
+            f"{carry}: copy it to the other machine, run `sh run.sh FRAMEWORK=PYTHON ...`, copy "
+            "it back,"
+        )
+        print(f"then import it: xfbench results import {carry}")
+    elif records or not no_wait:
+        _print_records_exit_if_failed(records, store, as_json)
 
 
 def _build_tuned_adjustment(results: Path | None) -> Adjustment:
@@ -392,47 +388,6 @@ def _build_tuned_adjustment(results: Path | None) -> Adjustment:
     from xfbench.tuning import using  # slow to import, and most runs do not need it
 
     return using.build_adjustment(paths.results(results))
-
-
-def _submit_jobs(
-    jobs: Jobs,
-    store: Store,
-    records_to_skip: Sequence[Record],
-    *,
-    wait: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Submit jobs from a login node and print the records. A dry run only prints the job scripts.
-
-    - `records_to_skip`: existing records. Their launches are not repeated.
-    - `wait`: whether to wait until the jobs end.
-    """
-    from xfbench.execution import job_queue
-
-    if dry_run:
-        scripts = job_queue.build_job_scripts(jobs)
-        print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
-    elif records := job_queue.submit_and_follow(jobs, store, records_to_skip, wait=wait):
-        _print_records_exit_if_failed(records, store, as_json)
-
-
-def _write_bundle(plan: Plan, folder: Path, dry_run: bool, as_json: bool) -> None:
-    """Write the plan as a bundle to `folder`. A dry run only prints the launches.
-
-    A dry run prints no commands: they depend on the machine on which the bundle will run.
-    """
-    from xfbench import bundle
-
-    if dry_run:
-        _print_requests(plan, as_json)
-        return
-    bundle.write_carried_run(plan, folder, say)
-    print(
-        f"{folder}: copy it to the other machine, run `sh run.sh FRAMEWORK=PYTHON ...`, copy "
-        "it back,"
-    )
-    print(f"then import it: xfbench results import {folder}")
 
 
 def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_json: bool) -> None:
@@ -453,22 +408,19 @@ def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_js
         raise typer.Exit(1)
 
 
-def _print_commands(plan: Plan, as_json: bool) -> None:
-    """Print the plan's launches and their commands without running them."""
-    from xfbench.execution import dry_run
-
-    commands = dry_run.list_commands_by_cell(plan)
-    _print_requests(plan, as_json, commands=commands)
-    if not as_json:
-        for label, lines in commands.items():
-            print(f"\n# {label}", *lines, sep="\n")
-
-
-def _print_requests(plan: Plan, as_json: bool, **extra: object) -> None:
-    if as_json:
-        requests = [request.model_dump(mode="json") for request in plan.requests]
-        print(json.dumps({"requests": requests, **extra}))
+def _print_preview(preview: Preview, as_json: bool) -> None:
+    """Print the job scripts, or else the launches and their commands."""
+    if preview.scripts:
+        scripts = preview.scripts
+        print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
         return
-    for request in plan.requests:
+    if as_json:
+        requests = [request.model_dump(mode="json") for request in preview.requests]
+        commands = {} if preview.commands is None else {"commands": preview.commands}
+        print(json.dumps({"requests": requests, **commands}))
+        return
+    for request in preview.requests:
         batch = f"batch {request.global_batch_size}"
         print(f"{request.label()} · {batch} · launch {request.launch}")
+    for label, lines in (preview.commands or {}).items():
+        print(f"\n# {label}", *lines, sep="\n")

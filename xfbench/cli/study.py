@@ -25,8 +25,6 @@ from xfbench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xfbench.model.plan import Plan
-    from xfbench.model.record import Record
     from xfbench.model.request import Cell, Request
     from xfbench.planning.experiment import Experiment
     from xfbench.planning.study_form import Size
@@ -213,10 +211,11 @@ def run(
     """
     from xfbench import progress
     from xfbench.base import errors, paths
-    from xfbench.execution import job_queue
+    from xfbench.execution.launch import LaunchContext
     from xfbench.host import memory
+    from xfbench.model.plan import Submission
     from xfbench.planning import experiment
-    from xfbench.store import lookup
+    from xfbench.session import Session, find_done
     from xfbench.store.results_folder import Store
     from xfbench.studies import answer, batch_search, media, running
 
@@ -236,18 +235,23 @@ def run(
         strict=strict,
         time_limit=time_limit,
         memory_limit=parse_byte_size(memory_limit, "--memory-limit"),
+        resume=resume,
+        submission=Submission(minutes=minutes, queue=queue, account=account),
     )
     chosen_size = _parse_study_size(size) or chosen_study.sizes[0]
     prepared = running.plan_study_and_write_data(chosen_study, chosen_size, choices)
     store = Store(paths.results(results))
-    done = lookup.find_ok_or_invalid_records(prepared.plan.requests, store) if resume else []
     earlier_records = (
         list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
     )
     lines = batch_search.add_earlier_or_available_memory_limit(prepared.searches, earlier_records)
     if dry_run:
         _print_plan_and_time_estimate(
-            prepared, lines, prepared.plan.without_recorded(done).requests, store, as_json
+            prepared,
+            lines,
+            prepared.plan.without_recorded(find_done(prepared.plan, store)).requests,
+            store,
+            as_json,
         )
         return
     for data in prepared.missing_data:
@@ -255,21 +259,10 @@ def run(
     for cell, reason in prepared.skipped_cells:
         say(f"left out: {cell.label()}: {reason}")
 
-    def measure(plan: Plan, done: Sequence[Record]) -> list[Record]:
-        local_plan, queued_plan = job_queue.split_local_and_submitted(plan)
-        records = (
-            progress.measure_remaining_launches(local_plan, store, done)
-            if local_plan.requests or not queued_plan.requests
-            else []
-        )
-        if queued_plan.requests:
-            jobs = job_queue.build_jobs_by_node_count(queued_plan, store, minutes, queue, account)
-            records += job_queue.submit_and_follow(jobs, store, done, wait=True)
-        return records
-
-    records = measure(prepared.plan, done) if prepared.plan.requests else []
+    session = Session(LaunchContext(store), progress.choose_listener())
+    records = session.run(prepared.plan) if prepared.plan.requests else []
     search_records = batch_search.run_batch_searches_and_measure(
-        lines, prepared.plan, measure, earlier_records, say
+        lines, prepared.plan, session.run, earlier_records, say
     )
     records += [record for record in search_records if not memory.is_out_of_memory(record)]
     _print_answer(

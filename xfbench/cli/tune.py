@@ -123,6 +123,7 @@ def tune(
     xfbench tune --framework mxnet --workload convnet --budget 600
     xfbench run --framework torch --workload lenet --tuned
     """
+    from xfbench import progress
     from xfbench.base import errors, paths
     from xfbench.host import doctor
     from xfbench.model.request import Protocol
@@ -165,7 +166,9 @@ def tune(
     if strict:
         doctor.require_all_checks_ok()
     store = Store(paths.results(results))
-    tuning = searching.find_and_confirm_best_setting(search_space, choices, store, say)
+    tuning = searching.find_and_confirm_best_setting(
+        search_space, choices, store, progress.Messages()
+    )
     file = tuning.write(store.folder)
     if as_json:
         print(json.dumps({**tuning.document(), "file": str(file)}))

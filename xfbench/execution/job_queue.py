@@ -14,14 +14,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from xfbench.base import atomic_files, errors, locks
 from xfbench.base.processes import CommandError
-from xfbench.base.terminal_text import say
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import sites
 from xfbench.launchers import slurm
@@ -58,6 +57,8 @@ class Submitted:
 
 
 Jobs = Sequence[tuple[Plan, slurm.Job]]
+Prepare = Callable[[Plan], LaunchContext]
+Say = Callable[[str], None]
 
 
 def has_requests_to_submit(plan: Plan) -> bool:
@@ -79,20 +80,13 @@ def _needs_submission(request: Request) -> bool:
     return request.launcher == "slurm" and not is_inside_allocation()
 
 
-def build_jobs_by_node_count(
-    plan: Plan, store: Store, minutes: int, queue: str, account: str
-) -> Jobs:
+def build_jobs_by_node_count(plan: Plan, store: Store) -> Jobs:
     """Return a job for each number of nodes, as pairs (part of the plan, job).
-
-    - `minutes`: time limit of each job. If the queue has a lower limit, the lower limit applies.
-    - `queue`, `account`: if empty, the site's queue and account.
 
     Raises UsageError if the site has no such queue, or if the queue allows fewer nodes than the
     plan needs.
     """
-    return [
-        (part, _build_job(part, store, minutes, queue, account)) for part in plan.split_by_nodes()
-    ]
+    return [(part, _build_job(part, store)) for part in plan.split_by_nodes()]
 
 
 def build_job_scripts(jobs: Jobs) -> list[str]:
@@ -101,11 +95,19 @@ def build_job_scripts(jobs: Jobs) -> list[str]:
 
 
 def submit_and_follow(
-    jobs: Jobs, store: Store, records_to_skip: Sequence[Record], *, wait: bool
+    jobs: Jobs,
+    store: Store,
+    records_to_skip: Sequence[Record],
+    prepare: Prepare,
+    say: Say,
+    *,
+    wait: bool,
 ) -> list[Record]:
     """Submit a job for each plan that still lacks records. Return the new records.
 
     - `records_to_skip`: records of earlier launches, which are not repeated.
+    - `prepare`: prepares the environments of a plan, and returns them in a context.
+    - `say`: is called with each message.
     - `wait`: whether to follow the jobs until they end. If false, the only new records are those of
       unavailable frameworks and rejected jobs.
 
@@ -114,10 +116,12 @@ def submit_and_follow(
     """
     started_jobs: list[slurm.Job] = []
     try:
-        return _submit_and_follow(jobs, store, records_to_skip, started_jobs, wait=wait)
+        return _submit_and_follow(
+            jobs, store, records_to_skip, prepare, say, started_jobs, wait=wait
+        )
     except KeyboardInterrupt:
         for job in started_jobs:
-            _cancel_job(job)
+            _cancel_job(job, say)
         raise
 
 
@@ -125,6 +129,8 @@ def _submit_and_follow(
     jobs: Jobs,
     store: Store,
     records_to_skip: Sequence[Record],
+    prepare: Prepare,
+    say: Say,
     started_jobs: list[slurm.Job],
     *,
     wait: bool,
@@ -140,12 +146,7 @@ def _submit_and_follow(
         plan = job_plan.without_recorded(records_to_skip)
         if not plan.requests:
             continue
-        context = LaunchContext(store)
-        frameworks = [request.framework for request in plan.requests]
-        allocator_names = [request.allocator for request in plan.requests]
-        context.prepare_environments(
-            frameworks, plan.pythons, say, plan.requests[0].site, allocator_names
-        )
+        context = prepare(plan)
         for name, reason in context.unavailable.items():
             records += _add_records_for_missing(
                 plan.for_frameworks([name]), (), store, "unavailable", reason
@@ -155,7 +156,7 @@ def _submit_and_follow(
             continue
         started_jobs.append(job)
         try:
-            submitted.append(submit_or_find_job(plan, job, store))
+            submitted.append(submit_or_find_job(plan, job, store, say))
         except CommandError as error:
             say(str(error))
             last = str(error).splitlines()[-1]
@@ -168,10 +169,10 @@ def _submit_and_follow(
     if not wait:
         say("not waiting: to collect the records, run the same command with --resume")
         return records
-    return records + follow_jobs(submitted, store)
+    return records + follow_jobs(submitted, store, say)
 
 
-def _cancel_job(job: slurm.Job) -> None:
+def _cancel_job(job: slurm.Job, say: Say) -> None:
     try:
         number = slurm.find_job_number(job.name)
         if number:
@@ -181,13 +182,13 @@ def _cancel_job(job: slurm.Job) -> None:
         say(f"job {job.name} may be in the queue: run scancel --name={job.name} ({error})")
 
 
-def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str) -> slurm.Job:
+def _build_job(plan: Plan, store: Store) -> slurm.Job:
     """Return the Slurm job of a plan, whose requests have the same number of nodes.
 
     Raises UsageError if the site has no such queue, or if the queue allows fewer nodes.
     """
     site = sites.load_site(plan.requests[0].site)
-    queue = queue or site.queue
+    queue = plan.submission.queue or site.queue
     nodes = max(request.nodes for request in plan.requests)
     if site.queues and queue and queue not in site.queues:
         raise errors.unknown_name_error("queue", queue, site.queues)
@@ -210,15 +211,15 @@ def _build_job(plan: Plan, store: Store, minutes: int, queue: str, account: str)
         nodes=nodes,
         ranks_per_node=per_node,
         threads=-(-cpus // per_node),
-        minutes=min(minutes, limits.max_minutes or minutes),
+        minutes=min(plan.submission.minutes, limits.max_minutes or plan.submission.minutes),
         queue=queue,
-        account=account or site.account,
+        account=plan.submission.account or site.account,
         options=site.script_options,
         variables=tuple((name, os.environ[name]) for name in inherited_names if name in os.environ),
     )
 
 
-def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store) -> Submitted:
+def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store, say: Say) -> Submitted:
     """Submit `job`, which runs `plan`. If Slurm's queue already has the job, only find it.
 
     Raises CommandError with Slurm's message if Slurm rejects the job.
@@ -252,13 +253,13 @@ def _list_existing_record_ids(plan: Plan, store: Store) -> list[str]:
     return [record.id for record in lookup.find_records_of_requests(plan.requests, store)]
 
 
-def follow_jobs(submitted: Sequence[Submitted], store: Store) -> list[Record]:
+def follow_jobs(submitted: Sequence[Submitted], store: Store, say: Say) -> list[Record]:
     """Wait until the jobs end and return their records.
 
     If a job ends early, this function adds a record for each missing launch, and returns it too.
     """
     running_jobs = {job.number: job for job in submitted}
-    watches = {job.number: _Watch(job) for job in submitted}
+    watches = {job.number: _Watch(job, say) for job in submitted}
     records: list[Record] = []
     while running_jobs:
         time.sleep(_LOOK_SECONDS)
@@ -279,8 +280,9 @@ def follow_jobs(submitted: Sequence[Submitted], store: Store) -> list[Record]:
 class _Watch:
     """A poller of one submitted job: its state in Slurm, its heartbeat and its new records."""
 
-    def __init__(self, submitted: Submitted) -> None:
+    def __init__(self, submitted: Submitted, say: Say) -> None:
         self.submitted = submitted
+        self.say = say
         self.last_state = slurm.JobState()
         self.count = ""
         self.changed = time.monotonic()
@@ -304,13 +306,13 @@ class _Watch:
         try:
             state = slurm.query_job_state(self.submitted.number)
         except CommandError as error:
-            say(f"job {self.submitted.number}: Slurm does not answer: {error}")
+            self.say(f"job {self.submitted.number}: Slurm does not answer: {error}")
             state = self.last_state
         if state.state == "RUNNING" != self.last_state.state:
             self.changed = time.monotonic()
         if state != self.last_state:
             waits = f" ({state.reason})" if state.state == "PENDING" and state.reason else ""
-            say(f"job {self.submitted.number}: {(state.state or 'unknown').lower()}{waits}")
+            self.say(f"job {self.submitted.number}: {(state.state or 'unknown').lower()}{waits}")
             self.last_state = state
         self.forgotten = 0 if state.state else self.forgotten + 1
         return self._cancel_if_stuck_and_determine_end()

@@ -6,13 +6,11 @@ A cell that cannot run gets a record without a launch. When a launch ends, all i
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xfbench.base.errors import UnavailableError
-from xfbench.environments import allocators, environment
 from xfbench.environments.environment import Environment
 from xfbench.execution import job, record_builder
 from xfbench.host import conditions, machine, media, roofline
@@ -26,7 +24,7 @@ from xfbench.store.results_folder import Store
 
 @dataclass
 class LaunchContext:
-    """The state that the launches of one `run` share: the store, environments and certificates.
+    """The state that the launches of a session share: the store, environments and certificates.
 
     - `environments`: the environment of each framework.
     - `certificates`: the id of the certificate that covers each combination of `certified_fields`.
@@ -51,37 +49,6 @@ class LaunchContext:
     data_folders: dict[str, Path] = field(default_factory=dict)
     checkpoint_dir: Path | None = None
     plain_reads: dict[str, tuple[Reads, ...]] = field(default_factory=dict)
-
-    def prepare_environments(
-        self,
-        frameworks: Iterable[str],
-        pythons: Mapping[str, Path],
-        say: environment.Say,
-        site: str | None = None,
-        allocator_names: Iterable[str | None] = (),
-    ) -> None:
-        """Prepare the environments of these frameworks, and the libraries of these allocators.
-
-        If a framework or an allocator is unavailable, store the reason in `unavailable` or
-        `unallocated`.
-
-        - `pythons`: for a framework, the interpreter that replaces its managed environment.
-        - `say`: the function that gets the progress messages.
-        """
-        for name in dict.fromkeys(frameworks):
-            try:
-                self.environments[name] = environment.ensure_environment(
-                    adapter.load(name), pythons.get(name), say, site
-                )
-            except UnavailableError as error:
-                self.unavailable[name] = job.redact_names(str(error))
-                say(f"{name}: unavailable: {error}")
-        for allocator in filter(None, dict.fromkeys(allocator_names)):
-            try:
-                allocators.ensure_library(allocator, say)
-            except UnavailableError as error:
-                self.unallocated[allocator] = job.redact_names(str(error))
-                say(f"{allocator}: unavailable: {error}")
 
     def data_set_folder(self, request: Request) -> Path | None:
         """Return the folder of the request's prepared data set.

@@ -17,6 +17,22 @@ from xfbench.model.request import Cell, Protocol, Request
 DEFAULT_TIME_LIMIT = 1800.0  # seconds per launch
 
 
+class Submission(BaseModel):
+    """How the launches of a plan are submitted to Slurm from a login node.
+
+    - `minutes`: time limit of each job. If the queue has a lower limit, the lower limit applies.
+    - `queue`, `account`: if empty, the site's queue and account.
+    - `wait`: whether to wait until the jobs end.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    minutes: int = Field(default=60, ge=1)
+    queue: str = ""
+    account: str = ""
+    wait: bool = True
+
+
 class Plan(BaseModel):
     """The launches of one run, and their settings.
 
@@ -28,6 +44,12 @@ class Plan(BaseModel):
     - `time_limit`: maximum seconds per launch.
     - `data_folders`: folders of prepared data sets, by `PreparedSet.folder_lookup_key`.
     - `checkpoint_dir`: parent folder of checkpoints; None: the run's folder.
+
+    These fields say how to do the launches. Files of a plan do not contain them.
+
+    - `resume`: whether to leave out launches whose records exist.
+    - `submission`: for launches that are submitted from a login node.
+    - `bundle`: a folder for a bundle, which is written instead of doing the launches; or None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,6 +62,9 @@ class Plan(BaseModel):
     time_limit: float
     data_folders: dict[str, Path] = Field(default_factory=dict)
     checkpoint_dir: Path | None = None
+    resume: bool = Field(default=False, exclude=True)
+    submission: Submission = Field(default=Submission(), exclude=True)
+    bundle: Path | None = Field(default=None, exclude=True)
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -8,7 +8,7 @@ from typing import Any
 
 from xfbench.base import errors
 from xfbench.model import adapter
-from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan
+from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan, Submission
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix
@@ -32,7 +32,9 @@ def build_plan(
     strict: bool = False,
     time_limit: float = DEFAULT_TIME_LIMIT,
     checkpoint_dir: Path | None = None,
-    for_other_machine: bool = False,
+    resume: bool = False,
+    submission: Submission = Submission(),  # noqa: B008
+    bundle: Path | None = None,
     adjust: Adjustment | None = None,
 ) -> Plan:
     """Build the plan for these settings. Raises UsageError if they are invalid.
@@ -42,8 +44,8 @@ def build_plan(
 
     - `settings`: values of the fields of `Matrix`, by name. A setting that is None is not given.
     - `pythons`: interpreters that the user chose, by framework.
-    - `for_other_machine`: whether the plan is for another machine. If so, `pythons` is not used:
-      the interpreter of each framework is `python3`.
+    - `bundle`: the folder for a bundle. If given, `pythons` is not used: on the other machine, the
+      interpreter of each framework is `python3`.
     - `adjust`: function that uses tuned values for the settings that are not given.
     """
     given_settings = {name: value for name, value in settings.items() if value is not None}
@@ -51,12 +53,12 @@ def build_plan(
         raise errors.UsageError("--launches and --until-precision exclude each other: use only one")
     matrices = _build_matrices_with_quick_defaults({"seed": (0,), **given_settings})
     interpreters = dict(pythons)
-    if for_other_machine:
+    if bundle:
         names = {name for matrix in matrices for name in matrix.framework}
         interpreters = dict.fromkeys(names, Path("python3"))
     cells = experiment.expand_matrices(matrices, interpreters)
     if adjust is not None:
-        if for_other_machine:
+        if bundle:
             raise errors.UsageError(
                 "--tuned has values for this machine, but --carry is for another machine: "
                 "use only one of these options"
@@ -64,7 +66,10 @@ def build_plan(
         cells = adjust(cells, set(given_settings), interpreters)
     if checkpoint_dir is not None:
         _validate_checkpoint_dir_option(
-            checkpoint_dir, given_settings.get("checkpoints"), cells, for_other_machine
+            checkpoint_dir,
+            given_settings.get("checkpoints"),
+            cells,
+            for_other_machine=bundle is not None,
         )
     return Plan(
         requests=tuple(launch_order(cells, matrices[0].seed[0])),
@@ -75,6 +80,9 @@ def build_plan(
         time_limit=time_limit,
         data_folders=experiment.data_folders_by_lookup_key(matrices),
         checkpoint_dir=checkpoint_dir and checkpoint_dir.absolute(),
+        resume=resume,
+        submission=submission,
+        bundle=bundle,
     )
 
 
@@ -109,6 +117,7 @@ def _validate_checkpoint_dir_option(
     folder: Path,
     checkpoint_count: int | None,
     cells: Sequence[tuple[Cell, Protocol]],
+    *,
     for_other_machine: bool,
 ) -> None:
     """Raise UsageError if no checkpoints are requested, or if `folder` does not exist.

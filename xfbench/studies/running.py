@@ -12,7 +12,7 @@ from pathlib import Path
 from xfbench.base import errors
 from xfbench.host import sites
 from xfbench.model import capabilities
-from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan
+from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan, Submission
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Request
 from xfbench.planning import experiment
@@ -36,6 +36,8 @@ class Choices:
     - `verify`: whether to verify the networks.
     - `strict`: whether to refuse to run on a noisy machine.
     - `time_limit`: maximum seconds per launch.
+    - `resume`: whether to leave out launches whose records exist.
+    - `submission`: for launches that are submitted from a login node.
     - `memory_limit`: memory limit in searches for the largest batch, in bytes per rank; None: the
       limit in the study's file.
     """
@@ -50,6 +52,8 @@ class Choices:
     strict: bool = False
     time_limit: float = DEFAULT_TIME_LIMIT
     memory_limit: int | None = None
+    resume: bool = False
+    submission: Submission = field(default_factory=Submission)
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,8 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
         strict=choices.strict,
         time_limit=choices.time_limit,
         data_folders=experiment.data_folders_by_lookup_key(chosen),
+        resume=choices.resume,
+        submission=choices.submission,
     )
     return StudyPlan(
         plan,

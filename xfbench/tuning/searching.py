@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import statistics as stdlib_statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from xfbench.model.machines import machine_class
 from xfbench.model.plan import DEFAULT_TIME_LIMIT
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Request
-from xfbench.session import run_requests
+from xfbench.session import Listener, Session
 from xfbench.statistics import Launches
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store
@@ -48,8 +48,6 @@ from xfbench.tuning.space import (
     split_work_allocator_affinity,
 )
 from xfbench.workloads import workloads
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -79,39 +77,40 @@ class SearchOptions:
 
 
 def find_and_confirm_best_setting(
-    space: Space, choices: SearchOptions, store: Store, say: Say
+    space: Space, choices: SearchOptions, store: Store, listener: Listener
 ) -> Tuning:
     """Find and confirm the best setting, and return the document of the search.
 
-    The record of each launch is stored in `store`. `say` prints a progress line. Raises
+    The record of each launch is stored in `store`. `listener` is told what happens. Raises
     UnavailableError if the framework is unavailable. Raises XfbenchError if no setting can be tried
     or no launch counts.
     """
     framework = space.default.framework
-    session = LaunchContext(
+    context = LaunchContext(
         store,
         time_limit=choices.time_limit,
         strict=choices.strict,
         data_folders=dict(space.data_folders),
     )
+    session = Session(context, listener)
     allocators = [cell.allocator for cell in space.cells]
-    session.prepare_environments([framework], choices.pythons, say, space.default.site, allocators)
-    if framework in session.unavailable:
-        raise errors.UnavailableError(session.unavailable[framework])
+    session.prepare([framework], choices.pythons, space.default.site, allocators)
+    if framework in context.unavailable:
+        raise errors.UnavailableError(context.unavailable[framework])
     space = space.without_cells(
         [
-            (cell, session.unallocated[cell.allocator])
+            (cell, context.unallocated[cell.allocator])
             for cell in space.cells
-            if cell.allocator in session.unallocated
+            if cell.allocator in context.unallocated
         ]
     )
-    unverified = _verify_and_collect_unverified(space, session, choices, say)
+    unverified = _verify_and_collect_unverified(space, session, choices)
     space = space.without_cells(
         [(cell, reason) for cell, reason in unverified.items() if cell in space.cells]
     )
     if not space.cells:
         raise errors.XfbenchError(f"no setting can be tried: {space.left_out[-1][1]}")
-    launcher = _SearchLauncher(space, choices, session, say)
+    launcher = _SearchLauncher(space, choices, session)
     halved = search_by_successive_halving(
         space.cells, split_work_allocator_affinity, launcher.run_rung
     )
@@ -132,7 +131,7 @@ def find_and_confirm_best_setting(
     best = choose_winner(winner, confirmed)
     runner_up = winner if best != winner else next(iter(runners_up), None)
     best_launches = confirmed.get(best)
-    environment = session.environments[framework]
+    environment = context.environments[framework]
     return Tuning.make(
         machine=machine.describe_machine(),
         framework_version=environment.version,
@@ -209,7 +208,7 @@ def steps_per_launch(cell: Cell, rung: Rung) -> int:
 
 
 def _verify_and_collect_unverified(
-    space: Space, session: LaunchContext, choices: SearchOptions, say: Say
+    space: Space, session: Session, choices: SearchOptions
 ) -> dict[Cell, str]:
     """Verify the cells of the space, and return the cells without a certificate.
 
@@ -224,14 +223,14 @@ def _verify_and_collect_unverified(
     ]
     if not choices.verify:
         for request in {certified_fields(request): request for request in requests}.values():
-            certify.attach_cached_certificate(request, session)
+            certify.attach_cached_certificate(request, session.context)
         return {}
-    certify.certify_requests(requests, session, say, say)
+    session.certify(requests)
     return {
         request.cell(): f"not verified: see `xfbench verify --framework {request.framework} "
         f"--workload {request.workload} --kernel {request.kernel}`"
         for request in requests
-        if certified_fields(request) not in session.certificates
+        if certified_fields(request) not in session.context.certificates
     }
 
 
@@ -256,10 +255,8 @@ def _ratio_figure(
 class _SearchLauncher:
     """Runs the launches of one search, and adds up their durations."""
 
-    def __init__(
-        self, space: Space, choices: SearchOptions, session: LaunchContext, say: Say
-    ) -> None:
-        self.space, self.choices, self.session, self.say = space, choices, session, say
+    def __init__(self, space: Space, choices: SearchOptions, session: Session) -> None:
+        self.space, self.choices, self.session, self.say = space, choices, session, session.say
         self.records: list[Record] = []
         self.cores = repeating.CoreMonitor(core_latency.read_saved_latencies())
         self.last_records: dict[Cell, Record] = {}  # last ok launch of any length, by setting
@@ -385,7 +382,7 @@ class _SearchLauncher:
         """
         record = reusable_records.pop(request, None)
         if record is None:
-            [record] = run_requests([request], self.session)
+            [record] = self.session.launch([request])
             self.new_seconds += _launch_seconds(record)
             core_latency.save_latencies_of_record(record)
             self.say(
@@ -461,10 +458,10 @@ class _SearchLauncher:
         if not self.choices.resume:
             return {}
         machine_kind = machine_class(machine.describe_machine())
-        environment = self.session.environments[self.space.default.framework]
+        environment = self.session.context.environments[self.space.default.framework]
         return {
             record.request: record
-            for record in lookup.find_ok_or_invalid_records(requests, self.session.store)
+            for record in lookup.find_ok_or_invalid_records(requests, self.session.context.store)
             if record.request
             and record.software
             and record.software.environment_digest == environment.digest

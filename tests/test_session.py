@@ -1,0 +1,124 @@
+"""The orchestrator and its listeners."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests import fake_framework
+from tests.test_architecture import MODULES
+from xfbench import session
+from xfbench.execution.launch import LaunchContext
+from xfbench.model.plan import Plan, Submission
+from xfbench.model.request import Protocol
+from xfbench.store.results_folder import Store
+
+# Functions that prepare environments or start launches, and the modules that may call them.
+RESERVED = {
+    "ensure_environment": {
+        *("xfbench.session", "xfbench.cli.env"),
+        # These verify, or compute what a network should give, in environments of their own.
+        *("xfbench.equality.oracle", "xfbench.equality.plants", "xfbench.equality.verdicts"),
+        *("xfbench.execution.canary", "xfbench.execution.tracing"),
+    },
+    "ensure_library": {"xfbench.session"},
+    "run_launch": {"xfbench.session"},
+    "certify_requests": {"xfbench.session"},
+    "submit_and_follow": {"xfbench.session"},
+    "write_carried_run": {"xfbench.session"},
+}
+
+
+@pytest.fixture
+def plan(fake_adapter, cell):
+    fake_adapter()
+    pair = (cell(framework="odd", kernel="plain", steps=1, warmup=0), Protocol.fixed(3))
+    return Plan(
+        requests=tuple(pair[0].request(number) for number in (1, 2, 3)),
+        protocols=(pair,),
+        pythons={},
+        verify=False,
+        strict=False,
+        time_limit=60.0,
+    )
+
+
+@pytest.fixture
+def run(plan, tmp_path):
+    """Return a function that runs the plan, and the results folder's store."""
+    store = Store(tmp_path / "results")
+
+    def run_plan(listener=None, **changes):
+        context = LaunchContext(store, {"odd": fake_framework.own_environment()})
+        return session.Session(context, listener).run(plan.model_copy(update=changes))
+
+    return run_plan, store
+
+
+EVENTS = [name for name in vars(session.Listener) if not name.startswith("_")]
+LAUNCH_EVENTS = [name for name in EVENTS if name.startswith(("preparation", "launch"))]
+
+
+def make_listener(handle, events=EVENTS):
+    """Return a listener that calls `handle` with the name and the arguments of each event."""
+    methods = {name: lambda _, *values, name=name: handle(name, *values) for name in events}
+    return type("Listening", (session.Listener,), methods)()
+
+
+@pytest.mark.parametrize("event", LAUNCH_EVENTS)
+def test_a_listener_that_raises_loses_no_record(run, event):
+    run_plan, store = run
+
+    def fail(*_):
+        raise OSError("the terminal is gone")
+
+    with pytest.warns(UserWarning, match="progress is no longer shown"):
+        records = run_plan(make_listener(fail, [event]))
+    assert [record.request.launch for record in records] == [1, 2, 3]
+    assert len(list(store.records())) == 3
+
+
+def test_a_listener_hears_of_each_launch_after_its_record_is_stored(run):
+    run_plan, store = run
+    heard = []
+    run_plan(make_listener(lambda name, *_: heard.append((name, len(list(store.records()))))))
+    launches = [(name, n) for n in (0, 1, 2) for name in ("launch_started", "launch_ended")]
+    assert heard == [
+        *[(name, 0) for name in ("preparation_started", "preparation_ended", "launches_started")],
+        *[(name, n + (name == "launch_ended")) for name, n in launches],
+        ("launches_ended", 3),
+    ]
+
+
+def test_resumed_plans_leave_out_recorded_launches(run, plan):
+    run_plan, store = run
+    first = run_plan(requests=plan.requests[:2])
+    rest = run_plan(resume=True)
+    assert [record.request.launch for record in first + rest] == [1, 2, 3]
+    assert session.find_done(plan, store) == []
+    resumed = plan.model_copy(update={"resume": True})
+    assert len(session.find_done(resumed, store)) == 3
+    assert session.preview(resumed, store).requests == ()
+    assert run_plan(resume=True) == []
+
+
+def test_how_a_plan_is_run_is_not_part_of_its_files(plan, tmp_path):
+    """A repeated command finds the job of an earlier one by the plan's digest."""
+    changed = plan.model_copy(
+        update={"resume": True, "submission": Submission(minutes=9), "bundle": tmp_path}
+    )
+    assert changed.job_name() == plan.job_name()
+    assert changed.model_dump_json() == plan.model_dump_json()
+
+
+def test_only_the_session_prepares_environments_and_launches():
+    callers = {name: set() for name in RESERVED}
+    for module, file in MODULES.items():
+        for node in ast.walk(ast.parse(Path(file).read_text())):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", None))
+                if name in RESERVED:
+                    callers[name].add(module)
+    for name, modules in callers.items():
+        callers[name] = {m for m in modules if not m.startswith("xfbench.environments.")}
+    assert callers == RESERVED
