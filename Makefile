@@ -7,7 +7,7 @@ PARALLEL := --numprocesses 2 --instafail --durations 25 --timeout 1200
 QUICK := not deep and not long
 DEEP := deep and not long
 
-.PHONY: help bench test test-deep test-all coverage mutants golden overhead intervals prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema
+.PHONY: help bench test test-deep test-all coverage mutants golden overhead intervals prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema settings
 
 #@ Use
 
@@ -50,6 +50,9 @@ test-all: $(VENV)/developed lint types ## All tests, before a release (hours).
 lint: $(VENV)/developed ## Style and simple mistakes.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+settings: $(VENV)/developed ## Writes the files that follow from xfbench/model/settings.py.
+	$(BIN)/python -m xfbench.rendering.setting_files
 
 types: $(VENV)/developed ## mypy --strict, on the installed package and from outside the checkout.
 	rm -rf build && mkdir -p build/outside

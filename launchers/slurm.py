@@ -134,14 +134,14 @@ FINAL_STATES = {
         "ask for more with --mem in a site's script_options",
     ),
     "PREEMPTED": ("failed", "the job was preempted by one of higher priority"),
-    "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --minutes"),
+    "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --job-time"),
 }
 # Reasons why a pending job never starts, with what to do. The request of such a job is wrong.
 PERMANENT_REASONS = {
     "AccountNotAllowed": "the queue is not open to this account: name another with --account",
     "InvalidAccount": "the account does not exist: name another with --account",
     "InvalidQOS": "the job's quality of service (QOS) is not available",
-    "PartitionTimeLimit": "the time limit is too long for this queue: shorten it with --minutes",
+    "PartitionTimeLimit": "the time limit is too long for this queue: shorten it with --job-time",
     "QOSNotAllowed": "the queue does not allow the job's quality of service (QOS)",
 }
 _OUT_OF_MEMORY = re.compile(

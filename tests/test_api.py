@@ -115,7 +115,7 @@ def test_a_comparison_is_of_the_chosen_records(results):
     [
         ({"framework": "torhc"}, "did you mean torch"),
         ({"workload": ["lenet", "lnet"]}, "did you mean lenet"),
-        ({"threads": 0}, "threads.0: Input should be greater than or equal to 1"),
+        ({"threads": 0}, "threads.0: give at least 1 .got 0."),
         ({"batch_size": [0]}, "batch_size.0"),
         ({"steps": 0}, "steps"),
         ({"steps": 2, "epochs": 2, "workload": "lenet"}, "exactly one"),
@@ -137,12 +137,12 @@ def test_a_wrong_setting_is_refused_before_a_launch(settings, words, tmp_path):
 def test_without_settings_the_experiment_is_quick():
     from xfbench.planning import experiment, plan_builder
 
-    plan = plan_builder.build_plan({}, pythons={})
+    plan = plan_builder.build_plan({})
     expected = experiment.expand_matrices(experiment.load("quick").matrix)
     assert list(plan.protocols) == expected
-    five_launch_plan = plan_builder.build_plan({"launches": 5}, pythons={})
+    five_launch_plan = plan_builder.build_plan({"launches": 5})
     assert {protocol for _, protocol in five_launch_plan.protocols} == {Protocol.fixed(5)}
-    precision_plan = plan_builder.build_plan({"until_precision": 0.01}, pythons={})
+    precision_plan = plan_builder.build_plan({"until_precision": 0.01})
     assert {protocol.precision for _, protocol in precision_plan.protocols} == {0.01}
 
 

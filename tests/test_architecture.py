@@ -30,7 +30,7 @@ LAYERS = (
     *("workloads", "worker", "adapters", "base", "model", "statistics", "launchers", "host"),
     *("environments", "datasets", "store", "planning", "execution", "equality"),
     *("bundle", "session", "progress", "analysis", "rendering", "exchange", "studies", "tuning"),
-    *("api", "benchmarks", "pytest_plugin", "cli", "__main__", ""),
+    *("api", "running", "benchmarks", "pytest_plugin", "cli", "__main__", ""),
 )
 STARTS_PROCESSES = [
     *("subprocess", "multiprocessing", "pty", "concurrent.futures.ProcessPoolExecutor"),

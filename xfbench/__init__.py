@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from xfbench.api import Results, load, run
+    from xfbench.api import Results, load
     from xfbench.base.errors import UnavailableError, UsageError, XfbenchError
     from xfbench.base.version import __version__ as __version__
+    from xfbench.running import run
 
 __all__ = ["Results", "UnavailableError", "UsageError", "XfbenchError", "load", "run"]
 
 _MODULE_BY_NAME = {
-    **dict.fromkeys(("Results", "load", "run"), "api"),
+    **dict.fromkeys(("Results", "load"), "api"),
+    "run": "running",
     **dict.fromkeys(("UnavailableError", "UsageError", "XfbenchError"), "base.errors"),
     "__version__": "base.version",
 }

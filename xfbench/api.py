@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from xfbench import progress, session
 from xfbench.analysis import comparison, leaderboard, ranked
@@ -18,10 +18,8 @@ from xfbench.analysis.leaderboard import Table
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError
 from xfbench.exchange import exporting
-from xfbench.model import certificate
-from xfbench.model.plan import DEFAULT_TIME_LIMIT, Submission
+from xfbench.model import certificate, settings
 from xfbench.model.record import Record
-from xfbench.model.strategy import Value
 from xfbench.planning import plan_builder
 from xfbench.store import index, selection
 from xfbench.store.results_folder import Store, open_existing_store
@@ -29,11 +27,6 @@ from xfbench.store.selection import Condition
 
 if TYPE_CHECKING:
     import pandas
-
-T = TypeVar("T")
-Names: TypeAlias = str | Sequence[str] | None
-Numbers: TypeAlias = int | Sequence[int] | None
-Rates: TypeAlias = float | Sequence[float] | None
 
 
 @dataclass(frozen=True)
@@ -123,122 +116,32 @@ def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> 
     return Results(open_existing_store(folder).folder, tuple(selection.parse_conditions(texts)))
 
 
-def run(
-    framework: Names = None,
-    workload: Names = None,
-    *,
-    device: Names = None,
-    precision: Names = None,
-    kernel: Names = None,
-    threads: Numbers = None,
-    batch_size: Numbers = None,
-    ranks: Numbers = None,
-    nodes: Numbers = None,
-    strategy: Names = None,
-    strategy_options: Mapping[str, Value] | None = None,
-    scaling: str | None = None,
-    data: Names = None,
-    page_cache: Names = None,
-    input: Names = None,
-    input_threads: int | None = None,
-    steps: int | None = None,
-    epochs: int | None = None,
-    warmup: int | None = None,
-    window: int | None = None,
-    affinity: str | None = None,
-    allocator: Names = None,
-    lars: Rates = None,
-    learning_rate: Rates = None,
-    rate_scaling: Names = None,
-    rate_warmup: Numbers = None,
-    checkpoints: int | None = None,
-    checkpoint_dir: str | Path | None = None,
-    profile: bool = False,
-    launches: int | None = None,
-    until_precision: float | None = None,
-    seed: Numbers = None,
-    launcher: str | None = None,
-    site: str | None = None,
-    queue: str | None = None,
-    account: str | None = None,
-    minutes: int = 60,
-    python: Mapping[str, str | Path] | None = None,
-    results: str | Path | None = None,
-    time_limit: float = DEFAULT_TIME_LIMIT,
-    resume: bool = False,
-    verify: bool = True,
-    strict: bool = False,
-    tuned: bool = False,
-) -> list[Record]:
-    """Measure with the options and defaults of `xfbench run`, and return the records.
+def run_with_settings(values: Mapping[str, Any]) -> list[Record]:
+    """Measure with these settings by name, and return the records: see `xfbench.run`.
 
-    Every combination of the given lists is a cell. Every launch is a fresh process. Progress is
-    printed to standard error.
-
-    - `launches`: number of launches per cell (default: 5 to 20).
-    - `until_precision`: relative half-width of the confidence interval to reach, such as 0.02.
-    - `time_limit`: time limit of one launch in seconds.
-    - `minutes`: time limit in minutes of a Slurm job submitted from a login node.
-    - `python`: path of each framework's interpreter, by framework name.
-    - `resume`: don't repeat finished launches; return their records too.
-    - `tuned`: for options that you don't set, use the values that `xfbench tune` stored in
-      `results`.
-
-    If an option is invalid, raises UsageError before any launch. A failed launch raises no
-    exception. Instead, the `status` of its record is not "ok", and the `reason` says why.
-
-    >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
+    Raises UsageError if a setting is invalid. A setting that is None is not given.
     """
-    folder = paths.results(Path(results) if results else None)
-    plan = plan_builder.build_plan(
-        {
-            "framework": _as_list(framework),
-            "workload": _as_list(workload),
-            "device": _as_list(device),
-            "precision": _as_list(precision),
-            "kernel": _as_list(kernel),
-            "threads": _as_list(threads),
-            "batch_size": _as_list(batch_size),
-            "ranks": _as_list(ranks),
-            "nodes": _as_list(nodes),
-            "strategy": _as_list(strategy),
-            "strategy_options": strategy_options,
-            "scaling": scaling,
-            "data": _as_list(data),
-            "page_cache": _as_list(page_cache),
-            "input": _as_list(input),
-            "input_threads": input_threads,
-            "steps": steps,
-            "epochs": epochs,
-            "warmup": warmup,
-            "window": window,
-            "affinity": affinity,
-            "allocator": _as_list(allocator),
-            "lars": _as_list(lars),
-            "learning_rate": _as_list(learning_rate),
-            "rate_scaling": _as_list(rate_scaling),
-            "rate_warmup": _as_list(rate_warmup),
-            "checkpoints": checkpoints,
-            "profile": profile or None,
-            "launches": launches,
-            "until_precision": until_precision,
-            "seed": _as_list(seed),
-            "launcher": launcher,
-            "site": site,
-            "queue": queue,
-        },
-        pythons={
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        setting = settings.BY_NAME[name]
+        is_text_of_quantity = isinstance(value, str) and setting.type.annotation != "str"
+        if (
+            value is not None
+            and value != ()
+            and not (setting.is_switch and value == setting.default)
+        ):
+            is_single = setting.is_list and isinstance(value, str | int | float)
+            given[name] = (
+                setting.parse(value) if is_text_of_quantity else [value] if is_single else value
+            )
+    if "python" in given:
+        given["python"] = {
             name: plan_builder.resolve_interpreter(name, path)
-            for name, path in (python or {}).items()
-        },
-        verify=verify,
-        strict=strict,
-        time_limit=time_limit,
-        checkpoint_dir=Path(checkpoint_dir) if checkpoint_dir else None,
-        resume=resume,
-        submission=Submission(minutes=minutes, queue=queue or "", account=account or ""),
-        adjust=_load_adjustment(folder) if tuned else None,
-    )
+            for name, path in given["python"].items()
+        }
+    folder = paths.results(Path(given.pop("results")) if "results" in given else None)
+    adjust = _load_adjustment(folder) if given.pop("tuned", False) else None
+    plan = plan_builder.build_plan(given, adjust)
     store = Store(folder)
     done = session.find_done(plan, store)
     return [*done, *session.run(plan, store, progress.choose_listener())]
@@ -248,12 +151,6 @@ def _load_adjustment(results: Path) -> plan_builder.Adjustment:
     from xfbench.tuning import using  # slow to import, and most runs do not need it
 
     return using.build_adjustment(results)
-
-
-def _as_list(setting: T | Sequence[T] | None) -> list[T] | None:
-    if setting is None:
-        return None
-    return [setting] if isinstance(setting, str | int | float) else [*setting]  # type: ignore[misc]
 
 
 def _warn(line: str) -> None:

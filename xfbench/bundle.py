@@ -62,7 +62,7 @@ for folder in inspect/* checks/* launches/*; do
     fi
     echo "$count/$total $folder: exit status $(cat "$folder/status")"
 done
-echo "Take this folder back and read it with: xfbench results import DIR"
+echo "Take this folder back and read it with: xfbench results import --bundle DIR"
 exit $bad
 """
 _START = """#!/bin/sh
@@ -98,7 +98,7 @@ _README = """A run of xfbench for another machine. Copy this folder to that mach
 
 Each Python needs NumPy and its framework{mpi}. Then copy the folder back and run:
 
-    xfbench results import DIR
+    xfbench results import --bundle DIR
 """
 
 
@@ -117,7 +117,7 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
     - No framework supports any of the cells.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty: name another folder with --carry")
+        raise UsageError(f"{folder} is not empty: name another folder with --bundle")
     min_launches = {cell: protocol.least for cell, protocol in plan.protocols}
     requests = [
         request
@@ -127,13 +127,13 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
     ]
     if data_set_name := next((request.data for request in requests if request.data_set), None):
         raise UsageError(
-            f"--carry does not support prepared data set {data_set_name}: "
+            f"--bundle does not support prepared data set {data_set_name}: "
             "use --data digits or --data synthetic"
         )
     if allocator := next((request.allocator for request in requests if request.allocator), None):
-        raise UsageError(f"--carry does not support --allocator {allocator}: remove --allocator")
+        raise UsageError(f"--bundle does not support --allocator {allocator}: remove --allocator")
     if not requests:
-        raise UsageError("--carry has nothing to write: no framework supports any of these cells")
+        raise UsageError("--bundle has nothing to write: no framework supports any of these cells")
     for name in ("inspect", "interpreters", "launches", "checks"):
         (folder / name).mkdir(parents=True)
     frameworks = list(dict.fromkeys(request.framework for request in requests))

@@ -63,7 +63,7 @@ def shared_launch(scratch):
             settings |= {"epochs": 8, "seed": 0}
         if readers := [*adapter.load(framework).readers]:
             digits = data_sets.write_data_set(f"{readers[0]} digits", scratch / "sets")
-            settings |= {"data": [str(digits)], "input": ["native"]}
+            settings |= {"data": [str(digits)], "loader": ["native"]}
         return run_launch(scratch / f"{framework} results", framework, **settings)
 
     return launch_everything

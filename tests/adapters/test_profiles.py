@@ -61,7 +61,7 @@ def test_run_and_leaderboard_show_the_layers_of_a_profile(tmp_path):
     assert run_completed.exit_code == 0, run_completed.output
     [conv2] = [line for line in run_completed.output.splitlines() if line.startswith("conv2")]
     assert "Convolution" in conv2
-    command = ["leaderboard", "--columns", "layers", "--json", "--results", str(tmp_path)]
+    command = ["leaderboard", "--view", "layers", "--json", "--results", str(tmp_path)]
     leaderboard_completed = CliRunner().invoke(cli.app, command, catch_exceptions=False)
     [network_profile] = json.loads(leaderboard_completed.stdout)["profiles"]
     assert (

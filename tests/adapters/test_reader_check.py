@@ -64,7 +64,7 @@ def launch_with_reader(tmp_path, monkeypatch, launch):
         folder = tmp_path / data_format
         if not folder.exists():
             writing.make_data_set(source, folder, data_format, Preprocessing(channels=1))
-        settings = {"workload": ["lenet"], "batch_size": [8], "input": ["native"]}
+        settings = {"workload": ["lenet"], "batch_size": [8], "loader": ["native"]}
         return launch(
             "reference", data=[str(folder)], **{"steps": 2, **settings, **settings_changes}
         )

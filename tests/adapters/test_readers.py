@@ -89,7 +89,7 @@ def test_launch_records_what_the_framework_read(framework, shared_launch):
 def test_launch_fed_crops_in_color_reads_images_equal_to_ours(framework, launch, scratch):
     images = str(data_sets.write_data_set(f"{READERS[framework][0]} large", scratch / "sets"))
     settings = {"workload": ["convnet"], "batch_size": [16], "threads": [1], "steps": 4}
-    record = launch(framework, data=[images], input=["native"], **settings)
+    record = launch(framework, data=[images], loader=["native"], **settings)
     assert record.status == "ok", record.reason
     check = record.storage.reader
     assert (check.compared, check.differing, check.labels_equal) == (64, 0, True)
@@ -107,7 +107,7 @@ def test_format_without_a_reader_is_refused(framework, scratch):
     settings = {"framework": [framework], "workload": ["lenet"], "data": [digits]}
     [request] = launch_order(
         experiment.expand_matrices(
-            [experiment.build_matrix(**settings, input=["native"], launches=1)]
+            [experiment.build_matrix(**settings, loader=["native"], launches=1)]
         )
     )
     assert f"no reader of its own for {data_format}" in capabilities.refusal_reason(request)

@@ -100,7 +100,7 @@ def measure_link(cluster, megabits, folder, arguments):
                 f" --batch-size {images} --ranks {ranks} --nodes {ranks} --launcher slurm"
             )
             run_options += (
-                f" --steps {arguments.steps} --launches {arguments.launches} --affinity none"
+                f" --steps {arguments.steps} --launches {arguments.launches} --pinning none"
             )
             run_options += " --threads 1" + (f" --strategy {strategy}" if ranks > 1 else "")
             words = (*XFBENCH, *run_options.split(), "--results", str(results))

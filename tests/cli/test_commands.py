@@ -79,10 +79,10 @@ def test_command_help_has_an_example(run_inline, command):
         ("run --workload lenet --epochs 2 --steps 2", "exactly one"),
         ("leaderboard --format pdf", "unknown format"),
         ("leaderboard --results nowhere", "xfbench run"),
-        ("leaderboard --columns speed", "slowdown"),
+        ("leaderboard --view speed", "slowdown"),
         ("leaderboard --by xyzzy", "framework_version"),
         ("leaderboard --by treads", "did you mean threads"),
-        ("leaderboard --by workload", "--columns slowdown"),
+        ("leaderboard --by workload", "--view slowdown"),
         ("workload show lenett", "did you mean lenet"),
         ("workload export lenet --format onnx", "unknown format"),
         ("env create torhc", "did you mean torch"),
@@ -117,7 +117,7 @@ def test_a_dry_run_prints_launches_and_writes_nothing(run_inline, tmp_path):
 
 
 def test_a_dry_run_of_a_bundle_writes_nothing(run_inline, tmp_path):
-    outcome = run_inline(*"run --workload lenet --launches 2 --carry away --dry-run".split())
+    outcome = run_inline(*"run --workload lenet --launches 2 --bundle away --dry-run".split())
     assert outcome.returncode == 0, outcome.stderr
     assert len(outcome.stdout.splitlines()) == 8
     assert not list(tmp_path.iterdir())
@@ -143,10 +143,10 @@ def test_the_leaderboard_groups_rows_by_fields(run_inline, results):
 
 
 def test_the_leaderboard_has_slowdowns_and_latex(run_inline, results):
-    document = json.loads(run_inline(*"leaderboard --columns slowdown --json".split()).stdout)
+    document = json.loads(run_inline(*"leaderboard --view slowdown --json".split()).stdout)
     [row] = document["slowdowns"][0]["rows"]
     assert row["networks"][0]["slowdown"]["value"] == 1
-    outcome = run_inline(*"leaderboard --columns slowdown --by threads --format latex".split())
+    outcome = run_inline(*"leaderboard --view slowdown --by threads --format latex".split())
     assert "\\toprule" in outcome.stdout
 
 

@@ -184,10 +184,10 @@ def test_a_set_that_does_not_fit_the_network_is_unsupported(run_inline, small_se
     ("options", "words"),
     [
         ("--data digitz", "did you mean digits"),
-        ("--data digits --input native", "needs a prepared data set"),
-        ("--data mnist-raw --input native --input-threads 0", "at least one input thread"),
-        ("--data mnist-raw --input native --ranks 2 --scaling weak", "native needs one rank"),
-        ("--data mnist-raw --input theirs", "'ours' or 'native'"),
+        ("--data digits --loader native", "needs a prepared data set"),
+        ("--data mnist-raw --loader native --loader-threads 0", "at least one loader thread"),
+        ("--data mnist-raw --loader native --ranks 2 --scaling weak", "native needs one rank"),
+        ("--data mnist-raw --loader theirs", "native, xfbench"),
         ("--page-cache cold --steps 2", "prepared data set"),
     ],
 )
@@ -264,7 +264,7 @@ def test_two_media_are_two_rows_of_one_table(run_inline, small_set, tmpfs):
     [table] = json.loads(run_inline("leaderboard", "--json").stdout)["tables"]
     media = {row["medium"] for row in table["unranked"]}
     assert len(media) == 2 and "tmpfs on memory" in media
-    assert "input" in run_inline("leaderboard", "--columns", "storage").stdout
+    assert "input" in run_inline("leaderboard", "--view", "storage").stdout
 
 
 def test_an_interrupt_keeps_the_final_name_free(tmp_path):

@@ -44,7 +44,7 @@ def test_one_of_several_series_must_be_chosen(run_inline, small_runs):
         (["--where", "framwork=torch", *LINK], "did you mean framework"),
         (["--where", "framework=caffe", *LINK], "--ranks 1,2,4"),
         (["--where", "framework=torch"], "--link"),
-        (["--from", "nowhere"], "has no results"),
+        (["--results", "nowhere"], "has no results"),
     ],
 )
 def test_prediction_error_says_what_to_do(run_inline, small_runs, words, message):

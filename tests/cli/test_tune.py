@@ -26,7 +26,7 @@ class Trainer(FakeTrainer):
 KERNELS = {name: {"title": name} for name in ("plain", "quick", "slow", "broken")}
 SMALL = "--framework odd --workload lenet --batch-size 4 --data synthetic"
 CORES = machine.usable_cores()
-OVER = f"--over affinity=none --over allocator=system --over threads={CORES}"
+OVER = f"--over pinning=none --over allocator=system --over threads={CORES}"
 TUNE = f"tune {SMALL} --steps 4 --warmup 0 {OVER}"
 
 
@@ -55,7 +55,7 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
     tuned_run = f"run {SMALL} --tuned --no-verify --dry-run --json".split()
     assert "not tuned: lenet · odd · batch 4: no tuning of odd" in xfbench(*tuned_run).stderr
 
-    resumed = xfbench(*line.split(), "--resume", "--minutes", "5", "--json")
+    resumed = xfbench(*line.split(), "--resume", "--budget", "5m", "--json")
     assert resumed.returncode == 0, resumed.stderr
     tuning = json.loads(resumed.stdout)
     assert (tuning["best"]["kernel"], tuning["best"]["threads"]) == ("quick", CORES)
@@ -167,9 +167,8 @@ def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
         ("tune --framework torch --workload lenet --over threads", "NAME=VALUE,..."),
         ("tune --framework torch --workload lenet --over threads=1 --over threads=2", "once"),
         ("tune --framework torch --workload lenet --over treads=1", "did you mean threads"),
-        ("tune --framework torch --workload lenet --budget 9 --minutes 9", "cannot be combined"),
         ("tune --framework mxnet --workload lenet --precision bfloat16", "no precision bfloat16"),
-        ("run --tuned --carry away", "--carry is for another"),
+        ("run --tuned --bundle away", "--bundle is for another"),
     ],
 )
 def test_invalid_arguments_give_one_line_and_exit_2(xfbench, arguments, words):

@@ -26,7 +26,7 @@ def parse_records(output):
 
 
 def test_missing_queue_is_unavailable_with_the_slurm_message(cluster, xfbench):
-    completed = cluster.run(*xfbench(options="--ranks 1 --steps 3 --queue nowhere"))
+    completed = cluster.run(*xfbench(options="--ranks 1 --steps 3 --partition nowhere"))
     assert completed.returncode == 1
     [record] = read_records(completed)
     assert record["status"] == "unavailable"
@@ -213,7 +213,9 @@ def test_missing_module_is_unavailable_and_submits_no_job(cluster, xfbench):
 
 def test_job_that_can_never_start_is_reported_and_cancelled(cluster, xfbench):
     """By default Slurm leaves such a job pending for ever."""
-    completed = cluster.run(*xfbench(options="--ranks 1 --steps 3 --queue small --minutes 30"))
+    completed = cluster.run(
+        *xfbench(options="--ranks 1 --steps 3 --partition small --job-time 30m")
+    )
     [record] = read_records(completed)
     assert record["status"] == "unavailable"
     assert "PartitionTimeLimit" in record["reason"]

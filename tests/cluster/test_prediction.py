@@ -26,7 +26,7 @@ def test_runs_on_a_slow_link_predict_more_ranks(slow_cluster, tmp_path, monkeypa
     prediction.write_adapter(tmp_path / "adapters" / "sleeping", [("lenet", "weak", 8, "mpi")])
     results = ["--results", str(tmp_path / "results")]
     options = "run --framework sleeping --workload lenet --batch-size 8 --scaling weak --no-verify"
-    options += " --launcher slurm --threads 1 --affinity none --steps 8 --launches 2"
+    options += " --launcher slurm --threads 1 --pinning none --steps 8 --launches 2"
     for ranks in (1, 2, 4):
         rank_options = f" --ranks {ranks} --nodes {ranks}" + (
             " --strategy mpi" if ranks > 1 else ""
@@ -39,7 +39,7 @@ def test_runs_on_a_slow_link_predict_more_ranks(slow_cluster, tmp_path, monkeypa
                 break
         assert run_completed.returncode == 0, run_completed.stderr
     predict_completed = slow_cluster.run(
-        *XFBENCH, *"predict --to-ranks 8,64 --json --from".split(), results[1]
+        *XFBENCH, *"predict --to-ranks 8,64 --json --results".split(), results[1]
     )
     assert predict_completed.returncode == 0, predict_completed.stderr
     document = json.loads(predict_completed.stdout)
@@ -50,9 +50,9 @@ def test_runs_on_a_slow_link_predict_more_ranks(slow_cluster, tmp_path, monkeypa
     # The fit cannot exceed the link's bandwidth by more than the bursts of the token bucket.
     assert 8e-6 * document["fit"]["bandwidth"]["value"] < 1.25 * MEGABITS
     faster_link = slow_cluster.run(
-        *XFBENCH, *"predict --to-ranks 8 --link 10Gbit,10us --json --from".split(), results[1]
+        *XFBENCH, *"predict --to-ranks 8 --link 10Gbit,10us --json --results".split(), results[1]
     )
     [*_, point] = json.loads(faster_link.stdout)["points"]
     assert point["images_per_second"]["low"] > points[8]["images_per_second"]["high"]
-    table = slow_cluster.run(*XFBENCH, *"predict --from".split(), results[1]).stdout
+    table = slow_cluster.run(*XFBENCH, *"predict --results".split(), results[1]).stdout
     assert "beyond the data" in table and "16 times" in table

@@ -42,7 +42,7 @@ SHORTENINGS = (
     (r"^(xfbench (?:run|tune)\b)(?!.*--no-verify)", r"\1 --no-verify"),
     # tests/cli/test_tune.py searches larger spaces.
     (r"^(xfbench tune\b)(?!.*--over kernel)", r"\1 --over kernel=onednn"),
-    (r"^(xfbench tune\b)(?!.*--over affinity)", r"\1 --over affinity=none"),
+    (r"^(xfbench tune\b)(?!.*--over pinning)", r"\1 --over pinning=none"),
     (r"^(xfbench tune\b)(?!.*--over allocator)", r"\1 --over allocator=system"),
     # tests/cluster submits jobs, tests/launchers starts mpirun.
     (r"^(xfbench run\b.*--launcher (slurm|mpi)\b)(?!.*--dry-run)", r"\1 --dry-run"),
@@ -57,10 +57,11 @@ REPLACEMENTS = {
     "xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak "
     "--launcher slurm": (
         "xfbench run --framework torch --workload lenet --ranks 1,2 --scaling weak --no-verify "
-        "--batch-size 8 --steps 10 --warmup 0 --launches 2 --threads 1 --affinity none"
+        "--batch-size 8 --steps 10 --warmup 0 --launches 2 --threads 1 --pinning none"
     ),
-    "xfbench run --framework torch --workload lenet --launches 5 --carry away": (
-        "xfbench run --framework torch --workload lenet --launches 1 --no-verify --carry away-alone"
+    "xfbench run --framework torch --workload lenet --launches 5 --bundle away": (
+        "xfbench run --framework torch --workload lenet --launches 1 --no-verify "
+        "--bundle away-alone"
     ),
     "python -m pip install 'ReFrame-HPC>=4.7'": (
         "python -m pip install --no-index --no-deps 'ReFrame-HPC>=4.7'"
@@ -128,7 +129,7 @@ ONLY_PARSED = (
 SLOW = (
     "xfbench run --framework tensorflow --workload convnet --kernel onednn,eigen,xla --launches 5",
     "xfbench run --framework tensorflow --workload alexnet --data photos-tfrecord "
-    "--input ours,native",
+    "--loader xfbench,native",
     "pytest --benchmark-only --xfbench-framework torch,mxnet",
     "xfbench run --framework mxnet --strategy dist_async --strategy-options servers=2 --ranks 4 "
     "--scaling weak",

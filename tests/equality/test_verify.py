@@ -110,7 +110,7 @@ def test_another_seed_gives_no_false_alarm(prove, proof):
 
 
 @pytest.mark.deep
-@for_proofs(*(Proof.of(name, lars=0.5, rate_warmup=2) for name in FRAMEWORKS))
+@for_proofs(*(Proof.of(name, lars=0.5, lr_warmup=2) for name in FRAMEWORKS))
 def test_lars_and_warm_up_are_equal(prove, proof):
     verdict = prove(proof)
     assert (verdict.verdict, summarise_violations(verdict), verdict.reason) == ("equal", [], None)

@@ -41,7 +41,7 @@ def site(tmp_path):
 
 
 def build_jobs(plan, tmp_path, queue="", account=""):
-    submission = Submission(queue=queue, account=account)
+    submission = Submission(partition=queue, account=account)
     submitted_plan = plan.model_copy(update={"submission": submission})
     jobs = job_queue.build_jobs_by_node_count(submitted_plan, Store(tmp_path))
     return [job for _, job in jobs]

@@ -45,6 +45,7 @@ COMPARISONS = {
         "kernel=native kernel=onednn",
         "--self framework=torch",
     ),
+    "gpu-2026-11-27-records": ("framework=torch framework=jax",),
     "laptop-batch-size": (
         "framework=torch framework=mxnet",
         "framework=torch,global_batch_size=512 global_batch_size=256",
@@ -66,7 +67,7 @@ LEADERBOARDS = {
     "columns": ("--by framework",),
     "laptop-kernels": ("--by kernel",),
     "laptop-learning-speedup": ("--accuracy 90%",),
-    "laptop-slowdown": ("--columns slowdown",),
+    "laptop-slowdown": ("--view slowdown",),
     "laptop-variability": ("--published",),
 }
 

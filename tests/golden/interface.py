@@ -31,7 +31,7 @@ from xfbench.environments import allocators
 from xfbench.equality import plants, verdicts
 from xfbench.host import roofline, sites
 from xfbench.launchers.resources import LAUNCHERS
-from xfbench.model import adapter, certificate, features, record
+from xfbench.model import adapter, certificate, features, record, settings
 from xfbench.planning import experiment
 from xfbench.rendering import schema_page, tables
 from xfbench.store import selection, tuning_results
@@ -97,9 +97,9 @@ def _plugin_options() -> Iterator[tuple[str, Any]]:
     options: list[tuple[tuple[str, ...], dict[str, Any]]] = []
     group = SimpleNamespace(addoption=lambda *names, **settings: options.append((names, settings)))
     pytest_plugin.pytest_addoption(SimpleNamespace(getgroup=lambda *_: group))  # type: ignore[arg-type]
-    for names, settings in options:
-        kind = settings.pop("type", str).__name__.lstrip("_")
-        yield " ".join(names), {"type": kind, **{k: v for k, v in settings.items() if k != "help"}}
+    for names, values in options:
+        kind = values.pop("type", str).__name__.lstrip("_")
+        yield " ".join(names), {"type": kind, **{k: v for k, v in values.items() if k != "help"}}
 
 
 def values() -> dict[str, list[str]]:
@@ -109,7 +109,7 @@ def values() -> dict[str, list[str]]:
         "allocators": [*allocators.NAMES],
         "analyses": sorted(answer.ANALYSES),
         "compare fields": [*comparison.FIELDS],
-        "devices": [*experiment.DEVICES],
+        "devices": [*settings.BY_NAME["device"].choices],
         "experiments": experiment.list_names(),
         "features of HPC systems": [*features.FEATURES],
         "kernels": [
@@ -119,9 +119,9 @@ def values() -> dict[str, list[str]]:
         ],
         "launchers": [*LAUNCHERS],
         "leaderboard --by": [best.ROW, *best.FIELDS],
-        "leaderboard --columns": [*tables.COLUMNS],
+        "leaderboard --view": [*tables.COLUMNS],
         "leaderboard --format": [*tables.FORMATS],
-        "precisions": [*experiment.PRECISIONS],
+        "precisions": [*settings.BY_NAME["precision"].choices],
         "sites": sites.list_site_names(),
         "strategies": [
             " ".join([name, strategy, *adapter.load(name).find_or_build_strategy(strategy).options])

@@ -92,7 +92,7 @@ def cells(**settings):
 def test_threads_follow_from_the_free_cores_of_a_site_node():
     [knl] = cells(site="stampede2")
     assert (knl.threads, knl.launcher, knl.environment) == (64, "slurm", "managed")
-    [skx] = cells(site="stampede2", queue="skx-normal")
+    [skx] = cells(site="stampede2", partition="skx-normal")
     assert skx.threads == 46
     spread = cells(site="stampede2", ranks=[4], nodes=[1, 2], scaling="weak")
     assert [(cell.nodes, cell.threads) for cell in spread] == [(1, 16), (2, 32)]

@@ -45,12 +45,12 @@ def test_default_cell_trains_the_published_network(cell):
 
 
 def test_default_solver_values_do_not_change_the_cell():
-    defaults = {"lars": 0, "learning_rate": 0.01, "rate_scaling": "none", "rate_warmup": 0}
+    defaults = {"lars": 0, "learning_rate": 0.01, "lr_scaling": "none", "lr_warmup": 0}
     assert build_cells(**defaults) == build_cells()
 
 
 def test_every_combination_of_solver_choices_is_a_cell():
-    choices = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 2]}
+    choices = {"lars": [0, 0.5], "lr_scaling": ["none", "linear"], "lr_warmup": [0, 2]}
     cells = build_cells(**choices, learning_rate=[0.01, 0.1])
     assert len(set(cells)) == 16
     assert {chosen_cell.changed_solver_text for chosen_cell in cells} >= {
@@ -93,7 +93,7 @@ def test_warmup_epochs_become_updates(cell):
 def test_warmup_without_an_epoch_length_is_refused(monkeypatch):
     monkeypatch.setattr(training, "known_images_per_epoch", lambda *_: None)
     with pytest.raises(UsageError, match="number of images"):
-        build_cells(rate_warmup=2)
+        build_cells(lr_warmup=2)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_warmup_without_an_epoch_length_is_refused(monkeypatch):
         {"lars": -1},
         {"lars": float("nan")},
         {"learning_rate": 0},
-        {"rate_scaling": "square"},
-        {"rate_warmup": -1},
+        {"lr_scaling": "square"},
+        {"lr_warmup": -1},
     ],
 )
 def test_invalid_solver_value_is_refused_by_name(slip):
@@ -150,5 +150,5 @@ def test_repeat_command_includes_the_solver_choices(make_certified):
     command = " ".join(
         repeat.repeat_command_display_parts([make_certified(lars=0.5, rate_warmup=2)[0]])
     )
-    assert "--lars 0.5" in command and "--rate-warmup 2" in command
+    assert "--lars 0.5" in command and "--lr-warmup 2" in command
     assert "--lars" not in " ".join(repeat.repeat_command_display_parts([make_certified()[0]]))

@@ -92,7 +92,7 @@ def test_other_invalid_launch_is_not_a_divergence(make_rate_study, runs, make_fi
 
 
 def test_solver_choices_are_compared_and_named(make_study, make_training, make_finding):
-    matrix = {"lars": [0, 0.5], "rate_scaling": ["none", "linear"], "rate_warmup": [0, 1]}
+    matrix = {"lars": [0, 0.5], "lr_scaling": ["none", "linear"], "lr_warmup": [0, 1]}
     study = make_study(
         {"name": "ratio", "of": "test_accuracy", "over": "lars", "against": 0},
         matrix={**matrix, **EPOCHS},

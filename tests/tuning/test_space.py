@@ -38,12 +38,12 @@ def test_default_setting_equals_the_setting_of_run():
     assert space.default in space.cells
     assert space.default.threads == CORES and space.default.affinity == "none"
     assert space.default.kernel == adapter.load("torch").default_kernel
-    narrow = build_test_space(over={"threads": ["1"], "affinity": ["cores"]})
+    narrow = build_test_space(over={"threads": ["1"], "pinning": ["cores"]})
     assert narrow.default == space.default and narrow.default not in narrow.cells
 
 
 def test_named_values_restrict_the_search_space():
-    over = {"threads": ["1"], "kernel": ["native"], "affinity": ["cores"]}
+    over = {"threads": ["1"], "kernel": ["native"], "pinning": ["cores"]}
     over["allocator"] = ["tcmalloc"]
     [cell] = build_test_space(over=over).cells
     assert describe_setting(cell) == "native · 1 thread · affinity cores · tcmalloc"
@@ -51,7 +51,7 @@ def test_named_values_restrict_the_search_space():
 
 
 def test_ranks_share_the_same_batch():
-    space = build_test_space(over={"ranks": ["1", "2"], "threads": ["1"], "affinity": ["cores"]})
+    space = build_test_space(over={"ranks": ["1", "2"], "threads": ["1"], "pinning": ["cores"]})
     two_rank_cells = [
         cell for cell in (*space.cells, *(cell for cell, _ in space.left_out)) if cell.ranks == 2
     ]
@@ -63,7 +63,7 @@ def test_ranks_share_the_same_batch():
 
 
 def test_impossible_settings_are_omitted_with_the_reason():
-    space = build_test_space(over={"threads": ["1", "4096"], "affinity": ["none"]})
+    space = build_test_space(over={"threads": ["1", "4096"], "pinning": ["none"]})
     assert {cell.threads for cell in space.cells} == {1}
     reasons = {cell.threads: reason for cell, reason in space.left_out}
     assert "4096 threads need 4096 processors" in reasons[4096]
@@ -75,7 +75,7 @@ def test_impossible_settings_are_omitted_with_the_reason():
 
 
 def test_first_batch_size_is_the_default():
-    space = build_test_space(batch_sizes=(32, 16), over={"affinity": ["none"], "threads": ["1"]})
+    space = build_test_space(batch_sizes=(32, 16), over={"pinning": ["none"], "threads": ["1"]})
     assert {cell.global_batch_size for cell in space.cells} == {16, 32}
     assert space.default.global_batch_size == 32
 
@@ -88,7 +88,7 @@ def test_first_batch_size_is_the_default():
         ({"over": {"kernel": ["onedn"]}}, "did you mean onednn"),
         ({"over": {"treads": ["1"]}}, "did you mean threads"),
         ({"over": {"threads": ["two"]}}, "--over threads: 'two' is not a whole number"),
-        ({"over": {"affinity": ["core"]}}, "affinity"),
+        ({"over": {"pinning": ["core"]}}, "pinning"),
         ({"over": {"batch_size": ["8"]}}, "--batch-size"),
         ({"over": {"ranks": ["3"]}}, "cannot be divided evenly among 3 ranks"),
         ({"device": "gpu"}, "unknown device"),

@@ -169,7 +169,7 @@ def test_control_characters_in_file_names_are_escaped(save_search, tmp_path, cap
     save_search()
     (tmp_path / "tuned" / "\x1b[2J[x].json").write_text("{}")
     settings = {"framework": ["torch"], "workload": ["lenet"], "launches": 1}
-    plan_builder.build_plan(settings, pythons={}, adjust=build_adjustment(tmp_path))
+    plan_builder.build_plan(settings, build_adjustment(tmp_path))
     error_text = capsys.readouterr().err
     assert "\\x1b[2J[x].json: not a search of" in error_text and "\x1b" not in error_text
 
@@ -191,16 +191,14 @@ def test_plan_uses_the_tuned_values(save_search, tmp_path):
 
     def plan_settings(**options):
         plan_options = {**basic_settings, **options}
-        plan = plan_builder.build_plan(plan_options, pythons={}, adjust=build_adjustment(tmp_path))
+        plan = plan_builder.build_plan(plan_options, build_adjustment(tmp_path))
         assert dict(plan.protocols).keys() == {request.cell() for request in plan.requests}
         return {(request.threads, request.affinity, request.launch) for request in plan.requests}
 
     assert plan_settings() == {(1, "cores", 1), (1, "cores", 2)}
-    assert plan_settings(threads=[2], affinity=None) == {(2, "cores", 1), (2, "cores", 2)}
-    with pytest.raises(UsageError, match="--carry is for another"):
-        plan_builder.build_plan(
-            basic_settings, pythons={}, adjust=build_adjustment(tmp_path), for_other_machine=True
-        )
+    assert plan_settings(threads=[2], pinning=None) == {(2, "cores", 1), (2, "cores", 2)}
+    with pytest.raises(UsageError, match="--bundle is for another"):
+        plan_builder.build_plan({**basic_settings, "bundle": tmp_path}, build_adjustment(tmp_path))
 
 
 def test_tuned_values_are_refused_for_submitted_jobs(cell, tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ def parse_group_fields(text: str) -> tuple[str, ...]:
         return ()
     for name in names:
         if name in _ONE_ROW:
-            reason = "networks and solvers have separate tables; --columns slowdown compares them"
+            reason = "networks and solvers have separate tables; --view slowdown compares them"
             reason = "a row covers all seeds" if name == "seed" else reason
             raise errors.UsageError(f"--by {name}: {reason}")
         if name not in FIELDS:

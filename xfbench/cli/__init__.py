@@ -33,6 +33,7 @@ from xfbench.cli import (
     verify,
     workload,
 )
+from xfbench.cli.options import GroupedCommand
 
 _INTERRUPTED_STATUS = 130
 _INTERNAL_ERROR_STATUS = 3
@@ -51,14 +52,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.run)
+app.command("run", cls=GroupedCommand)(run.run)
 app.add_typer(study.app, name="study")
 app.command("leaderboard")(leaderboard.leaderboard)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
-app.command("tune")(tune.tune)
+app.command("tune", cls=GroupedCommand)(tune.tune)
 app.command("predict")(predict.predict)
-app.command("verify")(verify.verify)
+app.command("verify", cls=GroupedCommand)(verify.verify)
 app.command("trace")(trace.trace)
 app.add_typer(workload.app)
 app.add_typer(framework.app)

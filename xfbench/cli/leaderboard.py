@@ -11,7 +11,6 @@ from xfbench.cli.options import (
     JsonOption,
     RecordFilterOption,
     ResultsOption,
-    parse_fraction,
     parse_list,
 )
 
@@ -31,7 +30,7 @@ def leaderboard(
     format: Annotated[
         str, typer.Option(help="Output format: text, markdown, latex, csv, json or html.")
     ] = "text",
-    columns: Annotated[
+    view: Annotated[
         str,
         typer.Option(
             help="Topic of the columns. throughput: images per second; accuracy: mean test "
@@ -64,17 +63,17 @@ def leaderboard(
     xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
     xfbench leaderboard --by framework
     xfbench leaderboard --by machine,framework --workload lenet
-    xfbench leaderboard --columns slowdown
+    xfbench leaderboard --view slowdown
     xfbench leaderboard --published
-    xfbench leaderboard --columns accuracy
-    xfbench leaderboard --columns costs --accuracy 97%
-    xfbench leaderboard --columns communication
-    xfbench leaderboard --columns storage
-    xfbench leaderboard --columns layers --workload alexnet
+    xfbench leaderboard --view accuracy
+    xfbench leaderboard --view costs --accuracy 97%
+    xfbench leaderboard --view communication
+    xfbench leaderboard --view storage
+    xfbench leaderboard --view layers --workload alexnet
     """
     from xfbench.analysis import best, ranked, slowdown
     from xfbench.analysis import leaderboard as boards
-    from xfbench.base import errors, paths
+    from xfbench.base import errors, paths, quantities
     from xfbench.model import certificate
     from xfbench.rendering import external_figures, profile_tables, slowdown_tables, tables
     from xfbench.store import index, selection
@@ -84,16 +83,16 @@ def leaderboard(
 
     if format not in tables.FORMATS:
         raise errors.unknown_name_error("format", format, tables.FORMATS)
-    if columns not in (*tables.COLUMNS, _SLOWDOWN, _LAYERS):
-        raise errors.unknown_name_error("columns", columns, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
-    if published and columns in (_SLOWDOWN, _LAYERS):
+    if view not in (*tables.COLUMNS, _SLOWDOWN, _LAYERS):
+        raise errors.unknown_name_error("view", view, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
+    if published and view in (_SLOWDOWN, _LAYERS):
         raise errors.UsageError(
-            "--published cannot be combined with --columns slowdown or layers: list published "
+            "--published cannot be combined with --view slowdown or layers: list published "
             "slowdowns with `xfbench results list --published --where "
             "figure.about.study=slowdown`"
         )
     fields = best.parse_group_fields(by)
-    [target_accuracy] = parse_list(accuracy, parse_fraction, "--accuracy") or [
+    [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY
     ]
     workload_names = parse_list(workload, str, "--workload")
@@ -118,7 +117,7 @@ def leaderboard(
     for line in record_index.damaged:
         say(line)
     output_format = "json" if as_json else format
-    if columns == _SLOWDOWN:
+    if view == _SLOWDOWN:
         print(
             slowdown_tables.FORMATS[output_format](
                 slowdown.build_slowdown_tables(ranked_tables, fields)
@@ -126,11 +125,11 @@ def leaderboard(
         )
         return
     ranked_tables = best.keep_best_row_per_group(ranked_tables, fields)
-    if columns == _LAYERS:
+    if view == _LAYERS:
         print(profile_tables.FORMATS[output_format](ranked_tables))
         return
     if not published:
-        print(tables.FORMATS[output_format](ranked_tables, columns))
+        print(tables.FORMATS[output_format](ranked_tables, view))
         return
     networks = workload_names or {
         network
@@ -147,7 +146,7 @@ def leaderboard(
         external_figures.render_leaderboards_with_figures(
             output_format,
             ranked_tables,
-            columns,
+            view,
             [*literature.records(), *stored_figures],
             networks,
         )

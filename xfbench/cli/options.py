@@ -1,7 +1,11 @@
-"""Options that several commands share, and the functions that parse their values."""
+"""Options that several commands share, and the functions that parse their values.
+
+The options of settings are built from their declarations (`xfbench/model/settings.py`).
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -9,21 +13,22 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from xfbench.base.errors import UsageError
+from xfbench.model import settings
+from xfbench.model.settings import Setting
 
 T = TypeVar("T")
 
 # The default frameworks and workloads: those of the experiment `quick`.
-FRAMEWORKS = "caffe,mxnet,tensorflow,torch"
-WORKLOADS = "lenet,convnet"
+FRAMEWORKS = settings.BY_NAME["framework"].default_words
+WORKLOADS = settings.BY_NAME["workload"].default_words
 
 ResultsOption = Annotated[
     Path | None,
-    typer.Option(
-        help="Results folder (default: $XFBENCH_RESULTS, else ./results).", show_default=False
-    ),
+    typer.Option(help=settings.BY_NAME["results"].full_help, show_default=False, metavar="DIR"),
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output.")
+JsonOption = Annotated[bool, typer.Option("--json", help=settings.BY_NAME["json"].full_help)]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help=settings.BY_NAME["dry_run"].full_help)
 ]
 RecordFilterOption = Annotated[
     list[str] | None,
@@ -34,70 +39,99 @@ RecordFilterOption = Annotated[
         show_default=False,
     ),
 ]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show what the command would do, without doing it.")
-]
-TimeLimitOption = Annotated[float, typer.Option(min=1, help="Time limit of one launch in seconds.")]
-ResumeOption = Annotated[
-    bool, typer.Option("--resume", help="Skip launches that are already done.")
-]
-StrategyOptionsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME=VALUE,...",
-        help="Options of the strategy, such as servers=2,bucket_size=1MB: see docs/clusters.md.",
+
+
+def with_settings(
+    chosen: Sequence[Setting | str],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command the options of these settings, in their order.
+
+    - `chosen`: settings, or their names.
+
+    The command gets them as keyword arguments, and passes them to `parse_given`. Its own options
+    come first in the help.
+    """
+    declared = [settings.BY_NAME[item] if isinstance(item, str) else item for item in chosen]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [
+            parameter
+            for parameter in inspect.signature(command, eval_str=True).parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        parameters = [*own, *map(_parameter, declared)]
+        setattr(command, "__signature__", inspect.Signature(parameters))  # noqa: B010
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        return command
+
+    return decorate
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    """Return the parameter of a command from which typer makes the setting's option."""
+    kind: Any = str
+    more: dict[str, Any] = {}
+    if setting.is_switch:
+        kind = bool
+    elif setting.type is settings.INTERPRETERS:
+        kind = list[str]
+    elif setting.type is settings.FOLDER:
+        kind = Path
+    elif setting.type is settings.WHOLE_NUMBER and not setting.is_list:
+        kind, more = int, {"min": setting.minimum}
+    option = typer.Option(
+        setting.option,
+        help=setting.full_help,
         show_default=False,
-    ),
-]
-PythonsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--python", metavar="NAME=PATH", help="Python interpreter of a framework (repeatable)."
-    ),
-]
+        metavar=None if setting.is_switch else setting.metavar,
+        rich_help_panel=setting.panel,
+        **more,
+    )
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if setting.is_switch else None,
+        annotation=Annotated[kind if setting.is_switch else kind | None, option],
+    )
 
 
-# Changes to the published solver: see `xfbench/model/training.py`.
-LarsOption = Annotated[
-    str | None,
-    typer.Option(
-        help="LARS trust coefficients; 0: no LARS (default: no LARS).", show_default=False
-    ),
-]
-LearningRateOption = Annotated[
-    str | None,
-    typer.Option(help="Base learning rates (default: the workload's).", show_default=False),
-]
-RateScalingOption = Annotated[
-    str | None,
-    typer.Option(
-        help="LR scaling. linear: in proportion to the batch size; none: no scaling (default: "
-        "none).",
-        show_default=False,
-    ),
-]
-RateWarmupOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Learning-rate warm-up in epochs (default: no warm-up).",
-        show_default=False,
-    ),
-]
+def parse_given(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the settings that were given, by name.
 
-
-def parse_solver_settings(
-    lars: str | None, learning_rate: str | None, rate_scaling: str | None, rate_warmup: str | None
-) -> dict[str, Any]:
-    """Return the values of the four options, by the name of the setting; None if not given.
+    - `given`: the keyword arguments that a command with `with_settings` gets.
 
     Raises UsageError if a value is invalid. The message names the option.
     """
-    return {
-        "lars": parse_list(lars, float, "--lars"),
-        "learning_rate": parse_list(learning_rate, float, "--learning-rate"),
-        "rate_scaling": parse_list(rate_scaling, str, "--rate-scaling"),
-        "rate_warmup": parse_list(rate_warmup, parse_non_negative_int, "--rate-warmup"),
-    }
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        setting = settings.BY_NAME[name]
+        if setting.is_switch:
+            if value:
+                values[name] = not setting.default
+        elif value not in (None, [], ()):
+            values[name] = setting.parse(value) if isinstance(value, str) else value
+    if "python" in values:
+        values["python"] = parse_interpreters(values["python"])
+    return values
+
+
+class GroupedCommand(typer.core.TyperCommand):
+    """A command whose help groups its options by `rich_help_panel`."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the options, each group below its title."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record:
+                default = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                panel = getattr(parameter, "rich_help_panel", None) or default
+                groups.setdefault(panel, []).append(record)
+        first = "Options" if len(groups.get("Options", ())) > 1 else ""  # more than --help
+        for title in dict.fromkeys(("Arguments", first, *settings.PANELS, "Options")):
+            if title in groups:
+                with formatter.section(title):
+                    formatter.write_dl(groups[title])
 
 
 def parse_list(text: str | None, convert: Callable[[str], T], option: str) -> list[T] | None:
@@ -116,23 +150,15 @@ def parse_list(text: str | None, convert: Callable[[str], T], option: str) -> li
         raise UsageError(f"{option} {text}: {error}") from error
 
 
-def parse_strategy_options(text: str | None) -> dict[str, str] | None:
-    """Return the values, by name, from text such as `servers=2,bucket_size=1MB`; None stays None.
+def parse_text(text: str | None, convert: Callable[[str], T], option: str) -> T | None:
+    """Return the value of an option; None if `text` is None.
 
-    Raises UsageError if the text has another form or repeats a name.
+    Raises UsageError if `convert` raises ValueError. The message names `option`.
     """
-    if text is None:
-        return None
-    value_by_name: dict[str, str] = {}
-    for pair in text.split(","):
-        name, equals, value = (part.strip() for part in pair.partition("="))
-        if not name or not equals or not value or name in value_by_name:
-            raise UsageError(
-                f"--strategy-options {text}: expected NAME=VALUE,... such as servers=2, "
-                "each name once"
-            )
-        value_by_name[name] = value
-    return value_by_name
+    try:
+        return None if text is None else convert(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from error
 
 
 def parse_positive_int(text: str) -> int:
@@ -140,34 +166,6 @@ def parse_positive_int(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"{text!r} is not a whole number of one or more")
     return int(text)
-
-
-def parse_non_negative_int(text: str) -> int:
-    """Parse a whole number of zero or more, such as a seed."""
-    if not text.isdecimal():
-        raise ValueError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def parse_fraction(text: str) -> float:
-    """Parse a fraction between 0 and 1, given as "2%" or "0.02"."""
-    fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if not 0 < fraction < 1:
-        raise ValueError(f"{text!r} is not between 0 and 100 %")
-    return fraction
-
-
-def parse_byte_size(text: str | None, option: str) -> int | None:
-    """Return a size such as "8GB" or "512MiB" in bytes; None stays None.
-
-    Raises UsageError if the size is invalid. The message names `option`.
-    """
-    from xfbench.model.strategy import parse_size
-
-    try:
-        return None if text is None else parse_size(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: {error}") from error
 
 
 def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import JsonOption, parse_list, parse_positive_int
+from xfbench.cli.options import JsonOption, ResultsOption, parse_list, parse_positive_int
 
 
 def predict(
-    results: Annotated[
-        Path | None, typer.Option("--from", help="Results folder with the measured launches.")
-    ] = None,
+    results: ResultsOption = None,
     to_ranks: Annotated[
         str | None,
         typer.Option(
@@ -55,7 +52,7 @@ def predict(
         --launcher slurm
     xfbench predict --where affinity=none --to-ranks 64,1024
     xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us
-    xfbench predict --from ./results --where framework=torch,strategy=ddp --json
+    xfbench predict --results ./results --where framework=torch,strategy=ddp --json
     """
     from xfbench.analysis import comparison, prediction, series
     from xfbench.base import errors, paths

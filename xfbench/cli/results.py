@@ -281,7 +281,7 @@ def import_(
     source: Annotated[
         Path,
         typer.Argument(
-            help="Exported archive, submission, bundle folder of `run --carry`, or file or folder "
+            help="Exported archive, submission, bundle folder of `run --bundle`, or file or folder "
             "of pytest-benchmark, ReFrame or MLPerf."
         ),
     ],
@@ -297,7 +297,7 @@ def import_(
     xfbench results import .benchmarks
     xfbench results import ~/.reframe/reports/run-report-0.json
     xfbench results import submission
-    xfbench run --framework torch --workload lenet --launches 5 --carry ./there
+    xfbench run --framework torch --workload lenet --launches 5 --bundle ./there
     (run ./there/run.sh on the other machine, then copy the folder back)
     xfbench results import ./there
     """

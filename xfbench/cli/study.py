@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
-    DryRunOption,
+    GroupedCommand,
     JsonOption,
-    PythonsOption,
     ResultsOption,
-    ResumeOption,
-    TimeLimitOption,
-    parse_byte_size,
-    parse_interpreters,
+    parse_given,
     parse_list,
     parse_positive_int,
+    with_settings,
 )
+from xfbench.model import settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +128,24 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
         print(f"{citation.key}: {figure.quantity}: {printed}")
 
 
-@app.command()
+@app.command(cls=GroupedCommand)
+@with_settings(
+    (
+        replace(settings.BY_NAME["launcher"], default_words="the study file's, else the site's"),
+        *("site", "partition", "account", "job_time"),
+        replace(
+            settings.BY_NAME["memory_limit"],
+            help="Limit for the private memory of a rank in batch-size searches",
+            default_words="the study file's limit, else the available memory",
+        ),
+        *("python", "strict", "time_limit", "resume"),
+        replace(
+            settings.BY_NAME["verify"],
+            help="Do not verify first; unverified cells are not compared",
+        ),
+        *("results", "dry_run", "json"),
+    )
+)
 def run(
     name: NameArgument,
     size: SizeOption = None,
@@ -143,16 +159,6 @@ def run(
         str | None,
         typer.Option(help="Launches per cell (default: as in the study file).", show_default=False),
     ] = None,
-    launcher: Annotated[
-        str | None,
-        typer.Option(
-            help="Launcher: local, mpi or slurm (default: the study file's, else the site's)."
-        ),
-    ] = None,
-    site: Annotated[
-        str | None,
-        typer.Option(help="Site configuration: name or TOML file. See docs/clusters.md."),
-    ] = None,
     medium: Annotated[
         list[str] | None,
         typer.Option(
@@ -161,41 +167,8 @@ def run(
             "(repeatable).",
         ),
     ] = None,
-    python: PythonsOption = None,
     other_sources: WithOption = None,
-    results: ResultsOption = None,
-    time_limit: TimeLimitOption = 1800,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Limit for the private memory of a rank in batch-size searches, such as 8GB "
-            "(default: the study file's limit, else the available memory).",
-            show_default=False,
-        ),
-    ] = None,
-    minutes: Annotated[
-        int, typer.Option(min=1, help="Time limit of a submitted job in minutes.")
-    ] = 60,
-    queue: Annotated[
-        str, typer.Option(help="Slurm partition (default: the site's).", show_default=False)
-    ] = "",
-    account: Annotated[
-        str,
-        typer.Option(
-            help="Account to charge the job to (default: the site's).", show_default=False
-        ),
-    ] = "",
-    resume: ResumeOption = False,
-    no_verify: Annotated[
-        bool,
-        typer.Option("--no-verify", help="Do not verify first. Unverified cells are not compared."),
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse to run on a noisy machine.")
-    ] = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
+    **given: Any,
 ) -> None:
     """Run a study and print its answer.
 
@@ -213,12 +186,14 @@ def run(
     from xfbench.base import errors, paths
     from xfbench.execution.launch import LaunchContext
     from xfbench.host import memory
-    from xfbench.model.plan import Submission
+    from xfbench.model.plan import DEFAULT_TIME_LIMIT, Submission
     from xfbench.planning import experiment
     from xfbench.session import Session, find_done
     from xfbench.store.results_folder import Store
     from xfbench.studies import answer, batch_search, media, running
 
+    values = parse_given(given)
+    as_json, resume = values.get("json", False), values.get("resume", False)
     chosen_study = experiment.load(name)
     answer.check_analyses(chosen_study)
     counts = parse_list(launches, parse_positive_int, "--launches")
@@ -227,25 +202,25 @@ def run(
     choices = running.Choices(
         frameworks=parse_list(framework, str, "--framework") or (),
         launches=counts[0] if counts else None,
-        launcher=launcher,
-        site=site,
-        pythons=parse_interpreters(python),
+        launcher=values.get("launcher"),
+        site=values.get("site"),
+        pythons=values.get("python", {}),
         media=_parse_media(medium),
-        verify=not no_verify,
-        strict=strict,
-        time_limit=time_limit,
-        memory_limit=parse_byte_size(memory_limit, "--memory-limit"),
+        verify=values.get("verify", True),
+        strict=values.get("strict", False),
+        time_limit=values.get("time_limit", DEFAULT_TIME_LIMIT),
+        memory_limit=values.get("memory_limit"),
         resume=resume,
-        submission=Submission(minutes=minutes, queue=queue, account=account),
+        submission=Submission.from_settings(values),
     )
     chosen_size = _parse_study_size(size) or chosen_study.sizes[0]
     prepared = running.plan_study_and_write_data(chosen_study, chosen_size, choices)
-    store = Store(paths.results(results))
+    store = Store(paths.results(values.get("results")))
     earlier_records = (
         list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
     )
     lines = batch_search.add_earlier_or_available_memory_limit(prepared.searches, earlier_records)
-    if dry_run:
+    if values.get("dry_run"):
         _print_plan_and_time_estimate(
             prepared,
             lines,

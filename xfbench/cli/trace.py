@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from xfbench.cli.options import PythonsOption, parse_interpreters
+from xfbench.cli.options import parse_given, with_settings
 
 
+@with_settings(("data", "time_limit", "python"))
 def trace(
     framework: Annotated[str, typer.Option(help="Framework to trace.", show_default=False)],
     workload: Annotated[str, typer.Option(help="Workload to train.", show_default=False)],
@@ -27,15 +28,8 @@ def trace(
     ] = 1,
     batch_size: Annotated[int, typer.Option(min=1, help="Images in the batch.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Number of updates.")] = 3,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Data set: digits or synthetic (default: the workload's).", show_default=False
-        ),
-    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and data.")] = 0,
-    python: PythonsOption = None,
-    time_limit: Annotated[float, typer.Option(min=1, help="Time limit in seconds.")] = 1800,
+    **given: Any,
 ) -> None:
     """Write input, initial weights, first gradients, losses and final weights to FILE.npz.
 
@@ -45,8 +39,10 @@ def trace(
     xfbench trace --framework caffe --workload lenet --output caffe.npz
     """
     from xfbench.execution import tracing
+    from xfbench.model.plan import DEFAULT_TIME_LIMIT
     from xfbench.planning import experiment
 
+    values = parse_given(given)
     matrix = experiment.build_matrix(
         framework=[framework],
         workload=[workload],
@@ -55,10 +51,12 @@ def trace(
         device=[device],
         threads=[threads],
         batch_size=[batch_size],
-        data=data,
+        data=values.get("data"),
         steps=steps,
         seed=seed,
         launches=1,
     )
-    observation = tracing.trace_only_cell(matrix, parse_interpreters(python), output, time_limit)
+    observation = tracing.trace_only_cell(
+        matrix, values.get("python", {}), output, values.get("time_limit", DEFAULT_TIME_LIMIT)
+    )
     print(f"{output}: {framework} {observation['framework_version']}, {workload}, {steps} steps")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
-    DryRunOption,
-    JsonOption,
-    PythonsOption,
-    ResultsOption,
-    ResumeOption,
-    TimeLimitOption,
-    parse_interpreters,
+    parse_given,
     parse_list,
     parse_positive_int,
+    parse_text,
+    with_settings,
 )
+from xfbench.model import settings
 
 if TYPE_CHECKING:
     from xfbench.store.tuning_results import Figure, Tuning
@@ -28,6 +26,15 @@ if TYPE_CHECKING:
     from xfbench.tuning.space import Space
 
 
+@with_settings(
+    (
+        replace(settings.BY_NAME["data"], is_list=False),
+        replace(settings.BY_NAME["steps"], help="Timed steps of a full-length launch"),
+        *("warmup", "time_limit", "resume"),
+        replace(settings.BY_NAME["verify"], help="Also try kernels that are not verified"),
+        *("python", "strict", "results", "dry_run", "json"),
+    )
+)
 def tune(
     framework: Annotated[str, typer.Option(help="Framework to tune.", show_default=False)],
     workload: Annotated[
@@ -37,10 +44,10 @@ def tune(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE,...",
-            help="Values to try for one setting: kernel, threads, affinity, allocator, ranks or "
+            help="Values to try for one setting: kernel, threads, pinning, allocator, ranks or "
             "strategy (repeatable). All ranks run on this node and share the batch. Default: one "
-            "rank; all kernels, affinities and allocators; threads 1, 2, 4 and so on up to the "
-            "number of cores.",
+            "rank; all kernels and allocators; pinning none and cores; threads 1, 2, 4 and so on "
+            "up to the number of cores.",
             show_default=False,
         ),
     ] = None,
@@ -56,21 +63,6 @@ def tune(
     precision: Annotated[
         str, typer.Option(help="Precision: float32, float64, tf32, bfloat16 or float16.")
     ] = "float32",
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="Data set, as in `xfbench run` (default: the workload's).", show_default=False
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Timed steps of a full-length launch (default: 20; cuda: 200).",
-            show_default=False,
-        ),
-    ] = None,
-    warmup: Annotated[int, typer.Option(min=0, help="Untimed steps after the first step.")] = 3,
     launches: Annotated[
         int | None,
         typer.Option(
@@ -82,30 +74,15 @@ def tune(
         ),
     ] = None,
     budget: Annotated[
-        float | None,
-        typer.Option(min=0, help="Total time of all launches in seconds (default: no limit)."),
-    ] = None,
-    minutes: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            min=0,
-            help="Total time of all launches in minutes, instead of --budget (default: no limit).",
+            metavar="DURATION",
+            help="Total time of all launches, such as 600s or 10m (default: no limit).",
             show_default=False,
         ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the random order of launches.")] = 0,
-    python: PythonsOption = None,
-    results: ResultsOption = None,
-    time_limit: TimeLimitOption = 1800,
-    resume: ResumeOption = False,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Also try kernels that are not verified.")
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse to run on a noisy machine.")
-    ] = False,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
+    **given: Any,
 ) -> None:
     """Find the best setting for a workload here and save it for `xfbench run --tuned`.
 
@@ -120,38 +97,39 @@ def tune(
     \b
     xfbench tune --framework torch --workload lenet
     xfbench tune --framework torch --workload alexnet --over threads=1,2 --over kernel=onednn
-    xfbench tune --framework mxnet --workload convnet --budget 600
+    xfbench tune --framework mxnet --workload convnet --budget 10m
     xfbench run --framework torch --workload lenet --tuned
     """
     from xfbench import progress
-    from xfbench.base import errors, paths
+    from xfbench.base import errors, paths, quantities
     from xfbench.host import doctor
+    from xfbench.model.plan import DEFAULT_TIME_LIMIT
     from xfbench.model.request import Protocol
     from xfbench.store.results_folder import Store
     from xfbench.tuning import searching, space
 
-    if budget is not None and minutes is not None:
-        raise errors.UsageError("--budget and --minutes cannot be combined: use one of them")
-    interpreters, usual_protocol = parse_interpreters(python), Protocol()
+    values = parse_given(given)
+    interpreters, usual_protocol = values.get("python", {}), Protocol()
+    as_json, strict = values.get("json", False), values.get("strict", False)
     tuning_request = space.SpaceRequest(
         framework=framework,
         workload=workload,
         device=device,
         precision=precision,
         batch_sizes=parse_list(batch_size, parse_positive_int, "--batch-size") or (),
-        data=data,
+        data=given["data"],
         over=_parse_over_option(over or ()),
-        steps=steps,
-        warmup=warmup,
+        steps=values.get("steps"),
+        warmup=values.get("warmup", settings.BY_NAME["warmup"].default),
     )
     choices = searching.SearchOptions(
         pythons=interpreters,
-        budget_seconds=budget if minutes is None else 60 * minutes,
+        budget_seconds=parse_text(budget, quantities.parse_duration, "--budget"),
         seed=seed,
-        verify=not no_verify,
+        verify=values.get("verify", True),
         strict=strict,
-        resume=resume,
-        time_limit=time_limit,
+        resume=values.get("resume", False),
+        time_limit=values.get("time_limit", DEFAULT_TIME_LIMIT),
         min_launches=launches or usual_protocol.least,
         max_launches=launches or usual_protocol.most,
     )
@@ -160,12 +138,12 @@ def tune(
         raise errors.UsageError(f"no settings to try: {search_space.left_out[0][1]}")
     if len(tuning_request.batch_sizes) > 1:
         say("several batch sizes: another batch size is different training, not a faster setting")
-    if dry_run:
+    if values.get("dry_run"):
         _print_plan(search_space, choices, as_json)
         return
     if strict:
         doctor.require_all_checks_ok()
-    store = Store(paths.results(results))
+    store = Store(paths.results(values.get("results")))
     tuning = searching.find_and_confirm_best_setting(
         search_space, choices, store, progress.Messages()
     )

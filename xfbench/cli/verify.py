@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 import typer
 
@@ -11,22 +12,26 @@ from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FRAMEWORKS,
     WORKLOADS,
-    DryRunOption,
-    JsonOption,
-    LarsOption,
-    LearningRateOption,
-    PythonsOption,
-    RateScalingOption,
-    RateWarmupOption,
-    StrategyOptionsOption,
-    parse_interpreters,
+    parse_given,
     parse_list,
     parse_positive_int,
-    parse_solver_settings,
-    parse_strategy_options,
+    with_settings,
 )
+from xfbench.model import settings
 
 
+@with_settings(
+    (
+        *("device", "precision", "strategy_options", "launcher", "site"),
+        *("learning_rate", "lars", "lr_scaling", "lr_warmup", "python"),
+        replace(
+            settings.BY_NAME["time_limit"],
+            help="Time limit of one framework, such as 90s or 2h",
+            default_words="60m",
+        ),
+        *("dry_run", "json"),
+    )
+)
 def verify(
     framework: Annotated[
         str | None, typer.Option(help=f"Frameworks (default: {FRAMEWORKS}).", show_default=False)
@@ -37,10 +42,6 @@ def verify(
     kernel: Annotated[
         str, typer.Option(help="Kernel libraries. all: every kernel library of each framework.")
     ] = "default",
-    device: Annotated[str, typer.Option(help="Devices: cpu, cuda.")] = "cpu",
-    precision: Annotated[
-        str, typer.Option(help="Precisions: float32, float64, tf32, bfloat16, float16.")
-    ] = "float32",
     ranks: Annotated[
         str,
         typer.Option(
@@ -52,21 +53,6 @@ def verify(
         str,
         typer.Option(help="Strategies to train on several ranks (default: the framework's first)."),
     ] = "default",
-    strategy_options: StrategyOptionsOption = None,
-    launcher: Annotated[
-        str | None,
-        typer.Option(
-            help="Launcher of the ranks: local, mpi or slurm (slurm only in an allocation)."
-        ),
-    ] = None,
-    site: Annotated[
-        str | None,
-        typer.Option(help="Site configuration: name or TOML file. See docs/clusters.md."),
-    ] = None,
-    lars: LarsOption = None,
-    learning_rate: LearningRateOption = None,
-    rate_scaling: RateScalingOption = None,
-    rate_warmup: RateWarmupOption = None,
     seeds: Annotated[
         int,
         typer.Option(
@@ -87,13 +73,8 @@ def verify(
         str | None,
         typer.Option(help="Mutations of --self-test to apply (default: all).", show_default=False),
     ] = None,
-    python: PythonsOption = None,
-    time_limit: Annotated[
-        float, typer.Option(min=1, help="Time limit of one framework in seconds.")
-    ] = 3600,
     format: Annotated[str, typer.Option(help="Output format: text or markdown.")] = "text",
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
+    **given: Any,
 ) -> None:
     """Verify that frameworks train the same network, by comparison with the NumPy oracle.
 
@@ -113,10 +94,14 @@ def verify(
     """
     from xfbench.base import errors
     from xfbench.equality import verdicts
+    from xfbench.execution import reference
 
     if format not in verdicts.FORMATS:
         raise errors.unknown_name_error("format", format, verdicts.FORMATS)
 
+    values = parse_given(given)
+    as_json, dry_run = values.pop("json", False), values.pop("dry_run", False)
+    time_limit = values.pop("time_limit", reference.TIME_LIMIT)
     if self_test:
         from xfbench.equality import plants
 
@@ -134,21 +119,16 @@ def verify(
         if missed or report["false_alarms"]["alarms"]:
             raise typer.Exit(1)
         return
-    interpreters = parse_interpreters(python)
+    interpreters = values.pop("python", {})
     requests = verdicts.build_requests(
         parse_list(framework or FRAMEWORKS, str, "--framework") or [],
         parse_list(workload, str, "--workload") or [],
         parse_list(kernel, str, "--kernel") or [],
         interpreters,
-        device=parse_list(device, str, "--device"),
-        precision=parse_list(precision, str, "--precision"),
         ranks=parse_list(ranks, parse_positive_int, "--ranks"),
         strategy=parse_list(strategy, str, "--strategy"),
-        strategy_options=parse_strategy_options(strategy_options) or {},
         scaling="weak",
-        **parse_solver_settings(lars, learning_rate, rate_scaling, rate_warmup),
-        launcher=launcher,
-        site=site,
+        **values,
     )
     if dry_run:
         for request in requests:

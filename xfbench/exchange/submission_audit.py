@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +15,9 @@ from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
 from xfbench.base.version import __version__
 from xfbench.exchange import submission
-from xfbench.model import certificate
+from xfbench.model import certificate, settings
 from xfbench.model.record import Record
-from xfbench.model.request import SOLVER, Request
+from xfbench.model.request import Request
 from xfbench.rendering.report import repeat
 from xfbench.store.results_folder import Store
 
@@ -27,33 +26,6 @@ Finding = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
 # Returns the parameters of `xfbench run` by name. Raises UsageError if an argument is invalid.
 CommandParser = Callable[[Sequence[str]], Mapping[str, Any]]
 _MAX_FILE_BYTES = 2**28  # larger files are not read
-# Options that must match the records. Each has a function that reads a request, and a default.
-_SETTINGS: dict[str, tuple[Callable[[Request], Any], Any]] = {
-    "workload": (lambda request: request.workload, None),
-    "framework": (lambda request: request.framework, None),
-    "kernel": (lambda request: request.kernel, None),
-    "device": (lambda request: request.device, "cpu"),
-    "precision": (lambda request: request.precision, "float32"),
-    "threads": (lambda request: request.threads, None),
-    "batch_size": (lambda request: request.fixed_batch_size, None),
-    "ranks": (lambda request: request.ranks, 1),
-    "nodes": (lambda request: request.nodes, 1),
-    "scaling": (lambda request: request.scaling, None),
-    "strategy": (lambda request: request.strategy if request.ranks > 1 else None, None),
-    "data": (
-        lambda request: (
-            f"{request.data}-{request.data_set.format}" if request.data_set else request.data
-        ),
-        None,
-    ),
-    "warmup": (lambda request: request.warmup, None),
-    "steps": (lambda request: request.steps, None),
-    "epochs": (lambda request: request.epochs, None),
-    "checkpoints": (lambda request: request.checkpoints, 0),
-    **{name: (attrgetter(name), None) for name in SOLVER},
-    "memory_limit": (lambda request: request.memory_limit, None),
-    "allocator": (lambda request: request.allocator, None),
-}
 
 
 def audit_submission(folder: Path, parse_command: CommandParser | None = None) -> Iterator[Finding]:
@@ -192,17 +164,24 @@ def _command_error(
     if parse_command is None:
         return None
     try:
-        settings = parse_command(words[2:])
+        given = parse_command(words[2:])
     except UsageError as error:
         return f"its command is invalid: {error}"
     for record in launches:
-        request = record.request
-        for name, (value, default) in _SETTINGS.items() if request else ():
-            setting = settings.get(name)
-            expected = value(request) if request else None
-            if str(default if setting is None else setting) != str(expected):
-                option = f"--{name.replace('_', '-')} {setting}"
-                return f"its command has {option}, but a record has {expected}"
+        if record.request and (problem := _option_error(given, record.request)):
+            return problem
+    return None
+
+
+def _option_error(given: Mapping[str, Any], request: Request) -> str | None:
+    """Return why the given options do not repeat the request, or None."""
+    needed_options = repeat.setting_options(request)
+    for setting in settings.SETTINGS:
+        value, needed = given.get(setting.name), needed_options.get(setting.option)
+        if needed is None and value not in (None, False):  # it may repeat a default
+            needed = setting.format_stored(getattr(request, setting.cell_field, None))
+        if setting.option in needed_options and str(value or None) != str(needed):
+            return f"its command has {setting.option} {value}, but a record has {needed}"
     return None
 
 

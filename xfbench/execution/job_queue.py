@@ -188,7 +188,7 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     Raises UsageError if the site has no such queue, or if the queue allows fewer nodes.
     """
     site = sites.load_site(plan.requests[0].site)
-    queue = plan.submission.queue or site.queue
+    queue = plan.submission.partition or site.queue
     nodes = max(request.nodes for request in plan.requests)
     if site.queues and queue and queue not in site.queues:
         raise errors.unknown_name_error("queue", queue, site.queues)

@@ -84,7 +84,7 @@ class Adapter(_Table):
     - `mpi`: the folder that contains MPICH; empty: no MPICH. "{prefix}" in the name stands for the
       environment's folder.
     - `checkpoint`: format of the framework's checkpoints; empty: the adapter saves no checkpoints.
-    - `readers`: the framework's own readers for `--input native`, by format of the data set.
+    - `readers`: the framework's own readers for `--loader native`, by format of the data set.
     - `unsupported`: cells that the framework does not support.
     """
 

@@ -85,7 +85,7 @@ def _checkpoint_refusal_reason(request: Request, framework_adapter: adapter.Adap
 def _native_input_refusal_reason(
     request: Request, framework_adapter: adapter.Adapter
 ) -> str | None:
-    """Return why `--input native` cannot be used; None if it can."""
+    """Return why `--loader native` cannot be used; None if it can."""
     if request.input != "native" or request.data_set is None:
         return None
     if request.data_set.format in framework_adapter.readers:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import digests, errors, safe_read
-from xfbench.model import worker_reply
+from xfbench.model import settings, worker_reply
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
 
@@ -20,17 +21,28 @@ DEFAULT_TIME_LIMIT = 1800.0  # seconds per launch
 class Submission(BaseModel):
     """How the launches of a plan are submitted to Slurm from a login node.
 
-    - `minutes`: time limit of each job. If the queue has a lower limit, the lower limit applies.
-    - `queue`, `account`: if empty, the site's queue and account.
+    - `minutes`: time limit of each job. If the partition has a lower one, that applies.
+    - `partition`, `account`: if empty, the site's partition and account.
     - `wait`: whether to wait until the jobs end.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     minutes: int = Field(default=60, ge=1)
-    queue: str = ""
+    partition: str = ""
     account: str = ""
     wait: bool = True
+
+    @classmethod
+    def from_settings(cls, values: Mapping[str, Any]) -> Self:
+        """Return the submission that settings describe, by their names."""
+        seconds = values.get("job_time", settings.BY_NAME["job_time"].default)
+        return cls(
+            minutes=math.ceil(seconds / 60),
+            partition=values.get("partition") or "",
+            account=values.get("account") or "",
+            wait=values.get("wait", True),
+        )
 
 
 class Plan(BaseModel):

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from xfbench.model.stored_settings import StoredSettings
 from xfbench.model.strategy import Value, format_options
 
 Positive = Field(ge=1)
@@ -75,37 +76,8 @@ class PreparedSet(BaseModel):
         return f"{self.format} {self.digest} {self.medium}"
 
 
-class Cell(BaseModel):
-    """One combination of settings, in which every setting is fixed. Batch sizes are in images.
-
-    `steps` is the number of timed steps after the warm-up; null if epochs are given.
-    `epochs` is the number of passes over the data set, the warm-up included; null if steps are
-    given.
-    `warmup` is the minimum number of untimed steps after the first step, which is never timed.
-    `window` is the number of steps between two times at which the worker waits for the device.
-    `strategy_options` are the options that differ from the adapter's defaults.
-    `input` is the reader of the prepared data set: "ours" is the worker's reader, "native" is the
-    framework's own reader; null: no prepared data set.
-    `affinity` is "cores" if each rank is pinned to its own cores, "none" if ranks are not pinned.
-    `checkpoints` is the number of checkpoints, spread over the timed windows or the epochs.
-    `profile` is whether a few more steps run under the framework's profiler after all measurements.
-    `lars` is the trust coefficient of LARS, 0 for no LARS; null: the published value.
-    `learning_rate` is the base learning rate; null: the published value.
-    `rate_scaling` is "linear" if the learning rate grows with the batch; null: not scaled.
-    `rate_warmup` is the length of the learning rate's warm-up in epochs; null: the published
-    warm-up.
-    `memory_limit` is the maximum of private memory per rank in bytes; null: no limit.
-    `allocator` replaces the memory allocator of the C library (see `environments/allocators.py`).
-    `probe` is the test of HPC support that replaces the measurement; null: no test.
-
-    `training.py` applies the settings of the solver. These are the values of `probe`:
-
-    - "process": the test runs in one process.
-    - "huge_pages": the test runs with reserved huge pages.
-    - "modules": the test runs a framework from an environment module.
-    - "ranks": the test runs on several ranks.
-    - "native": the framework itself must find its ranks, from the launcher's information alone.
-    """
+class _OwnFields(BaseModel):
+    """Fields of a cell that are declared here, because they differ from the settings as typed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -127,7 +99,6 @@ class Cell(BaseModel):
     data_set: PreparedSet | None = None
     input: Literal["ours", "native"] | None = None
     input_threads: int | None = Field(default=None, ge=0)
-    page_cache: Literal["cold", "warm"] | None = None
     steps: int | None = Field(default=None, ge=1)
     epochs: int | None = Field(default=None, ge=1)
     warmup: int = Field(default=0, ge=0)
@@ -142,9 +113,40 @@ class Cell(BaseModel):
     learning_rate: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     rate_scaling: Literal["linear"] | None = None
     rate_warmup: int | None = Field(default=None, ge=0)
-    memory_limit: int | None = Field(default=None, ge=1)
-    allocator: Literal["jemalloc", "tcmalloc"] | None = None
     probe: Literal["process", "huge_pages", "modules", "ranks", "native"] | None = None
+
+
+class Cell(StoredSettings, _OwnFields):
+    """One combination of settings, in which every setting is fixed. Batch sizes are in images.
+
+    The last fields are those of `StoredSettings`.
+
+    `steps` is the number of timed steps after the warm-up; null if epochs are given.
+    `epochs` is the number of passes over the data set, the warm-up included; null if steps are
+    given.
+    `warmup` is the minimum number of untimed steps after the first step, which is never timed.
+    `window` is the number of steps between two times at which the worker waits for the device.
+    `strategy_options` are the options that differ from the adapter's defaults.
+    `input` is the reader of the prepared data set: "ours" is the worker's reader, "native" is the
+    framework's own reader; null: no prepared data set.
+    `affinity` is "cores" if each rank is pinned to its own cores, "none" if ranks are not pinned.
+    `checkpoints` is the number of checkpoints, spread over the timed windows or the epochs.
+    `profile` is whether a few more steps run under the framework's profiler after all measurements.
+    `lars` is the trust coefficient of LARS, 0 for no LARS; null: the published value.
+    `learning_rate` is the base learning rate; null: the published value.
+    `rate_scaling` is "linear" if the learning rate grows with the batch; null: not scaled.
+    `rate_warmup` is the length of the learning rate's warm-up in epochs; null: the published
+    warm-up.
+    `probe` is the test of HPC support that replaces the measurement; null: no test.
+
+    `training.py` applies the settings of the solver. These are the values of `probe`:
+
+    - "process": the test runs in one process.
+    - "huge_pages": the test runs with reserved huge pages.
+    - "modules": the test runs a framework from an environment module.
+    - "ranks": the test runs on several ranks.
+    - "native": the framework itself must find its ranks, from the launcher's information alone.
+    """
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -153,7 +155,9 @@ class Cell(BaseModel):
         if self.epochs is not None and self.data == "synthetic":
             raise ValueError("synthetic data has no epochs: give steps, or a data set")
         if self.steps is not None and self.steps % self.window:
-            raise ValueError(f"steps ({self.steps}) must be a multiple of window ({self.window})")
+            raise ValueError(
+                f"steps ({self.steps}) must be a multiple of sync_every ({self.window})"
+            )
         limit = self.epochs or (self.steps or 0) // self.window
         if self.checkpoints > limit:
             places = "epochs" if self.epochs else "timed windows"
@@ -161,9 +165,11 @@ class Cell(BaseModel):
         if self.page_cache and not (self.data_set and self.epochs and self.nodes == 1):
             raise ValueError("page_cache needs epochs of a prepared data set, on one node")
         if self.input and not self.data_set:
-            raise ValueError("input ours or native needs a prepared data set (see xfbench data)")
+            raise ValueError(
+                "loader xfbench or native needs a prepared data set (see xfbench data)"
+            )
         if self.input == "native" and not (self.ranks == 1 and self.input_threads):
-            raise ValueError("input native needs one rank and at least one input thread")
+            raise ValueError("loader native needs one rank and at least one loader thread")
         if self.ranks % self.nodes:
             raise ValueError(f"{self.ranks} ranks cannot be spread evenly over {self.nodes} nodes")
         if self.nodes > 1 and self.launcher == "local":
@@ -255,8 +261,8 @@ class Request(Cell):
         - Optional settings that are not set are left out. Therefore a new optional setting does
           not change the digests of older records.
         """
-        choices = ("strategy_options", "data_set", "page_cache", "checkpoints", "memory_limit")
+        choices = ("strategy_options", "data_set", "checkpoints", *StoredSettings.model_fields)
         unset_names = {name for name in choices if not getattr(self, name)}
-        nullable_names = ("input", "input_threads", "allocator", "probe", *SOLVER)
+        nullable_names = ("input", "input_threads", "probe", *SOLVER)
         unset_names |= {name for name in nullable_names if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude={"launch", "profile", *unset_names})

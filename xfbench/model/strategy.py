@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import errors
+from xfbench.base.quantities import parse_size
 from xfbench.model.communication_cost import Algorithm
 
 ASYNCHRONOUS = (
@@ -17,25 +18,11 @@ ASYNCHRONOUS = (
     "be verified"
 )
 Value = int | str
-_UNITS = {"": 1, "B": 1}
-_UNITS |= {f"{letter}B": 1000**n for n, letter in enumerate("kMG", 1)}
-_UNITS |= {f"{letter}iB": 1024**n for n, letter in enumerate("KMG", 1)}
 
 
 def format_options(options: Iterable[tuple[str, Value]]) -> str:
     """Return options as the user types them, such as "overlap=off servers=2"."""
     return " ".join(f"{name}={value}" for name, value in options)
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes of a size such as 1MB, 512KiB, 1.5GB or 4096.
-
-    Raises ValueError if the text is not a size, or if the size is less than a byte.
-    """
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
-    if not match or match[2] not in _UNITS or not int(float(match[1]) * _UNITS[match[2]]):
-        raise ValueError("give a size in bytes, for example 1MB or 512KiB")
-    return int(float(match[1]) * _UNITS[match[2]])
 
 
 class _Table(BaseModel):

@@ -87,7 +87,7 @@ def _warmup_updates(cell: Cell, published: Workload) -> int:
     )
     if images is None:
         raise UsageError(
-            f"rate_warmup is in epochs, but the number of images in an epoch of {published.name} "
+            f"lr_warmup is in epochs, but the number of images in an epoch of {published.name} "
             "is unknown: leave out the warm-up"
         )
     return max(1, cell.rate_warmup * (images // cell.global_batch_size))

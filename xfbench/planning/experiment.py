@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
 from typing import Any, Literal
@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from xfbench.base import errors, paths, toml_files
 from xfbench.datasets import sets
-from xfbench.environments import allocators, environment
+from xfbench.environments import environment
 from xfbench.host import machine, sites
 from xfbench.launchers.resources import LAUNCHERS
-from xfbench.model import adapter, training
+from xfbench.model import adapter, settings, training
 from xfbench.model.request import Cell, Protocol
 from xfbench.model.strategy import Value
 from xfbench.planning.matrix import Matrix
@@ -36,12 +36,11 @@ from xfbench.planning.study_form import (
 )
 from xfbench.workloads import workloads
 
-DEVICES = ("cpu", "cuda")
-PRECISIONS = ("float32", "float64", "tf32", "bfloat16", "float16")
 DEFAULT_STEPS = 20
 DEFAULT_INPUT_THREADS = 1
 # Steps between two synchronizations. A GPU queues steps and would idle during a synchronization.
 WINDOWS = {"cpu": 1, "cuda": 10}
+LOADER = settings.BY_NAME["loader"]
 MAX_CELLS = 100_000
 MAX_LAUNCHES = 1_000_000
 MAX_LOCAL_RANKS = 1024  # with launcher local
@@ -137,10 +136,10 @@ def load(name_or_path: str) -> Experiment:
     return experiment
 
 
-def build_matrix(**settings: Any) -> Matrix:
+def build_matrix(**values: Any) -> Matrix:
     """Build a matrix from values of its fields. Raises UsageError if a value is invalid."""
     try:
-        return Matrix.model_validate(settings)
+        return Matrix.model_validate(values)
     except ValidationError as error:
         raise errors.UsageError(_validation_message(error, Matrix)) from error
 
@@ -162,21 +161,7 @@ def expand_matrices(
 
 def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
     networks = workloads()
-    for kind, values, allowed in (
-        ("framework", m.framework, adapter.list_names()),
-        ("workload", m.workload, list(networks)),
-        ("device", m.device, DEVICES),
-        ("precision", m.precision, PRECISIONS),
-        ("kernel", m.kernel, _valid_kernel_names(m.framework)),
-        ("launcher", [m.launcher] if m.launcher else [], LAUNCHERS),
-    ):
-        if not values and kind != "launcher":
-            raise errors.UsageError(f"no {kind} was given: give at least one")
-        for value in values:
-            if value not in allowed:
-                raise errors.unknown_name_error(kind, value, allowed)
-    if m.launches is not None and m.launches < 1:
-        raise errors.UsageError(f"launches: give at least 1 (got {m.launches})")
+    _check_names(m, networks)
     _check_ranks(m)
     _check_strategy_options(m)
     site = sites.load_site(m.site)
@@ -196,21 +181,18 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
         name: (prepared_set.manifest.name, prepared_set.describe_for_request())
         for name, prepared_set in prepared_sets.items()
     }
-    caches: Sequence[str | None] = m.page_cache or [None]
-    inputs: Sequence[str | None] = m.input or [None]
+    loaders: Sequence[str | None] = m.loader or [None]
     probes: Sequence[str | None] = m.probe or [None]
-    allocator_choices = _cell_allocators(m.allocator or [allocators.SYSTEM])
     other_settings = (
         threads,
         sizes,
         rank_layouts,
         m.strategy,
         sources,
-        caches,
-        inputs,
+        loaders,
         m.seed,
-        allocator_choices,
         probes,
+        _combine_stored_settings(m),
     )
     count = prod(
         len(choices)
@@ -223,19 +205,18 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
     points = itertools.product(
         itertools.product(*main_settings), itertools.product(*other_settings)
     )
-    for (name, framework, device, precision, kernel), settings in points:
+    for (name, framework, device, precision, kernel), other_values in points:
         (
             threads_of_rank,
             size,
             rank_layout,
             strategy,
             source,
-            cache,
-            reader,
+            loader,
             seed,
-            allocator,
             probe,
-        ) = settings
+            stored_settings,
+        ) = other_values
         ranks, nodes = rank_layout
         framework_adapter = adapter.load(framework)
         strategy_name = _resolve_strategy(framework_adapter, strategy, ranks)
@@ -249,7 +230,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 "choose another --batch-size"
             )
         per_rank = batch_size // ranks if m.scaling == "strong" else batch_size
-        window = m.window or gcd(WINDOWS[device], m.steps or 0)
+        window = m.sync_every or gcd(WINDOWS[device], m.steps or 0)
         try:
             cell = Cell(
                 framework=framework,
@@ -262,7 +243,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 kernel=_default_kernel(framework_adapter, device)
                 if kernel == "default"
                 else kernel,
-                threads=_even_share_of_cores(site, m.queue, ranks // nodes)
+                threads=_even_share_of_cores(site, m.partition, ranks // nodes)
                 if threads_of_rank is None
                 else threads_of_rank,
                 ranks=ranks,
@@ -276,15 +257,14 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 batch_size_per_rank=per_rank,
                 data=data,
                 data_set=data_set,
-                input=reader or ("ours" if data_set else None),  # type: ignore[arg-type]
-                input_threads=_input_threads(m) if data_set else m.input_threads,
-                page_cache=cache,  # type: ignore[arg-type]
+                input=LOADER.to_stored(loader) or ("ours" if data_set else None),
+                input_threads=_loader_threads(m) if data_set else m.loader_threads,
                 steps=m.steps if m.epochs else m.steps or DEFAULT_STEPS * WINDOWS[device],
                 epochs=m.epochs,
                 warmup=m.warmup,
                 window=window,
                 seed=seed,
-                affinity=m.affinity
+                affinity=m.pinning
                 or (
                     "cores" if site.reserved_cores else _default_affinity(rank_layout, rank_layouts)
                 ),
@@ -292,9 +272,8 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 site=m.site,
                 checkpoints=m.checkpoints,
                 profile=m.profile,
-                memory_limit=m.memory_limit,
-                allocator=allocator,  # type: ignore[arg-type]
-                probe=probe,  # type: ignore[arg-type]
+                probe=probe,
+                **stored_settings,
             )
             protocol_of_cell |= dict.fromkeys(
                 training.solver_variants(cell, m.solver_settings), protocol
@@ -304,19 +283,40 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
     return list(protocol_of_cell.items())
 
 
-def _cell_allocators(names: Sequence[str]) -> list[str | None]:
-    """Return the allocators as cells store them: None for the system's allocator, else the name.
+def _check_names(m: Matrix, networks: Collection[str]) -> None:
+    """Raise UsageError if a list is empty, or if a name is none of those that are allowed."""
+    allowed_names: dict[str, Collection[str]] = {
+        "framework": adapter.list_names(),
+        "workload": networks,
+        "kernel": _valid_kernel_names(m.framework),
+    }
+    allowed_names |= {each.name: each.choices for each in settings.SETTINGS if each.choices}
+    for setting in settings.SETTINGS:
+        values = getattr(m, setting.name)
+        if setting.is_list and values is not None and not values:
+            raise errors.UsageError(f"no {setting.name} was given: give at least one")
+        allowed = allowed_names.get(setting.name)
+        if allowed is None or values is None:
+            continue
+        for value in values if setting.is_list else [values]:
+            if value not in allowed:
+                raise errors.unknown_name_error(setting.name, value, list(allowed))
 
-    Raises UsageError if a name is unknown.
-    """
-    if unknown_names := [name for name in names if name not in allocators.NAMES]:
-        raise errors.unknown_name_error("allocator", unknown_names[0], allocators.NAMES)
-    return [None if name == allocators.SYSTEM else name for name in names]
+
+def _combine_stored_settings(m: Matrix) -> list[dict[str, Any]]:
+    """Return every combination of the settings whose cell fields are generated, by field."""
+    stored = [setting for setting in settings.SETTINGS if setting.is_stored]
+    choices = [
+        [setting.to_stored(value) for value in (getattr(m, setting.name) or [None])]
+        if setting.is_list
+        else [setting.to_stored(getattr(m, setting.name))]
+        for setting in stored
+    ]
+    fields = [setting.cell_field for setting in stored]
+    return [dict(zip(fields, values, strict=True)) for values in itertools.product(*choices)]
 
 
 def _check_ranks(m: Matrix) -> None:
-    if max(m.ranks, default=0) < 1 or min(m.ranks) < 1:
-        raise errors.UsageError("ranks: give at least 1")
     if max(m.ranks) > 1 and m.scaling is None:
         raise errors.UsageError(
             "--ranks above 1 needs --scaling strong (--batch-size is the global batch) "
@@ -348,8 +348,8 @@ def data_folders_by_lookup_key(matrices: Sequence[Matrix]) -> dict[str, Path]:
     }
 
 
-def _input_threads(m: Matrix) -> int:
-    return DEFAULT_INPUT_THREADS if m.input_threads is None else m.input_threads
+def _loader_threads(m: Matrix) -> int:
+    return DEFAULT_INPUT_THREADS if m.loader_threads is None else m.loader_threads
 
 
 def _even_share_of_cores(site: sites.Site, queue: str | None, ranks_per_node: int) -> int:
@@ -387,7 +387,7 @@ def _thread_count_choices(
     if m.threads != "powers":
         return m.threads or [None]
     max_threads = max(
-        _even_share_of_cores(site, m.queue, ranks // nodes) for ranks, nodes in rank_layouts
+        _even_share_of_cores(site, m.partition, ranks // nodes) for ranks, nodes in rank_layouts
     )
     return sorted({*(2**n for n in range(max_threads.bit_length())), max_threads})
 
@@ -473,6 +473,8 @@ def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
         field_names = [field_info.alias or name for name, field_info in model.model_fields.items()]
         return f"{setting_path}: {errors.unknown_name_error('setting', field, field_names)}"
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "greater_than_equal":
+        message = f"give at least {first['ctx']['ge']} (got {first['input']})"
     return f"{setting_path}: {message}" if setting_path else message
 
 

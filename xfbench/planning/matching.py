@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from xfbench.datasets import sets
-from xfbench.environments import allocators
-from xfbench.model import adapter, training
+from xfbench.model import adapter, settings, training
 from xfbench.model.request import SOLVER, Request
-from xfbench.planning.experiment import DEFAULT_STEPS, WINDOWS
+from xfbench.planning.experiment import DEFAULT_STEPS, LOADER, WINDOWS
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.study_form import BatchSearch
 from xfbench.workloads import workloads
@@ -50,7 +49,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
     network, framework_adapter = catalog.workloads.get(r.workload), catalog.adapter(r.framework)
     if network is None:
         return False
-    window = m.window or WINDOWS.get(r.device, 1)
+    window = m.sync_every or WINDOWS.get(r.device, 1)
     steps = m.steps if m.epochs else m.steps or DEFAULT_STEPS * window
     allowed_values: tuple[tuple[Any, Sequence[Any] | None], ...] = (
         (r.device, m.device),
@@ -60,8 +59,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
         (r.seed, m.seed),
         (r.fixed_batch_size, _batch_sizes_allowed_by_matrix(m, r, network.batch_size)),
         (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
-        (r.page_cache, m.page_cache or [None]),
-        (r.input, m.input),
+        (r.input, m.loader and [LOADER.to_stored(name) for name in m.loader]),
         *(
             (
                 getattr(r, name),
@@ -69,7 +67,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
             )
             for name in SOLVER
         ),
-        (r.allocator or allocators.SYSTEM, m.allocator or [allocators.SYSTEM]),
+        *(_stored_and_allowed_values(m, r)),
         (r.probe, m.probe or [None]),
         (r.launcher, [m.launcher] if m.probe and m.launcher else None),
     )
@@ -81,11 +79,6 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
         (r.warmup, m.warmup),
         (r.scaling, m.scaling),
         (r.checkpoints, m.checkpoints),
-        # In a batch search, the available memory or the user sets the limit, so any limit matches.
-        (
-            r.memory_limit,
-            r.memory_limit if isinstance(m.batch_size, BatchSearch) else m.memory_limit,
-        ),
     )
     if any(value != expected for value, expected in single_values):
         return False
@@ -100,6 +93,20 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
         )
         strategy_matches &= changed_options == dict(r.strategy_options)
     return r.kernel in kernels and strategy_matches and _includes_data(m, r, network.data)
+
+
+def _stored_and_allowed_values(m: Matrix, r: Request) -> list[tuple[Any, Sequence[Any] | None]]:
+    """Return what the request stores, and what it may store, for each setting with `is_stored`."""
+    pairs: list[tuple[Any, Sequence[Any] | None]] = []
+    for setting in settings.SETTINGS:
+        # In a batch search, the available memory or the user sets the limit, so any limit matches.
+        is_free = setting.name == "memory_limit" and isinstance(m.batch_size, BatchSearch)
+        if setting.is_stored and not is_free:
+            given = getattr(m, setting.name)
+            values = given or [None] if setting.is_list else [given]
+            stored_values = [setting.to_stored(value) for value in values]
+            pairs.append((getattr(r, setting.cell_field), stored_values))
+    return pairs
 
 
 def _batch_sizes_allowed_by_matrix(m: Matrix, r: Request, default: int) -> Sequence[int]:

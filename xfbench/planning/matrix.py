@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
+from xfbench.model import settings
 from xfbench.model.request import SOLVER
-from xfbench.model.strategy import Value
-from xfbench.planning.study_form import Batches, BatchSearch, Bytes, Positive, Size
+from xfbench.planning.matrix_settings import MatrixSettings, as_list
+from xfbench.planning.study_form import BatchSearch, Size
 
 
-def _as_list(setting: Any) -> Any:
-    return [setting] if isinstance(setting, str | int | float) else setting
-
-
-RateScaling = Literal["none", "linear"]
-
-
-class Matrix(BaseModel):
+class Matrix(MatrixSettings):
     """Lists of settings. Every combination of their values is a cell.
 
-    None stands for the default of the workload or of the host.
+    None stands for the default of the workload or of the host. These are the settings that only
+    studies have, or that have more values there:
 
     - `size`: the sizes of the study that include this matrix; empty: all sizes.
     - `threads`: threads per rank. "powers" stands for the number of cores available to a rank, and
@@ -30,56 +25,24 @@ class Matrix(BaseModel):
     - `batch_size`: a list, or a search (`BatchSearch`). The cells of a search have its first batch
       size.
     - `ranks_per_node`: if given, it determines the number of nodes, and `nodes` is ignored.
+    - `probe`: tests of HPC support that replace the measurement (see `Cell`).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    size: Annotated[Sequence[Size], BeforeValidator(_as_list)] = ()
-    framework: Sequence[str]
-    workload: Sequence[str]
-    device: Sequence[str] = ("cpu",)
-    precision: Sequence[str] = ("float32",)
-    kernel: Sequence[str] = ("default",)
-    threads: Sequence[Positive] | Literal["powers"] | None = None
-    batch_size: Batches | None = None
-    ranks: Sequence[int] = (1,)
-    strategy: Sequence[str] = ("default",)
-    strategy_options: dict[str, Value] = Field(default_factory=dict)
-    scaling: Literal["strong", "weak"] | None = None
-    nodes: Sequence[Positive] = (1,)
+    size: Annotated[Sequence[Size], BeforeValidator(as_list)] = ()
     ranks_per_node: int | None = Field(default=None, ge=1)
-    launcher: str | None = None
-    site: str | None = None
-    queue: str | None = None
-    affinity: Literal["cores", "none"] | None = None
-    data: Annotated[Sequence[str], BeforeValidator(_as_list)] | None = None
-    page_cache: Sequence[str] | None = None
-    input: Annotated[Sequence[str], BeforeValidator(_as_list)] | None = None
-    input_threads: int | None = None
-    steps: Positive | None = None
-    epochs: Positive | None = None
-    warmup: int = 3
-    window: Positive | None = None
-    checkpoints: int = 0
-    profile: bool = False
-    lars: Annotated[Sequence[float], BeforeValidator(_as_list)] | None = None
-    learning_rate: Annotated[Sequence[float], BeforeValidator(_as_list)] | None = None
-    rate_scaling: Annotated[Sequence[RateScaling], BeforeValidator(_as_list)] | None = None
-    rate_warmup: Annotated[Sequence[int], BeforeValidator(_as_list)] | None = None
-    memory_limit: Bytes | None = None
-    allocator: Annotated[Sequence[str], BeforeValidator(_as_list)] | None = None
-    probe: Annotated[Sequence[str], BeforeValidator(_as_list)] | None = None
-    launches: int | None = None
-    until_precision: float = Field(default=0.02, gt=0, lt=1)
-    seed: Annotated[Sequence[int], BeforeValidator(_as_list)] = (0,)
+    probe: Annotated[Sequence[str], BeforeValidator(as_list)] | None = None
 
     @property
     def solver_settings(self) -> dict[str, Sequence[Any] | None]:
-        """Return the lists of solver settings by name.
+        """Return the lists of solver settings by the name of the cell's field.
 
         None in place of a list stands for the workload's own setting.
         """
-        return {name: getattr(self, name) for name in SOLVER}
+        return {
+            setting.cell_field: getattr(self, setting.name)
+            for setting in settings.SETTINGS
+            if setting.cell_field in SOLVER
+        }
 
     @property
     def batch_sizes(self) -> Sequence[int] | None:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from xfbench.base import errors
-from xfbench.model import adapter
-from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan, Submission
+from xfbench.model import adapter, settings
+from xfbench.model.plan import Plan, Submission
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
 
 # A function that returns the cells to measure. Its parameters are the cells with the settings as
-# given, the names of the given settings, and the interpreters by framework.
+# given, the cell fields of the given settings, and the interpreters by framework.
 Adjustment = Callable[
     [list[tuple[Cell, Protocol]], set[str], Mapping[str, Path]], list[tuple[Cell, Protocol]]
 ]
@@ -24,35 +24,30 @@ _DEFAULT = "quick"
 _REPETITION_SETTINGS = {"launches", "until_precision", "seed"}
 
 
-def build_plan(
-    settings: Mapping[str, Any],
-    *,
-    pythons: Mapping[str, Path],
-    verify: bool = True,
-    strict: bool = False,
-    time_limit: float = DEFAULT_TIME_LIMIT,
-    checkpoint_dir: Path | None = None,
-    resume: bool = False,
-    submission: Submission = Submission(),  # noqa: B008
-    bundle: Path | None = None,
-    adjust: Adjustment | None = None,
-) -> Plan:
+def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> Plan:
     """Build the plan for these settings. Raises UsageError if they are invalid.
 
-    If no settings except `launches`, `until_precision` and `seed` are given, the plan has the cells
-    of the experiment `quick`. Otherwise, `quick` gives only the default frameworks and workloads.
+    If no settings of cells except `launches`, `until_precision` and `seed` are given, the plan has
+    the cells of the experiment `quick`. Otherwise, `quick` gives only the default frameworks and
+    workloads.
 
-    - `settings`: values of the fields of `Matrix`, by name. A setting that is None is not given.
-    - `pythons`: interpreters that the user chose, by framework.
-    - `bundle`: the folder for a bundle. If given, `pythons` is not used: on the other machine, the
-      interpreter of each framework is `python3`.
+    - `values`: values of settings and of options of a run, by name. Settings that are not given are
+      None or missing.
     - `adjust`: function that uses tuned values for the settings that are not given.
+
+    In a plan for a bundle, the interpreter of each framework is `python3`.
     """
-    given_settings = {name: value for name, value in settings.items() if value is not None}
-    if {"launches", "until_precision"} <= set(given_settings):
+    cell_settings = {
+        setting.name: values[setting.name]
+        for setting in settings.SETTINGS
+        if values.get(setting.name) is not None
+    }
+    options = {setting.name: setting.default for setting in settings.RUN_OPTIONS} | dict(values)
+    bundle: Path | None = values.get("bundle")
+    if {"launches", "until_precision"} <= set(cell_settings):
         raise errors.UsageError("--launches and --until-precision exclude each other: use only one")
-    matrices = _build_matrices_with_quick_defaults({"seed": (0,), **given_settings})
-    interpreters = dict(pythons)
+    matrices = _build_matrices_with_quick_defaults({"seed": (0,), **cell_settings})
+    interpreters: dict[str, Path] = dict(options["python"] or {})
     if bundle:
         names = {name for matrix in matrices for name in matrix.framework}
         interpreters = dict.fromkeys(names, Path("python3"))
@@ -60,14 +55,16 @@ def build_plan(
     if adjust is not None:
         if bundle:
             raise errors.UsageError(
-                "--tuned has values for this machine, but --carry is for another machine: "
+                "--tuned has values for this machine, but --bundle is for another machine: "
                 "use only one of these options"
             )
-        cells = adjust(cells, set(given_settings), interpreters)
+        fields = {settings.BY_NAME[name].cell_field for name in cell_settings}
+        cells = adjust(cells, fields, interpreters)
+    checkpoint_dir = options["checkpoint_dir"] and Path(options["checkpoint_dir"])
     if checkpoint_dir is not None:
         _validate_checkpoint_dir_option(
             checkpoint_dir,
-            given_settings.get("checkpoints"),
+            cell_settings.get("checkpoints"),
             cells,
             for_other_machine=bundle is not None,
         )
@@ -75,13 +72,13 @@ def build_plan(
         requests=tuple(launch_order(cells, matrices[0].seed[0])),
         protocols=tuple(cells),
         pythons=interpreters,
-        verify=verify,
-        strict=strict,
-        time_limit=time_limit,
+        verify=options["verify"],
+        strict=options["strict"],
+        time_limit=options["time_limit"],
         data_folders=experiment.data_folders_by_lookup_key(matrices),
         checkpoint_dir=checkpoint_dir and checkpoint_dir.absolute(),
-        resume=resume,
-        submission=submission,
+        resume=options["resume"],
+        submission=Submission.from_settings(options),
         bundle=bundle,
     )
 
@@ -99,17 +96,17 @@ def resolve_interpreter(framework: str, interpreter_file: str | Path) -> Path:
     return interpreter_path
 
 
-def _build_matrices_with_quick_defaults(settings: Mapping[str, Any]) -> list[Matrix]:
+def _build_matrices_with_quick_defaults(values: Mapping[str, Any]) -> list[Matrix]:
     quick = experiment.load(_DEFAULT).matrix
-    if set(settings) - _REPETITION_SETTINGS:
+    if set(values) - _REPETITION_SETTINGS:
         defaults: dict[str, Any] = {
             "framework": list(dict.fromkeys(name for matrix in quick for name in matrix.framework)),
             "workload": list(dict.fromkeys(name for matrix in quick for name in matrix.workload)),
         }
-        return [experiment.build_matrix(**{**defaults, **settings})]
-    fixed = {} if set(settings) == {"seed"} else {"launches": None}
+        return [experiment.build_matrix(**{**defaults, **values})]
+    fixed = {} if set(values) == {"seed"} else {"launches": None}
     return [
-        experiment.build_matrix(**{**matrix.model_dump(), **fixed, **settings}) for matrix in quick
+        experiment.build_matrix(**{**matrix.model_dump(), **fixed, **values}) for matrix in quick
     ]
 
 

@@ -19,21 +19,27 @@ from pydantic import (
     model_validator,
 )
 
+from xfbench.base.quantities import parse_share, parse_size
 from xfbench.datasets.manifest import FormatName
 from xfbench.model.external_record import Citation, Figure
-from xfbench.model.strategy import parse_size
 
 Scalar = str | int | float
 Size = Literal["smoke", "laptop", "paper"]
 SIZES: tuple[Size, ...] = ("smoke", "laptop", "paper")
 Positive = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[int, Field(ge=0)]
 
 
 def _parse_byte_size(size: Any) -> Any:
     return parse_size(size) if isinstance(size, str) else size
 
 
+def _parse_share(share: Any) -> Any:
+    return parse_share(share) if isinstance(share, str) else share
+
+
 Bytes = Annotated[int, Field(ge=1), BeforeValidator(_parse_byte_size)]
+Share = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_parse_share)]
 
 
 class _Table(BaseModel):

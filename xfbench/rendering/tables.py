@@ -404,7 +404,7 @@ def _row_columns(table: Table, row: Row) -> dict[str, Any]:
     throughput = document.pop("images_per_second") or {}
     document["records"] = " ".join(document["records"])
     document |= document.pop("costs")
-    del document["profile"]  # only --columns layers prints the profile
+    del document["profile"]  # only --view layers prints the profile
     shares = document.pop("communication") or {}
     for field in fields(Shares):
         document[f"communication_{field.name}"] = shares.get(field.name)

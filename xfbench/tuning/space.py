@@ -26,7 +26,7 @@ from xfbench.planning.matrix import Matrix
 from xfbench.studies import running
 from xfbench.tuning.effects import Factors
 
-OVER_NAMES = ("affinity", "allocator", "kernel", "ranks", "strategy", "threads")
+OVER_NAMES = ("pinning", "allocator", "kernel", "ranks", "strategy", "threads")
 # The fields of a cell in which settings may differ.
 SETTING_FIELDS = (
     "kernel",
@@ -187,11 +187,11 @@ def _build_matrices(request: SpaceRequest) -> list[Matrix]:
                 threads="powers"
                 if threads == ["powers"]
                 else _parse_positive_integers("threads", threads),
-                affinity=affinity,
+                pinning=pinning,
                 allocator=[*over.get("allocator", allocators.NAMES)],
                 **rank_settings,
             )
-            for affinity in over.get("affinity", ("none", "cores"))
+            for pinning in over.get("pinning", ("none", "cores"))
         ]
     return matrices
 

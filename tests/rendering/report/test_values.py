@@ -1,8 +1,6 @@
 """Tests of the values that the report shows, and of the command that repeats a row."""
 
-import inspect
 import json
-import re
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -10,6 +8,7 @@ import pytest
 from tests import command_runner
 from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import build_tables
+from xfbench.model import settings
 from xfbench.model.record import Epoch
 from xfbench.model.request import Cell
 from xfbench.rendering.report import content, figures, repeat, svg
@@ -211,7 +210,7 @@ def test_repeat_command_includes_non_default_settings(measured):
     words = repeat.repeat_command_display_parts(
         [vary_record(measured[0], request=request_fields, protocol=None)]
     )
-    for part in ("--seed 3", "--precision float64", "--checkpoints 2", "--affinity cores"):
+    for part in ("--seed 3", "--precision float64", "--checkpoints 2", "--pinning cores"):
         assert part in words
     weak = {"ranks": 2, "scaling": "weak", "strategy": "mpi", "strategy_options": (("a", 1),)}
     words = repeat.repeat_command_display_parts(
@@ -225,21 +224,16 @@ def test_repeat_command_includes_non_default_settings(measured):
         assert part in words
 
 
-def test_repeat_command_covers_every_cell_field():
+def test_repeat_command_covers_every_cell_field(measured):
     """Every field has an option, except fields that follow from others.
 
-    A probe has none because only its study starts it.
+    A probe has none because only its study starts it. The seed is that of all records of a row.
     """
-    options = set(re.findall('"--([a-z-]+)"', inspect.getsource(repeat)))
-    derived_fields = {
-        "environment",
-        "data_set",
-        "global_batch_size",
-        "batch_size_per_rank",
-        "probe",
-    }
-    derived_fields.add("profile")  # profiled after the timed steps, so not part of a cell
-    assert {name.replace("_", "-") for name in set(Cell.model_fields) - derived_fields} <= options
+    options = repeat.setting_options(measured[0].request)
+    fields = {each.cell_field for each in settings.SETTINGS if each.option in options} | {"seed"}
+    derived_fields = {"environment", "data_set", "probe"}
+    derived_fields |= {"global_batch_size", "batch_size_per_rank"}
+    assert set(Cell.model_fields) - derived_fields <= fields
 
 
 @pytest.mark.parametrize("name", ["a b", "$(x)", "a;b", "`x`", "a\nb", "--output", "x" * 300, "é"])

@@ -8,10 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from xfbench.model import settings
 from xfbench.model.record import Record
 from xfbench.model.request import Request
+from xfbench.model.settings import Setting
 from xfbench.model.strategy import format_options
 
+# These follow from the records of a row.
+_REPETITION = ("launches", "until_precision", "seed")
 # A name or value that needs no quotes in any shell.
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
@@ -33,7 +37,7 @@ def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
     if last_record.request.probe:
         return ()
     seeds = sorted({record.request.seed for record in records if record.request})
-    options = _setting_options(last_record.request)
+    options = setting_options(last_record.request)
     options["--seed"] = ",".join(map(str, seeds)) if seeds != [0] else None
     options |= _launches_or_precision_option(records)
     texts = {name: str(value) for name, value in options.items() if value is not None}
@@ -42,47 +46,49 @@ def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
     return ("xfbench run", *(f"{name} {value}" for name, value in texts.items()))
 
 
-def _setting_options(request: Request) -> dict[str, object]:
+def setting_options(request: Request) -> dict[str, object]:
     """Return the options of `xfbench run` that repeat the request, with their values.
 
     A value is None if the command can leave the option out.
     """
-    options: dict[str, object] = {
-        "--workload": request.workload,
-        "--framework": request.framework,
-        "--device": request.device if request.device != "cpu" else None,
-        "--precision": request.precision if request.precision != "float32" else None,
-        "--kernel": request.kernel,
-        "--threads": request.threads,
-        "--batch-size": request.fixed_batch_size,
+    special = _special_values(request)
+    options: dict[str, object] = {}
+    for setting in settings.SETTINGS:
+        if setting.name in _REPETITION:
+            continue
+        stored = special.get(setting.name, getattr(request, setting.cell_field, None))
+        if setting.name not in special and stored in (None, _stored_default(setting)):
+            stored = None
+        options[setting.option] = None if stored is None else setting.format_stored(stored)
+    return options
+
+
+def _stored_default(setting: Setting) -> object:
+    """Return what a request stores if the setting is not given."""
+    if setting.is_list and setting.default:
+        return setting.to_stored(setting.default[0])
+    return setting.default
+
+
+def _special_values(request: Request) -> dict[str, object]:
+    """Return the values that the command needs even if they are the defaults, and derived values.
+
+    None: the option is left out.
+    """
+    several = request.ranks > 1
+    options_text = format_options(request.strategy_options).replace(" ", ",")
+    return {
+        "kernel": request.kernel,
+        "warmup": request.warmup,
+        "batch_size": request.fixed_batch_size,
         # `data prepare` gives a prepared set this name, unless the user chose another.
-        "--data": f"{request.data}-{request.data_set.format}" if request.data_set else request.data,
-        "--page-cache": request.page_cache,
-        "--input": request.input,
-        "--input-threads": request.input_threads,
-        "--steps": request.steps,
-        "--epochs": request.epochs,
-        "--warmup": request.warmup,
-        "--window": request.window if request.window > 1 or request.device != "cpu" else None,
-        "--checkpoints": request.checkpoints or None,
-        "--lars": request.lars,
-        "--learning-rate": request.learning_rate,
-        "--rate-scaling": request.rate_scaling,
-        "--rate-warmup": request.rate_warmup,
-        "--memory-limit": request.memory_limit,
-        "--allocator": request.allocator,
-    }
-    if request.ranks > 1:
-        options |= {"--ranks": request.ranks, "--strategy": request.strategy}
-        options["--strategy-options"] = (
-            format_options(request.strategy_options).replace(" ", ",") or None
-        )
-    return options | {
-        "--nodes": request.nodes if request.nodes > 1 else None,
-        "--scaling": request.scaling,
-        "--affinity": request.affinity if request.ranks > 1 or request.affinity != "none" else None,
-        "--launcher": request.launcher if request.launcher != "local" else None,
-        "--site": request.site,
+        "data": f"{request.data}-{request.data_set.format}" if request.data_set else request.data,
+        "sync_every": request.window if request.window > 1 or request.device != "cpu" else None,
+        "strategy": request.strategy if several else None,
+        "strategy_options": options_text or None if several else None,
+        "pinning": request.affinity if several or request.affinity != "none" else None,
+        "launcher": request.launcher if request.launcher != "local" else None,
+        "profile": None,  # it changes no measurement
     }
 
 

@@ -1,0 +1,58 @@
+"""Settings that a matrix may have. Written by `make settings` from settings.py: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from xfbench.model.strategy import Value
+from xfbench.planning.study_form import Batches, Bytes, NonNegative, Positive, Share
+
+
+def as_list(setting: Any) -> Any:
+    """Return a list with the setting if it is a single value, else the setting."""
+    return [setting] if isinstance(setting, str | int | float) else setting
+
+
+class MatrixSettings(BaseModel):
+    """Lists of settings: see docs/reference/settings.md. None: the default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    framework: Annotated[Sequence[str], BeforeValidator(as_list)]
+    workload: Annotated[Sequence[str], BeforeValidator(as_list)]
+    device: Annotated[Sequence[str], BeforeValidator(as_list)] = ("cpu",)
+    precision: Annotated[Sequence[str], BeforeValidator(as_list)] = ("float32",)
+    kernel: Annotated[Sequence[str], BeforeValidator(as_list)] = ("default",)
+    steps: Positive | None = None
+    epochs: Positive | None = None
+    warmup: NonNegative = 3
+    launches: Positive | None = None
+    until_precision: Share = 0.02
+    seed: Annotated[Sequence[NonNegative], BeforeValidator(as_list)] = (0,)
+    threads: Sequence[Positive] | Literal["powers"] | None = None
+    ranks: Annotated[Sequence[Positive], BeforeValidator(as_list)] = (1,)
+    nodes: Annotated[Sequence[Positive], BeforeValidator(as_list)] = (1,)
+    strategy: Annotated[Sequence[str], BeforeValidator(as_list)] = ("default",)
+    strategy_options: dict[str, Value] = Field(default_factory=dict)
+    scaling: Literal["strong", "weak"] | None = None
+    launcher: str | None = None
+    pinning: Literal["cores", "none"] | None = None
+    site: str | None = None
+    partition: str | None = None
+    data: Annotated[Sequence[str], BeforeValidator(as_list)] | None = None
+    page_cache: Annotated[Sequence[str], BeforeValidator(as_list)] | None = None
+    loader: Annotated[Sequence[str], BeforeValidator(as_list)] | None = None
+    loader_threads: NonNegative | None = None
+    batch_size: Batches | None = None
+    learning_rate: Annotated[Sequence[float], BeforeValidator(as_list)] | None = None
+    lars: Annotated[Sequence[float], BeforeValidator(as_list)] | None = None
+    lr_scaling: Annotated[Sequence[str], BeforeValidator(as_list)] | None = None
+    lr_warmup: Annotated[Sequence[NonNegative], BeforeValidator(as_list)] | None = None
+    allocator: Annotated[Sequence[str], BeforeValidator(as_list)] | None = None
+    memory_limit: Bytes | None = None
+    sync_every: Positive | None = None
+    checkpoints: Positive = 0
+    profile: bool = False

@@ -1,0 +1,128 @@
+"""`xfbench.run`. Written by `make settings` from settings.py: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from xfbench import api
+from xfbench.model.record import Record
+
+
+def run(
+    framework: str | Sequence[str] | None = None,
+    workload: str | Sequence[str] | None = None,
+    *,
+    device: str | Sequence[str] | None = None,
+    precision: str | Sequence[str] | None = None,
+    kernel: str | Sequence[str] | None = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    warmup: int | None = None,
+    launches: int | None = None,
+    until_precision: float | str | None = None,
+    seed: int | Sequence[int] | None = None,
+    threads: int | Sequence[int] | None = None,
+    ranks: int | Sequence[int] | None = None,
+    nodes: int | Sequence[int] | None = None,
+    strategy: str | Sequence[str] | None = None,
+    strategy_options: Mapping[str, int | str] | None = None,
+    scaling: str | None = None,
+    launcher: str | None = None,
+    pinning: str | None = None,
+    site: str | None = None,
+    partition: str | None = None,
+    data: str | Sequence[str] | None = None,
+    page_cache: str | Sequence[str] | None = None,
+    loader: str | Sequence[str] | None = None,
+    loader_threads: int | None = None,
+    batch_size: int | Sequence[int] | None = None,
+    learning_rate: float | Sequence[float] | None = None,
+    lars: float | Sequence[float] | None = None,
+    lr_scaling: str | Sequence[str] | None = None,
+    lr_warmup: int | Sequence[int] | None = None,
+    allocator: str | Sequence[str] | None = None,
+    memory_limit: int | str | None = None,
+    sync_every: int | None = None,
+    checkpoints: int | None = None,
+    profile: bool = False,
+    tuned: bool = False,
+    verify: bool = True,
+    time_limit: float | str | None = None,
+    resume: bool = False,
+    account: str | None = None,
+    job_time: float | str | None = None,
+    wait: bool = True,
+    python: Mapping[str, str | Path] | None = None,
+    strict: bool = False,
+    results: str | Path | None = None,
+    checkpoint_dir: str | Path | None = None,
+) -> list[Record]:
+    """Measure with the settings of `xfbench run`, and return the records.
+
+    Every combination of the given lists is a cell. Every launch is a fresh process.
+    Progress is printed to standard error. A setting that is None has its default.
+
+    - `framework`: frameworks (default: caffe,mxnet,tensorflow,torch).
+    - `workload`: workloads (see `xfbench workload list`) (default: lenet,convnet).
+    - `device`: devices: cpu, cuda (default: cpu).
+    - `precision`: precisions: float32, float64, tf32, bfloat16, float16 (default: float32).
+    - `kernel`: kernel libraries (see `xfbench framework list`) (default: the framework's).
+    - `steps`: timed steps (default: 20; cuda: 200).
+    - `epochs`: epochs to train, each followed by an evaluation.
+    - `warmup`: untimed steps after the first step (default: 3).
+    - `launches`: launches per cell, each in a fresh process (default: see --until-precision).
+    - `until_precision`: relative half-width of the confidence interval to reach: each cell is
+      launched 5 to 20 times (default: 2%).
+    - `seed`: seeds of weights and data, such as 0,1,2; the leaderboard has one row for all seeds of
+      a configuration (default: 0).
+    - `threads`: threads per rank (default: an even share of the cores).
+    - `ranks`: numbers of ranks, which are processes that train together (default: 1).
+    - `nodes`: numbers of nodes for the ranks (default: 1).
+    - `strategy`: strategies to train on several ranks (default: the framework's first).
+    - `strategy_options`: options of the strategy, such as servers=2,bucket_size=1MB (see
+      docs/clusters.md).
+    - `scaling`: whether --batch-size is for all ranks together (strong) or for each rank (weak):
+      strong, weak.
+    - `launcher`: launcher of the ranks: local, mpi, slurm (default: the site's, else local).
+    - `pinning`: pinning: each rank has its own cores, or the system places the ranks: cores, none
+      (default: cores if several ranks share a node or the site reserves cores, else none).
+    - `site`: site configuration: name or TOML file (see docs/clusters.md).
+    - `partition`: slurm partition (default: the site's).
+    - `data`: data sets: digits, synthetic, or prepared sets by name or folder (see `xfbench data
+      list`) (default: the workload's).
+    - `page_cache`: page cache at the start of each epoch of a prepared set, with (warm) or without
+      (cold) the data files: cold, warm (default: unchanged).
+    - `loader`: data loader of a prepared set, xfbench's or the framework's own: xfbench, native
+      (default: xfbench).
+    - `loader_threads`: data-loading threads; 0 loads in the training thread (default: 1).
+    - `batch_size`: images per update (default: the published batch size).
+    - `learning_rate`: base learning rates (default: the workload's).
+    - `lars`: LARS trust coefficients; 0: no LARS (default: no LARS).
+    - `lr_scaling`: LR scaling, in proportion to the batch size (linear) or none: linear, none
+      (default: none).
+    - `lr_warmup`: learning-rate warm-up in epochs (default: no warm-up).
+    - `allocator`: memory allocators: system, jemalloc, tcmalloc (default: system).
+    - `memory_limit`: limit for the private memory of a rank (default: no limit).
+    - `sync_every`: steps between synchronizations with the device (default: 1; cuda: 10).
+    - `checkpoints`: number of checkpoints to take during the run (default: none).
+    - `profile`: run a few extra steps under the framework's profiler and record the time of each
+      layer.
+    - `tuned`: use the values found by `xfbench tune` for options you don't set.
+    - `verify`: whether to verify first; unverified cells are not ranked.
+    - `time_limit`: time limit of one launch, such as 90s or 2h (default: 30m).
+    - `resume`: skip launches that are already done.
+    - `account`: account to charge a Slurm job to (default: the site's).
+    - `job_time`: time limit of a job submitted from a login node, such as 90m or 2h (default: 60m).
+    - `wait`: whether to wait for submitted jobs.
+    - `python`: python interpreter of a framework (repeatable).
+    - `strict`: refuse to run on a noisy machine, and mark noisy launches as invalid.
+    - `results`: results folder (default: $XFBENCH_RESULTS, else ./results).
+    - `checkpoint_dir`: directory for temporary checkpoints (default: in the results folder).
+
+    If a setting is invalid, raises UsageError before any launch. A failed launch raises no
+    exception. Instead, the `status` of its record is not "ok", and the `reason` says why.
+
+    >>> records = xfbench.run("torch", "lenet", steps=20, launches=3, results="results")
+    """
+    return api.run_with_settings(locals())
