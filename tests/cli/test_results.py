@@ -77,8 +77,8 @@ def test_packing_does_not_change_command_output(xfbench, results, record):
 def test_merge_validate_export_and_import_work_together(xfbench, results, tmp_path):
     results("a")
     results("b")
-    assert xfbench("results", "merge", "a", "b").stdout.startswith("16 records merged")
-    assert xfbench("results", "merge", "a", "b").stdout.startswith("0 records merged")
+    assert xfbench("results", "import", "a", "b").stdout.startswith("16 records imported")
+    assert xfbench("results", "import", "a", "b").stdout.startswith("0 records imported")
     validation = xfbench("results", "validate", "results", "--json")
     report = json.loads(validation.stdout)
     assert validation.returncode == 1 and report["checked"] == 16
@@ -94,6 +94,46 @@ def test_merge_validate_export_and_import_work_together(xfbench, results, tmp_pa
     ]
 
 
+def test_packs_are_imported_by_themselves(xfbench, results, tmp_path):
+    ids = [record.id for record in results("a").records()]
+    assert xfbench("results", "pack", "--results", "a").returncode == 0
+    [pack] = (tmp_path / "a" / "packs").glob("*.ndjson")
+    pack.rename(tmp_path / "sent.ndjson")
+    outcome = xfbench("results", "import", "sent.ndjson", "--results", "b", "--json")
+    assert json.loads(outcome.stdout) == {"imported": 8, "known": 0, "damaged": []}
+    assert [record.id for record in Store(tmp_path / "b").records()] == ids
+    again = xfbench("results", "import", "sent.ndjson", "--results", "b")
+    assert again.stdout.startswith("0 records imported") and "8 already present" in again.stdout
+    lines = (tmp_path / "sent.ndjson").read_text().splitlines()
+    damaged = [line.replace('"ok"', '"failed"') for line in lines[:1]] + lines[1:]
+    (tmp_path / "damaged.ndjson").write_text("\n".join(damaged) + "\n")
+    outcome = xfbench("results", "import", "damaged.ndjson", "--results", "c")
+    assert outcome.returncode == 1 and "damaged.ndjson line 1" in outcome.stderr
+    assert len(list(Store(tmp_path / "c").records())) == 7
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give either sources to import, or --bundle DIR"),
+        (("a", "--bundle", "b"), "give either sources to import, or --bundle DIR"),
+        (("nowhere",), "no such file or folder"),
+        (("results",), "is the results folder itself"),
+        (("carried",), "results import --bundle carried"),
+        (("--bundle", "a"), "a is not a bundle"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused_with_the_remedy(
+    xfbench, results, tmp_path, arguments, words
+):
+    results("a")
+    results("results")
+    (tmp_path / "carried").mkdir()
+    (tmp_path / "carried" / "plan.json").touch()
+    outcome = xfbench("results", "import", *arguments)
+    assert outcome.returncode == 2 and words in outcome.stderr
+
+
 def test_every_command_reports_a_damaged_record(xfbench, results):
     path = next(results().record_files())
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
@@ -102,7 +142,7 @@ def test_every_command_reports_a_damaged_record(xfbench, results):
         assert path.name in outcome.stderr and outcome.returncode == 0
     outcome = xfbench("results", "validate", "results")
     assert outcome.returncode == 1 and f"{path.name}: digest" in outcome.stdout
-    assert xfbench("results", "merge", "results", "--results", "other").returncode == 1
+    assert xfbench("results", "import", "results", "--results", "other").returncode == 1
     assert xfbench("results", "pack").returncode == 1
 
 

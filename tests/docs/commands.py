@@ -117,7 +117,7 @@ ONLY_PARSED = (
     "xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us",
     "xfbench predict --where ranks=1 --to-ranks 64,1024 --link 100Gbit,1us",
     "xfbench report --results example --output example.html",  # of hundreds of launches
-    "xfbench results import ./away",
+    "xfbench results import --bundle ./away",
     "xfbench results import .benchmarks",
     "xfbench results import benchmarks.json",
     "xfbench run --framework torch --python torch=/opt/torch/bin/python --workload lenet",

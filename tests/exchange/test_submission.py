@@ -319,7 +319,7 @@ def test_cli_submits_validates_imports_and_merges(xfbench, store, tmp_path):
     assert json.loads(partial_submission.stdout)["submitted"] == 2
     imported = xfbench("results", "import", "given", "--results", "a")
     assert imported.stdout.startswith("8 records imported")
-    assert xfbench("results", "merge", "given", "--results", "b").stdout.startswith("8 records")
+    assert xfbench("results", "import", "given", "--results", "b").stdout.startswith("8 records")
     boards = [xfbench("leaderboard", "--results", name).stdout for name in ("results", "a", "b")]
     assert boards[0] and boards[0] == boards[1] == boards[2]
     (tmp_path / "given" / "extra").write_text("x")

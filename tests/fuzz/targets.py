@@ -23,7 +23,7 @@ import numpy as np
 from xfbench.analysis import leaderboard, series
 from xfbench.base import digests, errors
 from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
-from xfbench.exchange import archive, importing
+from xfbench.exchange import archive, figures
 from xfbench.host import sites
 from xfbench.model import adapter, provenance, worker_reply
 from xfbench.model.certificate import Certificate
@@ -131,7 +131,7 @@ def read_mnist(content):
 
 
 def read_foreign(path):
-    importing._read_records(path, str.splitlines, str.splitlines)
+    figures._read_records(path, str.splitlines, str.splitlines)
 
 
 def iterate_places(value):

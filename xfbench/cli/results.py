@@ -1,11 +1,9 @@
-"""`xfbench results`: find, merge, pack, check and exchange records."""
+"""`xfbench results`: find, pack, check and exchange records."""
 
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
-from tarfile import is_tarfile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,12 +17,12 @@ if TYPE_CHECKING:
     from xfbench.store.results_folder import Store
     from xfbench.store.selection import Condition
 
-app = typer.Typer(no_args_is_help=True, help="Find, merge, check and exchange records.")
+app = typer.Typer(no_args_is_help=True, help="Find, check and exchange records.")
 
 
 @app.callback()
 def results() -> None:
-    """Find, merge, check and exchange records."""
+    """Find, check and exchange records."""
 
 
 def _open_store(results: Path | None) -> Store:
@@ -123,34 +121,6 @@ def show(
         print(json.dumps(matching_record.document()))
     else:
         print(record_listing.format_record(matching_record, location, store))
-
-
-@app.command()
-def merge(
-    sources: Annotated[list[Path], typer.Argument(help="Results folders to merge.")],
-    results: ResultsOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Copy the records of other results folders to one results folder (see --results).
-
-    The certificates, run folders and tuning searches of the records are also copied.
-
-    \b
-    xfbench results merge ../laptop/results ../node7/results
-    """
-    from xfbench.base import paths
-    from xfbench.store import merging
-    from xfbench.store.results_folder import Store, open_existing_store
-
-    store = Store(paths.results(results))
-    damage_messages: list[str] = []
-    new_count, known_count = merging.merge_stores(
-        [open_existing_store(source) for source in sources], store, damage_messages.append
-    )
-    summary = f"{new_count} records merged into {store.folder}; {known_count} already present"
-    _print_outcome_exit_if_damaged(
-        {"merged": new_count, "known": known_count}, summary, damage_messages, as_json
-    )
 
 
 @app.command()
@@ -278,81 +248,81 @@ def submit(
 
 @app.command("import")
 def import_(
-    source: Annotated[
-        Path,
+    sources: Annotated[
+        list[Path] | None,
         typer.Argument(
-            help="Exported archive, submission, bundle folder of `run --bundle`, or file or folder "
-            "of pytest-benchmark, ReFrame or MLPerf."
+            help="Results folders, exported archives, packs, submissions, and files or folders of "
+            "pytest-benchmark, ReFrame or MLPerf.",
+            show_default=False,
         ),
-    ],
+    ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of `run --bundle`, after it was run on another machine."
+        ),
+    ] = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Import records that xfbench made elsewhere, or measured values from other tools.
 
-    Records are imported with their certificates.
+    Records are imported with their certificates and tuning searches. Importing something again
+    changes nothing.
 
     \b
+    xfbench results import ../laptop/results ../node7/results
     xfbench results import theirs.tar.gz
+    xfbench results import submission
     xfbench results import .benchmarks
     xfbench results import ~/.reframe/reports/run-report-0.json
-    xfbench results import submission
     xfbench run --framework torch --workload lenet --launches 5 --bundle ./there
     (run ./there/run.sh on the other machine, then copy the folder back)
-    xfbench results import ./there
+    xfbench results import --bundle ./there
     """
-    from xfbench import bundle
-    from xfbench.base import paths
-    from xfbench.cli import conclusion
+    from xfbench import bundle as bundles
+    from xfbench.base import errors, paths
+    from xfbench.exchange import importing
     from xfbench.store.results_folder import Store
 
     store = Store(paths.results(results))
-    if not bundle.is_carried_run(source):
-        damage_messages: list[str] = []
-        new_count, known_count = _import_archive_or_figures(source, store, damage_messages)
-        summary = f"{new_count} records imported into {store.folder}; {known_count} already present"
-        _print_outcome_exit_if_damaged(
-            {"imported": new_count, "known": known_count}, summary, damage_messages, as_json
-        )
+    if bundle and not sources:
+        _import_bundle(bundle, store, as_json)
         return
-    records = list(bundle.import_carried_run(source, store, say))
+    if bundle or not sources:
+        raise errors.UsageError("give either sources to import, or --bundle DIR")
+    if folder := next(filter(bundles.is_carried_run, sources), None):
+        raise errors.UsageError(
+            f"{folder} is a bundle: use `xfbench results import --bundle {folder}`"
+        )
+    damage_messages: list[str] = []
+    counts = [
+        importing.import_source(source, store, damage_messages.append, say) for source in sources
+    ]
+    new_count, known_count = (sum(numbers) for numbers in zip(*counts, strict=True))
+    _print_outcome_exit_if_damaged(
+        {"imported": new_count, "known": known_count},
+        f"{new_count} records imported into {store.folder}; {known_count} already present",
+        damage_messages,
+        as_json,
+    )
+
+
+def _import_bundle(folder: Path, store: Store, as_json: bool) -> None:
+    """Import a bundle that was run, and print the leaderboard of its records.
+
+    Exit with status 1 if any record has a status other than ok or unsupported.
+    """
+    from xfbench import bundle
+    from xfbench.cli import conclusion
+
+    records = list(bundle.import_carried_run(folder, store, say))
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:
         conclusion.print_leaderboard_and_results_path(records, store)
     if any(record.status not in ("ok", "unsupported") for record in records):
         raise typer.Exit(1)
-
-
-def _import_archive_or_figures(
-    source: Path, store: Store, damage_messages: list[str]
-) -> tuple[int, int]:
-    """Import the archive, submission or files at `source` into `store`.
-
-    Return the number of new records, and the number of records that `store` already had. A message
-    for each damaged record or file is appended to `damage_messages`.
-
-    Raises UsageError if `source` cannot be imported.
-    """
-    from xfbench.base.errors import UsageError
-    from xfbench.exchange import archive, importing, submission, submission_audit
-    from xfbench.store import merging
-    from xfbench.store.results_folder import open_existing_store
-
-    if submission.is_submission(source):
-        for file, _, detail in submission_audit.audit_manifest(source):
-            raise UsageError(f"{file}: {detail}: nothing of the submission was imported")
-        return merging.merge_stores([open_existing_store(source)], store, damage_messages.append)
-    if not source.exists():
-        raise UsageError(f"{source}: no such file or folder")
-    is_archive = source.name.endswith(archive.SUFFIXES)
-    with suppress(OSError):
-        is_archive = is_archive or is_tarfile(source)
-    if is_archive and source.is_file():
-        return archive.import_archive(source, store, damage_messages.append)
-    if any((source / name).is_dir() for name in ("records", "packs")):
-        raise UsageError(f"{source} is a results folder: use `xfbench results merge {source}`")
-    return importing.import_figures(source, store, damage_messages.append, say)
 
 
 def _print_outcome_exit_if_damaged(

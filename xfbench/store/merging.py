@@ -17,7 +17,7 @@ from xfbench.base.errors import UsageError
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
-from xfbench.store import pack, tuning_results
+from xfbench.store import pack, results_folder, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
 
 
@@ -48,6 +48,30 @@ def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) 
                 raise UsageError(f"{target.folder}: {error.strerror}") from error
             existing_ids.add(record.id)
             new_count += 1
+    return new_count, known_count
+
+
+def import_pack(source: Path, target: Store, warn: WarningHandler) -> tuple[int, int]:
+    """Import the records of the pack `source` into `target`. A pack has no certificates.
+
+    Return the number of new records, and the number of records that `target` already had. Raises
+    UsageError if `target` cannot be written.
+    """
+    target.create_and_check_folders()
+    existing_ids = {record.id for record, _, _ in target.contents()}
+    new_count = known_count = 0
+    for line, record in results_folder.read_records_of_pack(source, warn, (), ()):
+        if record.id in existing_ids:
+            known_count += 1
+            continue
+        try:
+            atomic_files.write(
+                target.record_path(record.id[7:]), pack.to_record_file_content(line.content)
+            )
+        except OSError as error:
+            raise UsageError(f"{target.folder}: {error.strerror}") from error
+        existing_ids.add(record.id)
+        new_count += 1
     return new_count, known_count
 
 

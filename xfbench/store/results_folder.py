@@ -203,7 +203,7 @@ class Store:
         while new_packs := [path for path in self.packs() if path not in read_packs]:
             for path in new_packs:
                 read_packs.add(path)
-                for line, record in _records_of_pack(path, warn, skip, seen_ids):
+                for line, record in read_records_of_pack(path, warn, skip, seen_ids):
                     seen_ids.add(record.id)
                     yield record, Place(path, line.offset, len(line.content)), line.content
 
@@ -287,9 +287,14 @@ class Store:
 
 def open_existing_store(folder: Path) -> Store:
     """Return an existing results folder. Raises UsageError if `folder` is not one."""
-    if not any((folder / name).is_dir() for name in ("records", "packs")):
+    if not is_results_folder(folder):
         raise UsageError(f"{folder} has no results: create some with `xfbench run`")
     return Store(folder)
+
+
+def is_results_folder(folder: Path) -> bool:
+    """Return whether the folder has records."""
+    return any((folder / name).is_dir() for name in ("records", "packs"))
 
 
 def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
@@ -304,10 +309,10 @@ def _valid_lines(path: Path, warn: WarningHandler) -> Iterator[pack.PackLine]:
             yield line
 
 
-def _records_of_pack(
+def read_records_of_pack(
     path: Path, warn: WarningHandler, skip: Container[str], seen_ids: Container[str]
 ) -> Iterator[tuple[pack.PackLine, Record]]:
-    """Yield (line, record) for each record of a pack.
+    """Yield (line, record) for each record of the pack `path`.
 
     Records whose ids are in `skip` or `seen_ids` are left out. `warn` gets a message for each
     invalid line.

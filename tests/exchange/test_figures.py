@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from xfbench.base.errors import UsageError
-from xfbench.exchange import audit, importing
+from xfbench.exchange import audit, figures
 from xfbench.model.record import Record, json_schema
 from xfbench.store.results_folder import Store
 
@@ -22,7 +22,7 @@ HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" 
 def import_figures(source, folder):
     """The records, what was wrong and what had no figure."""
     complaints, notes = [], []
-    importing.import_figures(source, Store(folder), complaints.append, notes.append)
+    figures.import_figures(source, Store(folder), complaints.append, notes.append)
     return list(Store(folder).records()), complaints, notes
 
 
@@ -377,7 +377,7 @@ def test_non_numeric_reframe_variable_is_reported_and_skipped(
     assert {record.figure.quantity for record in records} == {"loss"}
 
 
-def test_importing_twice_changes_nothing(xfbench, benchmarks, reframe, write_log, tmp_path):
+def test_figures_twice_changes_nothing(xfbench, benchmarks, reframe, write_log, tmp_path):
     sources = [benchmarks / "full.json", reframe, write_log(*make_mllog_lines())]
     counts = [4, 4, 5]
     for source, count in zip(sources, counts, strict=True):
@@ -626,8 +626,8 @@ def test_files_outside_of_a_folder_are_not_taken_through_a_link(write_log, tmp_p
 def test_a_file_beyond_the_size_limit_is_refused_unread(write_log, tmp_path, monkeypatch):
     path = write_log(*make_mllog_lines())
     size = path.stat().st_size
-    monkeypatch.setattr(importing, "_MAX_FILE_BYTES", size - 1)
+    monkeypatch.setattr(figures, "_MAX_FILE_BYTES", size - 1)
     with pytest.raises(UsageError, match="larger than"):
         import_figures(path, tmp_path / "results")
-    monkeypatch.setattr(importing, "_MAX_FILE_BYTES", size)
+    monkeypatch.setattr(figures, "_MAX_FILE_BYTES", size)
     assert import_figures(path, tmp_path / "results")[0]

@@ -1,0 +1,178 @@
+"""Imports figures from files of other tools. Each figure becomes a record that states its source.
+
+Such a record has no request and no certificate. It is shown next to measured records, and never
+ranked. Importing a file again gives the same records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from xfbench.base import private_names
+from xfbench.base.errors import UsageError
+from xfbench.base.terminal_text import make_legible
+from xfbench.exchange.formats import Entry, File, Format, Missed, load_formats
+from xfbench.model.external_record import About, Citation, Figure, figure_error
+from xfbench.model.record import Record
+from xfbench.store.results_folder import Store, WarningHandler
+
+_MAX_FILE_BYTES = 2**28
+_MAX_TEXT_CHARACTERS = 200  # longer texts are cut
+
+
+class _UnknownFormatError(UsageError):
+    """The file has no supported format."""
+
+
+def import_figures(
+    source: Path, target: Store, warn: WarningHandler, inform: WarningHandler
+) -> tuple[int, int]:
+    """Import the figures in the file `source`, or in every file below the folder `source`.
+
+    Return the number of new records, and the number of records that `target` already had.
+
+    - `warn` gets a message for each figure or file that cannot be imported.
+    - `inform` gets a message for each file or entry without a figure. After 20 messages, it gets
+      only the number of the remaining ones.
+
+    Raises UsageError if there is no figure to import, if the file `source` is invalid, or if
+    `target` cannot be written.
+    """
+    records: list[Record] = []
+    notes: list[str] = []
+    if source.is_file():
+        records += _read_records(source, warn, notes.append)
+    else:
+        for path in sorted(source.rglob("*")):
+            if path.is_symlink() or not path.is_file():
+                continue
+            try:
+                records += _read_records(path, warn, notes.append)
+            except _UnknownFormatError as error:
+                notes.append(str(error))
+            except UsageError as error:
+                warn(str(error))
+    for line in notes[:20]:
+        inform(line)
+    if len(notes) > 20:
+        inform(f"{len(notes) - 20} more files or entries have no figure to import")
+    if not records:
+        raise UsageError(f"{source} has no figure to import")
+    target.create_and_check_folders()
+    existing_ids = {record.id for record, _, _ in target.contents()}
+    new_records = {record.id: record for record in records if record.id not in existing_ids}
+    for record in new_records.values():
+        try:
+            target.add(record)
+        except OSError as error:
+            raise UsageError(f"{target.folder}: {error.strerror}") from error
+    return len(new_records), len({record.id for record in records}) - len(new_records)
+
+
+def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> list[Record]:
+    """Return a record for each figure in the file `path`.
+
+    Raises UsageError if the format of the file is unknown, or if the file is damaged.
+    """
+    file = _read_file(path)
+    known_formats = load_formats()
+    file_format = next(
+        (file_format for file_format in known_formats if file_format.is_recognised(file)), None
+    )
+    if file_format is None:
+        tools = ", ".join(file_format.TOOL for file_format in known_formats)
+        raise _UnknownFormatError(
+            f"{_legible_path(path)}: neither an exported archive nor a file of {tools}: nothing "
+            "was imported"
+        )
+    try:
+        return list(_records_of_entries(path, file, file_format, warn, inform))
+    except (ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"{_legible_path(path)}: not a valid file of {file_format.TOOL}: {reason}; "
+            "create the file again with that tool"
+        ) from error
+
+
+def _read_file(path: Path) -> File:
+    try:
+        if path.stat().st_size > _MAX_FILE_BYTES:
+            raise UsageError(
+                f"{_legible_path(path)} is larger than {_MAX_FILE_BYTES >> 20} MiB: split it"
+            )
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{_legible_path(path)}: {error.strerror}") from error
+    try:
+        return File(content, json.loads(content))
+    except (ValueError, RecursionError):
+        return File(content, None)
+
+
+def _records_of_entries(
+    path: Path, file: File, file_format: Format, warn: WarningHandler, inform: WarningHandler
+) -> Iterator[Record]:
+    hide_names = private_names.make_private_text_redactor(file_format.private_names(file))
+
+    def redact_and_cut(text: str) -> str:
+        return make_legible(hide_names(text), _MAX_TEXT_CHARACTERS)
+
+    for entry in file_format.entries(file):
+        if isinstance(entry, Missed):
+            handler = warn if entry.fault else inform
+            handler(
+                f"{_legible_path(path)}: {redact_and_cut(entry.where)}: {redact_and_cut(entry.why)}"
+            )
+            continue
+        try:
+            record = _build_record(path.name, file_format.TOOL, entry, redact_and_cut)
+        except ValidationError as error:
+            first_error = error.errors(include_url=False, include_input=False)[0]
+            problem: str | None = f"{'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
+        else:
+            problem = figure_error(record.figure) if record.figure else None
+            if not problem:
+                yield record
+        if problem:
+            warn(f"{_legible_path(path)}: {redact_and_cut(entry.where)}: {redact_and_cut(problem)}")
+
+
+def _build_record(
+    file_name: str, tool: str, entry: Entry, redact_and_cut: Callable[[str], str]
+) -> Record:
+    about: dict[str, Any] = {
+        key: redact_and_cut(value) if isinstance(value, str) else value
+        for key, value in entry.about.items()
+    }
+    return Record.make(
+        created=entry.created,
+        source="imported",
+        citation=Citation(
+            key=tool,
+            title=redact_and_cut(entry.title),
+            where=f"{redact_and_cut(file_name)}: {redact_and_cut(entry.where)}",
+        ),
+        figure=Figure(
+            quantity=redact_and_cut(entry.quantity),
+            unit=redact_and_cut(entry.unit),
+            value=entry.value,
+            low=entry.low,
+            high=entry.high,
+            values=entry.values,
+            about=About(**about),
+        ),
+        status="failed" if entry.failed else "ok",
+        reason=redact_and_cut(entry.failed) if entry.failed else None,
+        request=None,
+        workload=None,
+    )
+
+
+def _legible_path(path: Path) -> str:
+    return make_legible(str(path), 4096)
