@@ -5,10 +5,13 @@ All progress goes to standard error, so that standard output contains only the c
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -160,6 +163,44 @@ class Bar(Lines):
         if self._status:
             self._status.stop()
             self._status = None
+
+
+class JsonLines(Listener):
+    """One JSON object per line in a file: the start and the end of each launch.
+
+    The login node reads them, to tell which launches a lost job had started.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def launch_started(self, request: Request) -> None:
+        """Write a line with the digest of the request."""
+        self._write(event="launch_started", request=request.digest)
+
+    def launch_ended(self, record: Record) -> None:
+        """Write a line with the id and the status of the record."""
+        assert record.request is not None
+        request = record.request.digest
+        self._write(event="launch_ended", request=request, record=record.id, status=record.status)
+
+    def _write(self, **fields: str) -> None:
+        with self._file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(fields) + "\n")
+
+
+class Several(Listener):
+    """Several listeners that are told everything, in order."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        for name in vars(Listener):
+            if not name.startswith("_"):
+                setattr(self, name, partial(self._tell_all, listeners, name))
+
+    @staticmethod
+    def _tell_all(listeners: Sequence[Listener], name: str, *arguments: object) -> None:
+        for listener in listeners:
+            getattr(listener, name)(*arguments)
 
 
 class _RemainingTime:

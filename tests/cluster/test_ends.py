@@ -231,3 +231,22 @@ def test_node_that_slurm_sets_down_ends_the_job(own_cluster, xfbench, tmp_path):
     assert record["status"] == "crashed", errors
     assert "node of the job failed" in record["reason"]
     assert not wait_until_workers_end(tmp_path) and not own_cluster.jobs()
+
+
+def test_launches_that_a_lost_job_had_not_started_are_left_to_resume(
+    own_cluster, xfbench, tmp_path
+):
+    words = xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 20 --launches 4")
+    run = own_cluster.popen(*words)
+    wait_until(lambda: list((tmp_path / "my results" / "records").rglob("*.json")), 90)
+    wait_until(lambda: list_workers(tmp_path), 60)
+    own_cluster.run("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
+    output, errors = run.communicate(timeout=90)
+    *complete, crashed = [record["status"] for record in parse_records(output)]
+    assert crashed == "crashed" and complete in (["ok"], ["ok", "ok"])
+    remaining = 3 - len(complete)
+    assert run.returncode == 1
+    assert f"{remaining} launches had not started; continue with --resume" in errors
+    own_cluster.run("scontrol", "update", "NodeName=node2", "State=RESUME")
+    resumed = own_cluster.run(*words, "--resume")
+    assert [record["status"] for record in read_records(resumed)] == ["ok"] * (remaining + 1)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from xfbench import progress
 from xfbench.base.errors import UsageError
 from xfbench.execution import job_queue
 from xfbench.host import sites
@@ -143,3 +144,29 @@ def test_job_records_are_recognized_despite_a_wrong_clock(make_plan, record, tmp
     late_record = store_record(second_request, created=created)
     assert watch.read_new_records(store) == [late_record]
     assert watch.read_new_records(store) == []
+
+
+def test_only_started_launches_of_a_dead_job_get_a_record(make_plan, tmp_path):
+    """The events are those that the session in the job wrote; the last line may be cut."""
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    plan = make_plan(launches=4)
+    events = progress.JsonLines(tmp_path / job_queue.EVENTS)
+    for request in plan.requests[:2]:
+        events.launch_started(request)
+    with (tmp_path / job_queue.EVENTS).open("a") as file:
+        file.write('{"event": "launch_st')
+    watch = job_queue._Watch(job_queue.Submitted(plan, tmp_path, "1"), print)
+    started = watch.read_started_digests()
+    assert started == {request.digest for request in plan.requests[:2]}
+    lost = job_queue._add_records_for_missing(plan, (), store, "crashed", "lost", started)
+    assert [record.request for record in lost] == list(plan.requests[:2])
+    assert plan.missing_requests(lost) == list(plan.requests[2:])
+
+
+def test_a_job_that_died_before_its_first_launch_leaves_its_cause(make_plan, tmp_path):
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    plan = make_plan(launches=4)
+    [record] = job_queue._add_records_for_missing(plan, (), store, "failed", "no memory", set())
+    assert (record.request, record.reason) == (plan.requests[0], "no memory")

@@ -55,7 +55,9 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **given: 
     store = Store(paths.results(values.pop("results", None)))
     if job:
         with job_queue.write_heartbeat(job.parent):
-            records = session.run(Plan.read(job), store, progress.choose_listener())
+            events = progress.JsonLines(job.parent / job_queue.EVENTS)
+            listener = progress.Several(progress.choose_listener(), events)
+            records = session.run(Plan.read(job), store, listener)
             _print_records_exit_if_failed(records, store, as_json)
         return
     adjust = _build_tuned_adjustment(store.folder) if values.pop("tuned", False) else None
@@ -71,7 +73,8 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **given: 
         )
         print(f"then import it: xfbench results import --bundle {plan.bundle}")
     elif records or plan.submission.wait:
-        _print_records_exit_if_failed(records, store, as_json)
+        not_started = plan.missing_requests([*session.find_done(plan, store), *records])
+        _print_records_exit_if_failed(records, store, as_json, is_complete=not not_started)
 
 
 def _build_tuned_adjustment(results: Path) -> Adjustment:
@@ -84,10 +87,13 @@ def _build_tuned_adjustment(results: Path) -> Adjustment:
     return using.build_adjustment(results)
 
 
-def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_json: bool) -> None:
+def _print_records_exit_if_failed(
+    records: Sequence[Record], store: Store, as_json: bool, *, is_complete: bool = True
+) -> None:
     """Print the leaderboard tables of `records`, or JSON.
 
-    Exit with status 1 if any record has a status other than ok or unsupported.
+    Exit with status 1 if any record has a status other than ok or unsupported, or if the records
+    are not complete.
     """
     from xfbench.cli import conclusion
 
@@ -98,7 +104,7 @@ def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_js
         )
     else:
         conclusion.print_leaderboard_and_results_path(records, store)
-    if set(summary) - {"ok", "unsupported"}:
+    if set(summary) - {"ok", "unsupported"} or not is_complete:
         raise typer.Exit(1)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import sys
 import threading
@@ -32,6 +33,7 @@ from xfbench.store import lookup
 from xfbench.store.results_folder import Store
 
 ALIVE = "alive"  # the heartbeat file: xfbench in the job writes a rising count to it
+EVENTS = "events.ndjson"  # what the session in the job tells: see `progress.JsonLines`
 _LOOK_SECONDS = 2.0
 # For each job state, the seconds without a heartbeat after which the node counts as lost. The limit
 # of a completing job is longer, because Slurm cleans up before it says how the job ended.
@@ -235,7 +237,7 @@ def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store, say: Say) -> Su
             atomic_files.write(
                 job.folder / _BEFORE, "\n".join(_list_existing_record_ids(plan, store)).encode()
             )
-            for stale in ("job.status", ALIVE):
+            for stale in ("job.status", ALIVE, EVENTS):
                 (job.folder / stale).unlink(missing_ok=True)
             # An interrupt must wait for Slurm's answer, so that an accepted job can be cancelled.
             with ThreadPoolExecutor(1) as pool:
@@ -269,11 +271,18 @@ def follow_jobs(submitted: Sequence[Submitted], store: Store, say: Say) -> list[
                 records.append(record)
                 say(_format_record(record))
             if ended is None or watches[number].count_poll_and_allow_another(
-                _missing_required_requests(job.plan, records)
+                job.plan.missing_requests(records)
             ):
                 continue
             del running_jobs[number]
-            records += _add_records_for_missing(job.plan, records, store, *ended)
+            records += _add_records_for_missing(
+                job.plan, records, store, *ended, watches[number].read_started_digests()
+            )
+            if not_started := job.plan.missing_requests(records):
+                say(
+                    f"job {number}: {len(not_started)} launches had not started; continue with "
+                    "--resume"
+                )
     return records
 
 
@@ -375,6 +384,20 @@ class _Watch:
         self.lagging += 1
         return self.lagging <= _LAG
 
+    def read_started_digests(self) -> set[str]:
+        """Return the digests of the requests that the job has started."""
+        try:
+            text = (self.submitted.folder / EVENTS).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return set()
+        digests = set()
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):  # the last line may be cut
+                event = json.loads(line)
+                if event["event"] == "launch_started":
+                    digests.add(str(event["request"]))
+        return digests
+
     def _seconds_since_heartbeat(self) -> float:
         """Return the seconds since the job's last heartbeat; 0 before the first heartbeat."""
         try:
@@ -386,39 +409,28 @@ class _Watch:
         return time.monotonic() - self.changed
 
 
-def _missing_required_requests(plan: Plan, records: Sequence[Record]) -> list[Request]:
-    """Return the requests that must have a record but have none in `records`.
-
-    A cell needs only the minimum number of launches in its protocol. A cell that is unsupported or
-    unavailable needs only one record.
-    """
-    recorded_requests = {record.request for record in records}
-    impossible = {
-        record.request.cell()
-        for record in records
-        if record.request and record.status in ("unsupported", "unavailable")
-    }
-    min_launches = {cell: protocol.least for cell, protocol in plan.protocols}
-    return [
-        request
-        for request in plan.requests
-        if request not in recorded_requests
-        and request.cell() not in impossible
-        and request.launch <= min_launches.get(request.cell(), 1)
-    ]
-
-
 def _add_records_for_missing(
-    plan: Plan, records_so_far: Sequence[Record], store: Store, status: str, reason: str
+    plan: Plan,
+    records_so_far: Sequence[Record],
+    store: Store,
+    status: str,
+    reason: str,
+    started: Collection[str] = (),
 ) -> list[Record]:
-    """Add and return a record with this status and reason for each missing request.
+    """Add and return records with this status and reason for launches that have none.
 
-    A request is missing if it must have a record but has none in `records_so_far`. If `status` is
-    "unavailable", each cell gets only one record.
+    - `records_so_far`: the records of launches that need no other.
+    - `started`: digests of the requests that the job has started.
+
+    If `status` is "unavailable", each cell without records gets one. Otherwise a launch gets one
+    only if it had started. If none had started, the first launch gets it, so that the cause is
+    kept.
     """
-    missing = _missing_required_requests(plan, records_so_far)
+    missing = plan.missing_requests(records_so_far)
     if status == "unavailable":
         missing = list({request.cell(): request for request in reversed(missing)}.values())
+    else:
+        missing = [each for each in missing if each.digest in started] or missing[:1]
     records = [
         Record.make(
             status=status,

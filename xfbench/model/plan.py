@@ -100,6 +100,27 @@ class Plan(BaseModel):
         )
         return self.model_copy(update={"requests": remaining_requests})
 
+    def missing_requests(self, records: Sequence[Record]) -> list[Request]:
+        """Return the requests that must have a record but have none in `records`.
+
+        A cell needs only the minimum number of launches in its protocol. A cell that is unsupported
+        or unavailable needs only one record.
+        """
+        recorded_requests = {record.request for record in records}
+        impossible = {
+            record.request.cell()
+            for record in records
+            if record.request and record.status in ("unsupported", "unavailable")
+        }
+        min_launches = {cell: protocol.least for cell, protocol in self.protocols}
+        return [
+            request
+            for request in self.requests
+            if request not in recorded_requests
+            and request.cell() not in impossible
+            and request.launch <= min_launches.get(request.cell(), 1)
+        ]
+
     def for_frameworks(self, frameworks: Collection[str]) -> Self:
         """Return the plan with only the requests for these frameworks."""
         requests = tuple(request for request in self.requests if request.framework in frameworks)

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from xfbench.base import digests
 from xfbench.model.stored_settings import StoredSettings
 from xfbench.model.strategy import Value, format_options
 
@@ -248,6 +249,11 @@ class Request(Cell):
     """A cell with a launch number. The first launch has number 1."""
 
     launch: int = Positive
+
+    @property
+    def digest(self) -> str:
+        """The digest of all settings and the launch number."""
+        return digests.of_json(self.model_dump(mode="json"))
 
     def cell(self) -> Cell:
         """Return the cell of this launch."""
