@@ -48,9 +48,9 @@ def run(plan, tmp_path):
     """Return a function that runs the plan, and the results folder's store."""
     store = Store(tmp_path / "results")
 
-    def run_plan(listener=None, **changes):
+    def run_plan(*listeners, **changes):
         context = LaunchContext(store, {"odd": fake_framework.own_environment()})
-        return session.Session(context, listener).run(plan.model_copy(update=changes))
+        return session.Session(context, *listeners).run(plan.model_copy(update=changes))
 
     return run_plan, store
 
@@ -72,9 +72,12 @@ def test_a_listener_that_raises_loses_no_record(run, event):
     def fail(*_):
         raise OSError("the terminal is gone")
 
-    with pytest.warns(UserWarning, match="progress is no longer shown"):
-        records = run_plan(make_listener(fail, [event]))
+    heard = []
+    other = make_listener(lambda name, *_: heard.append(name), ["launch_ended"])
+    with pytest.warns(UserWarning, match="Listening hears nothing more"):
+        records = run_plan(make_listener(fail, [event]), other)
     assert [record.request.launch for record in records] == [1, 2, 3]
+    assert heard == ["launch_ended"] * 3
     assert len(list(store.records())) == 3
 
 

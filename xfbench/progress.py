@@ -10,7 +10,6 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -187,20 +186,6 @@ class JsonLines(Listener):
     def _write(self, **fields: str) -> None:
         with self._file.open("a", encoding="utf-8") as file:
             file.write(json.dumps(fields) + "\n")
-
-
-class Several(Listener):
-    """Several listeners that are told everything, in order."""
-
-    def __init__(self, *listeners: Listener) -> None:
-        for name in vars(Listener):
-            if not name.startswith("_"):
-                setattr(self, name, partial(self._tell_all, listeners, name))
-
-    @staticmethod
-    def _tell_all(listeners: Sequence[Listener], name: str, *arguments: object) -> None:
-        for listener in listeners:
-            getattr(listener, name)(*arguments)
 
 
 class _RemainingTime:

@@ -1,7 +1,8 @@
 """The orchestrator: prepares environments, certifies, launches, and stores a record of each launch.
 
-Every entrance makes a `Plan` and calls `run`. Only this module prepares environments and launches.
-(`xfbench env create` and the verifier also prepare environments, without a plan.)
+An entrance makes a `Plan` and calls `run`. A search or a benchmark, which decides after each launch
+what comes next, uses a `Session` directly. Only this module launches cells and prepares
+environments for that. (`xfbench env create`, the verifier and the oracle prepare their own.)
 
 The plan mixes the launches of different cells in a seeded random order. Therefore slow changes of
 the machine affect all cells alike.
@@ -37,7 +38,8 @@ class Listener:
     """What is told about a session. Each method handles one event; here, none does anything.
 
     A listener starts no work and changes nothing. If it raises an exception, it hears nothing more
-    of the session, and the session goes on.
+    of the session, and the session and the other listeners go on. Of launches in submitted jobs, it
+    hears only messages.
     """
 
     def message(self, text: str) -> None:
@@ -90,7 +92,7 @@ class Preview:
     scripts: Sequence[str] = ()
 
 
-def run(plan: Plan, store: Store, listener: Listener | None = None) -> list[Record]:
+def run(plan: Plan, store: Store, *listeners: Listener) -> list[Record]:
     """Do what the plan asks for, and return the new records.
 
     - With `plan.bundle`, write a bundle. There are no records.
@@ -100,7 +102,7 @@ def run(plan: Plan, store: Store, listener: Listener | None = None) -> list[Reco
     Raises UsageError if the plan contradicts itself, and NoisyError if the plan is strict and a
     check of `xfbench doctor` is not ok.
     """
-    return Session(LaunchContext(store), listener).run(plan)
+    return Session(LaunchContext(store), *listeners).run(plan)
 
 
 def preview(plan: Plan, store: Store) -> Preview:
@@ -127,9 +129,9 @@ class Session:
     - `context`: what the launches share.
     """
 
-    def __init__(self, context: LaunchContext, listener: Listener | None = None) -> None:
+    def __init__(self, context: LaunchContext, *listeners: Listener) -> None:
         self.context = context
-        self._listener = listener or Listener()
+        self._listeners = list(listeners)
 
     def run(self, plan: Plan, done: Sequence[Record] | None = None) -> list[Record]:
         """Do what the plan asks for, and return the new records: see `run` in this module.
@@ -222,7 +224,7 @@ class Session:
             yield record
 
     def say(self, text: str) -> None:
-        """Give the listener a line for people."""
+        """Give the listeners a line for people."""
         self._tell(Listener.message, text)
 
     def _run_here(self, plan: Plan, done: Sequence[Record]) -> list[Record]:
@@ -266,12 +268,14 @@ class Session:
         return context
 
     def _tell(self, event: Callable[..., None], *arguments: object) -> None:
-        """Call the listener's method of this name. A listener that fails must not cost a record."""
-        try:
-            getattr(self._listener, event.__name__)(*arguments)
-        except Exception as error:
-            self._listener = Listener()
-            warnings.warn(f"progress is no longer shown: {error!r}", stacklevel=2)
+        """Call the listeners' method of this name. One that fails must not cost a record."""
+        for listener in [*self._listeners]:
+            try:
+                getattr(listener, event.__name__)(*arguments)
+            except Exception as error:
+                self._listeners.remove(listener)
+                name = type(listener).__name__
+                warnings.warn(f"{name} hears nothing more: {error!r}", stacklevel=2)
 
 
 def _prepare(

@@ -76,14 +76,14 @@ def test_record_without_checkpoint_fields_is_read(record):
     ("settings", "words"),
     [
         ({"steps": 3, "checkpoints": 4}, "more than the 3 timed windows"),
-        ({"steps": 20, "window": 10, "checkpoints": 3}, "more than the 2 timed windows"),
+        ({"steps": 20, "sync_every": 10, "checkpoints": 3}, "more than the 2 timed windows"),
         ({"epochs": 2, "checkpoints": 3}, "more than the 2 epochs"),
-        ({"steps": 3, "checkpoints": -1}, "greater than or equal to 0"),
+        ({"steps": 3, "checkpoints": -1}, "checkpoints: give at least 0"),
     ],
 )
 def test_too_many_checkpoints_are_refused(settings, words):
-    matrix = experiment.build_matrix(framework=["reference"], workload=["lenet"], **settings)
     with pytest.raises(errors.UsageError, match=words):
+        matrix = experiment.build_matrix(framework=["reference"], workload=["lenet"], **settings)
         experiment.expand_matrices([matrix])
 
 

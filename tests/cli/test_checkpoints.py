@@ -27,7 +27,6 @@ def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, run_inline, tmp_
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("--checkpoints 0", "--checkpoints"),
         ("--checkpoints 5", "more than the 4 timed windows"),
         ("--checkpoint-dir .", "--checkpoints"),
         ("--checkpoints 2 --checkpoint-dir nowhere", "no such folder"),

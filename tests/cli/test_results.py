@@ -98,13 +98,13 @@ def test_packs_are_imported_by_themselves(xfbench, results, tmp_path):
     ids = [record.id for record in results("a").records()]
     assert xfbench("results", "pack", "--results", "a").returncode == 0
     [pack] = (tmp_path / "a" / "packs").glob("*.ndjson")
-    pack.rename(tmp_path / "sent.ndjson")
-    outcome = xfbench("results", "import", "sent.ndjson", "--results", "b", "--json")
+    pack = pack.rename(tmp_path / pack.name)
+    outcome = xfbench("results", "import", pack.name, "--results", "b", "--json")
     assert json.loads(outcome.stdout) == {"imported": 8, "known": 0, "damaged": []}
     assert [record.id for record in Store(tmp_path / "b").records()] == ids
-    again = xfbench("results", "import", "sent.ndjson", "--results", "b")
+    again = xfbench("results", "import", pack.name, "--results", "b")
     assert again.stdout.startswith("0 records imported") and "8 already present" in again.stdout
-    lines = (tmp_path / "sent.ndjson").read_text().splitlines()
+    lines = pack.read_text().splitlines()
     damaged = [line.replace('"ok"', '"failed"') for line in lines[:1]] + lines[1:]
     (tmp_path / "damaged.ndjson").write_text("\n".join(damaged) + "\n")
     outcome = xfbench("results", "import", "damaged.ndjson", "--results", "c")

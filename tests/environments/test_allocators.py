@@ -98,7 +98,7 @@ def test_allocator_that_cannot_be_fetched_is_unavailable(launch_with, monkeypatc
 def test_dry_run_fetches_no_allocator(framework_cell, monkeypatch, tmp_path):
     monkeypatch.setattr(allocators, "_prefix_folder", lambda: tmp_path / "none")
     settings = {"framework": ["torch"], "workload": ["lenet"], "allocator": ["jemalloc"]}
-    lines = dry_run.list_commands_by_cell(plan_builder.build_plan(settings, pythons={}))
+    lines = dry_run.list_commands_by_cell(plan_builder.build_plan(settings))
     assert [*lines.values()] == [["# jemalloc would be downloaded"]]
     assert not (tmp_path / "none").exists()
 

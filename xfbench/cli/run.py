@@ -56,8 +56,7 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **given: 
     if job:
         with job_queue.write_heartbeat(job.parent):
             events = progress.JsonLines(job.parent / job_queue.EVENTS)
-            listener = progress.Several(progress.choose_listener(), events)
-            records = session.run(Plan.read(job), store, listener)
+            records = session.run(Plan.read(job), store, progress.choose_listener(), events)
             _print_records_exit_if_failed(records, store, as_json)
         return
     adjust = _build_tuned_adjustment(store.folder) if values.pop("tuned", False) else None

@@ -180,7 +180,8 @@ def _option_error(given: Mapping[str, Any], request: Request) -> str | None:
         value, needed = given.get(setting.name), needed_options.get(setting.option)
         if needed is None and value not in (None, False):  # it may repeat a default
             needed = setting.format_stored(getattr(request, setting.cell_field, None))
-        if setting.option in needed_options and str(value or None) != str(needed):
+        value = None if value is False else value  # a switch that was not given
+        if setting.option in needed_options and str(value) != str(needed):
             return f"its command has {setting.option} {value}, but a record has {needed}"
     return None
 

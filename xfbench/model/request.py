@@ -267,8 +267,12 @@ class Request(Cell):
         - Optional settings that are not set are left out. Therefore a new optional setting does
           not change the digests of older records.
         """
-        choices = ("strategy_options", "data_set", "checkpoints", *StoredSettings.model_fields)
+        choices = ("strategy_options", "data_set", "checkpoints")
         unset_names = {name for name in choices if not getattr(self, name)}
-        nullable_names = ("input", "input_threads", "probe", *SOLVER)
-        unset_names |= {name for name in nullable_names if getattr(self, name) is None}
+        nullable_names = ("input", "input_threads", "probe", *SOLVER, *StoredSettings.model_fields)
+        unset_names |= {
+            name
+            for name in nullable_names
+            if (value := getattr(self, name)) is None or value is False
+        }
         return self.model_dump(mode="json", exclude={"launch", "profile", *unset_names})

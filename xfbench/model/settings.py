@@ -447,7 +447,7 @@ SETTINGS: tuple[Setting, ...] = (
         panel="Output",
         help="Number of checkpoints to take during the run",
         type=WHOLE_NUMBER,
-        minimum=1,
+        minimum=0,
         default=0,
         default_words="none",
     ),

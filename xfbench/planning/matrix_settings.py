@@ -54,5 +54,5 @@ class MatrixSettings(BaseModel):
     allocator: Annotated[Sequence[str], BeforeValidator(as_list)] | None = None
     memory_limit: Bytes | None = None
     sync_every: Positive | None = None
-    checkpoints: Positive = 0
+    checkpoints: NonNegative = 0
     profile: bool = False

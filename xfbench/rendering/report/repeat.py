@@ -40,16 +40,19 @@ def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
     options = setting_options(last_record.request)
     options["--seed"] = ",".join(map(str, seeds)) if seeds != [0] else None
     options |= _launches_or_precision_option(records)
-    texts = {name: str(value) for name, value in options.items() if value is not None}
-    if not all(map(_NEEDS_NO_QUOTES.fullmatch, texts.values())):
+    given = {name: value for name, value in options.items() if value is not None}
+    if not all(value is True or _NEEDS_NO_QUOTES.fullmatch(str(value)) for value in given.values()):
         return ()
-    return ("xfbench run", *(f"{name} {value}" for name, value in texts.items()))
+    return (
+        "xfbench run",
+        *(name if value is True else f"{name} {value}" for name, value in given.items()),
+    )
 
 
 def setting_options(request: Request) -> dict[str, object]:
     """Return the options of `xfbench run` that repeat the request, with their values.
 
-    A value is None if the command can leave the option out.
+    A value is None if the command can leave the option out, and True for a switch.
     """
     special = _special_values(request)
     options: dict[str, object] = {}
@@ -59,7 +62,10 @@ def setting_options(request: Request) -> dict[str, object]:
         stored = special.get(setting.name, getattr(request, setting.cell_field, None))
         if setting.name not in special and stored in (None, _stored_default(setting)):
             stored = None
-        options[setting.option] = None if stored is None else setting.format_stored(stored)
+        is_given = stored is not None
+        options[setting.option] = (
+            None if not is_given else True if setting.is_switch else setting.format_stored(stored)
+        )
     return options
 
 
