@@ -1,13 +1,16 @@
 """The orchestrator and its listeners."""
 
 import ast
+import io
+import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests import fake_framework
 from tests.test_architecture import MODULES
-from xfbench import session
+from xfbench import progress, session
 from xfbench.execution.launch import LaunchContext
 from xfbench.model.plan import Plan, Submission
 from xfbench.model.request import Protocol
@@ -89,8 +92,28 @@ def test_a_listener_hears_of_each_launch_after_its_record_is_stored(run):
     assert heard == [
         *[(name, 0) for name in ("preparation_started", "preparation_ended", "launches_started")],
         *[(name, n + (name == "launch_ended")) for name, n in launches],
-        ("launches_ended", 3),
+        *[("launches_ended", 3), ("closed", 3)],
     ]
+
+
+def test_a_failed_launch_leaves_no_live_display(run, monkeypatch):
+    """The cursor is shown again and print works, also if preparing or launching raises."""
+    run_plan, _ = run
+    for stage in ("run_launch", "_prepare"):
+        stream = io.StringIO()
+        bar = progress.Bar(Console(file=stream, force_terminal=True))
+
+        def fail(*_):
+            raise ValueError("a defect")
+
+        monkeypatch.setattr(session, stage, fail)
+        usual = sys.stdout, sys.stderr
+        with pytest.raises(ValueError, match="a defect"):
+            run_plan(bar)
+        assert (sys.stdout, sys.stderr) == usual
+        hidden, shown = (stream.getvalue().count(f"\x1b[?25{letter}") for letter in "lh")
+        assert hidden == shown >= 1
+        assert "interrupted" not in stream.getvalue()
 
 
 def test_resumed_plans_leave_out_recorded_launches(run, plan):

@@ -6,7 +6,7 @@ This module calls the same functions as the command line, and computes nothing i
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,11 @@ from xfbench.analysis import comparison, leaderboard, ranked
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.analysis.leaderboard import Table
 from xfbench.base import paths
-from xfbench.base.errors import UnavailableError
+from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.exchange import exporting
 from xfbench.model import certificate, settings
 from xfbench.model.record import Record
+from xfbench.model.settings import Setting
 from xfbench.planning import plan_builder
 from xfbench.store import index, selection
 from xfbench.store.results_folder import Store, open_existing_store
@@ -121,30 +122,40 @@ def run_with_settings(values: Mapping[str, Any]) -> list[Record]:
 
     Raises UsageError if a setting is invalid. A setting that is None is not given.
     """
-    given: dict[str, Any] = {}
-    for name, value in values.items():
-        setting = settings.BY_NAME[name]
-        is_text_of_quantity = isinstance(value, str) and setting.type.annotation != "str"
-        if (
-            value is not None
-            and value != ()
-            and not (setting.is_switch and value == setting.default)
-        ):
-            is_single = setting.is_list and isinstance(value, str | int | float)
-            given[name] = (
-                setting.parse(value) if is_text_of_quantity else [value] if is_single else value
-            )
-    if "python" in given:
-        given["python"] = {
-            name: plan_builder.resolve_interpreter(name, path)
-            for name, path in given["python"].items()
-        }
+    given = {
+        name: _parse_value(settings.BY_NAME[name], value)
+        for name, value in values.items()
+        if value is not None and not _is_unused_switch(settings.BY_NAME[name], value)
+    }
     folder = paths.results(Path(given.pop("results")) if "results" in given else None)
     adjust = _load_adjustment(folder) if given.pop("tuned", False) else None
     plan = plan_builder.build_plan(given, adjust)
     store = Store(folder)
     done = session.find_done(plan, store)
     return [*done, *session.run(plan, store, progress.choose_listener())]
+
+
+def _is_unused_switch(setting: Setting, value: Any) -> bool:
+    return setting.is_switch and value == setting.default
+
+
+def _parse_value(setting: Setting, value: Any) -> Any:
+    """Return the value as `build_plan` expects it: parsed if it is a text, and in a list.
+
+    Raises UsageError if the value is invalid.
+    """
+    if setting.name == "python":
+        if not isinstance(value, Mapping):
+            raise UsageError("python: expected a mapping, such as {'torch': '/usr/bin/python3'}")
+        return {name: plan_builder.resolve_interpreter(name, path) for name, path in value.items()}
+    if isinstance(value, str) and setting.type.annotation not in ("str", "str | Path"):
+        value = setting.parse(value)
+    elif setting.is_list:
+        is_single = isinstance(value, str) or not isinstance(value, Iterable)
+        value = [value] if is_single else [*value]
+    elif setting in settings.RUN_OPTIONS and setting.minimum and value < setting.minimum:
+        raise UsageError(f"{setting.name}: give at least {setting.minimum} (got {value})")
+    return value
 
 
 def _load_adjustment(results: Path) -> plan_builder.Adjustment:

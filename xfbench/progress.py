@@ -154,6 +154,13 @@ class Bar(Lines):
             self._bar = None
         super().launches_ended(count, store, interrupted)
 
+    def closed(self) -> None:
+        """Remove what is still shown."""
+        self._end_status()
+        if self._bar:
+            self._bar.stop()
+            self._bar = None
+
     def _show_status(self, text: str) -> None:
         self._status = self._console.status(text)
         self._status.start()

@@ -10,6 +10,7 @@ the machine affect all cells alike.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections import defaultdict
@@ -76,6 +77,9 @@ class Listener:
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """Handle the end of the launches: `count` were done, perhaps until an interrupt."""
 
+    def closed(self) -> None:
+        """Handle the end of a run, also after an exception, or after an error of this listener."""
+
 
 @dataclass(frozen=True)
 class Preview:
@@ -138,6 +142,12 @@ class Session:
 
         - `done`: records whose launches are left out; None: what `Plan.resume` says.
         """
+        try:
+            return self._run(plan, done)
+        finally:
+            self._tell(Listener.closed)
+
+    def _run(self, plan: Plan, done: Sequence[Record] | None) -> list[Record]:
         store = self.context.store
         if plan.bundle:
             bundle.write_carried_run(plan, plan.bundle, self.say)
@@ -249,11 +259,13 @@ class Session:
         is_maximum = any(protocol.precision for _, protocol in plan.protocols)
         self._tell(Listener.launches_started, requests, is_maximum)
         records: list[Record] = []
-        interrupted = True
+        interrupted = False
         try:
             for record in self.launch(requests, dict(plan.protocols), done):
                 records.append(record)
-            interrupted = False
+        except KeyboardInterrupt:
+            interrupted = True
+            raise
         finally:
             self._tell(Listener.launches_ended, len(records), context.store, interrupted)
         return records
@@ -274,6 +286,8 @@ class Session:
                 getattr(listener, event.__name__)(*arguments)
             except Exception as error:
                 self._listeners.remove(listener)
+                with contextlib.suppress(Exception):
+                    listener.closed()
                 name = type(listener).__name__
                 warnings.warn(f"{name} hears nothing more: {error!r}", stacklevel=2)
 
@@ -297,8 +311,11 @@ def _prepare(
             context.unavailable[name] = job.redact_names(str(error))
             say(f"{name}: unavailable: {error}")
     for allocator in filter(None, dict.fromkeys(allocator_names)):
+        if allocator in context.allocators or allocator in context.unallocated:
+            continue
         try:
             allocators.ensure_library(allocator, say)
+            context.allocators.add(allocator)
         except UnavailableError as error:
             context.unallocated[allocator] = job.redact_names(str(error))
             say(f"{allocator}: unavailable: {error}")

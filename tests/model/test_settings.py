@@ -150,6 +150,35 @@ def test_command_line_toml_and_python_have_the_same_defaults():
         assert python_defaults[option.name] == (option.default if option.is_switch else None)
 
 
+def test_defaults_are_accepted_by_their_own_types():
+    matrix = build_matrix({})
+    assert build_matrix(matrix.model_dump()) == matrix
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"job_time": 0}, "job_time: give at least 60"),
+        ({"time_limit": -1}, "time_limit: give at least 1"),
+        ({"time_limit": "0s"}, "--time-limit 0s: '0s' is less than 1"),
+        ({"python": "torch=/x"}, "python: expected a mapping"),
+        ({"threads": ()}, "no threads was given"),
+    ],
+)
+def test_invalid_values_are_refused_in_python(values, words):
+    with pytest.raises(UsageError) as caught:
+        xfbench.run("torch", "lenet", **values)
+    assert str(caught.value).startswith(words)
+
+
+def test_any_iterable_of_values_is_a_list_in_python(monkeypatch):
+    built = []
+    monkeypatch.setattr(plan_builder, "build_plan", lambda values, _: built.append(values) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        xfbench.run(dict(torch=1), (name for name in ["lenet"]), warmup=3, verify=True)  # noqa: C408
+    assert built == [{"framework": ["torch"], "workload": ["lenet"], "warmup": 3}]
+
+
 def test_quantities_may_be_texts_in_python(monkeypatch):
     built = []
     monkeypatch.setattr(plan_builder, "build_plan", lambda values, _: built.append(values) or 1 / 0)

@@ -1,11 +1,12 @@
 """Merging: records are merged by content, with certificates and runs, and it is idempotent."""
 
+import hashlib
 import json
 
 import pytest
 
 from tests.exchange.test_audit import make_certified_record
-from xfbench.store import merging
+from xfbench.store import merging, pack
 from xfbench.store.results_folder import Store
 
 
@@ -135,3 +136,32 @@ def test_merged_runs_share_only_the_worker_file(make_results, tmp_path):
 
     assert is_shared("worker.pyz")
     assert not is_shared("stdout")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rest: rest[:-1] + b',"id":"sha256:' + b"ab" * 32 + b'"}',
+        lambda rest: rest.replace(b'"ok"', b'"ok" ', 1),
+        lambda rest: rest[:-1] + b',"extra":NaN}',
+        lambda rest: rest[:-1] + b',"extra":' + b"9" * 4200 + b"}",
+    ],
+    ids=["second id", "not canonical", "not a number", "long number"],
+)
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_hostile_line_of_a_pack_is_not_stored(record, tmp_path, change, as_folder):
+    """Its digest is right, but not that of the record that would be stored."""
+    rest = change(b"{" + pack.format_line(record().document())[80:].rstrip())
+    identity = hashlib.sha256(rest).hexdigest()
+    name = hashlib.sha256(f"{identity}\n".encode()).hexdigest()
+    packs = tmp_path / "given" / "packs"
+    packs.mkdir(parents=True)
+    file = packs / f"{name}.ndjson"
+    file.write_bytes(f'{{"id":"sha256:{identity}",'.encode() + rest[1:] + b"\n")
+    target, complaints = Store(tmp_path / "target"), []
+    if as_folder:
+        counts = merging.merge_stores([Store(packs.parent)], target, complaints.append)
+    else:
+        counts = merging.import_pack(file, target, complaints.append)
+    assert counts == (0, 0) and len(complaints) == 1
+    assert not list(target.folder.rglob("*.json"))

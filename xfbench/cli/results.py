@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from xfbench.store.results_folder import Store
     from xfbench.store.selection import Condition
 
+_MAX_SHOWN = 1000  # messages about damaged records
 app = typer.Typer(no_args_is_help=True, help="Find, check and exchange records.")
 
 
@@ -297,7 +298,8 @@ def import_(
         )
     damage_messages: list[str] = []
     counts = [
-        importing.import_source(source, store, damage_messages.append, say) for source in sources
+        importing.import_source(source, store, damage_messages.append, say)
+        for source in importing.check_sources(sources, store)
     ]
     new_count, known_count = (sum(numbers) for numbers in zip(*counts, strict=True))
     _print_outcome_exit_if_damaged(
@@ -332,8 +334,10 @@ def _print_outcome_exit_if_damaged(
 
     The outcome is `summary`, or `document` if `as_json` is true.
     """
-    for line in damage_messages:
+    for line in damage_messages[:_MAX_SHOWN]:
         say(line)
+    if len(damage_messages) > _MAX_SHOWN:
+        say(f"and {len(damage_messages) - _MAX_SHOWN} more")
     print(json.dumps({**document, "damaged": damage_messages}) if as_json else summary)
     if damage_messages:
         raise typer.Exit(1)

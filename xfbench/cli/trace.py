@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from xfbench.cli.options import parse_given, with_settings
+from xfbench.model import settings
 
 
-@with_settings(("data", "time_limit", "python"))
+@with_settings((replace(settings.BY_NAME["data"], is_list=False), "time_limit", "python"))
 def trace(
     framework: Annotated[str, typer.Option(help="Framework to trace.", show_default=False)],
     workload: Annotated[str, typer.Option(help="Workload to train.", show_default=False)],
@@ -51,7 +53,7 @@ def trace(
         device=[device],
         threads=[threads],
         batch_size=[batch_size],
-        data=values.get("data"),
+        data=given["data"],
         steps=steps,
         seed=seed,
         launches=1,

@@ -6,6 +6,7 @@ was run on another machine is read by `xfbench/bundle.py`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tarfile import is_tarfile
@@ -35,10 +36,6 @@ def import_source(
     if submission.is_submission(source):
         for file, _, detail in submission_audit.audit_manifest(source):
             raise UsageError(f"{file}: {detail}: nothing of the submission was imported")
-    if not source.exists():
-        raise UsageError(f"{source}: no such file or folder")
-    if source.resolve() == target.folder.resolve():
-        raise UsageError(f"{source} is the results folder itself")
     if is_results_folder(source):
         return merging.merge_stores([Store(source)], target, warn)
     if source.is_file() and source.suffix == _PACK_SUFFIX:
@@ -46,6 +43,20 @@ def import_source(
     if source.is_file() and _is_archive(source):
         return archive.import_archive(source, target, warn)
     return figures.import_figures(source, target, warn, inform)
+
+
+def check_sources(sources: Sequence[Path], target: Store) -> list[Path]:
+    """Return the sources without `target` itself, after a check that all of them exist.
+
+    Raises UsageError if one is missing, or if none is left.
+    """
+    for source in sources:
+        if not source.exists():
+            raise UsageError(f"{source}: no such file or folder")
+    others = [source for source in sources if source.resolve() != target.folder.resolve()]
+    if not others:
+        raise UsageError(f"{target.folder} is the results folder itself")
+    return others
 
 
 def _is_archive(file: Path) -> bool:

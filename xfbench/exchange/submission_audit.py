@@ -177,11 +177,14 @@ def _option_error(given: Mapping[str, Any], request: Request) -> str | None:
     """Return why the given options do not repeat the request, or None."""
     needed_options = repeat.setting_options(request)
     for setting in settings.SETTINGS:
-        value, needed = given.get(setting.name), needed_options.get(setting.option)
-        if needed is None and value not in (None, False):  # it may repeat a default
-            needed = setting.format_stored(getattr(request, setting.cell_field, None))
+        if setting.option not in needed_options:
+            continue
+        value, needed = given.get(setting.name), needed_options[setting.option]
         value = None if value is False else value  # a switch that was not given
-        if setting.option in needed_options and str(value) != str(needed):
+        stored = getattr(request, setting.cell_field, None)
+        if needed is None and value is not None and stored is not None:  # it may repeat a default
+            needed = setting.format_stored(stored)
+        if str(value) != str(needed):
             return f"its command has {setting.option} {value}, but a record has {needed}"
     return None
 

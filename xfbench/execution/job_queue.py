@@ -193,11 +193,11 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     queue = plan.submission.partition or site.queue
     nodes = max(request.nodes for request in plan.requests)
     if site.queues and queue and queue not in site.queues:
-        raise errors.unknown_name_error("queue", queue, site.queues)
+        raise errors.unknown_name_error("partition", queue, site.queues)
     limits = site.queues.get(queue, sites.Queue())
     if limits.max_nodes and nodes > limits.max_nodes:
         raise errors.UsageError(
-            f"queue {queue} allows at most {limits.max_nodes} nodes, not {nodes}"
+            f"partition {queue} allows at most {limits.max_nodes} nodes, not {nodes}"
         )
     per_node = max(request.ranks // request.nodes for request in plan.requests)
     cpus = max(request.ranks // request.nodes * request.threads for request in plan.requests)
@@ -423,8 +423,8 @@ def _add_records_for_missing(
     - `started`: digests of the requests that the job has started.
 
     If `status` is "unavailable", each cell without records gets one. Otherwise a launch gets one
-    only if it had started. If none had started, the first launch gets it, so that the cause is
-    kept.
+    only if it had started. If none of those without a record had started, the first gets it, so
+    that the cause is kept.
     """
     missing = plan.missing_requests(records_so_far)
     if status == "unavailable":

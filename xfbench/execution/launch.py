@@ -29,6 +29,7 @@ class LaunchContext:
     - `environments`: the environment of each framework.
     - `certificates`: the id of the certificate that covers each combination of `certified_fields`.
     - `unavailable`: the reason for each unavailable framework.
+    - `allocators`: the memory allocators that are ready.
     - `unallocated`: the reason for each unavailable memory allocator.
     - `time_limit`: time limit of one launch in seconds.
     - `strict`: whether a noisy launch is invalid.
@@ -43,6 +44,7 @@ class LaunchContext:
     environments: dict[str, Environment] = field(default_factory=dict)
     certificates: dict[CertifiedFields, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
+    allocators: set[str] = field(default_factory=set)
     unallocated: dict[str, str] = field(default_factory=dict)
     time_limit: float = DEFAULT_TIME_LIMIT
     strict: bool = False

@@ -44,6 +44,9 @@ def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) 
                     continue
                 copy_run_folder(source.run_folder(record), target.run_folder(record), target)
                 write_record_file(record, place, content, target)
+            except ValueError as error:
+                warn(f"{source.folder}: {results_folder.defect_message(record.id, error)}")
+                continue
             except OSError as error:
                 raise UsageError(f"{target.folder}: {error.strerror}") from error
             existing_ids.add(record.id)
@@ -65,9 +68,10 @@ def import_pack(source: Path, target: Store, warn: WarningHandler) -> tuple[int,
             known_count += 1
             continue
         try:
-            atomic_files.write(
-                target.record_path(record.id[7:]), pack.to_record_file_content(line.content)
-            )
+            write_record_file(record, Place(source, 0, len(line.content)), line.content, target)
+        except ValueError as error:
+            warn(results_folder.defect_message(f"{source.name} line {line.number}", error))
+            continue
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
         existing_ids.add(record.id)
@@ -85,11 +89,13 @@ def write_record_file(
     """Write a record to its own file in `target_store`.
 
     `content` is the record as stored at `content_place`. If `content_place` is a line of a pack,
-    `content` is reformatted. If `content_place` is a single file or None, `content` is written
-    unchanged.
+    `content` is reformatted, and checked again, because its digest was that of the line. If
+    `content_place` is a single file or None, `content` is written unchanged. Raises ValueError if
+    the reformatted content is no valid record.
     """
     if content_place is not None and content_place.length is not None:
         content = pack.to_record_file_content(content)
+        results_folder.parse_record(content, record.id[7:])
     atomic_files.write(target_store.record_path(record.id[7:]), content)
 
 
