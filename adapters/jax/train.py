@@ -165,6 +165,7 @@ class JaxTrainer:
         self.key = jax.random.key(options.seed)
         self.programs: Dict[Tuple[str, Any], Any] = {}
         self.iteration = 0
+        self.gradient_draws = 0  # so that each computation of gradients has another dropout mask
         self.last_loss = jnp.zeros((), self.dtype)
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
@@ -209,7 +210,9 @@ class JaxTrainer:
         )
 
     def gradients(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:
-        _, gradients, _ = self._loss_mean_gradients_and_averages(np.int32(0), batch)
+        draw = np.int32(self.gradient_draws)
+        self.gradient_draws += 1
+        _, gradients, _ = self._loss_mean_gradients_and_averages(draw, batch)
         return {name: self._canonical(name, value) for name, value in gradients.items()}
 
     def layer_outputs(self, batch: tuple[Any, Any]) -> dict[str, np.ndarray]:

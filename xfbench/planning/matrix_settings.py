@@ -32,7 +32,7 @@ class MatrixSettings(BaseModel):
     launches: Positive | None = None
     until_precision: Share = 0.02
     seed: Annotated[Sequence[NonNegative], BeforeValidator(as_list)] = (0,)
-    threads: Sequence[Positive] | Literal["powers"] | None = None
+    threads: Annotated[Sequence[Positive], BeforeValidator(as_list)] | Literal["powers"] | None = None
     ranks: Annotated[Sequence[Positive], BeforeValidator(as_list)] = (1,)
     nodes: Annotated[Sequence[Positive], BeforeValidator(as_list)] = (1,)
     strategy: Annotated[Sequence[str], BeforeValidator(as_list)] = ("default",)
