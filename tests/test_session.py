@@ -148,3 +148,16 @@ def test_only_the_session_prepares_environments_and_launches():
     for name, modules in callers.items():
         callers[name] = {m for m in modules if not m.startswith("xfbench.environments.")}
     assert callers == RESERVED
+
+
+def test_functions_of_the_command_line_are_short():
+    """They parse, call one function of the package, and print."""
+    lengths = {
+        f"{module}.{node.name}": node.end_lineno - node.lineno + 1
+        for module, file in MODULES.items()
+        if module.startswith("xfbench.cli")
+        for node in ast.walk(ast.parse(Path(file).read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(lengths) > 50
+    assert {name: length for name, length in lengths.items() if length > 60} == {}

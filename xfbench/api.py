@@ -122,14 +122,14 @@ def run_with_settings(values: Mapping[str, Any]) -> list[Record]:
 
     Raises UsageError if a setting is invalid. A setting that is None is not given.
     """
-    given = {
+    given_values = {
         name: _parse_value(settings.BY_NAME[name], value)
         for name, value in values.items()
         if value is not None and not _is_unused_switch(settings.BY_NAME[name], value)
     }
-    folder = paths.results(Path(given.pop("results")) if "results" in given else None)
-    adjust = _load_adjustment(folder) if given.pop("tuned", False) else None
-    plan = plan_builder.build_plan(given, adjust)
+    folder = paths.results(Path(given_values.pop("results")) if "results" in given_values else None)
+    adjust = _load_adjustment(folder) if given_values.pop("tuned", False) else None
+    plan = plan_builder.build_plan(given_values, adjust)
     store = Store(folder)
     done = session.find_done(plan, store)
     return [*done, *session.run(plan, store, progress.choose_listener())]

@@ -64,7 +64,9 @@ class Lines(Messages):
 
     def preparation_ended(self, context: LaunchContext, seconds: float) -> None:
         """Print the versions of the frameworks."""
-        versions = [f"{name} {found.version} ✔" for name, found in context.environments.items()]
+        versions = [
+            f"{name} {environment.version} ✔" for name, environment in context.environments.items()
+        ]
         versions += [f"{name} ✘" for name in context.unavailable]
         self.message(f"{'  '.join(versions)}    environments ready in {seconds:.0f} s")
 

@@ -155,7 +155,7 @@ def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path)
 def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
     line = TUNE.replace("--batch-size 4", "--batch-size 4,8")
     outcome = xfbench(*line.split(), "--dry-run")
-    assert "another batch size is different training" in outcome.stderr
+    assert "another one is different training" in outcome.stderr
     assert "quick · " in outcome.stdout and " · batch 8" in outcome.stdout
 
 

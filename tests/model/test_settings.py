@@ -13,7 +13,7 @@ import pytest
 import xfbench
 from xfbench import api
 from xfbench.base.errors import UsageError
-from xfbench.cli.options import parse_given, parse_run_command
+from xfbench.cli.options import parse_options, parse_run_command
 from xfbench.model import settings
 from xfbench.model.request import Cell
 from xfbench.model.settings import Setting
@@ -74,7 +74,7 @@ NEW_SETTING = """    Setting(
 FIND = """
 import inspect, json, sys
 import xfbench
-from xfbench.cli.options import parse_given, parse_run_command
+from xfbench.cli.options import parse_options, parse_run_command
 from xfbench.model.record import Record
 from xfbench.planning import experiment
 from xfbench.rendering.report import repeat
@@ -87,7 +87,7 @@ usual, other = cells(niceness=[3]) + cells()
 given = parse_run_command(["--niceness", "3,4", "--steps", "5"])
 given = {name: value for name, value in given.items() if name != "job"}
 print(json.dumps({
-    "command line": parse_given(given)["niceness"],
+    "command line": parse_options(given)["niceness"],
     "TOML": [usual.niceness, other.niceness],
     "Python": "niceness" in inspect.signature(xfbench.run).parameters,
     "documented": "niceness" in xfbench.run.__doc__,
@@ -103,7 +103,7 @@ def cell_settings(name, text):
     """Return the matrix of a command line with one option."""
     option = settings.BY_NAME[name].option
     given = parse_run_command([option, *filter(None, [text])])
-    values = parse_given({key: value for key, value in given.items() if key != "job"})
+    values = parse_options({key: value for key, value in given.items() if key != "job"})
     return build_matrix(values)
 
 
@@ -137,7 +137,7 @@ def test_command_line_toml_and_python_accept_the_same_settings(name, monkeypatch
 def test_command_line_toml_and_python_have_the_same_defaults():
     given = parse_run_command([])
     given.pop("job")
-    assert parse_given(given) == {}
+    assert parse_options(given) == {}
     python_defaults = {
         name: parameter.default
         for name, parameter in inspect.signature(xfbench.run).parameters.items()

@@ -3,31 +3,42 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from xfbench.cli.options import JsonOption, ResultsOption
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from xfbench.analysis.comparison import CellComparison
+
+
+_AArgument = Annotated[str, typer.Argument(help="Side A: filter or results folder.")]
+_BArgument = Annotated[str | None, typer.Argument(help="Side B: filter or results folder.")]
+_AgainstItselfOption = Annotated[
+    bool,
+    typer.Option(
+        "--self",
+        help="Compare the launches of A with each other, to test for false verdicts.",
+    ),
+]
+_FailOnOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Exit with status 1 if A is slower (or faster) than B by this much or more, "
+        "such as slower:5%.",
+        show_default=False,
+    ),
+]
+
 
 def compare(
-    a: Annotated[str, typer.Argument(help="Side A: filter or results folder.")],
-    b: Annotated[str | None, typer.Argument(help="Side B: filter or results folder.")] = None,
-    against_itself: Annotated[
-        bool,
-        typer.Option(
-            "--self",
-            help="Compare the launches of A with each other, to test for false verdicts.",
-        ),
-    ] = False,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(
-            help="Exit with status 1 if A is slower (or faster) than B by this much or more, "
-            "such as slower:5%.",
-            show_default=False,
-        ),
-    ] = None,
+    a: _AArgument,
+    b: _BArgument = None,
+    against_itself: _AgainstItselfOption = False,
+    fail_on: _FailOnOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,7 +61,6 @@ def compare(
     """
     from xfbench.analysis import comparison
     from xfbench.base import errors, paths
-    from xfbench.rendering import tables
 
     is_failure = comparison.parse_fail_limit(fail_on) if fail_on else None
     folder = paths.results(results)
@@ -70,6 +80,26 @@ def compare(
             + ("too few launches" if against_itself else _HINT)
         )
     mean = None if against_itself else comparison.geometric_mean_of_comparable_ratios(comparisons)
+    _print_comparisons(comparisons, mean, (trials, false_verdicts), against_itself, as_json)
+    if is_failure and any(map(is_failure, comparisons)):
+        raise typer.Exit(1)
+
+
+def _print_comparisons(
+    comparisons: Sequence[CellComparison],
+    mean: float | None,
+    trials_and_false_verdicts: tuple[int, int],
+    against_itself: bool,
+    as_json: bool,
+) -> None:
+    """Print the table of the comparisons, or JSON.
+
+    - `mean`: the geometric mean of the ratios; None if there is none.
+    - `trials_and_false_verdicts`: counts of a comparison of A with itself.
+    """
+    from xfbench.rendering import tables
+
+    trials, false_verdicts = trials_and_false_verdicts
     document: dict[str, object] = {"comparisons": [row.document() for row in comparisons]}
     if against_itself:
         document["a_a"] = {"trials": trials, "false_verdicts": false_verdicts}
@@ -83,8 +113,6 @@ def compare(
             f"{false_verdicts} of {trials} verdicts on five pairs of launches are false (5 % "
             "expected)"
         )
-    if is_failure and any(map(is_failure, comparisons)):
-        raise typer.Exit(1)
 
 
 _HINT = "name the fields that differ on one side (threads=2, kernel=native)"

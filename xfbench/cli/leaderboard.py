@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,43 +15,57 @@ from xfbench.cli.options import (
     parse_list,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from xfbench.analysis.leaderboard import Table
+    from xfbench.model.record import Record
+
 _SLOWDOWN, _LAYERS = "slowdown", "layers"
 
 
+_WorkloadOption = Annotated[str | None, typer.Option(help="Workloads to show (default: all).")]
+_ByOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FIELD[,FIELD]",
+        help="Fields, such as framework, kernel, threads or machine. For each value, only the "
+        "best configuration is shown. With `row`, all configurations are shown.",
+    ),
+]
+_FormatOption = Annotated[
+    str, typer.Option(help="Output format: text, markdown, latex, csv, json or html.")
+]
+_ViewOption = Annotated[
+    str,
+    typer.Option(
+        help="Topic of the columns. throughput: images per second; accuracy: mean test "
+        "accuracy of all seeds; costs: start-up time, training time, memory and energy; "
+        "communication: share of a step for computing, waiting and exchange; storage: "
+        "variation of launches, time for input and checkpoints; slowdown: how much slower "
+        "each framework (or value of --by) is than the fastest; layers: time of each layer, "
+        "for launches with --profile."
+    ),
+]
+_AccuracyOption = Annotated[
+    str, typer.Option(help="Test accuracy to reach, for the column `to accuracy`.")
+]
+_PublishedOption = Annotated[
+    bool,
+    typer.Option(
+        "--published",
+        help="Also show values from papers and from other tools. They are not ranked.",
+    ),
+]
+
+
 def leaderboard(
-    workload: Annotated[str | None, typer.Option(help="Workloads to show (default: all).")] = None,
-    by: Annotated[
-        str,
-        typer.Option(
-            metavar="FIELD[,FIELD]",
-            help="Fields, such as framework, kernel, threads or machine. For each value, only the "
-            "best configuration is shown. With `row`, all configurations are shown.",
-        ),
-    ] = "row",
-    format: Annotated[
-        str, typer.Option(help="Output format: text, markdown, latex, csv, json or html.")
-    ] = "text",
-    view: Annotated[
-        str,
-        typer.Option(
-            help="Topic of the columns. throughput: images per second; accuracy: mean test "
-            "accuracy of all seeds; costs: start-up time, training time, memory and energy; "
-            "communication: share of a step for computing, waiting and exchange; storage: "
-            "variation of launches, time for input and checkpoints; slowdown: how much slower "
-            "each framework (or value of --by) is than the fastest; layers: time of each layer, "
-            "for launches with --profile."
-        ),
-    ] = "throughput",
-    accuracy: Annotated[
-        str, typer.Option(help="Test accuracy to reach, for the column `to accuracy`.")
-    ] = "95%",
-    published: Annotated[
-        bool,
-        typer.Option(
-            "--published",
-            help="Also show values from papers and from other tools. They are not ranked.",
-        ),
-    ] = False,
+    workload: _WorkloadOption = None,
+    by: _ByOption = "row",
+    format: _FormatOption = "text",
+    view: _ViewOption = "throughput",
+    accuracy: _AccuracyOption = "95%",
+    published: _PublishedOption = False,
     where: RecordFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
@@ -71,38 +86,59 @@ def leaderboard(
     xfbench leaderboard --view storage
     xfbench leaderboard --view layers --workload alexnet
     """
-    from xfbench.analysis import best, ranked, slowdown
+    from xfbench.analysis import best, slowdown
     from xfbench.analysis import leaderboard as boards
-    from xfbench.base import errors, paths, quantities
-    from xfbench.model import certificate
-    from xfbench.rendering import external_figures, profile_tables, slowdown_tables, tables
-    from xfbench.store import index, selection
-    from xfbench.store import published as literature
-    from xfbench.store.results_folder import open_existing_store
-    from xfbench.workloads import workloads
+    from xfbench.base import quantities
+    from xfbench.rendering import profile_tables, slowdown_tables, tables
 
-    if format not in tables.FORMATS:
-        raise errors.unknown_name_error("format", format, tables.FORMATS)
-    if view not in (*tables.COLUMNS, _SLOWDOWN, _LAYERS):
-        raise errors.unknown_name_error("view", view, (*tables.COLUMNS, _SLOWDOWN, _LAYERS))
-    if published and view in (_SLOWDOWN, _LAYERS):
-        raise errors.UsageError(
-            "--published cannot be combined with --view slowdown or layers: list published "
-            "slowdowns with `xfbench results list --published --where "
-            "figure.about.study=slowdown`"
-        )
+    workload_names = parse_list(workload, str, "--workload")
+    _check_choices(format, view, published, workload_names or ())
     fields = best.parse_group_fields(by)
     [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY
     ]
-    workload_names = parse_list(workload, str, "--workload")
-    for name in workload_names or ():
-        if name not in workloads():
-            raise errors.unknown_name_error("workload", name, workloads())
+    ranked_tables, stored_figures = _read_tables(
+        results, where or (), workload_names, target_accuracy, published
+    )
+    output_format = "json" if as_json else format
+    if view == _SLOWDOWN:
+        slowdowns = slowdown.build_slowdown_tables(ranked_tables, fields)
+        print(slowdown_tables.FORMATS[output_format](slowdowns))
+        return
+    ranked_tables = best.keep_best_row_per_group(ranked_tables, fields)
+    if view == _LAYERS:
+        print(profile_tables.FORMATS[output_format](ranked_tables))
+    elif published:
+        _print_with_published(output_format, ranked_tables, view, stored_figures, workload_names)
+    else:
+        print(tables.FORMATS[output_format](ranked_tables, view))
+
+
+def _read_tables(
+    results: Path | None,
+    where: Sequence[str],
+    workload_names: Sequence[str] | None,
+    target_accuracy: float,
+    published: bool,
+) -> tuple[list[Table], list[Record]]:
+    """Return the ranked tables, and the records with values of other tools if `published`.
+
+    - `results`: the results folder; None: the default.
+    - `where`: conditions that records must meet.
+    - `workload_names`: only these workloads; None: all.
+    - `target_accuracy`: for the time to accuracy.
+    """
+    from xfbench.analysis import ranked
+    from xfbench.base import paths
+    from xfbench.model import certificate
+    from xfbench.rendering import external_figures
+    from xfbench.store import index, selection
+    from xfbench.store.results_folder import open_existing_store
+
     folder = paths.results(results)
     store = open_existing_store(folder)
     certificates = certificate.read_certificates(folder)
-    conditions = selection.parse_conditions(where or ())
+    conditions = selection.parse_conditions(where)
     condition_sets = [conditions]
     if workload_names is not None:
         condition_sets = [
@@ -116,38 +152,52 @@ def leaderboard(
         stored_figures = external_figures.figures_in_index(record_index) if published else []
     for line in record_index.damaged:
         say(line)
-    output_format = "json" if as_json else format
-    if view == _SLOWDOWN:
-        print(
-            slowdown_tables.FORMATS[output_format](
-                slowdown.build_slowdown_tables(ranked_tables, fields)
-            )
-        )
-        return
-    ranked_tables = best.keep_best_row_per_group(ranked_tables, fields)
-    if view == _LAYERS:
-        print(profile_tables.FORMATS[output_format](ranked_tables))
-        return
-    if not published:
-        print(tables.FORMATS[output_format](ranked_tables, view))
-        return
-    networks = workload_names or {
-        network
-        for figure in stored_figures
-        if (network := external_figures.single_network_of_figure(figure))
-    }
+    return ranked_tables, stored_figures
+
+
+def _print_with_published(
+    output_format: str,
+    ranked_tables: Sequence[Table],
+    view: str,
+    stored_figures: Sequence[Record],
+    workload_names: Sequence[str] | None,
+) -> None:
+    """Print the tables with values from papers and from other tools.
+
+    - `stored_figures`: records in the results folder that have values of other tools.
+    - `workload_names`: only these networks; None: those of the stored values.
+    """
+    from xfbench.rendering import external_figures
+    from xfbench.store import published
+
+    single_network = external_figures.single_network_of_figure
     if workload_names:
-        stored_figures = [
-            figure
-            for figure in stored_figures
-            if external_figures.single_network_of_figure(figure) in workload_names
-        ]
+        stored_figures = [f for f in stored_figures if single_network(f) in workload_names]
+    networks = workload_names or {name for f in stored_figures if (name := single_network(f))}
     print(
         external_figures.render_leaderboards_with_figures(
-            output_format,
-            ranked_tables,
-            view,
-            [*literature.records(), *stored_figures],
-            networks,
+            output_format, ranked_tables, view, [*published.records(), *stored_figures], networks
         )
     )
+
+
+def _check_choices(format: str, view: str, published: bool, workloads: Sequence[str]) -> None:
+    """Raise UsageError if a name is unknown, or if the options contradict each other."""
+    from xfbench.base import errors
+    from xfbench.rendering import tables
+    from xfbench.workloads import workloads as known_workloads
+
+    views = (*tables.COLUMNS, _SLOWDOWN, _LAYERS)
+    if format not in tables.FORMATS:
+        raise errors.unknown_name_error("format", format, tables.FORMATS)
+    if view not in views:
+        raise errors.unknown_name_error("view", view, views)
+    if published and view in (_SLOWDOWN, _LAYERS):
+        raise errors.UsageError(
+            "--published cannot be combined with --view slowdown or layers: list published "
+            "slowdowns with `xfbench results list --published --where "
+            "figure.about.study=slowdown`"
+        )
+    for name in workloads:
+        if name not in known_workloads():
+            raise errors.unknown_name_error("workload", name, known_workloads())

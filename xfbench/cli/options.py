@@ -48,18 +48,18 @@ def with_settings(
 
     - `chosen`: settings, or their names.
 
-    The command gets them as keyword arguments, and passes them to `parse_given`. Its own options
+    The command gets them as keyword arguments, and passes them to `parse_options`. Its own options
     come first in the help.
     """
     declared = [settings.BY_NAME[item] if isinstance(item, str) else item for item in chosen]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [
+        own_parameters = [
             parameter
             for parameter in inspect.signature(command, eval_str=True).parameters.values()
             if parameter.kind is not parameter.VAR_KEYWORD
         ]
-        parameters = [*own, *map(_parameter, declared)]
+        parameters = [*own_parameters, *map(_parameter, declared)]
         setattr(command, "__signature__", inspect.Signature(parameters))  # noqa: B010
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         return command
@@ -95,15 +95,15 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     )
 
 
-def parse_given(given: Mapping[str, Any]) -> dict[str, Any]:
+def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the settings that were given, by name.
 
-    - `given`: the keyword arguments that a command with `with_settings` gets.
+    - `options`: the keyword arguments that a command with `with_settings` gets.
 
     Raises UsageError if a value is invalid. The message names the option.
     """
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in options.items():
         setting = settings.BY_NAME[name]
         if setting.is_switch:
             if value:

@@ -11,30 +11,34 @@ import typer
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import JsonOption, ResultsOption, parse_list, parse_positive_int
 
+_ToRanksOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Numbers of ranks, such as 64,1024 (default: 2, 4, 8 and 16 times the largest "
+        "measured number of ranks)."
+    ),
+]
+_WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Fields that select the launches, such as framework=torch,workload=lenet "
+        "(default: all launches)."
+    ),
+]
+_LinkOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Bandwidth and latency of the link between nodes, such as 100Gbit,1us (default: "
+        "estimated from the launches)."
+    ),
+]
+
 
 def predict(
     results: ResultsOption = None,
-    to_ranks: Annotated[
-        str | None,
-        typer.Option(
-            help="Numbers of ranks, such as 64,1024 (default: 2, 4, 8 and 16 times the largest "
-            "measured number of ranks)."
-        ),
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            help="Fields that select the launches, such as framework=torch,workload=lenet "
-            "(default: all launches)."
-        ),
-    ] = None,
-    link: Annotated[
-        str | None,
-        typer.Option(
-            help="Bandwidth and latency of the link between nodes, such as 100Gbit,1us (default: "
-            "estimated from the launches)."
-        ),
-    ] = None,
+    to_ranks: _ToRanksOption = None,
+    where: _WhereOption = None,
+    link: _LinkOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict images per second on more ranks than were measured, with a 95 % interval.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.cli.options import parse_given, with_settings
+from xfbench.cli.options import parse_options, with_settings
 from xfbench.model import settings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @with_settings((*settings.SETTINGS, *settings.RUN_OPTIONS, *settings.COMMAND_OPTIONS))
-def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **given: Any) -> None:
+def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options: Any) -> None:
     """Measure every combination of the given values in fresh processes.
 
     Comma-separated values are combined; each combination is a cell. Each cell is launched several
@@ -50,7 +50,7 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **given: 
     from xfbench.planning import plan_builder
     from xfbench.store.results_folder import Store
 
-    values = parse_given(given)
+    values = parse_options(options)
     as_json, dry_run = values.pop("json", False), values.pop("dry_run", False)
     store = Store(paths.results(values.pop("results", None)))
     if job:

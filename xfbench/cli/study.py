@@ -14,23 +14,23 @@ from xfbench.cli.options import (
     GroupedCommand,
     JsonOption,
     ResultsOption,
-    parse_given,
     parse_list,
+    parse_options,
     parse_positive_int,
     with_settings,
 )
 from xfbench.model import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from xfbench.model.request import Cell, Request
+    from xfbench.model.request import Cell
     from xfbench.planning.experiment import Experiment
     from xfbench.planning.study_form import Size
     from xfbench.store.results_folder import Store
     from xfbench.studies.answer import Answer
     from xfbench.studies.batch_search import CellSearch
-    from xfbench.studies.running import StudyPlan
+    from xfbench.studies.running import Choices, StudyPlan
 
 app = typer.Typer(no_args_is_help=True, help="List, show, run and report published studies.")
 
@@ -128,6 +128,23 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
         print(f"{citation.key}: {figure.quantity}: {printed}")
 
 
+_FrameworkOption = Annotated[
+    str | None,
+    typer.Option(help="Frameworks to run (default: all that the study names).", show_default=False),
+]
+_LaunchesOption = Annotated[
+    str | None,
+    typer.Option(help="Launches per cell (default: as in the study file).", show_default=False),
+]
+_MediumOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=DIR",
+        help="Name and folder of an additional storage medium for the study's data (repeatable).",
+    ),
+]
+
+
 @app.command(cls=GroupedCommand)
 @with_settings(
     (
@@ -149,26 +166,11 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
 def run(
     name: NameArgument,
     size: SizeOption = None,
-    framework: Annotated[
-        str | None,
-        typer.Option(
-            help="Frameworks to run (default: all that the study names).", show_default=False
-        ),
-    ] = None,
-    launches: Annotated[
-        str | None,
-        typer.Option(help="Launches per cell (default: as in the study file).", show_default=False),
-    ] = None,
-    medium: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=DIR",
-            help="Name and folder of an additional storage medium for the study's data "
-            "(repeatable).",
-        ),
-    ] = None,
+    framework: _FrameworkOption = None,
+    launches: _LaunchesOption = None,
+    medium: _MediumOption = None,
     other_sources: WithOption = None,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Run a study and print its answer.
 
@@ -183,36 +185,19 @@ def run(
     xfbench study run mine.toml --framework torch
     """
     from xfbench import progress
-    from xfbench.base import errors, paths
+    from xfbench.base import paths
     from xfbench.execution.launch import LaunchContext
     from xfbench.host import memory
-    from xfbench.model.plan import DEFAULT_TIME_LIMIT, Submission
     from xfbench.planning import experiment
-    from xfbench.session import Session, find_done
+    from xfbench.session import Session
     from xfbench.store.results_folder import Store
-    from xfbench.studies import answer, batch_search, media, running
+    from xfbench.studies import answer, batch_search, running
 
-    values = parse_given(given)
+    values = parse_options(options)
     as_json, resume = values.get("json", False), values.get("resume", False)
     chosen_study = experiment.load(name)
     answer.check_analyses(chosen_study)
-    counts = parse_list(launches, parse_positive_int, "--launches")
-    if counts and len(counts) > 1:
-        raise errors.UsageError(f"--launches {launches}: expected one number")
-    choices = running.Choices(
-        frameworks=parse_list(framework, str, "--framework") or (),
-        launches=counts[0] if counts else None,
-        launcher=values.get("launcher"),
-        site=values.get("site"),
-        pythons=values.get("python", {}),
-        media=_parse_media(medium),
-        verify=values.get("verify", True),
-        strict=values.get("strict", False),
-        time_limit=values.get("time_limit", DEFAULT_TIME_LIMIT),
-        memory_limit=values.get("memory_limit"),
-        resume=resume,
-        submission=Submission.from_settings(values),
-    )
+    choices = _build_choices(values, framework, launches, medium)
     chosen_size = _parse_study_size(size) or chosen_study.sizes[0]
     prepared = running.plan_study_and_write_data(chosen_study, chosen_size, choices)
     store = Store(paths.results(values.get("results")))
@@ -221,19 +206,9 @@ def run(
     )
     lines = batch_search.add_earlier_or_available_memory_limit(prepared.searches, earlier_records)
     if values.get("dry_run"):
-        _print_plan_and_time_estimate(
-            prepared,
-            lines,
-            prepared.plan.without_recorded(find_done(prepared.plan, store)).requests,
-            store,
-            as_json,
-        )
+        _print_plan_and_time_estimate(prepared, lines, store, as_json)
         return
-    for data in prepared.missing_data:
-        say(f"left out: {media.missing_data_message(data)}")
-    for cell, reason in prepared.skipped_cells:
-        say(f"left out: {cell.label()}: {reason}")
-
+    _say_what_is_left_out(prepared)
     session = Session(LaunchContext(store), progress.choose_listener())
     records = session.run(prepared.plan) if prepared.plan.requests else []
     search_records = batch_search.run_batch_searches_and_measure(
@@ -297,6 +272,41 @@ def report(
     print(json.dumps({"output": str(output)}) if as_json else f"{output}: {chosen_study.title}")
 
 
+def _say_what_is_left_out(prepared: StudyPlan) -> None:
+    from xfbench.studies import media
+
+    for data in prepared.missing_data:
+        say(f"left out: {media.missing_data_message(data)}")
+    for cell, reason in prepared.skipped_cells:
+        say(f"left out: {cell.label()}: {reason}")
+
+
+def _build_choices(
+    values: Mapping[str, Any], framework: str | None, launches: str | None, medium: list[str] | None
+) -> Choices:
+    from xfbench.base import errors
+    from xfbench.model.plan import DEFAULT_TIME_LIMIT, Submission
+    from xfbench.studies import running
+
+    counts = parse_list(launches, parse_positive_int, "--launches")
+    if counts and len(counts) > 1:
+        raise errors.UsageError(f"--launches {launches}: expected one number")
+    return running.Choices(
+        frameworks=parse_list(framework, str, "--framework") or (),
+        launches=counts[0] if counts else None,
+        launcher=values.get("launcher"),
+        site=values.get("site"),
+        pythons=values.get("python", {}),
+        media=_parse_media(medium),
+        verify=values.get("verify", True),
+        strict=values.get("strict", False),
+        time_limit=values.get("time_limit", DEFAULT_TIME_LIMIT),
+        memory_limit=values.get("memory_limit"),
+        resume=values.get("resume", False),
+        submission=Submission.from_settings(values),
+    )
+
+
 def _print_answer(study_answer: Answer, as_json: bool) -> None:
     from xfbench.studies import render
 
@@ -311,7 +321,6 @@ def _print_answer(study_answer: Answer, as_json: bool) -> None:
 def _print_plan_and_time_estimate(
     prepared: StudyPlan,
     batch_searches: Sequence[CellSearch],
-    remaining_requests: Sequence[Request],
     store: Store,
     as_json: bool,
 ) -> None:
@@ -320,12 +329,13 @@ def _print_plan_and_time_estimate(
     - `prepared`: the plan, with the skipped cells and missing data.
     - `batch_searches`: searches for a batch size. Each is printed with the cell that it starts
       from, because its other cells are not known in advance.
-    - `remaining_requests`: the launches to print.
     - `store`: earlier records, for the estimate.
     """
     from xfbench.model import capabilities
+    from xfbench.session import find_done
     from xfbench.studies import media, running
 
+    remaining_requests = prepared.plan.without_recorded(find_done(prepared.plan, store)).requests
     estimate = running.estimate_duration(
         remaining_requests, store.records() if store.folder.is_dir() else ()
     )
@@ -359,6 +369,18 @@ def _print_plan_and_time_estimate(
     if launch_rows or not batch_searches:
         counts = f"{len(launch_rows)} cells, at most {len(remaining_requests)} launches"
         print(f"{counts}; time: {estimate.describe()}")
+    _print_searches(batch_searches)
+    for name in prepared.missing_data:
+        print(f"left out: {media.missing_data_message(name)}")
+    for cell, count, reason in (*launch_rows, *skipped_rows):
+        label = f"{cell.label()} · batch {cell.global_batch_size}"
+        launch_count = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
+        print(f"{label} · {launch_count}{f': {reason}' if reason else ''}")
+
+
+def _print_searches(batch_searches: Sequence[CellSearch]) -> None:
+    from xfbench.model import capabilities
+
     if batch_searches:
         print("batch sizes of these cells are searched, so their launches are unknown in advance:")
     for line in batch_searches:
@@ -371,12 +393,6 @@ def _print_plan_and_time_estimate(
         parts += [f"memory {limit / 1e6:.0f} MB per rank"] if limit else []
         parts += [f"at most {max_launches} launches"] if max_launches else []
         print(" · ".join(parts) + (f": {reason}" if reason else ""))
-    for name in prepared.missing_data:
-        print(f"left out: {media.missing_data_message(name)}")
-    for cell, count, reason in (*launch_rows, *skipped_rows):
-        label = f"{cell.label()} · batch {cell.global_batch_size}"
-        launch_count = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
-        print(f"{label} · {launch_count}{f': {reason}' if reason else ''}")
 
 
 def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:

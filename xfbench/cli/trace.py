@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from xfbench.cli.options import parse_given, with_settings
+from xfbench.cli.options import parse_options, with_settings
 from xfbench.model import settings
 
 
@@ -31,7 +31,7 @@ def trace(
     batch_size: Annotated[int, typer.Option(min=1, help="Images in the batch.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Number of updates.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of weights and data.")] = 0,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Write input, initial weights, first gradients, losses and final weights to FILE.npz.
 
@@ -44,7 +44,7 @@ def trace(
     from xfbench.model.plan import DEFAULT_TIME_LIMIT
     from xfbench.planning import experiment
 
-    values = parse_given(given)
+    values = parse_options(options)
     matrix = experiment.build_matrix(
         framework=[framework],
         workload=[workload],
@@ -53,7 +53,7 @@ def trace(
         device=[device],
         threads=[threads],
         batch_size=[batch_size],
-        data=given["data"],
+        data=options["data"],
         steps=steps,
         seed=seed,
         launches=1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +12,8 @@ import typer
 
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
-    parse_given,
     parse_list,
+    parse_options,
     parse_positive_int,
     parse_text,
     with_settings,
@@ -26,6 +26,54 @@ if TYPE_CHECKING:
     from xfbench.tuning.space import Space
 
 
+_FrameworkOption = Annotated[str, typer.Option(help="Framework to tune.", show_default=False)]
+_WorkloadOption = Annotated[
+    str, typer.Option(help="Workload: see `xfbench workload list`.", show_default=False)
+]
+_OverOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE,...",
+        help="Values to try for one setting: kernel, threads, pinning, allocator, ranks or "
+        "strategy (repeatable). All ranks run on this node and share the batch. Default: one "
+        "rank; all kernels and allocators; pinning none and cores; threads 1, 2, 4 and so on "
+        "up to the number of cores.",
+        show_default=False,
+    ),
+]
+_BatchSizeOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Images per update (default: the published batch size). If you give several "
+        "values, all are tried. The batch size changes what is trained, not only the speed.",
+        show_default=False,
+    ),
+]
+_DeviceOption = Annotated[str, typer.Option(help="Device: cpu or cuda.")]
+_PrecisionOption = Annotated[
+    str, typer.Option(help="Precision: float32, float64, tf32, bfloat16 or float16.")
+]
+_LaunchesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Launches per setting in the final comparison (default: 5, then more until the "
+        "difference is clear, at most 20). By default, launches also end when tuning has taken "
+        "a quarter of the time of an exhaustive search.",
+        show_default=False,
+    ),
+]
+_BudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help="Total time of all launches, such as 600s or 10m (default: no limit).",
+        show_default=False,
+    ),
+]
+_SeedOption = Annotated[int, typer.Option(min=0, help="Seed for the random order of launches.")]
+
+
 @with_settings(
     (
         replace(settings.BY_NAME["data"], is_list=False),
@@ -36,53 +84,16 @@ if TYPE_CHECKING:
     )
 )
 def tune(
-    framework: Annotated[str, typer.Option(help="Framework to tune.", show_default=False)],
-    workload: Annotated[
-        str, typer.Option(help="Workload: see `xfbench workload list`.", show_default=False)
-    ],
-    over: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE,...",
-            help="Values to try for one setting: kernel, threads, pinning, allocator, ranks or "
-            "strategy (repeatable). All ranks run on this node and share the batch. Default: one "
-            "rank; all kernels and allocators; pinning none and cores; threads 1, 2, 4 and so on "
-            "up to the number of cores.",
-            show_default=False,
-        ),
-    ] = None,
-    batch_size: Annotated[
-        str | None,
-        typer.Option(
-            help="Images per update (default: the published batch size). If you give several "
-            "values, all are tried. The batch size changes what is trained, not only the speed.",
-            show_default=False,
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Device: cpu or cuda.")] = "cpu",
-    precision: Annotated[
-        str, typer.Option(help="Precision: float32, float64, tf32, bfloat16 or float16.")
-    ] = "float32",
-    launches: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Launches per setting in the final comparison (default: 5, then more until the "
-            "difference is clear, at most 20). By default, launches also end when tuning has taken "
-            "a quarter of the time of an exhaustive search.",
-            show_default=False,
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Total time of all launches, such as 600s or 10m (default: no limit).",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for the random order of launches.")] = 0,
-    **given: Any,
+    framework: _FrameworkOption,
+    workload: _WorkloadOption,
+    over: _OverOption = None,
+    batch_size: _BatchSizeOption = None,
+    device: _DeviceOption = "cpu",
+    precision: _PrecisionOption = "float32",
+    launches: _LaunchesOption = None,
+    budget: _BudgetOption = None,
+    seed: _SeedOption = 0,
+    **options: Any,
 ) -> None:
     """Find the best setting for a workload here and save it for `xfbench run --tuned`.
 
@@ -101,59 +112,59 @@ def tune(
     xfbench run --framework torch --workload lenet --tuned
     """
     from xfbench import progress
-    from xfbench.base import errors, paths, quantities
-    from xfbench.host import doctor
-    from xfbench.model.plan import DEFAULT_TIME_LIMIT
-    from xfbench.model.request import Protocol
+    from xfbench.base import errors, paths
     from xfbench.store.results_folder import Store
     from xfbench.tuning import searching, space
 
-    values = parse_given(given)
-    interpreters, usual_protocol = values.get("python", {}), Protocol()
-    as_json, strict = values.get("json", False), values.get("strict", False)
+    values = parse_options(options)
+    as_json = values.get("json", False)
     tuning_request = space.SpaceRequest(
         framework=framework,
         workload=workload,
         device=device,
         precision=precision,
         batch_sizes=parse_list(batch_size, parse_positive_int, "--batch-size") or (),
-        data=given["data"],
+        data=options["data"],
         over=_parse_over_option(over or ()),
         steps=values.get("steps"),
         warmup=values.get("warmup", settings.BY_NAME["warmup"].default),
     )
-    choices = searching.SearchOptions(
-        pythons=interpreters,
+    choices = _build_search_options(values, launches, budget, seed)
+    search_space = space.build_space(tuning_request, values.get("python", {}))
+    if not search_space.cells:
+        raise errors.UsageError(f"no settings to try: {search_space.left_out[0][1]}")
+    if len(tuning_request.batch_sizes) > 1:
+        say("several batch sizes: another one is different training, not a faster setting")
+    if values.get("dry_run"):
+        _print_plan(search_space, choices, as_json)
+        return
+    store = Store(paths.results(values.get("results")))
+    tuning = searching.find_and_confirm_best_setting(
+        search_space, choices, store, progress.Messages()
+    )
+    _print_tuning_exit_if_not_confirmed(tuning, tuning.write(store.folder), as_json)
+
+
+def _build_search_options(
+    values: Mapping[str, Any], launches: int | None, budget: str | None, seed: int
+) -> SearchOptions:
+    from xfbench.base import quantities
+    from xfbench.model.plan import DEFAULT_TIME_LIMIT
+    from xfbench.model.request import Protocol
+    from xfbench.tuning import searching
+
+    usual_protocol = Protocol()
+    return searching.SearchOptions(
+        pythons=values.get("python", {}),
         budget_seconds=parse_text(budget, quantities.parse_duration, "--budget"),
         seed=seed,
         verify=values.get("verify", True),
-        strict=strict,
+        strict=values.get("strict", False),
         resume=values.get("resume", False),
         time_limit=values.get("time_limit", DEFAULT_TIME_LIMIT),
         min_launches=launches or usual_protocol.least,
         max_launches=launches or usual_protocol.most,
     )
-    search_space = space.build_space(tuning_request, interpreters)
-    if not search_space.cells:
-        raise errors.UsageError(f"no settings to try: {search_space.left_out[0][1]}")
-    if len(tuning_request.batch_sizes) > 1:
-        say("several batch sizes: another batch size is different training, not a faster setting")
-    if values.get("dry_run"):
-        _print_plan(search_space, choices, as_json)
-        return
-    if strict:
-        doctor.require_all_checks_ok()
-    store = Store(paths.results(values.get("results")))
-    tuning = searching.find_and_confirm_best_setting(
-        search_space, choices, store, progress.Messages()
-    )
-    file = tuning.write(store.folder)
-    if as_json:
-        print(json.dumps({**tuning.document(), "file": str(file)}))
-    else:
-        _print_tuning(tuning, file)
-    if not tuning.confirmed:
-        raise typer.Exit(1)
 
 
 def _parse_over_option(pairs: Sequence[str]) -> dict[str, list[str]]:
@@ -177,8 +188,8 @@ def _parse_over_option(pairs: Sequence[str]) -> dict[str, list[str]]:
 
 def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> None:
     """Print the settings to try, the planned rungs (rounds) and the maximum number of launches."""
-    from xfbench.tuning import halving, repeating, searching
-    from xfbench.tuning.space import build_setting, describe_setting
+    from xfbench.tuning import halving, searching
+    from xfbench.tuning.space import build_setting
 
     rungs = [
         {
@@ -207,6 +218,18 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
         }
         print(json.dumps(document))
         return
+    _print_plan_text(search_space, choices, rungs, max_launches)
+
+
+def _print_plan_text(
+    search_space: Space,
+    choices: SearchOptions,
+    rungs: Sequence[Mapping[str, int]],
+    max_launches: int,
+) -> None:
+    from xfbench.tuning import halving, repeating
+    from xfbench.tuning.space import describe_setting
+
     print(f"{len(search_space.cells)} settings, at most {max_launches} launches")
     for number, rung in enumerate(rungs, 1):
         print(
@@ -239,6 +262,16 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
         )
     for cell, reason in search_space.left_out:
         print(f"left out: {describe_setting(cell)}: {reason}")
+
+
+def _print_tuning_exit_if_not_confirmed(tuning: Tuning, file: Path, as_json: bool) -> None:
+    """Print the outcome of a search. Exit with status 1 if the budget ended it too early."""
+    if as_json:
+        print(json.dumps({**tuning.document(), "file": str(file)}))
+    else:
+        _print_tuning(tuning, file)
+    if not tuning.confirmed:
+        raise typer.Exit(1)
 
 
 def _print_tuning(tuning: Tuning, file: Path) -> None:

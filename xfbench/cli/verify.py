@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -12,12 +13,50 @@ from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FRAMEWORKS,
     WORKLOADS,
-    parse_given,
     parse_list,
+    parse_options,
     parse_positive_int,
     with_settings,
 )
 from xfbench.model import settings
+
+_FrameworkOption = Annotated[
+    str | None, typer.Option(help=f"Frameworks (default: {FRAMEWORKS}).", show_default=False)
+]
+_WorkloadOption = Annotated[
+    str, typer.Option(help="Workloads: see `xfbench workload list`. all: every workload.")
+]
+_KernelOption = Annotated[
+    str, typer.Option(help="Kernel libraries. all: every kernel library of each framework.")
+]
+_RanksOption = Annotated[
+    str,
+    typer.Option(
+        help="Numbers of ranks. Ranks are processes that train together. Their weights are "
+        "compared with those of one process."
+    ),
+]
+_StrategyOption = Annotated[
+    str,
+    typer.Option(help="Strategies to train on several ranks (default: the framework's first)."),
+]
+_SeedsOption = Annotated[
+    int,
+    typer.Option(min=1, help="Number of seeds: 3 means seeds 0, 1 and 2. Every seed must pass."),
+]
+_AgainOption = Annotated[bool, typer.Option("--again", help="Verify even if a certificate exists.")]
+_SelfTestOption = Annotated[
+    bool,
+    typer.Option(
+        "--self-test",
+        help="Test the verifier instead: apply mutations and check that each is caught.",
+    ),
+]
+_OnlyOption = Annotated[
+    str | None,
+    typer.Option(help="Mutations of --self-test to apply (default: all).", show_default=False),
+]
+_FormatOption = Annotated[str, typer.Option(help="Output format: text or markdown.")]
 
 
 @with_settings(
@@ -33,48 +72,17 @@ from xfbench.model import settings
     )
 )
 def verify(
-    framework: Annotated[
-        str | None, typer.Option(help=f"Frameworks (default: {FRAMEWORKS}).", show_default=False)
-    ] = None,
-    workload: Annotated[
-        str, typer.Option(help="Workloads: see `xfbench workload list`. all: every workload.")
-    ] = WORKLOADS,
-    kernel: Annotated[
-        str, typer.Option(help="Kernel libraries. all: every kernel library of each framework.")
-    ] = "default",
-    ranks: Annotated[
-        str,
-        typer.Option(
-            help="Numbers of ranks. Ranks are processes that train together. Their weights are "
-            "compared with those of one process."
-        ),
-    ] = "1",
-    strategy: Annotated[
-        str,
-        typer.Option(help="Strategies to train on several ranks (default: the framework's first)."),
-    ] = "default",
-    seeds: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Number of seeds: 3 means seeds 0, 1 and 2. Every seed must pass."
-        ),
-    ] = 1,
-    again: Annotated[
-        bool, typer.Option("--again", help="Verify even if a certificate exists.")
-    ] = False,
-    self_test: Annotated[
-        bool,
-        typer.Option(
-            "--self-test",
-            help="Test the verifier instead: apply mutations and check that each is caught.",
-        ),
-    ] = False,
-    only: Annotated[
-        str | None,
-        typer.Option(help="Mutations of --self-test to apply (default: all).", show_default=False),
-    ] = None,
-    format: Annotated[str, typer.Option(help="Output format: text or markdown.")] = "text",
-    **given: Any,
+    framework: _FrameworkOption = None,
+    workload: _WorkloadOption = WORKLOADS,
+    kernel: _KernelOption = "default",
+    ranks: _RanksOption = "1",
+    strategy: _StrategyOption = "default",
+    seeds: _SeedsOption = 1,
+    again: _AgainOption = False,
+    self_test: _SelfTestOption = False,
+    only: _OnlyOption = None,
+    format: _FormatOption = "text",
+    **options: Any,
 ) -> None:
     """Verify that frameworks train the same network, by comparison with the NumPy oracle.
 
@@ -99,25 +107,11 @@ def verify(
     if format not in verdicts.FORMATS:
         raise errors.unknown_name_error("format", format, verdicts.FORMATS)
 
-    values = parse_given(given)
+    values = parse_options(options)
     as_json, dry_run = values.pop("json", False), values.pop("dry_run", False)
     time_limit = values.pop("time_limit", reference.TIME_LIMIT)
     if self_test:
-        from xfbench.equality import plants
-
-        mutations = plants.select_mutations(parse_list(only, str, "--only"))
-        if dry_run:
-            for mutation in mutations:
-                print(
-                    f"{mutation.name}: {mutation.framework}, {mutation.workload}, at "
-                    f"{mutation.layer}"
-                )
-            return
-        report = plants.run_self_test(mutations, seeds, say, time_limit)
-        print(json.dumps(report) if as_json else verdicts.format_self_test(report))
-        missed = any(not mutation["caught"] for mutation in report["planted"])
-        if missed or report["false_alarms"]["alarms"]:
-            raise typer.Exit(1)
+        _run_self_test(parse_list(only, str, "--only"), seeds, time_limit, dry_run, as_json)
         return
     interpreters = values.pop("python", {})
     requests = verdicts.build_requests(
@@ -134,14 +128,51 @@ def verify(
         for request in requests:
             print(verdicts.request_title(request))
         return
-    answers = []
-    for answer in verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say):
-        answers.append(answer)
-        if not as_json and format == "text":
+    answers = verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say)
+    _print_answers_exit_if_different(answers, "json" if as_json else format)
+
+
+def _run_self_test(
+    names: list[str] | None, seeds: int, time_limit: float, dry_run: bool, as_json: bool
+) -> None:
+    """Apply mutations and print which are caught. A dry run only lists the mutations.
+
+    Exit with status 1 if one is not caught, or if the verifier raises a false alarm.
+
+    - `names`: the mutations; None: all.
+    - `time_limit`: seconds for one launch.
+    """
+    from xfbench.equality import plants, verdicts
+
+    mutations = plants.select_mutations(names)
+    if dry_run:
+        for mutation in mutations:
+            print(
+                f"{mutation.name}: {mutation.framework}, {mutation.workload}, at {mutation.layer}"
+            )
+        return
+    report = plants.run_self_test(mutations, seeds, say, time_limit)
+    print(json.dumps(report) if as_json else verdicts.format_self_test(report))
+    missed = any(not mutation["caught"] for mutation in report["planted"])
+    if missed or report["false_alarms"]["alarms"]:
+        raise typer.Exit(1)
+
+
+def _print_answers_exit_if_different(answers: Iterator[dict[str, Any]], format: str) -> None:
+    """Print the answers: text as soon as each is known, other formats at the end.
+
+    Exit with status 1 if a framework is different or failed.
+    """
+    from xfbench.equality import verdicts
+
+    known_answers = []
+    for answer in answers:
+        known_answers.append(answer)
+        if format == "text":
             print(verdicts.format_answer_text(answer), flush=True)
-    if as_json:
-        print(json.dumps({"verdicts": answers}))
+    if format == "json":
+        print(json.dumps({"verdicts": known_answers}))
     elif format == "markdown":
-        print(verdicts.format_answers_markdown(answers))
-    if any(answer["verdict"] == "different" or answer["failed"] for answer in answers):
+        print(verdicts.format_answers_markdown(known_answers))
+    if any(answer["verdict"] == "different" or answer["failed"] for answer in known_answers):
         raise typer.Exit(1)

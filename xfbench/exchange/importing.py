@@ -53,10 +53,10 @@ def check_sources(sources: Sequence[Path], target: Store) -> list[Path]:
     for source in sources:
         if not source.exists():
             raise UsageError(f"{source}: no such file or folder")
-    others = [source for source in sources if source.resolve() != target.folder.resolve()]
-    if not others:
+    other_sources = [source for source in sources if source.resolve() != target.folder.resolve()]
+    if not other_sources:
         raise UsageError(f"{target.folder} is the results folder itself")
-    return others
+    return other_sources
 
 
 def _is_archive(file: Path) -> bool:

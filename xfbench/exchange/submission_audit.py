@@ -164,22 +164,22 @@ def _command_error(
     if parse_command is None:
         return None
     try:
-        given = parse_command(words[2:])
+        options = parse_command(words[2:])
     except UsageError as error:
         return f"its command is invalid: {error}"
     for record in launches:
-        if record.request and (problem := _option_error(given, record.request)):
+        if record.request and (problem := _option_error(options, record.request)):
             return problem
     return None
 
 
-def _option_error(given: Mapping[str, Any], request: Request) -> str | None:
+def _option_error(options: Mapping[str, Any], request: Request) -> str | None:
     """Return why the given options do not repeat the request, or None."""
     needed_options = repeat.setting_options(request)
     for setting in settings.SETTINGS:
         if setting.option not in needed_options:
             continue
-        value, needed = given.get(setting.name), needed_options[setting.option]
+        value, needed = options.get(setting.name), needed_options[setting.option]
         value = None if value is False else value  # a switch that was not given
         stored = getattr(request, setting.cell_field, None)
         if needed is None and value is not None and stored is not None:  # it may repeat a default

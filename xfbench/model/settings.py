@@ -266,7 +266,7 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
         default_words="an even share of the cores",
         is_list=True,
-        matrix_type='Annotated[Sequence[Positive], BeforeValidator(as_list)] | Literal["powers"]',
+        matrix_type='Positives | Literal["powers"]',
     ),
     Setting(
         name="ranks",

@@ -102,8 +102,8 @@ def _stored_and_allowed_values(m: Matrix, r: Request) -> list[tuple[Any, Sequenc
         # In a batch search, the available memory or the user sets the limit, so any limit matches.
         is_free = setting.name == "memory_limit" and isinstance(m.batch_size, BatchSearch)
         if setting.is_stored and not is_free:
-            given = getattr(m, setting.name)
-            values = given or [None] if setting.is_list else [given]
+            matrix_value = getattr(m, setting.name)
+            values = matrix_value or [None] if setting.is_list else [matrix_value]
             stored_values = [setting.to_stored(value) for value in values]
             pairs.append((getattr(r, setting.cell_field), stored_values))
     return pairs

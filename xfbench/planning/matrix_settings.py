@@ -16,6 +16,9 @@ def as_list(setting: Any) -> Any:
     return [setting] if isinstance(setting, str | int | float) else setting
 
 
+Positives = Annotated[Sequence[Positive], BeforeValidator(as_list)]
+
+
 class MatrixSettings(BaseModel):
     """Lists of settings: see docs/reference/settings.md. None: the default."""
 
@@ -32,7 +35,7 @@ class MatrixSettings(BaseModel):
     launches: Positive | None = None
     until_precision: Share = 0.02
     seed: Annotated[Sequence[NonNegative], BeforeValidator(as_list)] = (0,)
-    threads: Annotated[Sequence[Positive], BeforeValidator(as_list)] | Literal["powers"] | None = None
+    threads: Positives | Literal["powers"] | None = None
     ranks: Annotated[Sequence[Positive], BeforeValidator(as_list)] = (1,)
     nodes: Annotated[Sequence[Positive], BeforeValidator(as_list)] = (1,)
     strategy: Annotated[Sequence[str], BeforeValidator(as_list)] = ("default",)

@@ -16,7 +16,7 @@ from xfbench.base import errors
 from xfbench.equality import certify
 from xfbench.execution import launch
 from xfbench.execution.launch import LaunchContext
-from xfbench.host import core_latency, machine
+from xfbench.host import core_latency, doctor, machine
 from xfbench.model import adapter, facts
 from xfbench.model.certificate import certified_fields
 from xfbench.model.machines import machine_class
@@ -82,9 +82,12 @@ def find_and_confirm_best_setting(
     """Find and confirm the best setting, and return the document of the search.
 
     The record of each launch is stored in `store`. `listener` is told what happens. Raises
+    NoisyError if the search is strict and a check of `xfbench doctor` is not ok. Raises
     UnavailableError if the framework is unavailable. Raises XfbenchError if no setting can be tried
     or no launch counts.
     """
+    if choices.strict:
+        doctor.require_all_checks_ok()
     framework = space.default.framework
     context = LaunchContext(
         store,

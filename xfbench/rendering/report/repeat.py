@@ -40,12 +40,14 @@ def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
     options = setting_options(last_record.request)
     options["--seed"] = ",".join(map(str, seeds)) if seeds != [0] else None
     options |= _launches_or_precision_option(records)
-    given = {name: value for name, value in options.items() if value is not None}
-    if not all(value is True or _NEEDS_NO_QUOTES.fullmatch(str(value)) for value in given.values()):
+    given_options = {name: value for name, value in options.items() if value is not None}
+    if not all(
+        value is True or _NEEDS_NO_QUOTES.fullmatch(str(value)) for value in given_options.values()
+    ):
         return ()
     return (
         "xfbench run",
-        *(name if value is True else f"{name} {value}" for name, value in given.items()),
+        *(name if value is True else f"{name} {value}" for name, value in given_options.items()),
     )
 
 
