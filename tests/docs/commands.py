@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/*.md"))]
+_FILES = (*ROOT.glob("docs/*.md"), *ROOT.glob("docs/reference/*.md"))
+PAGES = ["README.md", *sorted(str(file.relative_to(ROOT)) for file in _FILES)]
 PROGRAMS = "xfbench make pytest python reframe sed sh export cp mv cat git pip uv".split()
 LINE = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{'|'.join(PROGRAMS)}) \S")
 
