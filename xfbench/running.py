@@ -72,8 +72,8 @@ def run(
     - `epochs`: epochs to train, each followed by an evaluation.
     - `warmup`: untimed steps after the first step (default: 3).
     - `launches`: launches per cell, each in a fresh process (default: see --until-precision).
-    - `until_precision`: relative half-width of the confidence interval to reach: each cell is
-      launched 5 to 20 times (default: 2%).
+    - `until_precision`: relative half-width of the confidence interval to reach, such as 1%: each
+      cell is launched 5 to 20 times (default: 2%).
     - `seed`: seeds of weights and data, such as 0,1,2; the leaderboard has one row for all seeds of
       a configuration (default: 0).
     - `threads`: threads per rank (default: an even share of the cores).
@@ -84,11 +84,11 @@ def run(
       docs/clusters.md).
     - `scaling`: whether --batch-size is for all ranks together (strong) or for each rank (weak):
       strong, weak.
-    - `launcher`: launcher of the ranks: local, mpi, slurm (default: the site's, else local).
-    - `pinning`: pinning: each rank has its own cores, or the system places the ranks: cores, none
-      (default: cores if several ranks share a node or the site reserves cores, else none).
+    - `launcher`: launcher of the ranks (default: the site's, else local): local, mpi, slurm.
+    - `pinning`: pinning: each rank has its own cores, or the system places the ranks (default:
+      cores if several ranks share a node or the site reserves cores, else none): cores, none.
     - `site`: site configuration: name or TOML file (see docs/clusters.md).
-    - `partition`: slurm partition (default: the site's).
+    - `partition`: Slurm partition (default: the site's).
     - `data`: data sets: digits, synthetic, or prepared sets by name or folder (see `xfbench data
       list`) (default: the workload's).
     - `page_cache`: page cache at the start of each epoch of a prepared set, with (warm) or without
@@ -103,7 +103,7 @@ def run(
       (default: none).
     - `lr_warmup`: learning-rate warm-up in epochs (default: no warm-up).
     - `allocator`: memory allocators: system, jemalloc, tcmalloc (default: system).
-    - `memory_limit`: limit for the private memory of a rank (default: no limit).
+    - `memory_limit`: limit for the private memory of a rank, such as 8GB (default: no limit).
     - `sync_every`: steps between synchronizations with the device (default: 1; cuda: 10).
     - `checkpoints`: number of checkpoints to take during the run (default: none).
     - `profile`: run a few extra steps under the framework's profiler and record the time of each
@@ -115,7 +115,7 @@ def run(
     - `account`: account to charge a Slurm job to (default: the site's).
     - `job_time`: time limit of a job submitted from a login node, such as 90m or 2h (default: 60m).
     - `wait`: whether to wait for submitted jobs.
-    - `python`: python interpreter of a framework (repeatable).
+    - `python`: Python interpreter of a framework (repeatable).
     - `strict`: refuse to run on a noisy machine, and mark noisy launches as invalid.
     - `results`: results folder (default: $XFBENCH_RESULTS, else ./results).
     - `checkpoint_dir`: directory for temporary checkpoints (default: in the results folder).

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -270,3 +271,14 @@ def test_framework_list_has_the_state_of_each(xfbench, tmp_path):
         for framework in frameworks.values()
         if framework["state"] == "unavailable"
     )
+
+
+def test_closed_standard_error_does_not_spoil_the_document(tmp_path):
+    command = [sys.executable, "-m", "xfbench", "run", *SMALL, "--no-verify", "--launches", "1"]
+    completed = subprocess.run(
+        ["sh", "-c", f"{shlex.join([*command, '--json'])} 2>&-"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert json.loads(completed.stdout)["summary"] == {"ok": 1}

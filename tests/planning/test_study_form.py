@@ -3,7 +3,7 @@
 import pytest
 
 from xfbench.base.errors import UsageError
-from xfbench.planning import experiment
+from xfbench.planning import experiment, study_form
 from xfbench.planning.study_form import SIZES
 from xfbench.store import published
 from xfbench.studies import answer, running
@@ -166,3 +166,12 @@ def test_published_figures_match_the_sources_and_analyses(name):
             if figure.quantity.startswith(analysis.beside) and figure.unit == unit
         ]
         assert matching_figures or not analysis.beside
+
+
+def test_analyses_name_settings_as_matrices_do():
+    analysis = study_form.Analysis(
+        name="ratio", over="lr_scaling", where={"loader": "xfbench", "servers": 2, "threads": 1}
+    )
+    assert analysis.over == "rate_scaling"
+    assert analysis.where == {"input": "ours", "servers": 2, "threads": 1}
+    assert study_form.Analysis(name="ratio", over="rate_scaling").over == "rate_scaling"

@@ -11,8 +11,8 @@ _SIZE_UNITS |= {f"{letter}iB": 1024**n for n, letter in enumerate("KMG", 1)}
 
 
 def parse_whole_number(text: str) -> int:
-    """Parse a whole number of zero or more. Raises ValueError."""
-    if not text.isdecimal():
+    """Parse a whole number. Raises ValueError."""
+    if not re.fullmatch(r"-?[0-9]+", text):
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
 
@@ -29,7 +29,7 @@ def parse_share(text: str) -> float:
     """Parse a share between 0 and 1, written as "2%" or "0.02". Raises ValueError."""
     share = parse_number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 < share < 1:
-        raise ValueError(f"{text!r} is not between 0 and 100 %")
+        raise ValueError(f"{text!r} is not a share between 0 and 100 %, such as 2% or 0.02")
     return share
 
 
@@ -59,5 +59,5 @@ def parse_size(text: str) -> int:
     """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
     if not match or match[2] not in _SIZE_UNITS or not int(float(match[1]) * _SIZE_UNITS[match[2]]):
-        raise ValueError("give a size in bytes, for example 1MB or 512KiB")
+        raise ValueError("give a size in bytes, for example 1MB, 512KiB or 8GB")
     return int(float(match[1]) * _SIZE_UNITS[match[2]])

@@ -55,7 +55,12 @@ def make_lines_legible(text: str, max_line_length: int = MAX_LENGTH) -> str:
 
 
 def say(line: str, max_line_length: int = MAX_LENGTH) -> None:
-    """Print a message on standard error, with `make_legible` applied to each line."""
+    """Print a message on standard error, with `make_legible` applied to each line.
+
+    Print nothing if standard error is closed, because Python would use standard output then.
+    """
+    if sys.stderr is None:
+        return
     print(make_lines_legible(line, max_line_length), file=sys.stderr)
 
 

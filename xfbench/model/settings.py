@@ -119,7 +119,8 @@ class Setting:
     @property
     def full_help(self) -> str:
         """The help text with choices and default."""
-        choices = f": {', '.join(self.choices)}" if self.choices else ""
+        # The metavar has the choices if only one can be given.
+        choices = f": {', '.join(self.choices)}" if self.choices and self.is_list else ""
         default = f" (default: {self.default_text})" if self.default_text else ""
         return f"{self.help}{choices}{default}."
 
@@ -242,8 +243,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="until_precision",
         panel="How long",
-        help="Relative half-width of the confidence interval to reach: each cell is launched 5 to "
-        "20 times",
+        help="Relative half-width of the confidence interval to reach, such as 1%: each cell is "
+        "launched 5 to 20 times",
         type=SHARE,
         default=0.02,
     ),
@@ -427,7 +428,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="memory_limit",
         panel="Machine",
-        help="Limit for the private memory of a rank",
+        help="Limit for the private memory of a rank, such as 8GB",
         type=SIZE,
         minimum=1,
         default_words="no limit",

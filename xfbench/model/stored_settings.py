@@ -13,7 +13,7 @@ class StoredSettings(BaseModel):
     - `page_cache`: page cache at the start of each epoch of a prepared set, with (warm) or without
       (cold) the data files: cold, warm (default: unchanged).
     - `allocator`: memory allocators: system, jemalloc, tcmalloc (default: system).
-    - `memory_limit`: limit for the private memory of a rank (default: no limit).
+    - `memory_limit`: limit for the private memory of a rank, such as 8GB (default: no limit).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -21,6 +22,7 @@ from pydantic import (
 
 from xfbench.base.quantities import parse_share, parse_size
 from xfbench.datasets.manifest import FormatName
+from xfbench.model import settings
 from xfbench.model.external_record import Citation, Figure
 
 Scalar = str | int | float
@@ -40,6 +42,26 @@ def _parse_share(share: Any) -> Any:
 
 Bytes = Annotated[int, Field(ge=1), BeforeValidator(_parse_byte_size)]
 Share = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_parse_share)]
+
+
+def _to_cell_field(setting_name: str) -> str:
+    """Return the field of cells that stores the setting; other names stay."""
+    setting = settings.BY_NAME.get(setting_name)
+    return setting.cell_field if setting else setting_name
+
+
+def _to_stored_values(where: dict[str, Scalar]) -> dict[str, Scalar]:
+    return {
+        _to_cell_field(name): settings.BY_NAME[name].to_stored(value)
+        if name in settings.BY_NAME
+        else value
+        for name, value in where.items()
+    }
+
+
+# Settings may be named as in a matrix, or as in records.
+SettingName = Annotated[str, AfterValidator(_to_cell_field)]
+Where = Annotated[dict[str, Scalar], AfterValidator(_to_stored_values)]
 
 
 class _Table(BaseModel):
@@ -137,7 +159,7 @@ class Claim(_Table):
 
     source: str
     text: str
-    where: dict[str, Scalar] = Field(default_factory=dict)
+    where: Where = Field(default_factory=dict)
     best: Scalar | None = None
     low: float | None = None
     high: float | None = None
@@ -171,10 +193,10 @@ class Analysis(_Table):
 
     name: str
     title: str = ""
-    over: str = ""
+    over: SettingName = ""
     of: str = "images_per_second"
     against: Scalar | dict[str, Scalar] = "least"
-    where: dict[str, Scalar] = Field(default_factory=dict)
+    where: Where = Field(default_factory=dict)
     plot: Literal["bars", "lines", "none"] = "bars"
     beside: str = ""
     claim: tuple[Claim, ...] = ()

@@ -212,7 +212,10 @@ def _help_in_python(setting: Setting) -> str:
     if setting.name == "wait":
         return "whether to wait for submitted jobs."
     text = setting.full_help
-    return f"{text[0].lower()}{text[1:]}" if text[1].islower() else text
+    if setting.choices and not setting.is_list:
+        text = f"{text.removesuffix('.')}: {', '.join(setting.choices)}."
+    is_name = text.startswith(("Slurm", "Python", "LR ", "LARS"))
+    return text if is_name else f"{text[0].lower()}{text[1:]}"
 
 
 def build_page() -> str:
