@@ -103,6 +103,34 @@ def test_finished_bundle_launch_is_not_repeated(write_bundle, tmp_path):
     assert reply.stat().st_mtime_ns == before
 
 
+def test_what_failed_in_a_bundle_is_repeated_with_another_interpreter(write_bundle, tmp_path):
+    folder = write_bundle()
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    for _ in range(2):
+        failed = run_bundle(folder, f"odd={broken}")
+        assert failed.returncode == 1 and "inspect/odd: exit status 3" in failed.stdout
+    repeated = run_bundle(folder, f"odd={sys.executable}")
+    assert repeated.returncode == 0, repeated.stdout
+    [record] = import_records(folder, tmp_path)
+    assert record.status == "ok", record.reason
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("odd", "expected FRAMEWORK=PYTHON, not odd"),
+        ("--help", "expected FRAMEWORK=PYTHON, not --help"),
+        ("odd=/no/such", "odd=/no/such: no such program"),
+        ("even=python3", "this bundle has no framework even"),
+    ],
+)
+def test_wrong_arguments_of_a_bundle_are_refused(write_bundle, argument, words):
+    completed = run_bundle(write_bundle(), argument)
+    assert completed.returncode == 2 and words in completed.stderr
+
+
 def test_missing_framework_in_a_bundle_is_unavailable(write_bundle, tmp_path):
     folder = write_bundle(module="not_there")
     run_bundle(folder, f"odd={sys.executable}")
@@ -113,7 +141,8 @@ def test_missing_framework_in_a_bundle_is_unavailable(write_bundle, tmp_path):
 
 def test_missing_interpreter_for_a_bundle_is_unavailable(write_bundle, tmp_path):
     folder = write_bundle()
-    assert run_bundle(folder, "odd=/nowhere/python").returncode == 1
+    (folder / "interpreters" / "odd").write_text("/nowhere/python\n")
+    assert run_bundle(folder).returncode == 1
     [record] = import_records(folder, tmp_path)
     assert record.status == "unavailable"
 

@@ -43,24 +43,33 @@ _PYTHON, _PREFIX = "@PYTHON@", Path("@PREFIX@")
 _INSPECT = ("worker.pyz", "request.json", "reply.json")
 _RUN = """#!/bin/sh
 # Runs the launches of this bundle: sh run.sh [FRAMEWORK=PYTHON ...]
-# Each Python needs NumPy and the framework. Finished launches are skipped.
+# Each Python needs NumPy and the framework. What ended well is skipped, and the rest is done again.
 cd "$(dirname "$0")" || exit 1
 for pair in "$@"; do
     name=${pair%%=*}
+    python=${pair#*=}
+    [ "$name" != "$pair" ] || { echo "expected FRAMEWORK=PYTHON, not $pair" >&2; exit 2; }
     [ -f "interpreters/$name" ] || { echo "this bundle has no framework $name" >&2; exit 2; }
-    printf '%s\\n' "${pair#*=}" > "interpreters/$name"
+    command -v "$python" > /dev/null || { echo "$pair: no such program" >&2; exit 2; }
+    printf '%s\\n' "$python" > "interpreters/$name"
 done
+ended_well() {
+    [ "$(cat "$1/status" 2> /dev/null)" = 0 ] && grep -q '"status": "ok"' "$1/reply.json" 2> /dev/null
+}
 bad=0
 total=$(ls -d inspect/* checks/* launches/* 2> /dev/null | wc -l)
 count=0
 for folder in inspect/* checks/* launches/*; do
     [ -d "$folder" ] || continue
     count=$((count + 1))
-    if [ ! -e "$folder/status" ]; then
-        sh "$folder/start.sh"
-        [ "$(cat "$folder/status")" = 0 ] || bad=1
+    ended_well "$folder" || sh "$folder/start.sh"
+    if ended_well "$folder"; then
+        echo "$count/$total $folder: ok"
+    else
+        bad=1
+        reason=$(grep -o '"reason": "[^"]*"' "$folder/reply.json" 2> /dev/null)
+        echo "$count/$total $folder: exit status $(cat "$folder/status") $reason"
     fi
-    echo "$count/$total $folder: exit status $(cat "$folder/status")"
 done
 echo "Take this folder back and read it with: xfbench results import --bundle DIR"
 exit $bad
