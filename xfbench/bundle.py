@@ -54,7 +54,8 @@ for pair in "$@"; do
     printf '%s\\n' "$python" > "interpreters/$name"
 done
 ended_well() {
-    [ "$(cat "$1/status" 2> /dev/null)" = 0 ] && grep -q '"status": "ok"' "$1/reply.json" 2> /dev/null
+    [ "$(cat "$1/status" 2> /dev/null)" = 0 ] || return 1
+    grep -q '"status": "ok"' "$1/reply.json" 2> /dev/null
 }
 bad=0
 total=$(ls -d inspect/* checks/* launches/* 2> /dev/null | wc -l)
