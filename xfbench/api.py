@@ -18,6 +18,7 @@ from xfbench.analysis.leaderboard import Table
 from xfbench.base import paths
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.exchange import exporting
+from xfbench.execution.launch import LaunchContext
 from xfbench.model import certificate, settings
 from xfbench.model.record import Record
 from xfbench.model.settings import Setting
@@ -132,7 +133,8 @@ def run_with_settings(values: Mapping[str, Any]) -> list[Record]:
     plan = plan_builder.build_plan(given_values, adjust)
     store = Store(folder)
     done = session.find_done(plan, store)
-    return [*done, *session.run(plan, store, progress.choose_listener())]
+    here = session.Session(LaunchContext(store), progress.choose_listener())
+    return [*done, *here.run(plan, done)]
 
 
 def _is_unused_switch(setting: Setting, value: Any) -> bool:

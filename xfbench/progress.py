@@ -151,9 +151,7 @@ class Bar(Lines):
 
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """Remove the bar. After an interrupt, print how to continue."""
-        if self._bar:
-            self._bar.stop()
-            self._bar = None
+        self.closed()
         super().launches_ended(count, store, interrupted)
 
     def closed(self) -> None:

@@ -91,8 +91,8 @@ def run(
     - `partition`: Slurm partition (default: the site's).
     - `data`: data sets: digits, synthetic, or prepared sets by name or folder (see `xfbench data
       list`) (default: the workload's).
-    - `page_cache`: page cache at the start of each epoch of a prepared set, with (warm) or without
-      (cold) the data files: cold, warm (default: unchanged).
+    - `page_cache`: state of the page cache before each epoch of a prepared set: its files are in
+      memory (warm) or not (cold): cold, warm (default: unchanged).
     - `loader`: data loader of a prepared set, xfbench's or the framework's own: xfbench, native
       (default: xfbench).
     - `loader_threads`: data-loading threads; 0 loads in the training thread (default: 1).

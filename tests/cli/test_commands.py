@@ -223,7 +223,7 @@ def test_interrupt_keeps_records_and_exits_with_130(tmp_path):
 
 
 def test_a_terminal_that_goes_away_loses_no_record(tmp_path):
-    """As after a lost connection, with nohup: the terminal accepts nothing more."""
+    """As after a lost connection, with nohup. The bar ignores that it cannot write."""
     terminal, stderr = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "xfbench", "run", *SMALL, "--no-verify", "--launches", "4"],
@@ -239,6 +239,20 @@ def test_a_terminal_that_goes_away_loses_no_record(tmp_path):
         shown += os.read(terminal, 1000)
     os.close(terminal)
     process.wait(timeout=120)
+    assert len(list((tmp_path / "results" / "records").rglob("*.json"))) == 4
+
+
+def test_a_reader_of_progress_that_goes_away_loses_no_record(tmp_path):
+    """Lines that nobody reads raise BrokenPipeError in the listener."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "xfbench", "run", *SMALL, "--no-verify", "--launches", "4"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    process.stderr.readline()
+    process.stderr.close()
+    assert process.wait(timeout=120) == 0
     assert len(list((tmp_path / "results" / "records").rglob("*.json"))) == 4
 
 

@@ -65,7 +65,7 @@ NEW_SETTING = """    Setting(
         panel="Machine",
         help="Priorities of the processes",
         type=WHOLE_NUMBER,
-        minimum=0,
+        minimum=2,
         is_list=True,
         is_stored=True,
     ),
@@ -160,7 +160,7 @@ def test_defaults_are_accepted_by_their_own_types():
     [
         ({"job_time": 0}, "job_time: give at least 60"),
         ({"time_limit": -1}, "time_limit: give at least 1"),
-        ({"time_limit": "0s"}, "--time-limit 0s: '0s' is less than 1"),
+        ({"time_limit": "0s"}, "--time-limit 0s: '0s' is less than 1 s"),
         ({"python": "torch=/x"}, "python: expected a mapping"),
         ({"threads": ()}, "no threads was given"),
     ],

@@ -143,7 +143,8 @@ class Setting:
             return text
         value = self.type.parse(text)
         if self.minimum is not None and value < self.minimum:
-            raise ValueError(f"{text!r} is less than {self.minimum}")
+            unit = " s" if self.type is DURATION else ""
+            raise ValueError(f"{text!r} is less than {self.minimum}{unit}")
         return value
 
     def format(self, value: Any) -> str:
@@ -346,8 +347,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="page_cache",
         panel="Data",
-        help="Page cache at the start of each epoch of a prepared set, with (warm) or without "
-        "(cold) the data files",
+        help="State of the page cache before each epoch of a prepared set: its files are in memory "
+        "(warm) or not (cold)",
         default_words="unchanged",
         is_list=True,
         choices=_same("cold", "warm"),

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 class StoredSettings(BaseModel):
     """Fields of a cell. Null: the setting was not given.
 
-    - `page_cache`: page cache at the start of each epoch of a prepared set, with (warm) or without
-      (cold) the data files: cold, warm (default: unchanged).
+    - `page_cache`: state of the page cache before each epoch of a prepared set: its files are in
+      memory (warm) or not (cold): cold, warm (default: unchanged).
     - `allocator`: memory allocators: system, jemalloc, tcmalloc (default: system).
     - `memory_limit`: limit for the private memory of a rank, such as 8GB (default: no limit).
     """

@@ -50,18 +50,18 @@ def _to_cell_field(setting_name: str) -> str:
     return setting.cell_field if setting else setting_name
 
 
-def _to_stored_values(where: dict[str, Scalar]) -> dict[str, Scalar]:
+def _to_stored_values(values: dict[str, Scalar]) -> dict[str, Scalar]:
     return {
         _to_cell_field(name): settings.BY_NAME[name].to_stored(value)
         if name in settings.BY_NAME
         else value
-        for name, value in where.items()
+        for name, value in values.items()
     }
 
 
 # Settings may be named as in a matrix, or as in records.
 SettingName = Annotated[str, AfterValidator(_to_cell_field)]
-Where = Annotated[dict[str, Scalar], AfterValidator(_to_stored_values)]
+ValueBySetting = Annotated[dict[str, Scalar], AfterValidator(_to_stored_values)]
 
 
 class _Table(BaseModel):
@@ -159,7 +159,7 @@ class Claim(_Table):
 
     source: str
     text: str
-    where: Where = Field(default_factory=dict)
+    where: ValueBySetting = Field(default_factory=dict)
     best: Scalar | None = None
     low: float | None = None
     high: float | None = None
@@ -196,7 +196,7 @@ class Analysis(_Table):
     over: SettingName = ""
     of: str = "images_per_second"
     against: Scalar | dict[str, Scalar] = "least"
-    where: Where = Field(default_factory=dict)
+    where: ValueBySetting = Field(default_factory=dict)
     plot: Literal["bars", "lines", "none"] = "bars"
     beside: str = ""
     claim: tuple[Claim, ...] = ()

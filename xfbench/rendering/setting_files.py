@@ -31,7 +31,8 @@ return api.run_with_settings(locals())'''
 _INTRODUCTION = """\
 The settings of `xfbench run`, by the groups of its help. The key is the name in a study's
 `[[matrix]]`, and the name of the argument of `xfbench.run`. If several values are allowed (`,...`),
-each value gives cells of its own. In TOML and Python, several values are a list."""
+each value gives cells of its own. In TOML and Python, several values are a list. Keys marked
+(Python) are not keys of a matrix."""
 
 
 def build_files() -> dict[Path, str]:
@@ -54,7 +55,8 @@ def write_files(root: Path = _ROOT.parent) -> None:
 def _one_type(setting: Setting) -> str:
     """Return the type of one value in a model."""
     if setting.type is settings.WHOLE_NUMBER:
-        return {None: "int", 0: "NonNegative", 1: "Positive"}[setting.minimum]
+        names = {None: "int", 0: "NonNegative", 1: "Positive"}
+        return names.get(setting.minimum, f"Annotated[int, Field(ge={setting.minimum})]")
     return "Bytes" if setting.type is settings.SIZE else setting.type.annotation
 
 
@@ -226,7 +228,8 @@ def build_page() -> str:
             [
                 f"`{setting.option}{'' if setting.is_switch else ' ' + setting.metavar}`",
                 _places(setting),
-                setting.help + (f": {', '.join(setting.choices)}" if setting.choices else ""),
+                setting.help,
+                "–" if setting.is_switch else ", ".join(setting.choices) or setting.type.name,
                 setting.default_text or "–",
                 f"`request.{setting.cell_field}`"
                 if setting.cell_field in Cell.model_fields
@@ -235,7 +238,7 @@ def build_page() -> str:
             for setting in settings.BY_NAME.values()
             if setting.panel == panel
         ]
-        headers = ["option", "key", "what", "default", "in records"]
+        headers = ["option", "key", "what", "values", "default", "in records"]
         for row in rows:
             row[0] = row[0].replace("|", "\\|")
         parts += [f"## {panel}", tabulate(rows, headers, tablefmt="github", disable_numparse=True)]

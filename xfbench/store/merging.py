@@ -67,15 +67,16 @@ def import_pack(source: Path, target: Store, warn: WarningHandler) -> tuple[int,
         if record.id in existing_ids:
             known_count += 1
             continue
+        place = Place(source, 0, len(line.content))
         try:
-            write_record_file(record, Place(source, 0, len(line.content)), line.content, target)
+            write_record_file(record, place, line.content, target)
         except ValueError as error:
             warn(results_folder.defect_message(f"{source.name} line {line.number}", error))
-            continue
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
-        existing_ids.add(record.id)
-        new_count += 1
+        else:
+            existing_ids.add(record.id)
+            new_count += 1
     return new_count, known_count
 
 
