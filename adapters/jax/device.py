@@ -50,6 +50,6 @@ def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 def _product_by_convolution(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     words = {"window_strides": (1, 1), "padding": "VALID"}
     layout = ("NHWC", "HWIO", "NHWC")
-    images, kernels = rounding.matrix_rows_as_images(left), right[np.newaxis, np.newaxis]
+    images, kernels = rounding.fill_images_with_rows(left), right[np.newaxis, np.newaxis]
     output = lax.conv_general_dilated(images, kernels, **words, dimension_numbers=layout)
     return np.asarray(output)[:, 0, 0]

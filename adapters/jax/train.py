@@ -248,7 +248,7 @@ class JaxTrainer:
         return profile.profile(
             [layer.name for layer in self.network.layers],
             run_steps,
-            self._latest_step_program().as_text,
+            self._last_compiled_step_program().as_text,
         )
 
     def runtime_info(self) -> dict[str, Any]:
@@ -270,7 +270,7 @@ class JaxTrainer:
 
     def _describe_step_program(self) -> str:
         """Return a sentence that counts the operations in XLA's optimised program of a step."""
-        program = self._latest_step_program()
+        program = self._last_compiled_step_program()
         if program is None:
             return "no step has run yet"
         calls: Counter[str] = Counter()
@@ -283,7 +283,7 @@ class JaxTrainer:
         shown = ", ".join(f"{name} ×{count}" for name, count in sorted(calls.items()) if count)
         return f"the step that XLA compiled contains {shown}"
 
-    def _latest_step_program(self) -> Any:
+    def _last_compiled_step_program(self) -> Any:
         """Return the latest compiled program of a training step; None before the first step.
 
         With MPI, this program computes the loss and the gradients, but not the update.

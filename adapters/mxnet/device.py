@@ -41,7 +41,7 @@ def measure_product_precision(mx_context: Any) -> str:
         return np.asarray(mx.nd.dot(_to_context(left), _to_context(right)).asnumpy())
 
     def product_by_convolution(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        images = rounding.matrix_rows_as_images(left).transpose(0, 3, 1, 2)
+        images = rounding.fill_images_with_rows(left).transpose(0, 3, 1, 2)
         kernels = right.T[:, :, np.newaxis, np.newaxis]
         words = {"kernel": (1, 1), "num_filter": len(kernels), "no_bias": True}
         output = mx.nd.Convolution(_to_context(images), _to_context(kernels), **words)

@@ -60,7 +60,7 @@ def measure_product_precision(options: Options) -> str:
         lambda left, right: np.asarray(product(left, right)),
         lambda left, right: np.asarray(
             product_by_convolution(
-                rounding.matrix_rows_as_images(left), right[np.newaxis, np.newaxis]
+                rounding.fill_images_with_rows(left), right[np.newaxis, np.newaxis]
             )
         ),
     )

@@ -244,7 +244,7 @@ class TorchTrainer:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _product_by_convolution(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        images = torch.from_numpy(rounding.matrix_rows_as_images(first)).permute(0, 3, 1, 2)
+        images = torch.from_numpy(rounding.fill_images_with_rows(first)).permute(0, 3, 1, 2)
         kernels = torch.from_numpy(second.T.copy())[:, :, None, None]
         images, kernels = images.to(self.device), kernels.to(self.device)
         return _host(torch.nn.functional.conv2d(images, kernels)[:, :, 0, 0])

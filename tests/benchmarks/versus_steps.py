@@ -120,7 +120,7 @@ def measure_while_near(time_round, rounds: int, nearest: float, cores) -> list:
 
     def measure_latency() -> float:
         latencies_s.append(
-            cores.measure_seconds() or float("inf")
+            cores.measure_round_trip_seconds() or float("inf")
         )  # where they were too busy to answer
         return latencies_s[-1]
 

@@ -52,25 +52,25 @@ def test_latency_probe_is_not_counted_in_worker_usage():
     earlier_descendants, used = observe.descendant_pids(), observe.descendants_cpu_seconds()
     probe = CoreLatencyProbe()
     try:
-        assert all(2e-8 < probe.measure_seconds() < 1e-4 for _ in range(20))
+        assert all(2e-8 < probe.measure_round_trip_seconds() < 1e-4 for _ in range(20))
         assert observe.descendant_pids() == earlier_descendants
         assert observe.descendants_cpu_seconds() == used
     finally:
         probe.end_process()
-    assert probe.measure_seconds() is None
+    assert probe.measure_round_trip_seconds() is None
 
 
 def test_failed_probe_start_gives_no_latency(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere")
     probe = CoreLatencyProbe()
-    assert probe.measure_seconds() is None
+    assert probe.measure_round_trip_seconds() is None
     probe.end_process()
 
 
 def test_ended_probe_gives_no_latency():
     probe = CoreLatencyProbe()
     probe.end_process()
-    assert probe.measure_seconds() is None
+    assert probe.measure_round_trip_seconds() is None
 
 
 def test_launch_with_migrated_vcpus_is_reported_as_noisy(record):

@@ -132,7 +132,7 @@ def test_core_latency_is_never_measured_within_a_step(monkeypatch, train, interv
             return 1.0
 
     class FakeLatencyMeter:
-        def measure_seconds(self):
+        def measure_round_trip_seconds(self):
             events.append("look")
             return float(events.count("look"))
 

@@ -90,16 +90,15 @@ def test_ranks_are_compared_before_sync_is_disabled():
         assert hasattr(watched, "disable_sync")
     second.disable_sync()
     second.step(None)
-    assert first.parameter_digest_and_step_count() == second.parameter_digest_and_step_count()
-    assert second.parameter_digest_and_step_count()[1] == 1
+    assert first.synced_digest_and_step_count() == second.synced_digest_and_step_count()
+    assert second.synced_digest_and_step_count()[1] == 1
     single_rank = probes.WatchedTrainer(FakeTrainer(), signalled=False)
     single_rank.step(None)
     single_rank.step(None)
     assert not hasattr(single_rank, "disable_sync")
     assert (
-        single_rank.parameter_digest_and_step_count()[1] == 2
-        and single_rank.parameter_digest_and_step_count()[0]
-        != first.parameter_digest_and_step_count()[0]
+        single_rank.synced_digest_and_step_count()[1] == 2
+        and single_rank.synced_digest_and_step_count()[0] != first.synced_digest_and_step_count()[0]
     )
 
 

@@ -92,7 +92,7 @@ def keep_best_row_per_group(
         for row in (*table.rows, *table.unranked):
             if row.source == "measured":
                 rows_by_table[key][
-                    tuple(_field_value(name, table, row) for name in group_fields)
+                    tuple(_setting_value(name, table, row) for name in group_fields)
                 ].append(row)
     return [
         _build_table(heads[key], groups, with_leaderboard_ranks)
@@ -146,7 +146,7 @@ def _heading_key(table: Table) -> tuple[Any, ...]:
     return (*conditions, table.scaling or "", table.batch_size, table.machine)
 
 
-def _field_value(name: str, table: Table, row: Row) -> Value | None:
+def _setting_value(name: str, table: Table, row: Row) -> Value | None:
     if name == "machine":
         return table.machine
     if name == "kernel":

@@ -441,7 +441,8 @@ def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> lis
         comparable_rows = [
             candidate
             for candidate in comparable_rows
-            if candidate.ranks == 1 or _strategy_key(candidate) == _strategy_key(row)
+            if candidate.ranks == 1
+            or _strategy_and_options(candidate) == _strategy_and_options(row)
         ]
         baseline = min(comparable_rows, key=lambda candidate: candidate.ranks)
         return compute_scaling_efficiency(
@@ -456,7 +457,7 @@ def _key_without_ranks_and_strategy(row: Row) -> tuple[Any, ...]:
     return row.framework, row.framework_version, *local_key, *row.storage
 
 
-def _strategy_key(row: Row) -> tuple[Any, ...]:
+def _strategy_and_options(row: Row) -> tuple[Any, ...]:
     return row.strategy, row.strategy_options
 
 

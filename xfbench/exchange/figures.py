@@ -118,7 +118,7 @@ def _read_file(path: Path) -> File:
 def _records_of_entries(
     path: Path, file: File, file_format: Format, warn: WarningHandler, inform: WarningHandler
 ) -> Iterator[Record]:
-    hide_names = private_names.make_private_text_redactor(file_format.private_names(file))
+    hide_names = private_names.make_private_text_redactor(file_format.host_and_user_names(file))
 
     def redact_and_cut(text: str) -> str:
         return make_legible(hide_names(text), _MAX_TEXT_CHARACTERS)

@@ -462,14 +462,16 @@ def write_heartbeat(folder: Path) -> Iterator[None]:
     """
     stop = threading.Event()
 
-    def write_counts() -> None:
+    def write_rising_number_until_stopped() -> None:
         number = 0
         while not stop.wait(_LOOK_SECONDS):
             number += 1
             with contextlib.suppress(OSError):
                 (folder / ALIVE).write_text(str(number), encoding="utf-8")
 
-    thread = threading.Thread(target=write_counts, name="counting", daemon=True)
+    thread = threading.Thread(
+        target=write_rising_number_until_stopped, name="counting", daemon=True
+    )
     thread.start()
     try:
         yield

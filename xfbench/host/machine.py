@@ -81,7 +81,7 @@ def _specificity(microarchitecture: archspec.cpu.Microarchitecture) -> tuple[int
 
 def usable_cores() -> int:
     """Return the number of physical cores that the affinity and the cgroup quota allow."""
-    return host.count_usable_cores()
+    return host.count_usable_physical_cores()
 
 
 @cache

@@ -100,7 +100,7 @@ def _build_traffic_value(
 ) -> Value:
     def gigabytes_per_epoch(record: Record) -> float | None:
         steps = epoch_steps(record.request)
-        sent = _bytes_per_step(record, key, counter)
+        sent = _link_bytes_per_step(record, key, counter)
         return sent * steps / 1e9 if sent is not None and steps else None
 
     node, kind, link_name = key
@@ -132,7 +132,8 @@ def _describe_traffic_and_required_bytes(
     - If the capacity of the link is known, the text states the minimum time that the bytes take.
     """
     link_launches = counted_values_by_block(
-        Quantity("bytes", "B", lambda record: _bytes_per_step(record, key, counter)), cell.records
+        Quantity("bytes", "B", lambda record: _link_bytes_per_step(record, key, counter)),
+        cell.records,
     )
     if not link_launches or interval is None:
         return ""
@@ -153,7 +154,7 @@ def _describe_traffic_and_required_bytes(
     return ", ".join(phrases)
 
 
-def _bytes_per_step(record: Record, key: tuple[int, str, str], counter: str) -> float | None:
+def _link_bytes_per_step(record: Record, key: tuple[int, str, str], counter: str) -> float | None:
     for link in _links_of_record(record):
         if (link.node, link.kind, link.name) == key:
             value: float = getattr(link, counter)

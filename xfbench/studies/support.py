@@ -30,7 +30,7 @@ def analyze_support(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certif
     An answer is "yes", "no" or "not here". If the records come from several kinds of machines, the
     table has one column for each framework on each kind of machine.
     """
-    answers = collect_support_answers(cells)
+    answers = collect_probe_answers(cells)
     columns = _sorted_columns(answers)
     lines = [
         (
@@ -59,7 +59,7 @@ def analyze_support_evidence(
     analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
 ) -> Finding:
     """Return a finding with a table of answers, one per row, with the evidence of each answer."""
-    answers = collect_support_answers(cells)
+    answers = collect_probe_answers(cells)
     columns = _sorted_columns(answers)
     lines = [
         (title, head, answer.supported, answer.evidence)
@@ -83,7 +83,7 @@ def analyze_support_evidence(
     )
 
 
-def collect_support_answers(cells: Sequence[MeasuredCell]) -> Answers:
+def collect_probe_answers(cells: Sequence[MeasuredCell]) -> Answers:
     """Return one answer for each feature and for each framework on a kind of machine.
 
     If there are several answers, the latest "yes" or "no" counts. If all are "not here", the latest

@@ -36,7 +36,7 @@ class CoreLatencyProbe:
             )
             observe.exclude_process_from_counts(self._process.pid)
 
-    def measure_seconds(self) -> float | None:
+    def measure_round_trip_seconds(self) -> float | None:
         """Return the shortest round-trip time in seconds. The measurement takes a few milliseconds.
 
         Returns None if there is only one CPU, if the cores are too busy, or if the helper did not

@@ -24,7 +24,7 @@ def machine_facts() -> dict[str, Any]:
     return {
         "hostname_hash": hashlib.sha256(platform.node().encode()).hexdigest()[:16],
         "cpu_model": processor.get("model name") or platform.processor() or platform.machine(),
-        "cores": count_usable_cores(),
+        "cores": count_usable_physical_cores(),
         "logical_cpus": os.cpu_count() or 1,
         "memory_bytes": _memory_bytes(),
         "accelerators": nvidia_device_models(),
@@ -45,7 +45,7 @@ def first_processor_fields(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def count_usable_cores() -> int:
+def count_usable_physical_cores() -> int:
     """Return how many physical cores this process may use, by its affinity and cgroup quota."""
     cores = set()
     for cpu in os.sched_getaffinity(0):

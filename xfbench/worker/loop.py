@@ -192,7 +192,7 @@ class _WindowSeries:
 
         Do not call this method while anything is timed.
         """
-        if self.cores and (latency := self.cores.measure_seconds()):
+        if self.cores and (latency := self.cores.measure_round_trip_seconds()):
             self.core_latencies.append(latency)
         self.measured_at = perf_counter()
 

@@ -68,7 +68,7 @@ class ProbeRun:
 
         `assigned_cpus` are the CPUs to which this rank was pinned. None if it was not pinned.
         """
-        parameters, updates = self.trainer.parameter_digest_and_step_count()
+        parameters, updates = self.trainer.synced_digest_and_step_count()
         return {
             "support": self._answers(assigned_cpus),
             "place": {
@@ -145,10 +145,10 @@ class WatchedTrainer:
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._trainer, name)
         if name == "disable_sync":  # afterwards the ranks' parameters diverge
-            self._final_digest = self.parameter_digest_and_step_count()
+            self._final_digest = self.synced_digest_and_step_count()
         return attribute
 
-    def parameter_digest_and_step_count(self) -> Tuple[str, int]:
+    def synced_digest_and_step_count(self) -> Tuple[str, int]:
         """Return a digest of all parameters, and the number of steps.
 
         After `disable_sync`, both values stay as they were before.

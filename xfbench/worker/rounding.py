@@ -39,7 +39,7 @@ def lowest_measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.n
     return precision_of_bits(min(measure_operand_fraction_bits(product) for product in products))
 
 
-def matrix_rows_as_images(matrix: np.ndarray) -> np.ndarray:
+def fill_images_with_rows(matrix: np.ndarray) -> np.ndarray:
     """Return one image for each row of `matrix`, as an array (rows, _PIXELS, _PIXELS, SIZE).
 
     All pixels of an image are the same: their SIZE channels are the values of the matrix row.

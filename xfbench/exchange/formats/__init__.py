@@ -76,7 +76,7 @@ class Format(Protocol):
     def is_recognised(self, file: File) -> bool:
         """Return whether the file has this format."""
 
-    def private_names(self, file: File) -> Iterable[str]:
+    def host_and_user_names(self, file: File) -> Iterable[str]:
         """Return the names of hosts and users in the file."""
 
     def entries(self, file: File) -> Iterator[Entry | Missed]:

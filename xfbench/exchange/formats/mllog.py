@@ -83,7 +83,7 @@ def is_recognised(file: File) -> bool:
     return file.document is None and _MARK in file.content
 
 
-def private_names(file: File) -> Iterable[str]:
+def host_and_user_names(file: File) -> Iterable[str]:
     """Return nothing, because no name of a host or a person is read from a log."""
     return ()
 

@@ -35,7 +35,7 @@ def is_recognised(file: File) -> bool:
     return "machine_info" in document and "benchmarks" in document
 
 
-def private_names(file: File) -> Iterable[str]:
+def host_and_user_names(file: File) -> Iterable[str]:
     """Return the name of the host that ran the benchmarks."""
     return [str(as_object(file.document["machine_info"]).get("node") or "")]
 

@@ -37,7 +37,7 @@ def is_recognised(file: File) -> bool:
     return "session_info" in document and "runs" in document
 
 
-def private_names(file: File) -> Iterable[str]:
+def host_and_user_names(file: File) -> Iterable[str]:
     """Yield the names of the session's host and user, and of the nodes of all jobs."""
     session = as_object(file.document["session_info"])
     yield from (str(session.get(name) or "") for name in ("hostname", "user"))
