@@ -1,4 +1,7 @@
-"""Fixtures that all tests share: records, cells, fake adapters and launches."""
+"""Hooks and fixtures that all tests share: records, cells, fake adapters and launches.
+
+The hooks mark some tests, refuse another checkout's modules, and hide the user's settings.
+"""
 
 import itertools
 import json
@@ -13,7 +16,9 @@ import numpy  # noqa: F401  a pytest session inside this one cannot load NumPy a
 import pytest
 from hypothesis import settings
 
+import xfbench
 from tests import fake_framework, scheduler
+from xfbench import adapters
 from xfbench.base import digests, paths
 from xfbench.model.facts import workload_facts
 from xfbench.model.record import Measurement, Observed, Record
@@ -25,11 +30,30 @@ settings.load_profile("xfbench")
 
 pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(scheduler.make_scheduler)
 LARGE_FRAMEWORK = "ipex"  # its environment is too large to create in `make test`
+# Where environments are, and how Debian's are made. All other settings of the user are hidden.
+KEPT_VARIABLES = {"XFBENCH_HOME", "XFBENCH_DEBIAN"}
+CHECKOUT = Path(__file__).parents[1]
+NO_STUDIES = CHECKOUT / "tests" / "no-studies"  # does not exist
 NODES = pytest.StashKey[str]()  # description of the cluster's nodes
 
 
 def pytest_configure(config):
-    """Hide pytest-xdist from pytest sessions that tests start."""
+    """Refuse another checkout's modules; hide settings of the user, and pytest-xdist.
+
+    pytest-xdist is hidden from pytest sessions that tests start.
+
+    Raises UsageError if the installed xfbench is that of another checkout.
+    """
+    for package in (xfbench, adapters):
+        if not Path(package.__file__).is_relative_to(CHECKOUT):
+            raise pytest.UsageError(
+                f"{package.__name__} is {package.__file__}, which is not in {CHECKOUT}: "
+                "run `make test` here, or install this checkout"
+            )
+    for name in [name for name in os.environ if name.startswith("XFBENCH_")]:
+        if name not in KEPT_VARIABLES:
+            del os.environ[name]
+    os.environ["XFBENCH_STUDIES"] = str(NO_STUDIES)
     if hasattr(config, "workerinput"):
         os.environ.pop("PYTEST_XDIST_WORKER", None)
 

@@ -199,6 +199,12 @@ def test_unstable_launch_is_shown_but_not_averaged(record):
     assert "3 (indicative, 1 unstable)" in tables.to_text([table])
 
 
+def test_a_third_of_unstable_launches_does_not_exclude_a_row(record):
+    launches = [record(steps=(0.1,) * 20, launch=n) for n in (1, 2)]
+    [table] = uncertified_tables([*launches, record(steps=RISING_STEPS_S, launch=3)])
+    assert table.unranked[0].reason == NO_CERTIFICATE
+
+
 def test_row_with_half_of_its_launches_unstable_is_not_ranked(record):
     launches = [record(steps=(0.1,) * 20), record(steps=RISING_STEPS_S, launch=2)]
     [table] = uncertified_tables(launches)

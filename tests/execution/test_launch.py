@@ -9,10 +9,10 @@ import subprocess
 import time
 from dataclasses import replace
 
-import psutil
 import pytest
 
 from tests import fake_framework
+from tests.remaining_processes import list_running
 from xfbench.execution import job
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import roofline
@@ -87,26 +87,18 @@ time.sleep(1000)
 
 def test_hanging_worker_and_its_descendants_end_at_the_limit(launch):
     start_s = time.monotonic()
-    record, _ = launch(HANG, time_limit=4)
+    record, folder = launch(HANG, time_limit=4)
     assert record.status == "timed_out"
     assert "--time-limit" in record.reason
     assert time.monotonic() - start_s < 60
-    assert not find_processes("1234.5")
+    assert not list_running(folder)
 
 
 def test_processes_of_a_finished_worker_are_ended(launch):
     code = 'subprocess.Popen(["sleep", "4321.5"], start_new_session=True)'
-    record, _ = launch(f"import subprocess\n{code}")
+    record, folder = launch(f"import subprocess\n{code}")
     assert record.status == "ok"
-    assert not find_processes("4321.5")
-
-
-def find_processes(argument):
-    matches = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        if argument in (process.info["cmdline"] or ()) and process.info["status"] != "zombie":
-            matches.append(process)
-    return matches
+    assert not list_running(folder)
 
 
 def test_truncated_reply_is_crashed_and_kept(launch):

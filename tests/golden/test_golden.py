@@ -10,8 +10,8 @@ from xfbench.equality import plants
 
 MAX_DIFFERENCE_LINES = 40  # of a difference that a failing test shows
 FAILURE_MESSAGE = """{file} differs from what the code gives now.
-If an issue adds or renames what is shown, write the file again and list the change in the note:
-    python -m tests.golden {name}
+If what is shown was changed on purpose, describe it in CHANGELOG.md and write the file again:
+    .venv/bin/python -m tests.golden {name}
 Digests of workloads and cells, and keys of certificates, never change."""
 
 # Networks whose mutations take hours; `python -m tests.golden self_test` adds their outcomes.
@@ -126,7 +126,10 @@ def test_no_mutation_of_the_self_test_is_lost():
         for name, outcome in mutations.outcomes().items()
     }
     assert recorded.items() <= existing.items()
-    assert {workload for name, (_, workload) in existing.items() if name not in recorded} <= LARGE
+    missing = {name for name in existing if name not in recorded}
+    assert {existing[name][1] for name in missing} <= LARGE, (
+        f"{missing} have no recorded outcome: .venv/bin/python -m tests.golden self_test"
+    )
 
 
 def test_every_recorded_mutation_was_caught_at_its_layer():

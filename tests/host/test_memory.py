@@ -72,7 +72,7 @@ def test_kernel_oom_count_marks_a_killed_process():
     assert (
         memory.out_of_memory_reason(Outcome(-9, timed_out=True), "out of memory", None, 1) is None
     )
-    assert memory.count_oom_kills_since_boot() >= 0
+    assert isinstance(memory.count_oom_kills_since_boot(), int)
 
 
 def test_out_of_memory_of_a_rank_is_recognized(record):

@@ -30,4 +30,7 @@ def test_example_report_matches_its_records(tmp_path):
 
 @pytest.mark.parametrize("name", experiment.list_names())
 def test_example_report_has_a_page_of_every_study(name):
-    assert f'<section class="study" id="study-{name}"' in REPORT_HTML
+    assert f'<section class="study" id="study-{name}"' in REPORT_HTML, (
+        "a new study needs records in docs/example/: `make studies`, then the commands in "
+        "docs/studies.md"
+    )

@@ -37,7 +37,8 @@ def test_unreadable_energy_is_none(tmp_path):
     assert energy._read_rapl(tmp_path) == {}
 
 
-def test_cuda_energy_comes_only_from_nvml():
-    assert energy.read_counters("cuda") == {} or all(
-        name.startswith("nvml") for name in energy.read_counters("cuda")
-    )
+@pytest.mark.parametrize(("joules", "reading"), [(5.0, {"nvml": (5.0, None)}), (None, {})])
+def test_cuda_energy_comes_only_from_nvml(joules, reading, monkeypatch):
+    monkeypatch.setattr(energy.nvml, "energy_joules", lambda rank: joules)
+    monkeypatch.setattr(energy, "_read_rapl", lambda: {"package-0": (1.0, 2.0)})
+    assert energy.read_counters("cuda") == reading
