@@ -39,11 +39,11 @@ test: $(VENV)/developed lint types ## Quick tests with one real run of each kind
 	$(BIN)/pytest -m 'alone and $(QUICK)' --timeout 300 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone and $(QUICK)' $(PARALLEL) --session-timeout 2400 tests
 
-test-deep: $(VENV)/developed ## What else decides whether a change lands (limit: 55 minutes).
+test-deep: $(VENV)/developed ## Deep tests, which a change must pass too (limit: 55 minutes).
 	$(BIN)/pytest -m 'alone and $(DEEP)' --timeout 1200 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone and $(DEEP)' $(PARALLEL) --session-timeout 3900 tests
 
-test-all: $(VENV)/developed lint types ## All tests, before a release (hours).
+test-all: $(VENV)/developed lint types ## Quick, deep and long tests, before a release (hours).
 	$(BIN)/pytest -m alone --timeout 3600 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone' $(PARALLEL) --timeout 3600 tests
 
@@ -86,30 +86,30 @@ schema: $(VENV)/installed ## Write docs/schema.md and xfbench/model/record.schem
 #@ Measure xfbench itself
 
 overhead: $(VENV)/developed ## Measure what the harness adds to a step (10 minutes, a quiet machine).
-	$(BIN)/python -m tests.benchmarks.overhead
+	$(BIN)/python -m tests.measuring.overhead
 
 intervals: $(VENV)/developed ## How often intervals contain what many launches say (half an hour, quiet).
 	$(BIN)/xfbench run --launches 20 --results results/intervals
-	$(BIN)/python -m tests.benchmarks.launches results/intervals
+	$(BIN)/python -m tests.measuring.launches results/intervals
 
 input: $(VENV)/developed ## Measure what input costs a step (a quarter of an hour, a quiet machine).
-	$(BIN)/python -m tests.benchmarks.input
+	$(BIN)/python -m tests.measuring.input
 
 versus-native: $(VENV)/developed ## Adapters against what each framework's users write (an hour, a quiet machine).
-	$(BIN)/python -m tests.benchmarks.versus
-	$(BIN)/python -m tests.benchmarks.versus --ranks 2 --network lenet,alexnet
+	$(BIN)/python -m tests.measuring.versus
+	$(BIN)/python -m tests.measuring.versus --ranks 2 --network lenet,alexnet
 
 prediction: $(VENV)/developed ## What `predict` says of held-out numbers of ranks (half an hour, root).
-	$(BIN)/python -m tests.benchmarks.prediction
+	$(BIN)/python -m tests.measuring.prediction
 
 versus-tuned: $(VENV)/developed ## What `run --tuned` uses against what users write (an hour, after `xfbench tune`).
-	$(BIN)/python -m tests.benchmarks.versus_tuned results
+	$(BIN)/python -m tests.measuring.versus_tuned results
 
 tuning: $(VENV)/developed ## What `tune` finds against exhaustive search (hours, a quiet machine; see --help).
-	$(BIN)/python -m tests.benchmarks.tune results/tuning
+	$(BIN)/python -m tests.measuring.tune results/tuning
 
 million: $(VENV)/developed ## What a million records take: 5 GB below build/, some minutes, quiet.
-	$(BIN)/python -m tests.benchmarks.results build/million
+	$(BIN)/python -m tests.measuring.results build/million
 	rm -rf build/million
 
 #@ Clean up

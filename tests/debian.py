@@ -25,7 +25,7 @@ def install_missing(programs, packages):
 
 
 def skip_test(reason):
-    """Skip the test because packages are missing. Fail it where the gate requires all of them."""
+    """Skip the test because packages are missing. Fail it if all packages are required."""
     if os.environ.get("REQUIRE_TEST_PACKAGES"):
         pytest.fail(f"this test needs missing packages: {reason}")
     pytest.skip(reason)

@@ -30,7 +30,7 @@ BATCHES = COUNT // BATCH
 
 
 @parametrize(PLACES, "framework", "data")
-def test_images_are_cropped_anywhere_and_mirrored_half_the_time(case, answers):
+def test_images_are_cropped_at_many_places_and_some_mirrored(case, answers):
     answer = answers(case)
     originals, arrays = data_sets.crop_marked_images(), answer.arrays
     batches, labels = arrays["images"], arrays["labels"].astype(int)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.benchmarks import prediction
 from tests.cluster import shaping
 from tests.cluster.conftest import XFBENCH
+from tests.measuring import prediction
 
 pytestmark = pytest.mark.deep
 

@@ -1,8 +1,8 @@
 """Photographs are the same samples from every format, whichever framework reads them.
 
-84 small ones in the quick tier, 2,000 in `deep`, and 2,000 as large as ImageNet's in `long`. The
-frameworks' readers run in their own interpreters and compare there with ours, so that digests
-come back and not pixels.
+The quick tests have 84 small ones, the deep tests 2,000, and the long tests 2,000 as large as
+ImageNet's. The frameworks' readers run in their own interpreters and compare there with ours, so
+that digests come back and not pixels.
 """
 
 import io

@@ -90,10 +90,10 @@ RUN_BY_OTHER_TESTS = {
     "python -m tests.cluster --nodes 2 run --framework torch --workload lenet --ranks 2 "
     "--scaling weak --launcher slurm": "tests/cluster/test_cluster.py",
     "reframe -C docs/reframe/settings.py -c docs/reframe/xfbench_test.py -r --performance-report": (
-        "tests/test_reframe.py"
+        "tests/docs/test_reframe.py"
     ),
     "FRAMEWORKS=torch WORKLOADS=lenet reframe -C docs/reframe/settings.py -c "
-    "docs/reframe/xfbench_test.py -r -S XfbenchTest.launches=10": "tests/test_reframe.py",
+    "docs/reframe/xfbench_test.py -r -S XfbenchTest.launches=10": "tests/docs/test_reframe.py",
     **dict.fromkeys(
         (
             "export XFBENCH_WORKLOADS=$PWD/networks",

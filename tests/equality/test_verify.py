@@ -1,6 +1,6 @@
-"""`verify` on real frameworks: correct networks are equal, and mutations are detected.
+"""`verify` on real frameworks: correct networks are equal, and planted bugs are detected.
 
-`make verify-all` tests the other kernels and the mutations that need an ImageNet network.
+`make verify-all` tests the other kernels and the planted bugs that need an ImageNet network.
 """
 
 import json
@@ -21,11 +21,11 @@ from xfbench.workloads import workloads
 
 FRAMEWORKS = ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"]
 MIXED = {"bfloat16": 2.0**-8, "float16": 2.0**-11}  # a unit in the last place
-SMALL_MUTATIONS = [
-    mutation for mutation in plants.load_mutations() if mutation.workload in ("lenet", "convnet")
+SMALL_PLANTED_BUGS = [
+    bug for bug in plants.load_planted_bugs() if bug.workload in ("lenet", "convnet")
 ]
-# Mutations that are cheap to train; the deep tests try all others.
-QUICK_MUTATIONS = (
+# Planted bugs that are cheap to train; the deep tests try all others.
+QUICK_PLANTED_BUGS = (
     *("LRN's alpha off by a tenth", "LRN's k is 2", "loss summed over the batch"),
     *("decay multipliers left out", "biases without their multipliers", "Nesterov's momentum"),
     *("no warm-up of the rate",),
@@ -118,31 +118,31 @@ def test_lars_and_warm_up_are_equal(prove, proof):
 
 
 @pytest.mark.parametrize(
-    "mutation",
+    "planted_bug",
     [
-        pytest.param(mutation, marks=() if mutation.name in QUICK_MUTATIONS else pytest.mark.deep)
-        for mutation in SMALL_MUTATIONS
+        pytest.param(bug, marks=() if bug.name in QUICK_PLANTED_BUGS else pytest.mark.deep)
+        for bug in SMALL_PLANTED_BUGS
     ],
-    ids=lambda mutation: mutation.name,
+    ids=lambda bug: bug.name,
 )
-def test_a_mutation_is_caught_at_its_layer(mutation):
-    [outcome] = plants.run_self_test([mutation], 0, print, 600)["planted"]
+def test_a_planted_bug_is_caught_at_its_layer(planted_bug):
+    [outcome] = plants.run_self_test([planted_bug], 0, print, 600)["planted"]
     assert outcome["caught"]
-    assert outcome["first_layer"] == mutation.layer
+    assert outcome["first_layer"] == planted_bug.layer
     assert outcome["likely_cause"]
 
 
-def test_ten_mutations_are_tried_in_the_quick_tests():
-    assert len({mutation.name for mutation in SMALL_MUTATIONS} & {*QUICK_MUTATIONS}) == 10
+def test_ten_planted_bugs_are_tried_in_the_quick_tests():
+    assert len({bug.name for bug in SMALL_PLANTED_BUGS} & {*QUICK_PLANTED_BUGS}) == 10
 
 
-def test_each_mutation_changes_its_file():
-    mutations = plants.load_mutations()
-    assert len(mutations) >= 20
-    assert len({mutation.name for mutation in mutations}) == len(mutations)
-    for mutation in mutations:
-        compile(mutation.mutated_source(), mutation.file, "exec")
-        assert mutation.workload in workloads()
+def test_each_planted_bug_changes_its_file():
+    planted_bugs = plants.load_planted_bugs()
+    assert len(planted_bugs) >= 20
+    assert len({bug.name for bug in planted_bugs}) == len(planted_bugs)
+    for planted_bug in planted_bugs:
+        compile(planted_bug.changed_source(), planted_bug.file, "exec")
+        assert planted_bug.workload in workloads()
 
 
 def test_a_precision_that_an_adapter_lacks_is_unsupported(prove):
@@ -182,12 +182,10 @@ def test_verify_prints_a_certificate_and_finds_it_again():
 
 @pytest.mark.deep
 def test_different_network_exits_with_1_and_names_the_layer():
-    mutation = next(
-        mutation
-        for mutation in plants.load_mutations()
-        if mutation.name == "loss summed over the batch"
+    planted_bug = next(
+        bug for bug in plants.load_planted_bugs() if bug.name == "loss summed over the batch"
     )
-    with plants.applied(mutation):
+    with plants.applied(planted_bug):
         for _ in range(2):  # the second time there is a verdict in the cache
             completed = run_xfbench("verify", "--framework", "mxnet", "--workload", "lenet")
             assert completed.returncode == 1
@@ -196,27 +194,25 @@ def test_different_network_exits_with_1_and_names_the_layer():
 
 
 def test_a_certificate_holds_for_one_adapter_only():
-    mutation = next(
-        mutation for mutation in plants.load_mutations() if mutation.framework == "torch"
-    )
+    planted_bug = next(bug for bug in plants.load_planted_bugs() if bug.framework == "torch")
     torch_environment = environment.ensure_environment(adapter.load("torch"))
     [(cell, _)] = experiment.expand_matrices(
         [experiment.build_matrix(framework=["torch"], workload=["lenet"])]
     )
     original = certify.build_subject(cell.request(1), torch_environment)
-    with plants.applied(mutation):
-        mutated = certify.build_subject(cell.request(1), torch_environment)
-    assert certify.find_cached_certificate(mutated) is None
+    with plants.applied(planted_bug):
+        changed = certify.build_subject(cell.request(1), torch_environment)
+    assert certify.find_cached_certificate(changed) is None
     assert {
         field
-        for field, value in mutated.model_dump().items()
+        for field, value in changed.model_dump().items()
         if value != original.model_dump()[field]
     } == {"adapter_digest"}
 
 
 @pytest.mark.deep
 def test_another_kernel_than_the_requested_one_proves_nothing():
-    mutation = plants.Mutation(
+    planted_bug = plants.PlantedBug(
         name="oneDNN off",
         framework="torch",
         workload="lenet",
@@ -225,7 +221,7 @@ def test_another_kernel_than_the_requested_one_proves_nothing():
         replace="torch.backends.mkldnn.enabled = False",
     )
     with (
-        plants.applied(mutation),
+        plants.applied(planted_bug),
         pytest.raises(jobs.CheckError, match="kernel native ran, not onednn"),
     ):
         torch_environment = environment.ensure_environment(adapter.load("torch"))

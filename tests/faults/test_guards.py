@@ -239,8 +239,8 @@ def test_removal_of_a_guard_fails_a_test(guard, tmp_path):
     for name in ("adapters", "launchers", "workloads"):  # as in an installation
         shutil.copytree(ROOT / name, tmp_path / "xfbench" / name, ignore=ignore_caches)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    mutant = tmp_path / file
-    mutant.write_text(mutant.read_text().replace(text, replacement))
+    unguarded = tmp_path / file
+    unguarded.write_text(unguarded.read_text().replace(text, replacement))
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", ""),
         "--tb=line",

@@ -1,7 +1,7 @@
 """Invalid user files and names give a one-line error before any launch starts.
 
 Mistakes in settings are in tests/planning/test_experiment.py and tests/host/test_sites.py, damaged
-data sets in tests/datasets and tests/worker/test_formats.py.
+data sets in tests/datasets and tests/worker/test_data_set_formats.py.
 """
 
 import json

@@ -38,7 +38,7 @@ from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, stream_digest
 
 ROOT = Path(__file__).parents[2]
-FINDINGS_FOLDER = Path(__file__).parent / "kept"  # what was found, in a folder for each target
+FINDINGS_FOLDER = Path(__file__).parent / "findings"  # a folder for each target
 SAMPLE = Sample("a/0.png", 1, np.arange(12, dtype=np.uint8).reshape(3, 2, 2))
 FOLDER = Path(tempfile.mkdtemp(prefix="xfbench-fuzz-"))
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)

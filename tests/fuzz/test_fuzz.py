@@ -1,6 +1,6 @@
 """Readers of others' files, given files that a fuzzer makes up: 10 s each, and what it has found.
 
-`make fuzz` takes ten minutes for each. What it finds is kept in kept/, and tried here.
+`make fuzz` takes ten minutes for each. What it found is in findings/ and is tried here.
 """
 
 import subprocess

@@ -3,21 +3,21 @@
 Digests of workloads, and the cells and keys of old records, never change: a file that says
 otherwise is refused. To add a workload or an archive, write its new file.
 
-The name `self_test` runs every mutation of an adapter for real, which takes hours: only the
-mutations that are not in the file yet, so that it can be interrupted.
+The name `self_test` runs every bug planted in an adapter for real, which takes hours: only the
+planted bugs that are not in the file yet, so that it can be interrupted.
 """
 
 import sys
 
 from tests import golden
-from tests.golden import mutations
+from tests.golden import planted_bugs
 
 
 def main(prefixes: list[str]) -> int:
     """Write the files whose names begin with one of the words; return the exit status."""
     names = [name for name in golden.SUBJECTS if not prefixes or name.startswith(tuple(prefixes))]
     if golden.SELF_TEST in prefixes:
-        mutations.run_missing()
+        planted_bugs.run_missing()
     elif not names:
         print(f"no golden file begins with {' or '.join(prefixes)}", file=sys.stderr)
         return 2

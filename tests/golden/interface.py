@@ -156,7 +156,7 @@ def toml_keys() -> dict[str, Any]:
             for machine in peaks.values()
             for key, item in machine.items()
         },
-        "plants.toml": form.schema_fields(plants.Mutation.model_json_schema()),
+        "plants.toml": form.schema_fields(plants.PlantedBug.model_json_schema()),
         "published": form.schema_fields(Source.model_json_schema()),
         "site": form.schema_fields(sites.Site.model_json_schema()),
     }

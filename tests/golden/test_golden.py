@@ -5,7 +5,7 @@ import difflib
 import pytest
 
 from tests import golden
-from tests.golden import archives, mutations
+from tests.golden import archives, planted_bugs
 from xfbench.equality import plants
 
 MAX_DIFFERENCE_LINES = 40  # of a difference that a failing test shows
@@ -14,7 +14,7 @@ If what is shown was changed on purpose, describe it in CHANGELOG.md and write t
     .venv/bin/python -m tests.golden {name}
 Digests of workloads and cells, and keys of certificates, never change."""
 
-# Networks whose mutations take hours; `python -m tests.golden self_test` adds their outcomes.
+# Networks whose planted bugs take hours; `python -m tests.golden self_test` adds their outcomes.
 LARGE = {"alexnet", "caffenet", "googlenet", "resnet50"}
 
 
@@ -119,11 +119,11 @@ def test_every_golden_file_has_a_subject():
     assert files == {*golden.SUBJECTS, golden.SELF_TEST}
 
 
-def test_no_mutation_of_the_self_test_is_lost():
-    existing = {plant.name: (plant.framework, plant.workload) for plant in plants.load_mutations()}
+def test_no_planted_bug_of_the_self_test_is_lost():
+    existing = {bug.name: (bug.framework, bug.workload) for bug in plants.load_planted_bugs()}
     recorded = {
         name: (outcome["framework"], outcome["workload"])
-        for name, outcome in mutations.outcomes().items()
+        for name, outcome in planted_bugs.outcomes().items()
     }
     assert recorded.items() <= existing.items()
     missing = {name for name in existing if name not in recorded}
@@ -132,15 +132,15 @@ def test_no_mutation_of_the_self_test_is_lost():
     )
 
 
-def test_every_recorded_mutation_was_caught_at_its_layer():
-    layers = {plant.name: plant.layer for plant in plants.load_mutations()}
-    for name, outcome in mutations.outcomes().items():
+def test_every_recorded_planted_bug_was_caught_at_its_layer():
+    layers = {bug.name: bug.layer for bug in plants.load_planted_bugs()}
+    for name, outcome in planted_bugs.outcomes().items():
         assert outcome["caught"] is True, name
         assert outcome["first_layer"] == layers[name], name
 
 
 @pytest.mark.long
 @pytest.mark.timeout(4000)
-@pytest.mark.parametrize("name", mutations.outcomes())
-def test_self_test_catches_a_mutation_where_it_did(name):
-    assert mutations.outcome(name) == mutations.outcomes()[name]
+@pytest.mark.parametrize("name", planted_bugs.outcomes())
+def test_self_test_catches_a_planted_bug_where_it_did(name):
+    assert planted_bugs.outcome(name) == planted_bugs.outcomes()[name]

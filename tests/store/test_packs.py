@@ -265,7 +265,7 @@ def test_pack_keeps_a_record_that_is_edited_meanwhile(store):
     assert [line.split(":")[0] for line in complaints] == [last_file.name, first_file.name]
 
 
-def test_pack_everything_writes_a_record_of_two_packs_once(store, record, tmp_path):
+def test_a_record_in_two_packs_is_repacked_once(store, record, tmp_path):
     store.pack()
     other_store = Store(tmp_path / "other")
     other_store.create_and_check_folders()

@@ -201,37 +201,50 @@ def separate_factors(setting):
     return (setting,)
 
 
-def test_eliminated_settings_keep_their_rung_and_reason():
-    def measure(rung, settings):
-        speeds = {
-            setting: {(block, 0): 1.0 + setting for block in rung.blocks} for setting in settings
-        }
-        dead = {setting: "crashed: no more" for setting in settings if setting == 11}
-        return Round(
-            {setting: blocks for setting, blocks in speeds.items() if setting not in dead}, dead
-        )
+def make_measure(failures):
+    """Return a function that launches the settings 0 to 11, each faster than the one before.
 
-    outcome = search_by_successive_halving(range(12), separate_factors, measure)
-    assert outcome.finalists == (10, 9) and not outcome.ended_by_budget
+    `failures` has the reason why a setting fails, by rung and setting.
+    """
+
+    def measure(rung, settings):
+        reasons = {
+            setting: failures[rung.number, setting]
+            for setting in settings
+            if (rung.number, setting) in failures
+        }
+        speeds = {
+            setting: {(block, 0): 1.0 + setting for block in rung.blocks}
+            for setting in settings
+            if setting not in reasons
+        }
+        return Round(speeds, reasons)
+
+    return measure
+
+
+def test_fastest_settings_reach_the_next_rung_and_become_finalists():
+    outcome = search_by_successive_halving(range(12), separate_factors, make_measure({}))
+    assert outcome.finalists == (11, 10) and not outcome.ended_by_budget
     assert [(rung.number, count) for rung, count in outcome.rungs] == [(1, 12), (2, 4)]
     assert outcome.blocks == 3
-    by_setting = {eliminated.setting: eliminated for eliminated in outcome.dropped}
-    assert by_setting[11].reason == "crashed: no more" and by_setting[11].relative is None
-    assert (by_setting[0].rung, by_setting[7].rung) == (1, 2)
-    assert by_setting[0].reason == "slower" and by_setting[0].relative == pytest.approx(1 / 11)
-    assert {*by_setting} | {*outcome.finalists} == {*range(12)}
+    eliminated = {eliminated.setting for eliminated in outcome.dropped}
+    assert eliminated | {*outcome.finalists} == {*range(12)}
+
+
+def test_eliminated_settings_keep_their_rung_and_reason():
+    measure = make_measure({(1, 11): "crashed: no more"})
+    outcome = search_by_successive_halving(range(12), separate_factors, measure)
+    eliminated = {eliminated.setting: eliminated for eliminated in outcome.dropped}
+    failed, slowest, slower = eliminated[11], eliminated[0], eliminated[7]
+    assert (failed.rung, failed.reason, failed.relative) == (1, "crashed: no more", None)
+    assert (slowest.rung, slowest.reason) == (1, "slower")
+    assert slowest.relative == pytest.approx(1 / 11)
+    assert (slower.rung, slower.reason) == (2, "slower")
 
 
 def test_setting_that_fails_in_a_later_rung_is_eliminated():
-    def measure(rung, settings):
-        dead = {10: "out of memory"} if rung.number == 2 else {}
-        speeds = {
-            setting: {(block, 0): 1.0 + setting for block in rung.blocks} for setting in settings
-        }
-        return Round(
-            {setting: blocks for setting, blocks in speeds.items() if setting not in dead}, dead
-        )
-
+    measure = make_measure({(2, 10): "out of memory"})
     outcome = search_by_successive_halving(range(12), separate_factors, measure)
     assert outcome.finalists == (11, 9)
     assert [eliminated.reason for eliminated in outcome.dropped if eliminated.setting == 10] == [

@@ -21,16 +21,23 @@ def build_test_space(framework="torch", workload="lenet", **fields):
     return build_space(SpaceRequest(framework, workload, **fields), {})
 
 
-def test_space_has_every_kernel_thread_count_and_affinity():
-    space = build_test_space()
-    kernels = adapter.load("torch").kernels_on("cpu")
-    assert {cell.kernel for cell in space.cells} == {*kernels}
-    assert {cell.threads for cell in space.cells} >= {1, CORES}
-    assert {cell.affinity for cell in space.cells} == {"none", "cores"}
-    assert {build_setting(cell)["allocator"] for cell in space.cells} == {*NAMES}
-    assert len({tuple(build_setting(cell).values()) for cell in space.cells}) == len(space.cells)
-    assert {(cell.ranks, cell.scaling, cell.steps) for cell in space.cells} == {(1, None, 20)}
-    assert {cell.global_batch_size for cell in space.cells} == {64}
+def test_space_has_every_kernel_affinity_and_allocator():
+    cells = build_test_space().cells
+    assert {cell.kernel for cell in cells} == {*adapter.load("torch").kernels_on("cpu")}
+    assert {cell.affinity for cell in cells} == {"none", "cores"}
+    assert {build_setting(cell)["allocator"] for cell in cells} == {*NAMES}
+
+
+def test_space_has_all_cores_and_the_powers_of_two_below_as_threads():
+    powers = {2**n for n in range(10) if 2**n < CORES}
+    assert {cell.threads for cell in build_test_space().cells} == powers | {CORES}
+
+
+def test_space_has_each_setting_once_with_the_published_batch():
+    cells = build_test_space().cells
+    assert len({tuple(build_setting(cell).values()) for cell in cells}) == len(cells)
+    assert {(cell.ranks, cell.scaling, cell.steps) for cell in cells} == {(1, None, 20)}
+    assert {cell.global_batch_size for cell in cells} == {64}
 
 
 def test_default_setting_equals_the_setting_of_run():

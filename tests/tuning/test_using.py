@@ -123,17 +123,34 @@ def test_search_from_another_host_of_the_same_kind_is_used(save_search, tune_cel
 TWO = {"ranks": 2, "strategy": "ddp", "scaling": "strong", "batch_size_per_rank": 2}
 
 
-def test_ranks_and_threads_are_tuned_together_or_not_at_all(save_search, tune_cell, cell):
+def test_ranks_strategy_and_threads_are_tuned_together(save_search, tune_cell, cell):
     save_search(TWO)
     assert tune_cell()[0] == cell(threads=1, affinity="cores", **TWO)
-    for option in ("threads", "ranks", "strategy"):
-        assert tune_cell({option})[0] == cell(threads=2)
+
+
+@pytest.mark.parametrize("option", ["threads", "ranks", "strategy"])
+def test_search_of_two_ranks_is_unused_if_one_option_is_explicit(
+    save_search, tune_cell, cell, option
+):
+    save_search(TWO)
+    assert tune_cell({option})[0] == cell(threads=2)
+
+
+def test_cell_with_the_ranks_of_the_search_takes_its_strategy(save_search, tune_cell, cell):
+    save_search(TWO)
+    tuned_cell, _ = tune_cell({"ranks", "scaling"}, **{**TWO, "strategy": "mpi"})
+    assert tuned_cell == cell(threads=1, affinity="cores", **TWO)
+
+
+def test_explicit_strategy_is_kept_with_the_ranks_of_the_search(save_search, tune_cell, cell):
+    save_search(TWO)
     mpi_fields = {**TWO, "strategy": "mpi"}
-    assert tune_cell({"ranks", "scaling"}, **mpi_fields)[0] == cell(
-        threads=1, affinity="cores", **TWO
-    )
     tuned_cell, _ = tune_cell({"ranks", "scaling", "strategy"}, **mpi_fields)
     assert tuned_cell == cell(threads=1, affinity="cores", **mpi_fields)
+
+
+def test_search_of_strong_scaling_does_not_apply_to_weak(save_search, tune_cell, cell):
+    save_search(TWO)
     weak = {**TWO, "scaling": "weak"}
     assert tune_cell({"ranks", "scaling"}, **weak)[0] == cell(threads=2, **weak)
 

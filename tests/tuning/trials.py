@@ -1,6 +1,6 @@
 """A search like that of `searching.run_search`, and an exhaustive one, on a machine of known speed.
 
-The machine is simulated (`test_halving.py`) or recorded (`tests/benchmarks/tune.py`). It has:
+The machine is simulated (`test_halving.py`) or recorded (`tests/measuring/tune.py`). It has:
 
 - `speed`: images per second by setting
 - `default`: the default setting

@@ -11,14 +11,14 @@ from xfbench.worker import cgroup
 
 @pytest.fixture
 def write_groups(tmp_path, monkeypatch):
-    """A function that writes what the system would tell: this process's groups, and their files."""
+    """A function that writes the process's groups, and the groups' files by their paths."""
     monkeypatch.setattr(cgroup, "_ROOT", tmp_path / "cgroup")
     monkeypatch.setattr(cgroup, "_PROCESS_GROUPS", tmp_path / "own")
 
-    def write(process_groups, **files):
+    def write(process_groups, files):
         (tmp_path / "own").write_text(process_groups)
         for name, text in files.items():
-            path = tmp_path / "cgroup" / name.replace("__", "/").replace("-", ".")
+            path = tmp_path / "cgroup" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
@@ -33,7 +33,7 @@ def test_limits_are_none_without_a_cgroup_limit(write_groups):
         is None
     )
     assert cgroup.throttled_seconds() == 0
-    write_groups("0::/\n", **{"cpu-max": "max 100000", "memory-max": "max\n", "cpu-stat": "x 1\n"})
+    write_groups("0::/\n", {"cpu.max": "max 100000", "memory.max": "max\n", "cpu.stat": "x 1\n"})
     assert (
         cgroup.cpu_limit()
         is cgroup.memory_limit_bytes()
@@ -46,11 +46,17 @@ def test_lowest_limit_of_all_cgroup_levels_applies(write_groups):
     """A job that Slurm limits, in a slice that systemd limits."""
     write_groups(
         "0::/slurm/job_1/step_0\n",
-        **{"slurm__job_1__step_0__memory-max": "max", "slurm__job_1__memory-max": "3000"},
-        **{"slurm__job_1__memory-current": "1000", "slurm__memory-max": "2800"},
-        **{"slurm__memory-current": "2500", "slurm__job_1__cpu-max": "150000 100000"},
-        **{"slurm__cpu-max": "400000 100000", "slurm__cpu-stat": "throttled_usec 7000000\n"},
-        **{"slurm__job_1__cpu-stat": "usage_usec 3\nthrottled_usec 2500000\n"},
+        {
+            "slurm/job_1/step_0/memory.max": "max",
+            "slurm/job_1/memory.max": "3000",
+            "slurm/job_1/memory.current": "1000",
+            "slurm/job_1/cpu.max": "150000 100000",
+            "slurm/job_1/cpu.stat": "usage_usec 3\nthrottled_usec 2500000\n",
+            "slurm/memory.max": "2800",
+            "slurm/memory.current": "2500",
+            "slurm/cpu.max": "400000 100000",
+            "slurm/cpu.stat": "throttled_usec 7000000\n",
+        },
     )
     assert (cgroup.memory_limit_bytes(), cgroup.free_memory_below_limit_bytes()) == (2800, 300)
     assert (cgroup.cpu_limit(), cgroup.throttled_seconds()) == (1.5, 7.0)
@@ -60,15 +66,15 @@ def test_cgroup_v1_limits_are_read_per_controller(write_groups):
     no_limit = str(2**63 - 4096)
     write_groups(
         "4:memory:/slurm/uid_0/job_1\n3:cpuset:/other\n1:cpu,cpuacct:/slurm\n0::/\n",
-        **{"memory__slurm__uid_0__job_1__memory-limit_in_bytes": "5000"},
-        **{"memory__slurm__uid_0__job_1__memory-usage_in_bytes": "1500"},
-        **{
-            "memory__memory-limit_in_bytes": no_limit,
-            "cpu,cpuacct__slurm__cpu-cfs_quota_us": "50000",
+        {
+            "memory/slurm/uid_0/job_1/memory.limit_in_bytes": "5000",
+            "memory/slurm/uid_0/job_1/memory.usage_in_bytes": "1500",
+            "memory/memory.limit_in_bytes": no_limit,
+            "cpu,cpuacct/slurm/cpu.cfs_quota_us": "50000",
+            "cpu,cpuacct/slurm/cpu.cfs_period_us": "100000",
+            "cpu,cpuacct/slurm/cpu.stat": "nr_throttled 2\nthrottled_time 1500000000\n",
+            "cpu,cpuacct/cpu.cfs_quota_us": "-1",
         },
-        **{"cpu,cpuacct__slurm__cpu-cfs_period_us": "100000"},
-        **{"cpu,cpuacct__cpu-cfs_quota_us": "-1"},
-        **{"cpu,cpuacct__slurm__cpu-stat": "nr_throttled 2\nthrottled_time 1500000000\n"},
     )
     assert (
         cgroup.memory_limit_bytes(),
@@ -80,7 +86,7 @@ def test_cgroup_v1_limits_are_read_per_controller(write_groups):
 
 @pytest.mark.parametrize("path", ["/docker/abc", "/../../system.slice"])
 def test_container_limits_are_read_from_the_cgroup_root(write_groups, path):
-    write_groups(f"0::{path}\n", **{"memory-max": "4000", "memory-current": "1"})
+    write_groups(f"0::{path}\n", {"memory.max": "4000", "memory.current": "1"})
     assert (cgroup.memory_limit_bytes(), cgroup.free_memory_below_limit_bytes()) == (4000, 3999)
 
 

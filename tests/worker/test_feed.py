@@ -51,13 +51,16 @@ def make_feed(data, threads, group=None, trainer=None):
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_batch_order_depends_on_the_seed_not_on_threads(threads):
     source, data = make_feed(make_numbered_data(), threads), make_numbered_data()
+    orders = []
     for seed in (5, 6, 7):
+        orders.append([])
         for images, labels in data.epoch(BATCH, seed):
-            loaded_batch = source.batch()
-            assert np.array_equal(loaded_batch[0], images) and np.array_equal(
-                loaded_batch[1], labels
-            )
+            loaded_images, loaded_labels = source.batch()
+            assert np.array_equal(loaded_images, images)
+            assert np.array_equal(loaded_labels, labels)
+            orders[-1] += loaded_labels.tolist()
     source.close_current_epoch()
+    assert len({tuple(order) for order in orders}) == 3
 
 
 class LoadingTrainer(PassThroughTrainer):

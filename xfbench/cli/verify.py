@@ -49,12 +49,12 @@ _SelfTestOption = Annotated[
     bool,
     typer.Option(
         "--self-test",
-        help="Test the verifier instead: apply mutations and check that each is caught.",
+        help="Test the verifier instead: plant bugs in adapters and check that each is caught.",
     ),
 ]
 _OnlyOption = Annotated[
     str | None,
-    typer.Option(help="Mutations of --self-test to apply (default: all).", show_default=False),
+    typer.Option(help="Bugs that --self-test plants (default: all).", show_default=False),
 ]
 _FormatOption = Annotated[str, typer.Option(help="Output format: text or markdown.")]
 
@@ -135,25 +135,23 @@ def verify(
 def _run_self_test(
     names: list[str] | None, seeds: int, time_limit: float, dry_run: bool, as_json: bool
 ) -> None:
-    """Apply mutations and print which are caught. A dry run only lists the mutations.
+    """Plant bugs in adapters and print which are caught. A dry run only lists the bugs.
 
     Exit with status 1 if one is not caught, or if the verifier raises a false alarm.
 
-    - `names`: the mutations; None: all.
+    - `names`: parts of the bugs' names; None: all.
     - `time_limit`: seconds for one launch.
     """
     from xfbench.equality import plants, verdicts
 
-    mutations = plants.select_mutations(names)
+    planted_bugs = plants.select_planted_bugs(names)
     if dry_run:
-        for mutation in mutations:
-            print(
-                f"{mutation.name}: {mutation.framework}, {mutation.workload}, at {mutation.layer}"
-            )
+        for bug in planted_bugs:
+            print(f"{bug.name}: {bug.framework}, {bug.workload}, at {bug.layer}")
         return
-    report = plants.run_self_test(mutations, seeds, say, time_limit)
+    report = plants.run_self_test(planted_bugs, seeds, say, time_limit)
     print(json.dumps(report) if as_json else verdicts.format_self_test(report))
-    missed = any(not mutation["caught"] for mutation in report["planted"])
+    missed = any(not outcome["caught"] for outcome in report["planted"])
     if missed or report["false_alarms"]["alarms"]:
         raise typer.Exit(1)
 

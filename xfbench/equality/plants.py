@@ -1,6 +1,6 @@
 """Plant known discrepancies in real adapters and check that `verify` catches each of them.
 
-A check that has never reported "different" proves nothing. Each mutation in `plants.toml` is a
+A check that has never reported "different" proves nothing. Each planted bug in `plants.toml` is a
 small change to the source of an adapter. The changed adapter trains in its real framework.
 """
 
@@ -27,7 +27,7 @@ from xfbench.planning import experiment
 _ADAPTERS = "XFBENCH_ADAPTERS"
 
 
-class Mutation(BaseModel):
+class PlantedBug(BaseModel):
     """A discrepancy that is planted in an adapter.
 
     - `layer`: the place where `verify` must locate the discrepancy: a layer's name, "data",
@@ -51,7 +51,7 @@ class Mutation(BaseModel):
     find: str
     replace: str
 
-    def mutated_source(self) -> str:
+    def changed_source(self) -> str:
         """Return the text of the changed file.
 
         Raises UsageError unless `find` occurs exactly once in the adapter's file.
@@ -59,43 +59,42 @@ class Mutation(BaseModel):
         text = (adapter.load(self.framework).folder / self.file).read_text(encoding="utf-8")
         if text.count(self.find) != 1:
             raise errors.UsageError(
-                f"mutation {self.name!r}: its search text occurs {text.count(self.find)} times in "
-                f"{self.framework}/{self.file}, not once: update plants.toml"
+                f"planted bug {self.name!r}: its search text occurs {text.count(self.find)} times "
+                f"in {self.framework}/{self.file}, not once: update plants.toml"
             )
         return text.replace(self.find, self.replace)
 
 
-def load_mutations() -> list[Mutation]:
-    """Return all mutations in `plants.toml`."""
+def load_planted_bugs() -> list[PlantedBug]:
+    """Return all planted bugs in `plants.toml`."""
     file = paths.package_folder("xfbench.equality") / "plants.toml"
     return [
-        Mutation(**mutation)
-        for mutation in tomllib.loads(file.read_text(encoding="utf-8"))["plant"]
+        PlantedBug(**fields) for fields in tomllib.loads(file.read_text(encoding="utf-8"))["plant"]
     ]
 
 
-def select_mutations(name_parts: Sequence[str] | None) -> list[Mutation]:
-    """Return the mutations whose name contains one of `name_parts`. None: all mutations.
+def select_planted_bugs(name_parts: Sequence[str] | None) -> list[PlantedBug]:
+    """Return the planted bugs whose name contains one of `name_parts`. None: all of them.
 
-    Raises UsageError if no mutation matches.
+    Raises UsageError if no name matches.
     """
     matches = [
-        p
-        for p in load_mutations()
-        if name_parts is None or any(word in p.name for word in name_parts)
+        bug
+        for bug in load_planted_bugs()
+        if name_parts is None or any(word in bug.name for word in name_parts)
     ]
     if not matches:
-        raise errors.UsageError(f"no mutation's name contains {', '.join(name_parts or ())}")
+        raise errors.UsageError(f"no planted bug's name contains {', '.join(name_parts or ())}")
     return matches
 
 
 def run_self_test(
-    mutations: Sequence[Mutation],
+    planted_bugs: Sequence[PlantedBug],
     false_alarm_seed_count: int,
     say: Callable[[str], None],
     time_limit: float,
 ) -> dict[str, Any]:
-    """Verify each mutated adapter, then each correct adapter. Return the outcome as JSON data.
+    """Verify each changed adapter, then each correct adapter. Return the outcome as JSON data.
 
     - `false_alarm_seed_count`: number of seeds with which each correct adapter is verified
     - `say`: is called with each progress message
@@ -103,65 +102,67 @@ def run_self_test(
     """
     verifier = Verifier(say, time_limit)
     outcomes = []
-    for mutation in mutations:
-        with applied(mutation):
+    for planted_bug in planted_bugs:
+        with applied(planted_bug):
             try:
-                verdict = _verify_mutation_cell(verifier, mutation, 0)
+                verdict = _verify_planted_bug_cell(verifier, planted_bug, 0)
                 caught, place = verdict.verdict == "different", verdict.place
             except CheckError as error:
-                say(f"{mutation.name}: {error}")
+                say(f"{planted_bug.name}: {error}")
                 caught, place = False, None
         layer = place.layer if place else None
         outcomes.append(
             {
-                "name": mutation.name,
-                "framework": mutation.framework,
-                "workload": mutation.workload,
+                "name": planted_bug.name,
+                "framework": planted_bug.framework,
+                "workload": planted_bug.workload,
                 "caught": caught,
-                "layer": mutation.layer,
+                "layer": planted_bug.layer,
                 "first_layer": layer,
-                "located": layer == mutation.layer,
+                "located": layer == planted_bug.layer,
                 "likely_cause": place.cause if place else None,
             }
         )
-        say(f"{mutation.name}: {'caught' if caught else 'MISSED'} at {layer}")
+        say(f"{planted_bug.name}: {'caught' if caught else 'MISSED'} at {layer}")
     trials = alarms = 0
-    by_cell = {(p.framework, p.workload, p.ranks, *p.solver.items()): p for p in mutations}
-    for mutation in by_cell.values():
+    by_cell = {
+        (bug.framework, bug.workload, bug.ranks, *bug.solver.items()): bug for bug in planted_bugs
+    }
+    for planted_bug in by_cell.values():
         for seed in range(false_alarm_seed_count):
             trials += 1
-            verdict = _verify_mutation_cell(verifier, mutation, seed)
+            verdict = _verify_planted_bug_cell(verifier, planted_bug, seed)
             if verdict.verdict != "equal":
                 alarms += 1
                 say(
-                    f"FALSE ALARM: {mutation.framework}, {mutation.workload}, "
+                    f"FALSE ALARM: {planted_bug.framework}, {planted_bug.workload}, "
                     f"seed {seed}: {verdict}"
                 )
     return {"planted": outcomes, "false_alarms": {"trials": trials, "alarms": alarms}}
 
 
-def _verify_mutation_cell(verifier: Verifier, mutation: Mutation, seed: int) -> Verdict:
+def _verify_planted_bug_cell(verifier: Verifier, planted_bug: PlantedBug, seed: int) -> Verdict:
     matrix = experiment.build_matrix(
-        framework=[mutation.framework],
-        workload=[mutation.workload],
-        ranks=[mutation.ranks],
-        scaling="weak" if mutation.ranks > 1 else None,
-        **mutation.solver,
+        framework=[planted_bug.framework],
+        workload=[planted_bug.workload],
+        ranks=[planted_bug.ranks],
+        scaling="weak" if planted_bug.ranks > 1 else None,
+        **planted_bug.solver,
     )
     [(cell, _)] = experiment.expand_matrices([matrix])
-    framework_environment = environment.ensure_environment(adapter.load(mutation.framework))
+    framework_environment = environment.ensure_environment(adapter.load(planted_bug.framework))
     return verifier.verify(cell.request(1), framework_environment, seed)
 
 
 @contextmanager
-def applied(mutation: Mutation) -> Iterator[None]:
-    """Within the `with` block, replace the framework's adapter by a copy with the mutation."""
+def applied(planted_bug: PlantedBug) -> Iterator[None]:
+    """Within the `with` block, replace the framework's adapter by a copy with the planted bug."""
     previous_folders = os.environ.get(_ADAPTERS)
     with tempfile.TemporaryDirectory(prefix="xfbench-plant-") as root:
-        source = mutation.mutated_source()
-        folder = Path(root) / mutation.framework
-        shutil.copytree(adapter.load(mutation.framework).folder, folder)
-        (folder / mutation.file).write_text(source, encoding="utf-8")
+        source = planted_bug.changed_source()
+        folder = Path(root) / planted_bug.framework
+        shutil.copytree(adapter.load(planted_bug.framework).folder, folder)
+        (folder / planted_bug.file).write_text(source, encoding="utf-8")
         os.environ[_ADAPTERS] = f"{previous_folders}:{root}" if previous_folders else root
         try:
             yield

@@ -213,16 +213,16 @@ def format_self_test(result: Mapping[str, Any]) -> str:
     """Format the result of `plants.run_self_test` for a terminal."""
     lines = [
         [
-            mutation["name"],
-            f"{mutation['framework']}, {mutation['workload']}",
-            "caught" if mutation["caught"] else "MISSED",
-            mutation["layer"],
-            mutation["first_layer"] or "–",
+            outcome["name"],
+            f"{outcome['framework']}, {outcome['workload']}",
+            "caught" if outcome["caught"] else "MISSED",
+            outcome["layer"],
+            outcome["first_layer"] or "–",
         ]
-        for mutation in result["planted"]
+        for outcome in result["planted"]
     ]
-    caught = sum(mutation["caught"] for mutation in result["planted"])
-    located = sum(mutation["located"] for mutation in result["planted"])
+    caught = sum(outcome["caught"] for outcome in result["planted"])
+    located = sum(outcome["located"] for outcome in result["planted"])
     alarms = result["false_alarms"]
     return (
         tabulate(lines, ["planted", "in", "", "at", "found at"], disable_numparse=True)

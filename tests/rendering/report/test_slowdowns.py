@@ -1,11 +1,11 @@
-"""Tests of the report's section on slowdown, in a real browser."""
+"""Tests of the report's section on slowdown, some of them in a real browser."""
 
 import pytest
 
 from tests.rendering.report.test_page import HOSTILE
 from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import build_tables
-from xfbench.rendering.report import slowdowns
+from xfbench.rendering.report import page, slowdowns
 
 
 @pytest.fixture
@@ -69,17 +69,26 @@ def test_hostile_names_are_harmless_in_the_slowdown_table(open_report, measured)
     assert report_page.locator("#slowdown script, #slowdown img, #slowdown svg").count() == 0
 
 
-def test_slowdown_data_has_a_table_per_machine(board):
-    records, certificates = board
-    machine_records = [
-        vary_record(
-            record, machine=record.machine.model_copy(update={"cpu_model": f"Processor {n:02}"})
-        )
-        for n in range(slowdowns.MAX_TABLES + 2)
-        for record in (records[0], records[10])
-    ]
-    certified_records, machine_certificates = certify_records(machine_records)
-    assert (
-        len(slowdowns.build_tables(build_tables(certified_records, machine_certificates)))
-        == slowdowns.MAX_TABLES + 2
+def copy_to_machines(board, count):
+    """Return two launches of the board on each of `count` machines, and their certificates."""
+    records, _ = board
+    return certify_records(
+        [
+            vary_record(
+                record, machine=record.machine.model_copy(update={"cpu_model": f"Processor {n:02}"})
+            )
+            for n in range(count)
+            for record in (records[0], records[10])
+        ]
     )
+
+
+def test_slowdown_data_has_a_table_per_machine(board):
+    records, certificates = copy_to_machines(board, 3)
+    assert len(slowdowns.build_tables(build_tables(records, certificates))) == 3
+
+
+def test_report_shows_the_first_slowdown_tables_and_counts_the_rest(board):
+    html = page.render_report(*copy_to_machines(board, slowdowns.MAX_TABLES + 2))
+    assert html.count('<table class="data slowdown">') == slowdowns.MAX_TABLES
+    assert "and 2 more: xfbench leaderboard --view slowdown" in html

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks import versus
+from tests.measuring import versus
 from xfbench.model import adapter
 
 NATIVE_LOOPS = {

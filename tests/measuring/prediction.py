@@ -61,9 +61,9 @@ def main() -> None:
 
 def write_adapter(folder: Path, cases=CASES) -> None:
     """The adapter, with the losses that its launches are to have: it has no network to ask."""
-    benchmarks_folder = Path(__file__).parent
-    shutil.copytree(benchmarks_folder / "sleeping", folder)
-    shutil.copy(benchmarks_folder.parent / "fake_trainer.py", folder)
+    this_folder = Path(__file__).parent
+    shutil.copytree(this_folder / "sleeping", folder)
+    shutil.copy(this_folder.parent / "fake_trainer.py", folder)
     shutil.copy(adapter.load("torch").folder / "requirements.lock", folder)
     (folder / "__init__.py").write_text("")
     sizes = {

@@ -15,7 +15,7 @@ from scipy import stats
 from tabulate import tabulate
 
 from tests import photographs
-from tests.benchmarks import inside
+from tests.measuring import inside
 from xfbench.datasets import sources, writing
 from xfbench.datasets.manifest import Preprocessing
 from xfbench.host import machine

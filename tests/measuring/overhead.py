@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 from scipy import stats
 
-from tests.benchmarks import inside
+from tests.measuring import inside
 from xfbench.host import machine
 
 

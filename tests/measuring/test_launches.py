@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.benchmarks import launches
+from tests.measuring import launches
 from xfbench.model.record import Conditions
 
 

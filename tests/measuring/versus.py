@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from tabulate import tabulate
 
-from tests.benchmarks import inside
+from tests.measuring import inside
 from xfbench import statistics
 from xfbench.host import core_latency, machine
 from xfbench.model import adapter

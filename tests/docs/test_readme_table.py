@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from xfbench import cli
 from xfbench.model import adapter
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ARCHIVE = ROOT / "docs" / "columns.tar.gz"
 
 

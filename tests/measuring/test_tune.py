@@ -5,7 +5,7 @@ from statistics import geometric_mean
 
 import pytest
 
-from tests.benchmarks import tune
+from tests.measuring import tune
 from xfbench.model.record import Conditions
 
 STARTUP, STEPS, BLOCKS = 2.0, 20, 8

@@ -1,38 +1,37 @@
-"""Tests of the mutations that `python -m tests.mutants` draws, and of two verdicts."""
+"""Tests of the mutations that `python -m tests.mutants` draws."""
 
 import ast
 import difflib
 
 import pytest
 
-from tests import mutants, mutations
-from tests.mutations import ROOT
+from tests.mutants import drawing
+from tests.mutants.drawing import ROOT
 
-WORKER = ROOT / "tests/worker"
 KINDS = {"comparison", "arithmetic", "and/or", "operand", "not", "guard", "constant", "call"}
 
 
 @pytest.fixture(scope="module")
 def drawn_mutations():
-    return mutations.draw()
+    return drawing.draw()
 
 
 def mutate(tmp_path, monkeypatch, line):
     """Return the changed lines of all mutations of a file with only this line."""
-    monkeypatch.setattr(mutations, "ROOT", tmp_path)
+    monkeypatch.setattr(drawing, "ROOT", tmp_path)
     (tmp_path / "module.py").write_text(f"{line}\n")
-    return {mutation.after for mutation in mutations.list_mutations("module.py")}
+    return {mutation.after for mutation in drawing.list_mutations("module.py")}
 
 
 def test_the_same_seed_draws_the_same_mutations(drawn_mutations):
-    assert mutations.draw() == drawn_mutations
-    assert mutations.draw(seed=mutations.SEED + 1) != drawn_mutations
+    assert drawing.draw() == drawn_mutations
+    assert drawing.draw(seed=drawing.SEED + 1) != drawn_mutations
 
 
 def test_every_area_has_its_share_of_the_mutations(drawn_mutations):
     areas = [
-        sum(mutation.path in mutations.list_files(area) for mutation in drawn_mutations)
-        for area in mutations.AREAS
+        sum(mutation.path in drawing.list_files(area) for mutation in drawn_mutations)
+        for area in drawing.AREAS
     ]
     assert areas == [10, 5, 3, 2]
     assert len({mutation.path for mutation in drawn_mutations}) == 20
@@ -50,8 +49,8 @@ def test_a_mutation_changes_code_in_one_line(drawn_mutations):
 
 
 def test_adapters_have_every_kind_of_mutation():
-    files = mutations.list_files("adapters")
-    assert {mutation.kind for file in files for mutation in mutations.list_mutations(file)} == KINDS
+    files = drawing.list_files("adapters")
+    assert {mutation.kind for file in files for mutation in drawing.list_mutations(file)} == KINDS
 
 
 @pytest.mark.parametrize(
@@ -96,26 +95,3 @@ def test_a_line_has_these_mutations(line, changes, tmp_path, monkeypatch):
 )
 def test_a_line_that_tests_cannot_depend_on_has_none(line, tmp_path, monkeypatch):
     assert mutate(tmp_path, monkeypatch, line) == set()
-
-
-def test_mirrored_tests_come_with_the_likeliest_first():
-    tests = mutants.list_tests("xfbench/worker/steady.py")
-    assert tests[0] == "tests/worker/test_steady.py"
-    assert set(tests) >= {f"tests/worker/{file.name}" for file in WORKER.glob("test_*.py")}
-    assert not any(test.startswith("tests/rendering/report/") for test in tests)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize(
-    ("change", "status"), [("n=1, cutoff=1.0", "caught"), ("n=2, cutoff=0.5", "survived")]
-)
-def test_a_mutation_is_caught_if_a_test_fails(change, status):
-    if reason := mutants.find_obstacle():
-        pytest.skip(reason)
-    source = (ROOT / "xfbench/base/errors.py").read_text()
-    candidates = mutations.list_mutations("xfbench/base/errors.py")
-    mutation = next(candidate for candidate in candidates if change in candidate.after)
-    verdict = mutants.try_mutation(mutation, [[*mutants.PYTEST, "tests/base/test_errors.py"]])
-    assert verdict.status == status
-    assert verdict.test.startswith("tests/base/test_errors.py::" if status == "caught" else "")
-    assert (ROOT / "xfbench/base/errors.py").read_text() == source

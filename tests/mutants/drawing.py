@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SEED = 2026
 # Mutations of 20 by area. An area is a folder without the folders of other areas.
 AREAS = {"xfbench": 10, "xfbench/worker": 5, "adapters": 3, "launchers": 2}

@@ -1,16 +1,10 @@
-"""Change one line of the source at a time, and report which changes no test notices.
-
-python -m tests.mutants            draw 20 mutations and try them; takes hours
-python -m tests.mutants --list     draw them and print them
-python -m tests.mutants --only 7   try one of them again
+"""Run tests on a mutation of the source, isolated from the user's checkout and processes.
 
 A mutation is tried in its own namespaces, where a mutated copy is mounted over the checkout and an
 overlay over the cache. Mutated code cannot kill processes of the user or change checkout and cache.
 It can change `.venv` and all other files, so use a disposable machine.
 """
 
-import argparse
-import json
 import os
 import re
 import shlex
@@ -20,15 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from tabulate import tabulate
-
-from tests.mutations import ROOT, SEED, draw
+from tests.mutants.drawing import ROOT
 from xfbench.base import paths
 
-# The fast tier; tests marked `alone` measure the machine.
+# The quick tests; tests marked `alone` measure the machine.
 MARKERS = "not deep and not long and not alone"
 OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--timeout", "300", "-m", MARKERS)
 PYTEST = (sys.executable, "-m", "pytest", *OPTIONS)
@@ -94,9 +86,8 @@ def run_isolated(folder, command, limit_s=LIMIT_S):
     The status is None if the command takes longer than `limit_s`.
     """
     cache = paths.cache()
-    layers = Path(
-        tempfile.mkdtemp(prefix="layers-", dir=folder)
-    )  # so that no files of earlier commands remain
+    # New layers, so that no files of earlier commands remain.
+    layers = Path(tempfile.mkdtemp(prefix="layers-", dir=folder))
     for directory in (cache, folder / "source/.venv", layers / "cache", layers / "scratch"):
         directory.mkdir(parents=True, exist_ok=True)
     overlay = f"lowerdir={cache},upperdir={layers}/cache,workdir={layers}/scratch"
@@ -161,54 +152,3 @@ def find_obstacle():
         (Path(name) / "source").mkdir()
         status, output = run_isolated(Path(name), ["true"])
     return "" if status == 0 else f"no namespaces or overlays below {Path(name).parent}: {output}"
-
-
-def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the draw (default: %(default)s)")
-    parser.add_argument("--count", type=int, default=20, help="mutations (default: %(default)s)")
-    parser.add_argument("--only", type=int, help="number of a single mutation to try")
-    parser.add_argument("--limit", type=int, default=LIMIT_S, help="seconds for each command")
-    parser.add_argument("--list", action="store_true", help="print the mutations, try none")
-    parser.add_argument("--json", type=Path, help="file for mutations and verdicts")
-    parser.add_argument(
-        "--command",
-        default=COMMAND,
-        help="command after the module's own tests; empty for none (default: the fast tier)",
-    )
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that running commands are killed
-    rows, documents = [], []
-    if not options.list and (obstacle := find_obstacle()):
-        parser.error(obstacle)
-    for number, mutation in enumerate(draw(options.seed, options.count), 1):
-        if options.only not in (None, number):
-            continue
-        mirrored = list_tests(mutation.path)
-        commands = [[*PYTEST, *mirrored]] if mirrored else []
-        commands += [shlex.split(options.command)] if options.command else []
-        verdict = None if options.list else try_mutation(mutation, commands, options.limit)
-        document = {"number": number, **asdict(mutation), **(asdict(verdict) if verdict else {})}
-        del document["source"]
-        documents.append(document)
-        place, change = (
-            f"{mutation.path}:{mutation.line}",
-            f"{mutation.before}\n-> {mutation.after}",
-        )
-        rows.append([number, place, mutation.kind, change])
-        if verdict:
-            caught = verdict.status == "caught"
-            result = verdict.test if caught else f"{verdict.status.upper()} {verdict.test}"
-            rows[-1] += [result, verdict.seconds]
-            print(number, place, result, f"{verdict.seconds} s", file=sys.stderr, flush=True)
-    titles = ["", "place", "kind", "mutation", "caught by", "s"]
-    print(tabulate(rows, titles[: 4 if options.list else 6], tablefmt="simple"))
-    if options.json:
-        options.json.write_text(json.dumps(documents, indent=1) + "\n")
-    return int(
-        any(document.get("status") != "caught" for document in documents if not options.list)
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

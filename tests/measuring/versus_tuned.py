@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from tests.benchmarks import inside
-from tests.benchmarks.versus import BATCHES, ROUNDS, nearest_latency_s
+from tests.measuring import inside
+from tests.measuring.versus import BATCHES, ROUNDS, nearest_latency_s
 from xfbench import progress, statistics
 from xfbench.environments import environment
 from xfbench.execution.launch import LaunchContext

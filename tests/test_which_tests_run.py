@@ -1,4 +1,4 @@
-"""Tests that the selection of tests depends only on markers, never on the date."""
+"""Which tests run depends on markers and installed packages, never on the date."""
 
 import ast
 import json
@@ -22,11 +22,11 @@ import json, sys, pytest
 class Collector:
     def pytest_collection_finish(self, session):
         self.tests = {
-            item.nodeid: sorted(m.name for m in item.iter_markers() if m.name in TIERS)
+            item.nodeid: sorted(m.name for m in item.iter_markers() if m.name in MARKERS)
             for item in session.items
         }
 
-TIERS = ("deep", "long", "alone")
+MARKERS = ("deep", "long", "alone")
 collector = Collector()
 status = pytest.main(
     ["--collect-only", "-qq", "-p", "no:cacheprovider", "-m", "not long", "tests",
@@ -118,7 +118,7 @@ def test_passing_a_time_or_measuring_one_is_allowed(source):
 @pytest.mark.parametrize(
     ("required", "outcome"), [("", pytest.skip.Exception), ("1", pytest.fail.Exception)]
 )
-def test_missing_packages_fail_the_gate_and_skip_elsewhere(monkeypatch, required, outcome):
+def test_missing_packages_skip_a_test_or_fail_it_if_required(monkeypatch, required, outcome):
     monkeypatch.setenv("REQUIRE_TEST_PACKAGES", required)
     # Both are caught here: a skip that is not caught would skip this test.
     with pytest.raises((pytest.skip.Exception, pytest.fail.Exception)) as raised:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.benchmarks import overhead
+from tests.measuring import overhead
 
 
 @pytest.mark.long

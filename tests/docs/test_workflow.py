@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 WORKFLOW = yaml.safe_load((ROOT / "docs/github-actions/regression.yml").read_text())
 SMALL = {"FRAMEWORKS": "reference", "WORKLOADS": "lenet", "BATCH_SIZE": "2"}
 SMALL |= {"STEPS": "2", "LAUNCHES": "3"}

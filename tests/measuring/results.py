@@ -1,6 +1,6 @@
 """How quickly a results folder of a million records is indexed, and a leaderboard had from it.
 
-By hand, since it writes gigabytes: `python -m tests.benchmarks.results FOLDER [--records N]
+By hand, since it writes gigabytes: `python -m tests.measuring.results FOLDER [--records N]
 [--singles]`. It makes the records, a pack or single files, prints seconds and memory of each
 step as it goes, and leaves the folder. Launches are of made-up machines: twenty of a cell, 32
 cells in a table.

@@ -7,7 +7,7 @@ From a results folder whose cells have twenty launches or more each:
 - adaptive stopping, in the order in which the launches were done and in random orders: how
   many launches and how much machine time until the interval is ±2 %, and its coverage.
 
-`xfbench run --launches 20 --results DIR`, then `python -m tests.benchmarks.launches DIR`;
+`xfbench run --launches 20 --results DIR`, then `python -m tests.measuring.launches DIR`;
 what it found is in docs/intervals.md.
 """
 
