@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: records, cells, fake adapters and launches."""
+"""Fixtures that all tests share: commands, records, cells, fake adapters and launches."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ import numpy  # noqa: F401  a pytest session inside this one cannot load NumPy a
 import pytest
 from hypothesis import settings
 
-from tests import fake_framework, scheduler
+from tests import command_runner, fake_framework, scheduler
 from xfbench.base import digests, paths
 from xfbench.model.facts import workload_facts
 from xfbench.model.record import Measurement, Observed, Record
@@ -84,6 +84,15 @@ def open_folder():
         folder = Path(name)
         folder.chmod(0o755)
         yield folder
+
+
+@pytest.fixture
+def run_inline(tmp_path, monkeypatch, capsys):
+    """A function that runs the `xfbench` command in the test's empty folder, in this process.
+
+    This saves the start of a process, which takes most of the time of a short command.
+    """
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def own_cluster(node_module):
 
 
 @pytest.fixture
-def xfbench(fake_adapter, tmp_path):
+def command_words(fake_adapter, tmp_path):
     """A function that returns the command of a run with the fake framework and a results folder.
 
     `site` are additional lines of the site file.

@@ -138,8 +138,8 @@ def test_unprivileged_user_gets_processes_as_nodes(node_module, unprivileged_fol
     assert f"nodes are {processes.TITLE}" in completed.stdout  # why one was skipped
 
 
-def test_tests_cluster_module_runs_a_command_on_its_cluster(node_module, xfbench):
-    words = xfbench(options="--ranks 2 --steps 3")[4:]  # what follows `xfbench`
+def test_tests_cluster_module_runs_a_command_on_its_cluster(node_module, command_words):
+    words = command_words(options="--ranks 2 --steps 3")[4:]  # what follows `xfbench`
     command = [sys.executable, "-m", "tests.cluster", "--nodes", "1", *words]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert completed.returncode == 0, completed.stderr
