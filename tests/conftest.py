@@ -161,7 +161,7 @@ def fake_adapter(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def launch(tmp_path, monkeypatch):
+def launch_fake(tmp_path, monkeypatch):
     """A function that launches the fake framework and returns the record and its run folder."""
     numbers = itertools.count(1)
 
@@ -174,8 +174,8 @@ def launch(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def shared_launch(tmp_path_factory):
-    """A function like `launch`, for tests that only read: equal calls share one launch."""
+def shared_fake_launch(tmp_path_factory):
+    """A function like `launch_fake`, for tests that only read: equal calls share one launch."""
     results = {}
 
     def launch_once(body="", **options):
@@ -188,13 +188,13 @@ def shared_launch(tmp_path_factory):
 
 
 @pytest.fixture
-def judge(tmp_path, monkeypatch):
+def judge_changed_reply(tmp_path, monkeypatch):
     """A function that returns the record of a launch after `change` of its last rank's reply."""
 
     def judge_reply(launch, change, **options):
         _, folder = launch
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(folder.parents[2] / "adapters"))
-        return fake_framework.judge(tmp_path, launch, change, **options)
+        return fake_framework.judge_changed_reply(tmp_path, launch, change, **options)
 
     return judge_reply
 

@@ -13,7 +13,7 @@ HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 
 
 @pytest.fixture
-def results(tmp_path, record):
+def make_results(tmp_path, record):
     """A function that makes a results folder of eight launches in the folder of the command."""
 
     def make(name="results"):
@@ -28,8 +28,8 @@ def results(tmp_path, record):
     return make
 
 
-def test_list_shows_newest_records_first_and_filters(run_inline, results):
-    newest = [record.id for record in results().records()][::-1]
+def test_list_shows_newest_records_first_and_filters(run_inline, make_results):
+    newest = [record.id for record in make_results().records()][::-1]
     listed = json.loads(run_inline("results", "list", "--json").stdout)["records"]
     assert [record["id"] for record in listed] == newest
     listed = run_inline("results", "list", "--where", "threads>=2", "--limit", "3").stdout
@@ -39,8 +39,8 @@ def test_list_shows_newest_records_first_and_filters(run_inline, results):
     assert mistyped.returncode == 2 and "mean threads?" in mistyped.stderr
 
 
-def test_show_accepts_the_start_of_an_id(run_inline, results):
-    record = next(results().records())
+def test_show_accepts_the_start_of_an_id(run_inline, make_results):
+    record = next(make_results().records())
     document = json.loads(run_inline("results", "show", record.id[:19], "--json").stdout)
     assert document == record.document()
     text = run_inline("results", "show", record.id[7:19]).stdout
@@ -49,8 +49,8 @@ def test_show_accepts_the_start_of_an_id(run_inline, results):
     assert unknown.returncode == 2 and len(unknown.stderr.splitlines()) == 1
 
 
-def test_packing_does_not_change_command_output(run_inline, results, record):
-    store = results()
+def test_packing_does_not_change_command_output(run_inline, make_results, record):
+    store = make_results()
     commands = [
         ("leaderboard", "--json"),
         ("leaderboard", "--where", "threads=2", "--workload", "lenet"),
@@ -67,9 +67,9 @@ def test_packing_does_not_change_command_output(run_inline, results, record):
     assert [run_inline(*command).stdout for command in commands] == single
 
 
-def test_merge_validate_export_and_import_work_together(run_inline, results, tmp_path):
-    results("a")
-    results("b")
+def test_merge_validate_export_and_import_work_together(run_inline, make_results, tmp_path):
+    make_results("a")
+    make_results("b")
     assert run_inline("results", "import", "a", "b").stdout.startswith("16 records imported")
     assert run_inline("results", "import", "a", "b").stdout.startswith("0 records imported")
     validation = run_inline("results", "validate", "results", "--json")
@@ -87,8 +87,8 @@ def test_merge_validate_export_and_import_work_together(run_inline, results, tmp
     ]
 
 
-def test_packs_are_imported_by_themselves(run_inline, results, tmp_path):
-    ids = [record.id for record in results("a").records()]
+def test_packs_are_imported_by_themselves(run_inline, make_results, tmp_path):
+    ids = [record.id for record in make_results("a").records()]
     assert run_inline("results", "pack", "--results", "a").returncode == 0
     [pack] = (tmp_path / "a" / "packs").glob("*.ndjson")
     pack = pack.rename(tmp_path / pack.name)
@@ -117,18 +117,18 @@ def test_packs_are_imported_by_themselves(run_inline, results, tmp_path):
     ],
 )
 def test_what_cannot_be_imported_is_refused_with_the_remedy(
-    run_inline, results, tmp_path, arguments, words
+    run_inline, make_results, tmp_path, arguments, words
 ):
-    results("a")
-    results("results")
+    make_results("a")
+    make_results("results")
     (tmp_path / "carried").mkdir()
     (tmp_path / "carried" / "plan.json").touch()
     outcome = run_inline("results", "import", *arguments)
     assert outcome.returncode == 2 and words in outcome.stderr
 
 
-def test_every_command_reports_a_damaged_record(run_inline, results):
-    path = next(results().record_files())
+def test_every_command_reports_a_damaged_record(run_inline, make_results):
+    path = next(make_results().record_files())
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
     for command in ("leaderboard", "results list", "results export x.csv"):
         outcome = run_inline(*command.split())
@@ -139,8 +139,8 @@ def test_every_command_reports_a_damaged_record(run_inline, results):
     assert run_inline("results", "pack").returncode == 1
 
 
-def test_csv_and_parquet_exports_match_the_records(run_inline, results, tmp_path):
-    store = results()
+def test_csv_and_parquet_exports_match_the_records(run_inline, make_results, tmp_path):
+    store = make_results()
     run_inline("results", "export", "all.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
     records = list(store.records())
@@ -161,8 +161,10 @@ def test_csv_and_parquet_exports_match_the_records(run_inline, results, tmp_path
     assert refused.returncode == 2 and ".parquet" in refused.stderr
 
 
-def test_hostile_text_is_escaped_in_list_show_and_export(run_inline, results, record, tmp_path):
-    store = results()
+def test_hostile_text_is_escaped_in_list_show_and_export(
+    run_inline, make_results, record, tmp_path
+):
+    store = make_results()
     hostile_record = record(
         steps=(0.5,), fields={"status": "failed", "reason": HOSTILE * 20, "created": HOSTILE}
     )

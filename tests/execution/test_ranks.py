@@ -25,9 +25,9 @@ class Trainer(FakeTrainer):
 
 
 @pytest.fixture
-def two_rank_launch(shared_launch):
+def two_rank_launch(shared_fake_launch):
     """Return a launch of two ranks, each pinned to its own core if there are two."""
-    return shared_launch(PRINTS, affinity="cores", **TWO_RANKS)
+    return shared_fake_launch(PRINTS, affinity="cores", **TWO_RANKS)
 
 
 def test_ranks_train_on_their_parts_and_share_a_record(two_rank_launch, tmp_path):
@@ -46,9 +46,9 @@ def test_ranks_train_on_their_parts_and_share_a_record(two_rank_launch, tmp_path
     assert new_names == {"reply-again.json", "reply-again.1.json"}
 
 
-def test_strong_scaling_divides_the_batch(launch):
+def test_strong_scaling_divides_the_batch(launch_fake):
     sizes = {"scaling": "strong", "global_batch_size": 4, "batch_size_per_rank": 2}
-    record, folder = launch(PRINTS, **{**TWO_RANKS, **sizes})
+    record, folder = launch_fake(PRINTS, **{**TWO_RANKS, **sizes})
     # The canary's expected loss is for another batch size.
     assert record.status == "invalid" and "initial weights" in record.reason
     assert record.measurement.images == 3 * 4
@@ -57,22 +57,22 @@ def test_strong_scaling_divides_the_batch(launch):
 
 @pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, death):
+def test_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch_fake, rank, death):
     _, status, words = DEATHS[death]
     start_s = time.monotonic()
-    record, _ = launch(death_code(rank, death), **TWO_RANKS)
+    record, _ = launch_fake(death_code(rank, death), **TWO_RANKS)
     assert time.monotonic() - start_s < 30
     assert record.status == status
     assert f"rank {rank} of 2" in record.reason and words in record.reason
 
 
-def test_hanging_rank_ends_all_ranks_at_the_time_limit(launch):
+def test_hanging_rank_ends_all_ranks_at_the_time_limit(launch_fake):
     code = "def after_step(rank, steps): time.sleep(600 * rank)"
-    record, _ = launch(code, time_limit=5, **TWO_RANKS)
+    record, _ = launch_fake(code, time_limit=5, **TWO_RANKS)
     assert record.status == "timed_out"
 
 
-def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch, tmp_path):
+def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch_fake, tmp_path):
     """Rank 1 is killed from outside while it trains."""
     from threading import Thread
 
@@ -91,7 +91,7 @@ def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch, tmp_path):
 
     killer = Thread(target=kill)
     killer.start()
-    record, _ = launch(SLOW, steps=30, **TWO_RANKS)
+    record, _ = launch_fake(SLOW, steps=30, **TWO_RANKS)
     killer.join()
     assert record.status == "crashed"
     assert "rank 1 of 2: no reply: it was ended by SIGKILL" in record.reason
@@ -108,13 +108,13 @@ def test_ranks_get_disjoint_cores(two_rank_launch):
 
 
 @two_cores
-def test_a_rank_that_leaves_its_cores_is_invalid_and_named(launch):
+def test_a_rank_that_leaves_its_cores_is_invalid_and_named(launch_fake):
     code = """
 def after_step(rank, steps):
     if rank == 1:
         os.sched_setaffinity(0, range(os.cpu_count()))
 """
-    record, _ = launch(code, affinity="cores", **TWO_RANKS)
+    record, _ = launch_fake(code, affinity="cores", **TWO_RANKS)
     assert record.status == "invalid"
     assert "rank 1 was given CPUs" in record.reason and "may run on" in record.reason
 
