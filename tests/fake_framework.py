@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.driver import build_peaks
+from tests.fake_peaks import build_peaks
 from tests.remaining_processes import list_running
 from xfbench.base import atomic_files, paths
 from xfbench.base.processes import Outcome

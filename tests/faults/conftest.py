@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.driver import build_peaks
+from tests.fake_peaks import build_peaks
 from xfbench.host import roofline
 
 
