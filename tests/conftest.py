@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests import command_runner, fake_framework, scheduler
+from tests.cluster.node_description import NODES
 from xfbench.base import digests, paths
 from xfbench.model.facts import workload_facts
 from xfbench.model.record import Measurement, Observed, Record
@@ -25,7 +26,6 @@ settings.load_profile("xfbench")
 
 pytest_xdist_make_scheduler = pytest.hookimpl(optionalhook=True)(scheduler.make_scheduler)
 LARGE_FRAMEWORK = "ipex"  # its environment is too large to create in `make test`
-NODES = pytest.StashKey[str]()  # description of the cluster's nodes
 
 
 def pytest_configure(config):

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.model.test_certificate import SOFTWARE, build_record_certificate
+from tests.sample_records import SOFTWARE, build_record_certificate
 from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.base import errors

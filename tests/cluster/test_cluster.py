@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.cluster import namespaces, processes
-from tests.cluster.conftest import wait_until
+from tests.remaining_processes import wait_for
 
 pytestmark = pytest.mark.deep
 
@@ -72,13 +72,13 @@ def test_cluster_cleans_up_after_normal_end_and_sigkill(each_node_module, end):
         def has_all_sleepers():
             return sum(process.name() == "sleep" for process in _list_processes(folder)) == 3
 
-        wait_until(has_all_sleepers, 60)  # a job of two ranks, and a command on the login node
+        wait_for(has_all_sleepers, 60)  # a job of two ranks, and a command on the login node
         if end == "by SIGKILL":
             tests.send_signal(signal.SIGKILL)
         else:
             tests.stdin.close()
         tests.wait(timeout=60)
-    wait_until(lambda: not _list_processes(folder) and not Path(folder).exists(), 30)
+    wait_for(lambda: not _list_processes(folder) and not Path(folder).exists(), 30)
     assert folder not in Path("/proc/mounts").read_text()
     assert socket.if_nameindex() == devices
 

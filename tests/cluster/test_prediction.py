@@ -6,7 +6,7 @@ import pytest
 
 from tests.benchmarks import prediction
 from tests.cluster import shaping
-from tests.cluster.conftest import XFBENCH
+from tests.cluster.commands import XFBENCH
 
 pytestmark = pytest.mark.deep
 

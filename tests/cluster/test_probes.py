@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cluster.conftest import XFBENCH
+from tests.cluster.commands import XFBENCH
 from xfbench.model.features import FEATURES
 
 pytestmark = pytest.mark.deep

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from tests.cluster.conftest import XFBENCH, list_workers, read_records
+from tests.cluster.commands import XFBENCH, read_records
 from tests.fake_framework import SLOW
+from tests.remaining_processes import list_workers
 from xfbench.model import adapter
 
 

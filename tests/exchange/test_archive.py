@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from tests import sample_records
-from tests.exchange.test_audit import make_certified_record
+from tests.sample_records import make_certified_record
 from xfbench.base import digests
 from xfbench.exchange import archive
 from xfbench.exchange.archive import ArchiveError

@@ -8,8 +8,9 @@ import time
 import psutil
 import pytest
 
-from tests.cluster.conftest import list_workers
 from tests.fake_framework import DEATHS, SLOW, TWO_RANKS, death_code
+from tests.remaining_processes import list_workers
+from tests.sample_replies import build_reply
 from xfbench.base.errors import UsageError
 from xfbench.execution import ranks
 from xfbench.host import machine
@@ -117,29 +118,6 @@ def after_step(rank, steps):
     record, _ = launch_fake(code, affinity="cores", **TWO_RANKS)
     assert record.status == "invalid"
     assert "rank 1 was given CPUs" in record.reason and "may run on" in record.reason
-
-
-def build_reply(rank, **measured):
-    measurement = {
-        **dict.fromkeys(("startup_seconds", "build_seconds"), 1.0 + rank),
-        **{"first_step_seconds": 3.0, "wall_seconds": 9.0, "images": 8, "peak_rss_bytes": 100},
-        **{
-            "warmup_seconds": [],
-            "step_seconds": [1.0, 2.0 - rank],
-            "losses": [2.0, 4.0 + 2 * rank],
-        },
-        **{"phases": {"input_seconds": 0.5 * rank}, "energy_joules": None, "window": 1},
-        **measured,
-    }
-    observed = {"threads": 1, "cpus": 0.9, "affinity": [rank], "kernel": "plain", "pools": {"a": 1}}
-    return {
-        "status": "ok",
-        "used": {"here": 2.0},
-        "measurement": measurement,
-        "learning": None,
-        "canary": {"loss": 2.3},
-        "observed": observed,
-    }
 
 
 def test_merged_steps_and_losses_are_means_of_all_ranks():

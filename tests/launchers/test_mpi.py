@@ -14,10 +14,9 @@ import pytest
 
 from tests import debian
 from tests.cluster import slurm
-from tests.cluster.conftest import list_ranks, list_workers
 from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, death_code
 from tests.faults.driver import build_command
-from tests.remaining_processes import wait_for
+from tests.remaining_processes import list_ranks, list_workers, wait_for
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
 from xfbench.execution import dry_run
