@@ -9,7 +9,7 @@ import pytest
 
 from xfbench.store.results_folder import Store
 
-HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
+HOSTILE_TEXT = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 
 
 @pytest.fixture
@@ -166,7 +166,8 @@ def test_hostile_text_is_escaped_in_list_show_and_export(
 ):
     store = make_results()
     hostile_record = record(
-        steps=(0.5,), fields={"status": "failed", "reason": HOSTILE * 20, "created": HOSTILE}
+        steps=(0.5,),
+        fields={"status": "failed", "reason": HOSTILE_TEXT * 20, "created": HOSTILE_TEXT},
     )
     store.add(hostile_record)
     store.pack()

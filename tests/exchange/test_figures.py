@@ -16,7 +16,7 @@ from xfbench.exchange import audit, figures
 from xfbench.model.record import Record, json_schema
 from xfbench.store.results_folder import Store
 
-HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" * 2**20
+HOSTILE_TEXT = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" * 2**20
 
 
 def import_figures(source, folder):
@@ -449,18 +449,18 @@ def test_hostile_text_in_any_field_is_escaped(
         lines = []
         for line in make_mllog_lines():
             event = json.loads(line[9:])
-            hostile_event = replace_texts(event, HOSTILE[:2000], ("key", "event_type"))
+            hostile_event = replace_texts(event, HOSTILE_TEXT[:2000], ("key", "event_type"))
             lines.append(":::MLLOG " + json.dumps(hostile_event))
-        source = write_log(*lines, HOSTILE, name=name)
+        source = write_log(*lines, HOSTILE_TEXT, name=name)
     else:
         original = benchmarks / "full.json" if tool == "benchmarks" else reframe
         kept_keys = ("datetime", "time_end", "fail_phase", "perfvalues")
-        event = replace_texts(json.loads(original.read_text()), HOSTILE, kept_keys)
+        event = replace_texts(json.loads(original.read_text()), HOSTILE_TEXT, kept_keys)
         if tool == "reframe":
             for case in event["runs"][0]["testcases"]:
                 for key in list(case.get("perfvalues") or ()):
-                    case["perfvalues"][f"a:b:{HOSTILE}{key}"] = case["perfvalues"].pop(key)
-                    case["perfvalues"][f"a:b:{HOSTILE}{key}"][4] = HOSTILE
+                    case["perfvalues"][f"a:b:{HOSTILE_TEXT}{key}"] = case["perfvalues"].pop(key)
+                    case["perfvalues"][f"a:b:{HOSTILE_TEXT}{key}"][4] = HOSTILE_TEXT
         source = tmp_path / name
         source.write_text(json.dumps(event))
     imported = run_inline("results", "import", source)
