@@ -1,4 +1,4 @@
-"""Hooks and fixtures that all tests share: records, cells, fake adapters and launches.
+"""Hooks and fixtures that all tests share: commands, records, cells, fake adapters and launches.
 
 The hooks mark some tests, refuse another checkout's modules, and hide the user's settings.
 """
@@ -17,7 +17,8 @@ import pytest
 from hypothesis import settings
 
 import xfbench
-from tests import fake_framework, scheduler
+from tests import command_runner, fake_framework, scheduler
+from tests.cluster.node_description import NODES
 from xfbench import adapters
 from xfbench.base import digests, paths
 from xfbench.model.facts import workload_facts
@@ -34,7 +35,6 @@ LARGE_FRAMEWORK = "ipex"  # its environment is too large to create in `make test
 KEPT_VARIABLES = {"XFBENCH_HOME", "XFBENCH_DEBIAN"}
 CHECKOUT = Path(__file__).parents[1]
 NO_STUDIES = CHECKOUT / "tests" / "no-studies"  # does not exist
-NODES = pytest.StashKey[str]()  # description of the cluster's nodes
 
 
 def pytest_configure(config):
@@ -111,6 +111,15 @@ def open_folder():
 
 
 @pytest.fixture
+def run_inline(tmp_path, monkeypatch, capsys):
+    """A function that runs the `xfbench` command in the test's empty folder, in this process.
+
+    This saves the start of a process, which takes most of the time of a short command.
+    """
+    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
+
+
+@pytest.fixture
 def cell():
     """A function that makes a cell with given fields."""
     return fake_framework.cell
@@ -176,7 +185,7 @@ def fake_adapter(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def launch(tmp_path, monkeypatch):
+def launch_fake(tmp_path, monkeypatch):
     """A function that launches the fake framework and returns the record and its run folder."""
     numbers = itertools.count(1)
 
@@ -189,8 +198,8 @@ def launch(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def shared_launch(tmp_path_factory):
-    """A function like `launch`, for tests that only read: equal calls share one launch."""
+def shared_fake_launch(tmp_path_factory):
+    """A function like `launch_fake`, for tests that only read: equal calls share one launch."""
     results = {}
 
     def launch_once(body="", **options):
@@ -203,13 +212,13 @@ def shared_launch(tmp_path_factory):
 
 
 @pytest.fixture
-def judge(tmp_path, monkeypatch):
+def judge_changed_reply(tmp_path, monkeypatch):
     """A function that returns the record of a launch after `change` of its last rank's reply."""
 
     def judge_reply(launch, change, **options):
         _, folder = launch
         monkeypatch.setenv("XFBENCH_ADAPTERS", str(folder.parents[2] / "adapters"))
-        return fake_framework.judge(tmp_path, launch, change, **options)
+        return fake_framework.judge_changed_reply(tmp_path, launch, change, **options)
 
     return judge_reply
 

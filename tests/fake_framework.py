@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.driver import build_peaks
+from tests.fake_peaks import build_peaks
 from tests.remaining_processes import list_running
 from xfbench.base import atomic_files, paths
 from xfbench.base.processes import Outcome
@@ -148,7 +148,7 @@ def launch(
     return record, store.run_folder(record)
 
 
-def judge(folder, launch, change, strict=False, **fields):
+def judge_changed_reply(folder, launch, change, strict=False, **fields):
     """Return the record of a launch after `change` of its last rank's reply.
 
     `folder` is for the replies. `fields` replace fields of the record, such as `limit`.

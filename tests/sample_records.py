@@ -1,4 +1,4 @@
-"""Records and certificates derived from measured ones, for tests that need many."""
+"""Records, certificates and other documents for tests, made without a launch."""
 
 from xfbench.base import digests
 from xfbench.host import machine
@@ -43,6 +43,29 @@ def build_certificate(subject):
         checks=(),
         framework_version="1.0",
     )
+
+
+def build_record_certificate(record, **changes):
+    """Return a certificate for a record, with the changed fields in its subject."""
+    subject = Subject.from_request(
+        record.request,
+        record.workload.digest,
+        SOFTWARE.adapter_digest,
+        SOFTWARE.environment_digest,
+        machine.describe_machine(),
+    )
+    return build_certificate(subject.model_copy(update=changes))
+
+
+def make_certified_record(record, **fields):
+    """Return a record that `record` makes with these fields, and the certificate that covers it."""
+    certificate = build_record_certificate(record())
+    covered_fields = {
+        "software": SOFTWARE,
+        "machine": machine.describe_machine(),
+        "certificate": certificate.id,
+    }
+    return record(steps=(0.11, 0.12), launch=7, fields={**covered_fields, **fields}), certificate
 
 
 def certify_records(records):
@@ -97,3 +120,8 @@ def build_tuning(best, default, **fields):
         "records": (),
     }
     return Tuning.make(**{**defaults, **fields})
+
+
+def build_link_figures(kind, name, sent):
+    """Return what a rank reports of a link on which it sent so many bytes."""
+    return {"kind": kind, "name": name, "sent_bytes": sent, "received_bytes": 2 * sent}

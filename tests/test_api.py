@@ -8,7 +8,6 @@ import sys
 import pytest
 
 import xfbench
-from tests import command_runner
 from xfbench.model.request import Protocol
 from xfbench.store.results_folder import Store
 
@@ -90,11 +89,9 @@ def test_missing_pandas_error_gives_the_install_command(results):
     assert process.stdout == "to_dataframe needs pandas: python -m pip install pandas\n"
 
 
-def test_leaderboards_equal_those_of_the_command_line(results, monkeypatch, capsys):
+def test_leaderboards_equal_those_of_the_command_line(results, run_inline):
     [table] = xfbench.load(results).leaderboards()
-    outcome = command_runner.make_runner(monkeypatch, capsys, results.parent)(
-        "leaderboard", "--json"
-    )
+    outcome = run_inline("leaderboard", "--json")
     assert json.loads(json.dumps(table.document())) == json.loads(outcome.stdout)["tables"][0]
     [single_table] = xfbench.load(results, where="threads=1").leaderboards()
     assert [row.threads for row in (*single_table.rows, *single_table.unranked)] == [1]

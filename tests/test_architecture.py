@@ -6,17 +6,11 @@ Imports inside functions count. For each rule a test shows that it finds violati
 import ast
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-FOLDERS = {
-    "xfbench": "xfbench",
-    "xfbench.adapters": "adapters",
-    "xfbench.launchers": "launchers",
-    "xfbench.workloads": "workloads",
-}
+from tests.product_modules import MODULES, ROOT, find_imports, find_names, has_prefix
+
 ADAPTER_SETTINGS = {
     file.parent.name: tomllib.loads(file.read_text())
     for file in ROOT.glob("adapters/*/adapter.toml")
@@ -60,17 +54,6 @@ TRANSLATION_MODULES = (
 )
 
 
-def find_modules():
-    """Return the files of all modules of xfbench by importable name."""
-    files = {}
-    for package, folder in FOLDERS.items():
-        for file in sorted((ROOT / folder).rglob("*.py")):
-            parts = file.relative_to(ROOT / folder).with_suffix("").parts
-            files[".".join((package, *parts)).removesuffix(".__init__")] = file
-    return files
-
-
-MODULES = find_modules()
 every_module = pytest.mark.parametrize("module", MODULES)
 
 
@@ -88,58 +71,9 @@ def find_layer(name):
     return LAYERS.index("" if is_in_package_itself and not is_folder else second)
 
 
-def find_imports(tree, module):
-    """Yield the full dotted names of all imports; placeholders in a name become `*`."""
-    file = MODULES.get(module)
-    package = module if file and file.stem == "__init__" else module.rpartition(".")[0]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: len(package.split(".")) - node.level + 1]
-            base = ".".join([*parents, node.module or ""]) if node.level else node.module
-            yield from (f"{base.rstrip('.')}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
-            ("import_module", "__import__")
-        ):
-            yield from (name for arg in node.args[:1] if (name := string_value(arg, module)))
-
-
-def string_value(node, module):
-    """Return a literal string, with `*` for placeholders of an f-string; "" if it is no string."""
-    if isinstance(node, ast.JoinedStr):
-        return "".join(string_value(value, module) or "*" for value in node.values)
-    if isinstance(node, ast.FormattedValue) and ast.unparse(node.value) == "__name__":
-        return module
-    is_string = isinstance(node, ast.Constant) and isinstance(node.value, str)
-    return node.value if is_string else ""
-
-
-def find_names(tree, module):
-    """Yield the full names of all imports and of attributes that are reached through them."""
-    yield from find_imports(tree, module)
-    full_names = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            full_names |= {
-                a.asname or a.name.partition(".")[0]: a.name for a in node.names if a.asname
-            }
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            full_names |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            first, _, rest = ast.unparse(node).partition(".")
-            yield f"{full_names.get(first, first)}.{rest}"
-
-
 def is_below(name, prefixes):
     """Return whether `name` is one of the dotted `prefixes` or below one."""
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
-
-
-def has_prefix(name, prefixes):
-    """Return whether `name` starts with a prefix, as os.execv starts with os.exec."""
-    return name.startswith(tuple(prefixes))
 
 
 def is_translation(name):
@@ -398,3 +332,43 @@ def test_module_follows_the_style_rules(module):
 )
 def test_style_check_reports_each_violation(module, source, word):
     assert any(word in defect for defect in find_style_defects(module, source))
+
+
+TEST_FILES = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def find_imported_test_modules(source):
+    """Return the imported names that are, or are in, a `test_*.py` or a `conftest.py`."""
+    return [
+        name
+        for name in find_imports(ast.parse(source), "tests")
+        if any(part == "conftest" or part.startswith("test_") for part in name.split("."))
+    ]
+
+
+def test_no_module_imports_a_test_module():
+    """What several test modules need is in a fixture or in a module with a name of its own."""
+    imported_names = {
+        str(file.relative_to(ROOT)): names
+        for file in TEST_FILES
+        if (names := find_imported_test_modules(file.read_text()))
+    }
+    assert TEST_FILES and imported_names == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tests.model.test_record import SOFTWARE",
+        "from tests.model import test_record",
+        "def f():\n    import tests.test_api",
+        "from tests.cluster.conftest import wait_for",
+        "import importlib\nimportlib.import_module('tests.test_api')",
+    ],
+)
+def test_import_of_a_test_module_is_reported(source):
+    assert find_imported_test_modules(source)
+
+
+def test_import_of_a_module_beside_the_tests_is_accepted():
+    assert find_imported_test_modules("from tests.sample_records import SOFTWARE") == []

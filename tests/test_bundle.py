@@ -1,52 +1,22 @@
 """Tests of bundles: written here, run without xfbench, and imported here again."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 
 import archspec.cpu
 import pytest
 from archspec.cpu import detect
 
+from tests.sample_bundles import build_plan, run_bundle
 from xfbench import bundle
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.host import machine
 from xfbench.model import adapter, certificate
-from xfbench.model.plan import Plan
-from xfbench.planning import experiment
-from xfbench.planning.scheduling import launch_order
 from xfbench.store.results_folder import Store
 from xfbench.worker import host
-
-
-def build_plan(framework, time_limit=300, **settings):
-    chosen = {"workload": ["lenet"], "steps": 2, "launches": 1, "data": "synthetic", **settings}
-    matrix = experiment.build_matrix(framework=[framework], **chosen)
-    cells = experiment.expand_matrices([matrix], {framework: "python3"})
-    return Plan(
-        requests=tuple(launch_order(cells)),
-        protocols=tuple(cells),
-        pythons={},
-        verify=settings.get("launches") is None,
-        strict=False,
-        time_limit=time_limit,
-    )
-
-
-def run_bundle(folder, *interpreters):
-    """Run the bundle as on another machine: the environment has no variable of this session."""
-    return subprocess.run(
-        ["sh", str(folder / "run.sh"), *interpreters],
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
 
 
 @pytest.mark.deep

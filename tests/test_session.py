@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests import fake_framework
-from tests.test_architecture import MODULES
+from tests.product_modules import MODULES
 from xfbench import progress, session
 from xfbench.execution.launch import LaunchContext
 from xfbench.model.plan import Plan, Submission

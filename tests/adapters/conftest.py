@@ -41,13 +41,13 @@ def answers(request, scratch, reference):
 
 
 @pytest.fixture
-def launch(tmp_path):
+def launch_real(tmp_path):
     """A function that runs one launch with these settings and returns its record."""
     return functools.partial(run_launch, tmp_path / "results")
 
 
 @pytest.fixture(scope="session")
-def shared_launch(scratch):
+def shared_real_launch(scratch):
     """A function from a framework to the record of a launch with all optional features.
 
     The launch trains LeNet on one thread, with evaluations, checkpoints and a profile. It uses the

@@ -32,8 +32,8 @@ def test_training_goes_on_from_a_checkpoint(case, answers):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", ALL)
-def test_launch_records_its_checkpoints(shared_launch, framework):
-    record = shared_launch(framework)
+def test_launch_records_its_checkpoints(shared_real_launch, framework):
+    record = shared_real_launch(framework)
     assert record.status == "ok", record.reason
     checkpoints = record.checkpoints
     assert checkpoints.equal and checkpoints.format == adapter.load(framework).checkpoint
@@ -50,9 +50,9 @@ def test_launch_records_its_checkpoints(shared_launch, framework):
         *(("tensorflow", "mirrored"), ("torch", "ddp")),
     ],
 )
-def test_first_rank_saves_and_both_ranks_resume(launch, framework, strategy):
+def test_first_rank_saves_and_both_ranks_resume(launch_real, framework, strategy):
     settings = {"ranks": [2], "strategy": [strategy], "scaling": "weak", "threads": [1]}
-    record = launch(
+    record = launch_real(
         framework, workload=["lenet"], batch_size=[8], steps=4, checkpoints=2, **settings
     )
     assert record.status == "ok", record.reason

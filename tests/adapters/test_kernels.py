@@ -52,9 +52,9 @@ NON_DEFAULT_KERNELS = [
 
 
 @parametrize(NON_DEFAULT_KERNELS, "framework", "kernel")
-def test_launch_records_the_requested_kernel(launch, case):
+def test_launch_records_the_requested_kernel(launch_real, case):
     settings = {"workload": ["lenet"], "kernel": [case.kernel], "batch_size": [8]}
-    record = launch(case.framework, threads=[1], data="synthetic", steps=2, **settings)
+    record = launch_real(case.framework, threads=[1], data="synthetic", steps=2, **settings)
     assert record.status == "ok", record.reason
     assert record.request.kernel == record.observed.kernel == case.kernel
     evidence = "; ".join(record.observed.kernel_evidence)
@@ -100,10 +100,12 @@ def preload(set_worker_variable):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_switch_against_compiling_makes_a_launch_invalid(launch, set_worker_variable, precision):
+def test_switch_against_compiling_makes_a_launch_invalid(
+    launch_real, set_worker_variable, precision
+):
     set_worker_variable("torch", "TORCHDYNAMO_DISABLE", "1")
     settings = {"workload": ["convnet-quick"], "kernel": ["inductor"], "precision": [precision]}
-    record = launch("torch", batch_size=[8], steps=2, **settings)
+    record = launch_real("torch", batch_size=[8], steps=2, **settings)
     assert record.status == "invalid"
     assert "kernel inductor was requested, but channels_last was observed" in record.reason
 
@@ -112,21 +114,23 @@ def test_switch_against_compiling_makes_a_launch_invalid(launch, set_worker_vari
     ("framework", "kernel"), [("mxnet", "native"), ("tensorflow", "eigen"), ("torch", "native")]
 )
 def test_preloaded_library_that_defeats_a_switch_is_noticed(
-    launch, preload, tmp_path, framework, kernel
+    launch_real, preload, tmp_path, framework, kernel
 ):
     source, library = tmp_path / "tampered.c", tmp_path / "libtampered.so"
     source.write_text(TAMPERED)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     preload(framework, library)
-    record = launch(framework, workload=["convnet-quick"], kernel=[kernel], batch_size=[8], steps=2)
+    record = launch_real(
+        framework, workload=["convnet-quick"], kernel=[kernel], batch_size=[8], steps=2
+    )
     assert record.status == "invalid"
     assert f"kernel {kernel} was requested, but onednn was observed" in record.reason
 
 
-def test_preloaded_blas_in_place_of_another_is_noticed(launch, preload):
+def test_preloaded_blas_in_place_of_another_is_noticed(launch_real, preload):
     folder = "{prefix}/usr/lib/x86_64-linux-gnu/openblas-pthread"
     preload("caffe", f"{folder}/libopenblas.so.0")
-    record = launch(
+    record = launch_real(
         "caffe", workload=["convnet-quick"], kernel=["reference"], batch_size=[8], steps=2
     )
     assert record.status == "invalid"
@@ -144,8 +148,8 @@ def test_framework_keeps_to_its_threads(case, answers):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_launch_records_the_pools_of_requested_threads(launch, threads):
-    record = launch("torch", workload=["lenet"], threads=[threads], data="synthetic", steps=30)
+def test_launch_records_the_pools_of_requested_threads(launch_real, threads):
+    record = launch_real("torch", workload=["lenet"], threads=[threads], data="synthetic", steps=30)
     assert record.status == "ok", record.reason
     assert record.observed.pools
     assert set(record.observed.pools.values()) == {threads}
@@ -153,11 +157,13 @@ def test_launch_records_the_pools_of_requested_threads(launch, threads):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_launch_has_the_requested_threads_or_says_so(launch, framework):
+def test_launch_has_the_requested_threads_or_says_so(launch_real, framework):
     """The launch has more threads than cores; OpenBLAS does not start more."""
     cores = machine.usable_cores()
     threads = cores + 1
-    record = launch(framework, workload=["lenet"], threads=[threads], data="synthetic", steps=30)
+    record = launch_real(
+        framework, workload=["lenet"], threads=[threads], data="synthetic", steps=30
+    )
     if framework == "caffe":
         assert record.status == "invalid"
         assert f"{threads} threads were requested, but openblas" in record.reason

@@ -15,8 +15,8 @@ COMPILED = Case("profile_steps", "tensorflow", kernel="xla")
 
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_profile_has_layers_with_weights_in_both_directions(shared_launch, framework):
-    record = shared_launch(framework)
+def test_profile_has_layers_with_weights_in_both_directions(shared_real_launch, framework):
+    record = shared_real_launch(framework)
     assert record.status == "ok", record.reason
     network_profile = build_profile([record])
     layers = {layer.layer: layer for layer in network_profile.layers}
@@ -44,8 +44,8 @@ def test_compiled_tensorflow_is_profiled_by_layer(case, answers):
 
 
 @pytest.mark.deep
-def test_launch_of_an_adapter_without_a_profiler_is_ok(shared_launch):
-    record = shared_launch("reference")
+def test_launch_of_an_adapter_without_a_profiler_is_ok(shared_real_launch):
+    record = shared_real_launch("reference")
     assert record.status == "ok", record.reason
     assert record.observed.profiler == "none: the adapter has no profiler"
     assert build_profile([record]) is None

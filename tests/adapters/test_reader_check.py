@@ -46,7 +46,7 @@ class Reader:
 
 
 @pytest.fixture
-def launch_with_reader(tmp_path, monkeypatch, launch):
+def launch_with_reader(tmp_path, monkeypatch, launch_real):
     """A function that returns the record of a launch whose reader changes images this way."""
     framework_adapter = adapter.load("reference")
     adapter_folder = tmp_path / "adapters" / "reference"
@@ -65,7 +65,7 @@ def launch_with_reader(tmp_path, monkeypatch, launch):
         if not folder.exists():
             writing.make_data_set(source, folder, data_format, Preprocessing(channels=1))
         settings = {"workload": ["lenet"], "batch_size": [8], "loader": ["native"]}
-        return launch(
+        return launch_real(
             "reference", data=[str(folder)], **{"steps": 2, **settings, **settings_changes}
         )
 

@@ -74,8 +74,8 @@ def test_reader_shuffles_differently_for_another_seed(case, answers):
 
 
 @pytest.mark.parametrize("framework", READERS)
-def test_launch_records_what_the_framework_read(framework, shared_launch):
-    record = shared_launch(framework)
+def test_launch_records_what_the_framework_read(framework, shared_real_launch):
+    record = shared_real_launch(framework)
     assert record.status == "ok", record.reason
     check = record.storage.reader
     assert (check.compared, check.differing, check.labels_equal) == (500, 0, True)
@@ -86,10 +86,10 @@ def test_launch_records_what_the_framework_read(framework, shared_launch):
     "framework",
     [pytest.param(name, marks=() if name == "torch" else pytest.mark.long) for name in READERS],
 )
-def test_launch_fed_crops_in_color_reads_images_equal_to_ours(framework, launch, scratch):
+def test_launch_fed_crops_in_color_reads_images_equal_to_ours(framework, launch_real, scratch):
     images = str(data_sets.write_data_set(f"{READERS[framework][0]} large", scratch / "sets"))
     settings = {"workload": ["convnet"], "batch_size": [16], "threads": [1], "steps": 4}
-    record = launch(framework, data=[images], loader=["native"], **settings)
+    record = launch_real(framework, data=[images], loader=["native"], **settings)
     assert record.status == "ok", record.reason
     check = record.storage.reader
     assert (check.compared, check.differing, check.labels_equal) == (64, 0, True)

@@ -21,17 +21,19 @@ def assert_learned(record):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_lenet_learns_the_digits(shared_launch, framework):
-    record = shared_launch(framework)
+def test_lenet_learns_the_digits(shared_real_launch, framework):
+    record = shared_real_launch(framework)
     assert_learned(record)
     assert record.learning[-1].test_accuracy >= 0.95
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_lenet_reaches_97_percent_test_accuracy_over_3_seeds(launch, framework):
+def test_lenet_reaches_97_percent_test_accuracy_over_3_seeds(launch_real, framework):
     """The mean accuracy of three seeds is at least 97 % after eight epochs."""
-    records = [launch(framework, workload=["lenet"], epochs=8, seed=seed) for seed in (0, 1, 2)]
+    records = [
+        launch_real(framework, workload=["lenet"], epochs=8, seed=seed) for seed in (0, 1, 2)
+    ]
     for record in records:
         assert_learned(record)
     assert sum(record.learning[-1].test_accuracy for record in records) / 3 >= 0.97

@@ -21,7 +21,7 @@ ELSEWHERE = HERE.model_copy(update={"cpu_model": "Another"})
 
 
 @pytest.fixture
-def launches(record):
+def make_launches(record):
     """Return a function that makes five launches of a cell at about this speed in images/s."""
 
     def make_launches(speed, machine=HERE, noise=0.01, fields=None, **request):
@@ -41,17 +41,17 @@ def launches(record):
 
 
 @pytest.fixture
-def boards(launches):
+def boards(make_launches):
     """Return tables of two frameworks with two thread counts each; three cells are ranked."""
     records, certificates = certify_records(
         [
-            *launches(100, framework="torch", threads=1),
-            *launches(150, framework="torch", threads=2),
-            *launches(50, framework="caffe", threads=1),
+            *make_launches(100, framework="torch", threads=1),
+            *make_launches(150, framework="torch", threads=2),
+            *make_launches(50, framework="caffe", threads=1),
         ]
     )
-    unproven = launches(900, framework="caffe", threads=2)
-    mxnet_launches = launches(10, framework="mxnet")
+    unproven = make_launches(900, framework="caffe", threads=2)
+    mxnet_launches = make_launches(10, framework="mxnet")
     return all_tables([*records, *unproven, *mxnet_launches], certificates)
 
 
@@ -67,11 +67,11 @@ def test_framework_row_shows_its_fastest_ranked_configuration(boards):
     assert unranked_row.reason
 
 
-def test_repeated_configuration_is_preferred_to_single_launch(launches):
+def test_repeated_configuration_is_preferred_to_single_launch(make_launches):
     """`xfbench tune` leaves single launches of the settings that it eliminated."""
-    repeated = launches(100, framework="torch", threads=2)
-    single = launches(140, framework="torch", threads=1)[:1]
-    single_caffe = launches(120, framework="caffe", threads=1)[:1]
+    repeated = make_launches(100, framework="torch", threads=2)
+    single = make_launches(140, framework="torch", threads=1)[:1]
+    single_caffe = make_launches(120, framework="caffe", threads=1)[:1]
     records, certificates = certify_records([*repeated, *single, *single_caffe])
     [table] = best.keep_best_row_per_group(all_tables(records, certificates), ["framework"])
     shown = {row.framework: (row.threads, row.configurations) for row in table.rows}
@@ -104,12 +104,12 @@ def test_two_fields_group_by_every_combination(boards):
     assert [tuple(row.group.values()) for row in table.unranked] == [("caffe", 2), ("mxnet", 1)]
 
 
-def test_grouping_by_machine_joins_machines_in_a_table(launches):
+def test_grouping_by_machine_joins_machines_in_a_table(make_launches):
     records, certificates = certify_records(
         [
-            *launches(100, framework="torch"),
-            *launches(200, framework="caffe"),
-            *launches(300, machine=ELSEWHERE, framework="torch"),
+            *make_launches(100, framework="torch"),
+            *make_launches(200, framework="caffe"),
+            *make_launches(300, machine=ELSEWHERE, framework="torch"),
         ]
     )
     separate_tables = all_tables(records, certificates)
@@ -122,12 +122,12 @@ def test_grouping_by_machine_joins_machines_in_a_table(launches):
     assert "Another" in tables.to_text([table])
 
 
-def test_grouping_by_precision_and_batch_joins_their_tables(launches):
+def test_grouping_by_precision_and_batch_joins_their_tables(make_launches):
     records, certificates = certify_records(
         [
-            *launches(100, framework="torch"),
-            *launches(200, framework="torch", precision="bfloat16"),
-            *launches(300, framework="torch", global_batch_size=8, batch_size_per_rank=8),
+            *make_launches(100, framework="torch"),
+            *make_launches(200, framework="torch", precision="bfloat16"),
+            *make_launches(300, framework="torch", global_batch_size=8, batch_size_per_rank=8),
         ]
     )
     separate_tables = all_tables(records, certificates)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.sample_records import build_link_figures
 from xfbench.analysis import communication, leaderboard
 from xfbench.execution import rank_communication
 from xfbench.model.record import Communication
@@ -9,13 +10,9 @@ from xfbench.rendering import tables
 
 
 def rank_figures(compute, sent=1000.0):
-    links = [link("network", "eth0", sent), link("loopback", "lo", 1.0)]
+    links = [build_link_figures("network", "eth0", sent), build_link_figures("loopback", "lo", 1.0)]
     link_figures = {"links": links, "uncounted": {"pcie": "no rank used an NVIDIA device"}}
     return {"compute_seconds": compute, "payload_bytes": 400, **link_figures}
-
-
-def link(kind, name, sent):
-    return {"kind": kind, "name": name, "sent_bytes": sent, "received_bytes": 2 * sent}
 
 
 def test_step_time_is_compute_waiting_and_exposed_time():

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.model.test_certificate import SOFTWARE, build_record_certificate
+from tests.sample_records import SOFTWARE, build_record_certificate
 from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, Side
 from xfbench.base import errors
@@ -19,7 +19,7 @@ from xfbench.store.results_folder import Store
 
 
 @pytest.fixture
-def folder(record, tmp_path):
+def fill_folder(record, tmp_path):
     """Return a function that fills a results folder with launches.
 
     A step takes 0.1 s times `slower`.
@@ -42,10 +42,10 @@ def folder(record, tmp_path):
     return fill
 
 
-def test_compare_pairs_cells_that_differ_only_in_named_fields(folder):
+def test_compare_pairs_cells_that_differ_only_in_named_fields(fill_folder):
     for workload in ("lenet", "convnet"):
         for threads, slower in ((1, 2.0), (2, 1.0)):
-            results = folder(workload=workload, threads=threads, slower=slower)
+            results = fill_folder(workload=workload, threads=threads, slower=slower)
     comparisons = comparison.compare(
         Side.parse("threads=2", results), Side.parse("threads=1", results)
     )
@@ -66,14 +66,14 @@ def test_compare_pairs_cells_that_differ_only_in_named_fields(folder):
     assert comparison.geometric_mean_of_comparable_ratios(comparisons[:1]) is None
 
 
-def test_frameworks_are_compared_only_if_both_are_certified(folder):
-    results = folder(framework="torch", kernel="onednn", proven=True)
-    results = folder(framework="mxnet", kernel="native", slower=1.5)
+def test_frameworks_are_compared_only_if_both_are_certified(fill_folder):
+    results = fill_folder(framework="torch", kernel="onednn", proven=True)
+    results = fill_folder(framework="mxnet", kernel="native", slower=1.5)
     sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
     [pair] = comparison.compare(*sides)
     assert pair.verdict is None and "no equality certificate" in pair.reason
-    results = folder("proven", framework="torch", kernel="onednn", proven=True)
-    results = folder("proven", framework="mxnet", kernel="native", slower=1.5, proven=True)
+    results = fill_folder("proven", framework="torch", kernel="onednn", proven=True)
+    results = fill_folder("proven", framework="mxnet", kernel="native", slower=1.5, proven=True)
     sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
     [pair] = comparison.compare(*sides)
     assert (pair.verdict, pair.reason) == ("faster", None)
@@ -101,13 +101,15 @@ def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
     assert [c.verdict for c in single_comparison] == ["faster"]
 
 
-def test_folders_and_revisions_can_be_compared(folder):
-    before = folder("before")
-    after = folder("after", slower=1.1, software=SOFTWARE.model_copy(update={"git_commit": "fade"}))
+def test_folders_and_revisions_can_be_compared(fill_folder):
+    before = fill_folder("before")
+    after = fill_folder(
+        "after", slower=1.1, software=SOFTWARE.model_copy(update={"git_commit": "fade"})
+    )
     [pair] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
     assert pair.verdict == "slower"
     assert pair.a.endswith("after") and pair.b.endswith("before")
-    folder("after", software=SOFTWARE.model_copy(update={"git_commit": "cafe"}))
+    fill_folder("after", software=SOFTWARE.model_copy(update={"git_commit": "cafe"}))
     [pair] = comparison.compare(
         Side.parse("revision=fad", after), Side.parse("revision=cafe", after)
     )
@@ -117,8 +119,8 @@ def test_folders_and_revisions_can_be_compared(folder):
     assert not comparison.parse_fail_limit("faster")(pair)
 
 
-def test_cell_compared_with_itself_is_not_distinguishable(folder):
-    results = folder(launches=22)
+def test_cell_compared_with_itself_is_not_distinguishable(fill_folder):
+    results = fill_folder(launches=22)
     comparisons, trials, false_alarms = comparison.compare_cells_with_themselves(
         Side.parse("workload=lenet", results)
     )
@@ -127,17 +129,17 @@ def test_cell_compared_with_itself_is_not_distinguishable(folder):
     assert comparisons[0].figures.ratio.launches == 11
 
 
-def test_allocators_can_be_compared(folder):
-    folder(allocator="jemalloc")
-    results = folder(slower=1.2)
+def test_allocators_can_be_compared(fill_folder):
+    fill_folder(allocator="jemalloc")
+    results = fill_folder(slower=1.2)
     [pair] = comparison.compare(
         Side.parse("allocator=jemalloc", results), Side.parse("allocator=system", results)
     )
     assert pair.verdict == "faster" and (pair.a[-8:], pair.b[-6:]) == ("jemalloc", "system")
 
 
-def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, capsys):
-    results = folder()
+def test_launch_with_zero_step_time_is_reported_and_not_counted(fill_folder, record, capsys):
+    results = fill_folder()
     store, fields = Store(results), {"software": SOFTWARE, "machine": describe_machine()}
     valid = record(fields=fields, launch=7)
     zero_measurement = valid.measurement.model_copy(update={"step_seconds": (0.0,) * 3})
@@ -163,8 +165,8 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(folder, record, 
         ("elsewhere", "elsewhere has no results"),
     ],
 )
-def test_invalid_side_is_a_usage_error(folder, text, message):
-    results = folder()
+def test_invalid_side_is_a_usage_error(fill_folder, text, message):
+    results = fill_folder()
     with pytest.raises(errors.UsageError, match=message):
         comparison.compare(Side.parse(text, results), Side.parse("threads=1", results))
 
@@ -175,8 +177,8 @@ def test_invalid_fail_on_limit_is_a_usage_error(limit):
         comparison.parse_fail_limit(limit)
 
 
-def test_compare_command_exits_with_1_on_a_regression(folder):
-    before, after = folder("before"), folder("after", slower=1.1)
+def test_compare_command_exits_with_1_on_a_regression(fill_folder):
+    before, after = fill_folder("before"), fill_folder("after", slower=1.1)
 
     def run_compare(*words):
         return subprocess.run(
@@ -202,8 +204,8 @@ def test_compare_command_exits_with_1_on_a_regression(folder):
 
 
 @pytest.mark.parametrize(("launches", "verdicts"), [(9, 0), (10, 1), (20, 2)])
-def test_every_five_whole_pairs_give_one_verdict(folder, launches, verdicts):
-    results = folder(launches=launches)
+def test_every_five_whole_pairs_give_one_verdict(fill_folder, launches, verdicts):
+    results = fill_folder(launches=launches)
     _, trials, _ = comparison.compare_cells_with_themselves(Side.parse("workload=lenet", results))
     assert trials == verdicts
 
@@ -250,8 +252,8 @@ def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
 
 
 @pytest.mark.parametrize("digest_name", ["adapter_digest", "environment_digest"])
-def test_changed_translation_needs_a_certificate(folder, digest_name):
-    before = folder("before")
-    after = folder("after", software=SOFTWARE.model_copy(update={digest_name: "sha256:9"}))
+def test_changed_translation_needs_a_certificate(fill_folder, digest_name):
+    before = fill_folder("before")
+    after = fill_folder("after", software=SOFTWARE.model_copy(update={digest_name: "sha256:9"}))
     [pair] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
     assert pair.verdict is None and "no equality certificate" in pair.reason

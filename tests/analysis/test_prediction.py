@@ -22,7 +22,7 @@ def true_step_seconds(ranks):
 
 
 @pytest.fixture
-def launches(record):
+def make_launches(record):
     """Return a function that makes records for these numbers of ranks, with noise."""
 
     def make_launches(
@@ -70,8 +70,8 @@ def fit_records(records, link=None):
     return prediction.fit_scaling_model(single_series, link)
 
 
-def test_noise_free_fit_recovers_the_link_and_predicts_truth(launches):
-    fit = fit_records(launches([1, 2, 4], noise=0.0))
+def test_noise_free_fit_recovers_the_link_and_predicts_truth(make_launches):
+    fit = fit_records(make_launches([1, 2, 4], noise=0.0))
     assert fit.best.link.bandwidth == pytest.approx(LINK.bandwidth, rel=0.03)
     for ranks in (3, 8, 64):
         point = fit.predict(ranks)
@@ -83,17 +83,17 @@ def test_noise_free_fit_recovers_the_link_and_predicts_truth(launches):
     assert fit.predict(2).measured == pytest.approx(16 / true_step_seconds(2))
 
 
-def test_few_ranks_give_wide_intervals_for_many_ranks(launches):
-    prediction_interval = fit_records(launches([1, 2, 4])).predict(1024).images_per_second
+def test_few_ranks_give_wide_intervals_for_many_ranks(make_launches):
+    prediction_interval = fit_records(make_launches([1, 2, 4])).predict(1024).images_per_second
     assert prediction_interval.low < 8 * 1024 / true_step_seconds(1024) < prediction_interval.high
     assert prediction_interval.high > 5 * prediction_interval.low
 
 
 @pytest.mark.deep
-def test_intervals_cover_the_truth_and_widen_with_distance(launches):
+def test_intervals_cover_the_truth_and_widen_with_distance(make_launches):
     covered, widths = [], []
     for seed in range(20):
-        fit = fit_records(launches([1, 2, 4], noise=0.02, seed=seed))
+        fit = fit_records(make_launches([1, 2, 4], noise=0.02, seed=seed))
         intervals = [fit.predict(ranks).images_per_second for ranks in (8, 64)]
         covered += [
             interval.low <= 8 * ranks / true_step_seconds(ranks) <= interval.high
@@ -104,8 +104,8 @@ def test_intervals_cover_the_truth_and_widen_with_distance(launches):
     assert np.median(widths, axis=0)[1] > np.median(widths, axis=0)[0]
 
 
-def test_strong_scaling_prediction_divides_the_images(launches):
-    fit = fit_records(launches([1, 2, 4], noise=0.0, images=64, scaling="strong"))
+def test_strong_scaling_prediction_divides_the_images(make_launches):
+    fit = fit_records(make_launches([1, 2, 4], noise=0.0, images=64, scaling="strong"))
     step_s = COMPUTING_S * 2 / 8 + communication_cost.exchange_seconds(
         "ring", 32, PAYLOAD_BYTES, LINK
     )
@@ -114,9 +114,9 @@ def test_strong_scaling_prediction_divides_the_images(launches):
         fit.predict(48)
 
 
-def test_described_link_needs_only_single_rank_launches(launches):
+def test_described_link_needs_only_single_rank_launches(make_launches):
     link = Link(12.5e9, 1e-6)
-    fit = fit_records(launches([1], noise=0.01), link)
+    fit = fit_records(make_launches([1], noise=0.01), link)
     point = fit.predict(64)
     assert fit.document()["link"] == "described"
     assert point.beyond_data == 64
@@ -131,16 +131,16 @@ def test_described_link_needs_only_single_rank_launches(launches):
         ([1, 2], True, "2 ranks alone cannot separate bandwidth from latency"),
     ],
 )
-def test_unidentifiable_link_is_refused_with_advice(launches, counts, on_nodes, words):
+def test_unidentifiable_link_is_refused_with_advice(make_launches, counts, on_nodes, words):
     with pytest.raises(UsageError, match=words) as caught:
         prediction.fit_scaling_model(
-            series.build_scaling_series(launches(counts, on_nodes=on_nodes))[0]
+            series.build_scaling_series(make_launches(counts, on_nodes=on_nodes))[0]
         )
     assert "--link" in str(caught.value)
 
 
-def test_single_launches_give_no_interval(launches):
-    point = fit_records(launches([1, 2, 4], launches_per_count=1)).predict(8)
+def test_single_launches_give_no_interval(make_launches):
+    point = fit_records(make_launches([1, 2, 4], launches_per_count=1)).predict(8)
     assert point.images_per_second.low is None and point.images_per_second.high is None
 
 
@@ -158,8 +158,8 @@ def test_efficiency_falls_with_the_slowest_of_many_ranks(record):
     assert many_ranks_efficiency == pytest.approx(np.exp(-0.2 * 1.73), rel=0.05)
 
 
-def test_single_rank_launches_join_the_series_of_each_law(launches):
-    records = launches([1, 2, 4]) + launches([1, 2, 4], images=64, scaling="strong")
+def test_single_rank_launches_join_the_series_of_each_law(make_launches):
+    records = make_launches([1, 2, 4]) + make_launches([1, 2, 4], images=64, scaling="strong")
     all_series = series.build_scaling_series(records)
     assert sorted(law_series.law for law_series in all_series) == ["strong", "weak"]
     assert all({ranks for ranks, _ in law_series.groups} == {1, 2, 4} for law_series in all_series)
@@ -204,8 +204,8 @@ def test_asynchronous_ranks_form_no_series(record):
     assert series.build_scaling_series([launch_record]) == []
 
 
-def test_prediction_document_is_valid_json(launches):
-    fit = fit_records(launches([1, 2, 4]))
+def test_prediction_document_is_valid_json(make_launches):
+    fit = fit_records(make_launches([1, 2, 4]))
     document = json.loads(json.dumps(fit.document()))
     assert document["algorithm"] == "ring" and document["payload_bytes"] == PAYLOAD_BYTES
     assert document["measured_ranks"] == [1, 2, 4] and document["launches"] == 9
@@ -213,8 +213,8 @@ def test_prediction_document_is_valid_json(launches):
     assert bandwidth["low"] <= bandwidth["value"] <= bandwidth["high"]
 
 
-def test_interval_excludes_2_5_percent_of_draws_at_each_end(launches):
-    fit = fit_records(launches([1], noise=0.02), LINK)
+def test_interval_excludes_2_5_percent_of_draws_at_each_end(make_launches):
+    fit = fit_records(make_launches([1], noise=0.02), LINK)
     interval = fit.document()["computing_seconds"]["8"]
     draws = [draw.computing_seconds(8) for draw in fit.draws]
     assert len(draws) == 400
@@ -237,8 +237,8 @@ def test_draws_differ_by_the_error_of_the_mean_launch(record, log_distance, devi
 
 
 @pytest.mark.parametrize(("link", "deviation"), [(LINK, 0.3), (None, 0.1)])
-def test_described_link_is_less_certain_than_a_measured_link(launches, link, deviation):
-    fit = fit_records(launches([1, 2, 4]), link)
+def test_described_link_is_less_certain_than_a_measured_link(make_launches, link, deviation):
+    fit = fit_records(make_launches([1, 2, 4]), link)
     factors = [draw.exchange_factor for draw in fit.draws]
     assert np.std(np.log(factors)) == pytest.approx(deviation, rel=0.15)
 

@@ -28,7 +28,7 @@ SPEEDS = {
 
 
 @pytest.fixture
-def launches(record):
+def make_launches(record):
     """Return a function that makes five launches; all launches of a block share its noise."""
 
     def make_launches(speed, fields=None, **request):
@@ -48,7 +48,7 @@ def launches(record):
 
 
 @pytest.fixture
-def boards(launches):
+def boards(make_launches):
     """Return tables of three frameworks on three networks, and of JAX on one.
 
     Only Caffe has a figure for AlexNet; MXNet on AlexNet and JAX have none.
@@ -57,15 +57,15 @@ def boards(launches):
         launch
         for (framework, workload), speed in SPEEDS.items()
         for threads in (1, 2)
-        for launch in launches(
+        for launch in make_launches(
             speed / threads, framework=framework, workload=workload, threads=threads
         )
     ]
     ranked, certificates = certify_records(launch_records)
     unsupported_fields = {"status": "unsupported", "reason": "no such layer", "measurement": None}
     missing = [
-        launches(1, framework="mxnet", workload="alexnet", fields=unsupported_fields)[0],
-        *launches(5, framework="jax", workload="lenet"),
+        make_launches(1, framework="mxnet", workload="alexnet", fields=unsupported_fields)[0],
+        *make_launches(5, framework="jax", workload="lenet"),
     ]
     return all_tables([*ranked, *missing], certificates)
 
@@ -120,14 +120,14 @@ def test_missing_slowdown_shows_its_reason(boards):
         assert text in shown
 
 
-def test_shared_reason_for_missing_figures_is_printed_once(launches):
+def test_shared_reason_for_missing_figures_is_printed_once(make_launches):
     launch_records = [
-        launch for name in ("torch", "caffe") for launch in launches(10, framework=name)
+        launch for name in ("torch", "caffe") for launch in make_launches(10, framework=name)
     ]
     launch_records += [
         launch
         for name in ("torch", "caffe")
-        for launch in launches(9, framework=name, workload="convnet")
+        for launch in make_launches(9, framework=name, workload="convnet")
     ]
     [slowdown_table] = slowdown.build_slowdown_tables(all_tables(launch_records, {}))
     [note] = slowdown_tables.notes_under_table(slowdown_table)
@@ -203,12 +203,12 @@ def test_slowdown_rows_can_be_grouped_by_several_fields(boards):
     assert "threads" in shown and "1 thread" not in shown
 
 
-def test_network_names_include_the_batch_only_if_ambiguous(launches):
+def test_network_names_include_the_batch_only_if_ambiguous(make_launches):
     launch_records, certificates = certify_records(
         [
-            *launches(10, workload="lenet"),
-            *launches(10, workload="lenet", global_batch_size=8, batch_size_per_rank=8),
-            *launches(10, workload="convnet"),
+            *make_launches(10, workload="lenet"),
+            *make_launches(10, workload="lenet", global_batch_size=8, batch_size_per_rank=8),
+            *make_launches(10, workload="convnet"),
         ]
     )
     [slowdown_table] = slowdown.build_slowdown_tables(all_tables(launch_records, certificates))

@@ -1,4 +1,4 @@
-"""Fixtures that run the `xfbench` command in an empty folder, as a process or in this one."""
+"""A fixture that runs the `xfbench` command as a process."""
 
 import os
 import subprocess
@@ -6,12 +6,10 @@ import sys
 
 import pytest
 
-from tests import command_runner
-
 
 @pytest.fixture
-def xfbench(tmp_path):
-    """A function that runs the command in an empty folder, as a process."""
+def run_process(tmp_path):
+    """A function that runs the command in the folder of `run_inline`, as a process."""
 
     def run(*arguments, **variables):
         return subprocess.run(
@@ -25,12 +23,3 @@ def xfbench(tmp_path):
         )
 
     return run
-
-
-@pytest.fixture
-def run_inline(tmp_path, monkeypatch, capsys):
-    """A function that runs the command in the same folder, within this process.
-
-    It is for commands that start no launch, where a process would take most of the time.
-    """
-    return command_runner.make_runner(monkeypatch, capsys, tmp_path)

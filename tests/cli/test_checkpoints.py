@@ -7,11 +7,11 @@ import pytest
 RUN = "run --framework reference --workload lenet --batch-size 4 --steps 4 --launches 1".split()
 
 
-def test_a_run_reports_its_checkpoints_and_leaves_none(xfbench, run_inline, tmp_path):
+def test_a_run_reports_its_checkpoints_and_leaves_none(run_process, run_inline, tmp_path):
     checkpoint_folder = tmp_path / "below"
     checkpoint_folder.mkdir()
     options = ["--checkpoints", "2", "--checkpoint-dir", "below", "--no-verify"]
-    outcome = xfbench(*RUN, *options, "--json")
+    outcome = run_process(*RUN, *options, "--json")
     assert outcome.returncode == 0, outcome.stderr
     [record] = json.loads(outcome.stdout)["records"]
     checkpoints = record["checkpoints"]

@@ -55,8 +55,8 @@ def test_help_names_every_command(run_inline):
         assert f"\n  {command} " in outcome.stdout
 
 
-def test_version_is_printed_by_a_process(xfbench):
-    assert xfbench("--version").stdout.startswith("xfbench ")
+def test_version_is_printed_by_a_process(run_process):
+    assert run_process("--version").stdout.startswith("xfbench ")
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_invalid_arguments_give_one_line_and_exit_2(run_inline, arguments, words
     assert words in outcome.stderr
 
 
-def test_a_process_exits_with_2_for_a_wrong_command(xfbench):
-    outcome = xfbench("rnu")
+def test_a_process_exits_with_2_for_a_wrong_command(run_process):
+    outcome = run_process("rnu")
     assert (outcome.returncode, outcome.stdout) == (2, "")
     [line] = outcome.stderr.splitlines()
     assert "rnu" in line
@@ -151,8 +151,8 @@ def test_the_leaderboard_has_slowdowns_and_latex(run_inline, results):
     assert "\\toprule" in outcome.stdout
 
 
-def test_json_output_is_one_document_of_the_new_launches(xfbench, results):
-    outcome = xfbench("run", *SMALL, *"--launches 3 --resume --json".split())
+def test_json_output_is_one_document_of_the_new_launches(run_process, results):
+    outcome = run_process("run", *SMALL, *"--launches 3 --resume --json".split())
     document = json.loads(outcome.stdout)
     assert document["summary"] == {"ok": 1}
     [record] = document["records"]
@@ -160,22 +160,22 @@ def test_json_output_is_one_document_of_the_new_launches(xfbench, results):
     assert len(list((results / "records").rglob("*.json"))) == 3
 
 
-def test_an_unverified_run_is_not_ranked(xfbench, measured_run, tmp_path):
+def test_an_unverified_run_is_not_ranked(run_process, measured_run, tmp_path):
     home = tmp_path / "home"  # a cache without certificates
     home.mkdir()
     for name in ("canary", "peaks"):
         (home / name).symlink_to(paths.cache() / name)
-    outcome = xfbench("run", *SMALL, "--launches", "1", "--no-verify", XFBENCH_HOME=str(home))
+    outcome = run_process("run", *SMALL, "--launches", "1", "--no-verify", XFBENCH_HOME=str(home))
     assert outcome.returncode == 0, outcome.stderr
     assert "not ranked" in outcome.stdout and "no equality certificate" in outcome.stdout
     assert not (tmp_path / "results" / "certificates").exists()
 
 
-def test_a_broken_framework_is_unavailable_and_others_run(xfbench, tmp_path):
+def test_a_broken_framework_is_unavailable_and_others_run(run_process, tmp_path):
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho no such library >&2\nexit 1\n")
     broken.chmod(0o755)
-    outcome = xfbench(
+    outcome = run_process(
         *"run --framework torch,reference --workload lenet --batch-size 2 --steps 2".split(),
         *("--warmup", "0", "--launches", "1", "--no-verify", "--json"),
         *("--python", f"torch={broken}"),
@@ -271,8 +271,8 @@ def test_workload_show_has_every_layer(run_inline):
     assert fc6["parameters"] == {"weight": [4096, 9216], "bias": [4096]}
 
 
-def test_framework_list_has_the_state_of_each(xfbench, tmp_path):
-    outcome = xfbench("framework", "list", "--json", XFBENCH_HOME=str(tmp_path / "empty"))
+def test_framework_list_has_the_state_of_each(run_process, tmp_path):
+    outcome = run_process("framework", "list", "--json", XFBENCH_HOME=str(tmp_path / "empty"))
     frameworks = {
         framework["name"]: framework for framework in json.loads(outcome.stdout)["frameworks"]
     }

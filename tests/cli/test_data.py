@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from tests import command_runner, temporary_mounts
+from tests import temporary_mounts
 from xfbench.datasets.encoding import encode_png
 
 XFBENCH = (sys.executable, "-m", "xfbench")
@@ -30,10 +30,10 @@ def tmpfs(tmp_path):
 
 
 @pytest.fixture
-def run_inline(monkeypatch, capsys, tmp_path):
+def run_inline(run_inline, monkeypatch, tmp_path):
     """A function that runs the command in this process, with the test's own data folder."""
     monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
-    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
+    return run_inline
 
 
 @pytest.fixture(scope="session")

@@ -7,20 +7,13 @@ import json
 import duckdb
 import pytest
 
-from tests import command_runner
 from xfbench.store.results_folder import Store
 
-HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
+HOSTILE_TEXT = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
 
 
 @pytest.fixture
-def xfbench(tmp_path, monkeypatch, capsys):
-    """A function that runs the command in an empty folder, within this process."""
-    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
-
-
-@pytest.fixture
-def results(tmp_path, record):
+def make_results(tmp_path, record):
     """A function that makes a results folder of eight launches in the folder of the command."""
 
     def make(name="results"):
@@ -35,79 +28,79 @@ def results(tmp_path, record):
     return make
 
 
-def test_list_shows_newest_records_first_and_filters(xfbench, results):
-    newest = [record.id for record in results().records()][::-1]
-    listed = json.loads(xfbench("results", "list", "--json").stdout)["records"]
+def test_list_shows_newest_records_first_and_filters(run_inline, make_results):
+    newest = [record.id for record in make_results().records()][::-1]
+    listed = json.loads(run_inline("results", "list", "--json").stdout)["records"]
     assert [record["id"] for record in listed] == newest
-    listed = xfbench("results", "list", "--where", "threads>=2", "--limit", "3").stdout
+    listed = run_inline("results", "list", "--where", "threads>=2", "--limit", "3").stdout
     assert len([line for line in listed.splitlines() if "reference" in line]) == 3
     assert "3 of 4 records" in listed
-    mistyped = xfbench("results", "list", "--where", "thread=2")
+    mistyped = run_inline("results", "list", "--where", "thread=2")
     assert mistyped.returncode == 2 and "mean threads?" in mistyped.stderr
 
 
-def test_show_accepts_the_start_of_an_id(xfbench, results):
-    record = next(results().records())
-    document = json.loads(xfbench("results", "show", record.id[:19], "--json").stdout)
+def test_show_accepts_the_start_of_an_id(run_inline, make_results):
+    record = next(make_results().records())
+    document = json.loads(run_inline("results", "show", record.id[:19], "--json").stdout)
     assert document == record.document()
-    text = xfbench("results", "show", record.id[7:19]).stdout
+    text = run_inline("results", "show", record.id[7:19]).stdout
     assert record.id in text and "request.framework  reference" in text and "file  " in text
-    unknown = xfbench("results", "show", "zz")
+    unknown = run_inline("results", "show", "zz")
     assert unknown.returncode == 2 and len(unknown.stderr.splitlines()) == 1
 
 
-def test_packing_does_not_change_command_output(xfbench, results, record):
-    store = results()
+def test_packing_does_not_change_command_output(run_inline, make_results, record):
+    store = make_results()
     commands = [
         ("leaderboard", "--json"),
         ("leaderboard", "--where", "threads=2", "--workload", "lenet"),
         ("compare", "threads=1", "threads=2", "--json"),
         ("results", "list", "--json"),
     ]
-    single = [xfbench(*command).stdout for command in commands]
+    single = [run_inline(*command).stdout for command in commands]
     assert all(single)
-    outcome = xfbench("results", "pack", "--json")
+    outcome = run_inline("results", "pack", "--json")
     assert json.loads(outcome.stdout)["packed"] == 8
     assert not list(store.record_files())
-    assert [xfbench(*command).stdout for command in commands] == single
+    assert [run_inline(*command).stdout for command in commands] == single
     store.add(next(store.records()))
-    assert [xfbench(*command).stdout for command in commands] == single
+    assert [run_inline(*command).stdout for command in commands] == single
 
 
-def test_merge_validate_export_and_import_work_together(xfbench, results, tmp_path):
-    results("a")
-    results("b")
-    assert xfbench("results", "import", "a", "b").stdout.startswith("16 records imported")
-    assert xfbench("results", "import", "a", "b").stdout.startswith("0 records imported")
-    validation = xfbench("results", "validate", "results", "--json")
+def test_merge_validate_export_and_import_work_together(run_inline, make_results, tmp_path):
+    make_results("a")
+    make_results("b")
+    assert run_inline("results", "import", "a", "b").stdout.startswith("16 records imported")
+    assert run_inline("results", "import", "a", "b").stdout.startswith("0 records imported")
+    validation = run_inline("results", "validate", "results", "--json")
     report = json.loads(validation.stdout)
     assert validation.returncode == 1 and report["checked"] == 16
     assert {defect["defect"] for defect in report["defects"]} == {"duplicate"}
     assert set(report["defects"][0]) == {"file", "defect", "detail"}
-    assert xfbench("results", "validate", "a").returncode == 0
-    assert xfbench("results", "export", "a.tar", "--results", "a").returncode == 0
-    assert xfbench("results", "validate", "a.tar").returncode == 0
-    outcome = xfbench("results", "import", "a.tar", "--results", "c")
+    assert run_inline("results", "validate", "a").returncode == 0
+    assert run_inline("results", "export", "a.tar", "--results", "a").returncode == 0
+    assert run_inline("results", "validate", "a.tar").returncode == 0
+    outcome = run_inline("results", "import", "a.tar", "--results", "c")
     assert outcome.stdout.startswith("8 records imported")
     assert [record.id for record in Store(tmp_path / "c").records()] == [
         record.id for record in Store(tmp_path / "a").records()
     ]
 
 
-def test_packs_are_imported_by_themselves(xfbench, results, tmp_path):
-    ids = [record.id for record in results("a").records()]
-    assert xfbench("results", "pack", "--results", "a").returncode == 0
+def test_packs_are_imported_by_themselves(run_inline, make_results, tmp_path):
+    ids = [record.id for record in make_results("a").records()]
+    assert run_inline("results", "pack", "--results", "a").returncode == 0
     [pack] = (tmp_path / "a" / "packs").glob("*.ndjson")
     pack = pack.rename(tmp_path / pack.name)
-    outcome = xfbench("results", "import", pack.name, "--results", "b", "--json")
+    outcome = run_inline("results", "import", pack.name, "--results", "b", "--json")
     assert json.loads(outcome.stdout) == {"imported": 8, "known": 0, "damaged": []}
     assert [record.id for record in Store(tmp_path / "b").records()] == ids
-    again = xfbench("results", "import", pack.name, "--results", "b")
+    again = run_inline("results", "import", pack.name, "--results", "b")
     assert again.stdout.startswith("0 records imported") and "8 already present" in again.stdout
     lines = pack.read_text().splitlines()
     damaged = [line.replace('"ok"', '"failed"') for line in lines[:1]] + lines[1:]
     (tmp_path / "damaged.ndjson").write_text("\n".join(damaged) + "\n")
-    outcome = xfbench("results", "import", "damaged.ndjson", "--results", "c")
+    outcome = run_inline("results", "import", "damaged.ndjson", "--results", "c")
     assert outcome.returncode == 1 and "damaged.ndjson line 1" in outcome.stderr
     assert len(list(Store(tmp_path / "c").records())) == 7
 
@@ -124,38 +117,38 @@ def test_packs_are_imported_by_themselves(xfbench, results, tmp_path):
     ],
 )
 def test_what_cannot_be_imported_is_refused_with_the_remedy(
-    xfbench, results, tmp_path, arguments, words
+    run_inline, make_results, tmp_path, arguments, words
 ):
-    results("a")
-    results("results")
+    make_results("a")
+    make_results("results")
     (tmp_path / "carried").mkdir()
     (tmp_path / "carried" / "plan.json").touch()
-    outcome = xfbench("results", "import", *arguments)
+    outcome = run_inline("results", "import", *arguments)
     assert outcome.returncode == 2 and words in outcome.stderr
 
 
-def test_every_command_reports_a_damaged_record(xfbench, results):
-    path = next(results().record_files())
+def test_every_command_reports_a_damaged_record(run_inline, make_results):
+    path = next(make_results().record_files())
     path.write_text(path.read_text().replace('"ok"', '"failed"'))
     for command in ("leaderboard", "results list", "results export x.csv"):
-        outcome = xfbench(*command.split())
+        outcome = run_inline(*command.split())
         assert path.name in outcome.stderr and outcome.returncode == 0
-    outcome = xfbench("results", "validate", "results")
+    outcome = run_inline("results", "validate", "results")
     assert outcome.returncode == 1 and f"{path.name}: digest" in outcome.stdout
-    assert xfbench("results", "import", "results", "--results", "other").returncode == 1
-    assert xfbench("results", "pack").returncode == 1
+    assert run_inline("results", "import", "results", "--results", "other").returncode == 1
+    assert run_inline("results", "pack").returncode == 1
 
 
-def test_csv_and_parquet_exports_match_the_records(xfbench, results, tmp_path):
-    store = results()
-    xfbench("results", "export", "all.csv")
+def test_csv_and_parquet_exports_match_the_records(run_inline, make_results, tmp_path):
+    store = make_results()
+    run_inline("results", "export", "all.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
     records = list(store.records())
     assert [row["id"] for row in rows] == [record.id for record in records]
     assert [float(row["images_per_second"]) for row in rows] == pytest.approx(
         [4 / record.measurement.step_seconds[0] for record in records]
     )
-    xfbench("results", "export", "two.parquet", "--where", "threads=2")
+    run_inline("results", "export", "two.parquet", "--where", "threads=2")
     parquet_rows = duckdb.execute(
         'SELECT id, "request.threads", images_per_second FROM read_parquet(?) ORDER BY created, id',
         [str(tmp_path / "two.parquet")],
@@ -164,21 +157,24 @@ def test_csv_and_parquet_exports_match_the_records(xfbench, results, tmp_path):
         record.id for record in records if record.request.threads == 2
     ]
     assert {row[1] for row in parquet_rows} == {2}
-    refused = xfbench("results", "export", "all.xlsx")
+    refused = run_inline("results", "export", "all.xlsx")
     assert refused.returncode == 2 and ".parquet" in refused.stderr
 
 
-def test_hostile_text_is_escaped_in_list_show_and_export(xfbench, results, record, tmp_path):
-    store = results()
+def test_hostile_text_is_escaped_in_list_show_and_export(
+    run_inline, make_results, record, tmp_path
+):
+    store = make_results()
     hostile_record = record(
-        steps=(0.5,), fields={"status": "failed", "reason": HOSTILE * 20, "created": HOSTILE}
+        steps=(0.5,),
+        fields={"status": "failed", "reason": HOSTILE_TEXT * 20, "created": HOSTILE_TEXT},
     )
     store.add(hostile_record)
     store.pack()
     for command in ("list", f"show {hostile_record.id}", "validate results"):
-        output = xfbench("results", *command.split()).stdout
+        output = run_inline("results", *command.split()).stdout
         assert output and not {"\x1b", "\u202e", "\x00"} & set(output)
-    xfbench("results", "export", "all.csv")
+    run_inline("results", "export", "all.csv")
     [row] = [
         row
         for row in csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text()))
@@ -188,7 +184,7 @@ def test_hostile_text_is_escaped_in_list_show_and_export(xfbench, results, recor
     assert not {"\x1b", "\u202e", "\x00"} & set(row["reason"])
 
 
-def test_missing_results_give_a_one_line_error(xfbench):
+def test_missing_results_give_a_one_line_error(run_inline):
     for command in ("list", "show x", "pack", "merge none", "validate none", "export x.tar"):
-        outcome = xfbench("results", *command.split())
+        outcome = run_inline("results", *command.split())
         assert outcome.returncode == 2 and len(outcome.stderr.splitlines()) == 1

@@ -64,8 +64,10 @@ def count_launches(folder):
 
 
 @pytest.mark.deep
-def test_the_largest_batch_is_found_and_not_searched_again(xfbench, run_inline, study, tmp_path):
-    run = xfbench(*f"study run {study} --no-verify --json".split())
+def test_the_largest_batch_is_found_and_not_searched_again(
+    run_process, run_inline, study, tmp_path
+):
+    run = run_process(*f"study run {study} --no-verify --json".split())
     assert run.returncode == 0, run.stderr
     counts = count_launches(tmp_path / "results")
     largest = max(size for size, (ok_count, _) in counts.items() if ok_count)
@@ -93,7 +95,7 @@ def test_the_largest_batch_is_found_and_not_searched_again(xfbench, run_inline, 
     assert stops["values"][0]["interval"] and growth["values"][0]["interval"]
     assert document["missing"] == []
 
-    resumed = xfbench(*f"study run {study} --no-verify --resume --json".split())
+    resumed = run_process(*f"study run {study} --no-verify --resume --json".split())
     assert resumed.returncode == 0, resumed.stderr
     assert count_launches(tmp_path / "results") == counts
     text = run_inline(*f"study report {study}".split()).stdout
@@ -122,10 +124,10 @@ def test_memory_limit_is_the_option_or_the_available_memory(run_inline, study, t
     assert search["cell"]["memory_limit"] % 2**28 == 0
 
 
-def test_a_run_is_held_to_its_memory_limit(xfbench, run_inline):
+def test_a_run_is_held_to_its_memory_limit(run_process, run_inline):
     line = "run --framework reference --workload lenet --batch-size 64 --steps 1 --warmup 0"
     line += " --launches 1 --threads 1 --no-verify --memory-limit 100MB --json"
-    limited_run = xfbench(*line.split())
+    limited_run = run_process(*line.split())
     assert limited_run.returncode == 1
     assert '"out of memory: ' in limited_run.stdout
     refused = run_inline("run", "--memory-limit", "much")

@@ -11,11 +11,11 @@ SMALL = "--workload lenet --ranks 2 --scaling weak --batch-size 16 --threads 1 -
 
 
 @pytest.fixture
-def measure(xfbench, tmp_path):
+def measure(run_process, tmp_path):
     """A function that runs one launch and returns its record, the messages and its run folder."""
 
     def run(options):
-        outcome = xfbench("run", *SMALL.split(), *options.split(), "--launches", "1", "--json")
+        outcome = run_process("run", *SMALL.split(), *options.split(), "--launches", "1", "--json")
         assert outcome.returncode == 0, outcome.stderr
         [record] = json.loads(outcome.stdout)["records"]
         assert record["status"] == "ok", record["reason"]

@@ -243,15 +243,15 @@ def probes(tmp_path, monkeypatch):
 
 
 @pytest.mark.deep
-def test_a_study_of_probes_is_run_resumed_and_exported(xfbench, run_inline, probes, tmp_path):
+def test_a_study_of_probes_is_run_resumed_and_exported(run_process, run_inline, probes, tmp_path):
     name = probes("reference")
-    run = xfbench(*f"study run {name} --json".split())
+    run = run_process(*f"study run {name} --json".split())
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
     assert ["checkpoint on SIGTERM, then resume", "yes"] in finding["table"]
     assert [claim["verdict"] for claim in finding["judged"]] == ["holds"]
     run_inline(*"results export theirs.tar".split())
-    resumed = xfbench(*f"study run {name} --resume --json".split())
+    resumed = run_process(*f"study run {name} --resume --json".split())
     assert json.loads(resumed.stdout)["findings"] == [finding]
     records = [json.loads(file.read_text()) for file in tmp_path.glob("results/records/*/*.json")]
     assert [record["request"]["probe"] for record in records if record["status"] == "ok"] == [
@@ -265,9 +265,9 @@ def test_a_study_of_probes_is_run_resumed_and_exported(xfbench, run_inline, prob
 
 
 @pytest.mark.deep
-def test_crashed_probe_is_a_finding_not_a_failure(xfbench, probes, fake_adapter):
+def test_crashed_probe_is_a_finding_not_a_failure(run_process, probes, fake_adapter):
     fake_adapter("os._exit(7)")
-    run = xfbench(*f"study run {probes('odd')} --json".split())
+    run = run_process(*f"study run {probes('odd')} --json".split())
     assert run.returncode == 0, run.stderr
     [finding] = json.loads(run.stdout)["findings"]
     assert ["checkpoint on SIGTERM, then resume", "no"] in finding["table"]

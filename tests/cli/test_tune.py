@@ -44,18 +44,18 @@ def read_records(folder):
 
 
 @pytest.mark.deep
-def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tmp_path):
+def test_tune_finds_saves_and_reuses_the_best_setting(run_process, odd_framework, tmp_path):
     line = f"{TUNE} --launches 2 --no-verify --seed 1"  # with this seed `broken` is not first
-    outcome = xfbench(*line.split(), "--budget", "0.1")
+    outcome = run_process(*line.split(), "--budget", "0.1")
     assert outcome.returncode == 1, outcome.stderr
     assert "not confirmed: continue with --resume" in outcome.stdout
     assert "ended by the budget" in outcome.stdout
     first = read_records(tmp_path / "results")
     assert len(first) == 1  # no launch time was known in advance
     tuned_run = f"run {SMALL} --tuned --no-verify --dry-run --json".split()
-    assert "not tuned: lenet · odd · batch 4: no tuning of odd" in xfbench(*tuned_run).stderr
+    assert "not tuned: lenet · odd · batch 4: no tuning of odd" in run_process(*tuned_run).stderr
 
-    resumed = xfbench(*line.split(), "--resume", "--budget", "5m", "--json")
+    resumed = run_process(*line.split(), "--resume", "--budget", "5m", "--json")
     assert resumed.returncode == 0, resumed.stderr
     tuning = json.loads(resumed.stdout)
     assert (tuning["best"]["kernel"], tuning["best"]["threads"]) == ("quick", CORES)
@@ -97,17 +97,17 @@ def test_tune_finds_saves_and_reuses_the_best_setting(xfbench, odd_framework, tm
     file = tmp_path / "results" / "tuned" / f"{tuning['id'][7:]}.json"
     assert tuning["file"] == str(file) and file.is_file()
 
-    run = xfbench(*tuned_run)
+    run = run_process(*tuned_run)
     assert {request["kernel"] for request in json.loads(run.stdout)["requests"]} == {"quick"}
     assert "tuned: lenet · odd · batch 4: quick · " in run.stderr
-    run = xfbench(*tuned_run, "--batch-size", "8", "--kernel", "slow")
+    run = run_process(*tuned_run, "--batch-size", "8", "--kernel", "slow")
     assert {request["kernel"] for request in json.loads(run.stdout)["requests"]} == {"slow"}
     assert "xfbench tune --framework odd --workload lenet --batch-size 8\n" in run.stderr
 
 
 @pytest.mark.deep
-def test_tune_tries_only_verified_settings(xfbench, odd_framework, tmp_path):
-    outcome = xfbench(*f"{TUNE} --launches 1 --over kernel=plain".split())
+def test_tune_tries_only_verified_settings(run_process, odd_framework, tmp_path):
+    outcome = run_process(*f"{TUNE} --launches 1 --over kernel=plain".split())
     assert outcome.returncode == 1 and outcome.stdout == ""
     last = outcome.stderr.strip().splitlines()[-1]
     assert last.startswith("xfbench: no setting can be tried: not verified: see `xfbench verify")
@@ -115,10 +115,10 @@ def test_tune_tries_only_verified_settings(xfbench, odd_framework, tmp_path):
 
 
 @pytest.mark.deep
-def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
+def test_single_setting_is_certified_without_a_search(run_process, tmp_path):
     line = "tune --framework reference --workload lenet --batch-size 4 --steps 2 --warmup 0"
     line += f" {OVER} --launches 1"
-    outcome = xfbench(*line.split())
+    outcome = run_process(*line.split())
     assert outcome.returncode == 0, outcome.stderr
     assert "lenet · reference · batch 4: numpy · " in outcome.stdout
     tuned_records = read_records(
@@ -132,9 +132,9 @@ def test_single_setting_is_certified_without_a_search(xfbench, tmp_path):
     assert all(record["certificate"] for record in tuned_records)
 
 
-def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path):
+def test_dry_run_lists_rungs_and_launch_limits(run_process, odd_framework, tmp_path):
     before = {*tmp_path.iterdir()}
-    outcome = xfbench(*TUNE.split(), "--dry-run")
+    outcome = run_process(*TUNE.split(), "--dry-run")
     assert outcome.returncode == 0, outcome.stderr
     first, *lines = outcome.stdout.splitlines()
     assert first == "4 settings, at most 80 launches"
@@ -146,15 +146,15 @@ def test_dry_run_lists_rungs_and_launch_limits(xfbench, odd_framework, tmp_path)
     assert "confirmation: launches per setting: 5 to 20, steps: 4" in lines
     assert "repeats: at most 5 of each launch that has a high core-to-core latency" in lines
     assert any(line.startswith("quick · ") for line in lines)
-    document = json.loads(xfbench(*TUNE.split(), "--dry-run", "--json").stdout)
+    document = json.loads(run_process(*TUNE.split(), "--dry-run", "--json").stdout)
     assert document["further_rungs_at_most"] == 4
     assert document["launches_at_most"] == 80 and len(document["settings"]) == 4
     assert {*tmp_path.iterdir()} == before
 
 
-def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
+def test_several_batch_sizes_give_a_warning(run_process, odd_framework):
     line = TUNE.replace("--batch-size 4", "--batch-size 4,8")
-    outcome = xfbench(*line.split(), "--dry-run")
+    outcome = run_process(*line.split(), "--dry-run")
     assert "another one is different training" in outcome.stderr
     assert "quick · " in outcome.stdout and " · batch 8" in outcome.stdout
 
@@ -171,8 +171,8 @@ def test_several_batch_sizes_give_a_warning(xfbench, odd_framework):
         ("run --tuned --bundle away", "--bundle is for another"),
     ],
 )
-def test_invalid_arguments_give_one_line_and_exit_2(xfbench, arguments, words):
-    outcome = xfbench(*arguments.split())
+def test_invalid_arguments_give_one_line_and_exit_2(run_process, arguments, words):
+    outcome = run_process(*arguments.split())
     assert outcome.returncode == 2 and outcome.stdout == ""
     assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
     assert words in outcome.stderr

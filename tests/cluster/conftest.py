@@ -1,18 +1,12 @@
 """Fixtures for tests on a Slurm cluster; skipped tests state the reason."""
 
-import contextlib
-import json
-import sys
-import time
-
-import psutil
 import pytest
 
 from tests import debian
 from tests.cluster import namespaces, slurm
-from tests.conftest import NODES
+from tests.cluster.commands import XFBENCH
+from tests.cluster.node_description import NODES
 
-XFBENCH = [sys.executable, "-P", "-m", "xfbench"]
 RUN_OPTIONS = "run --framework odd --workload lenet --batch-size 4 --scaling weak"
 RUN_OPTIONS += " --launches 1 --no-verify --json"
 
@@ -57,7 +51,7 @@ def own_cluster(node_module):
 
 
 @pytest.fixture
-def xfbench(fake_adapter, tmp_path):
+def command_words(fake_adapter, tmp_path):
     """A function that returns the command of a run with the fake framework and a results folder.
 
     `site` are additional lines of the site file.
@@ -74,53 +68,3 @@ def xfbench(fake_adapter, tmp_path):
         return [*XFBENCH, *run_options, "--results", results]
 
     return make
-
-
-def read_records(run):
-    """Return the records that a finished run printed."""
-    assert run.stdout, run.stderr
-    return json.loads(run.stdout)["records"]
-
-
-def wait_until(condition, seconds):
-    """Wait until `condition` returns something true; return it."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if outcome := condition():
-            return outcome
-        time.sleep(0.1)
-    raise AssertionError("the condition did not become true in time")
-
-
-def wait_until_workers_end(folder, seconds=30):
-    """Wait for all workers to end; return those that still run.
-
-    This takes 1 to 13 s here. Slurm alone would take longer to notice a lost node.
-    """
-    deadline = time.monotonic() + seconds
-    while (workers := list_workers(folder)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return workers
-
-
-def list_workers(folder):
-    """Return the workers, on any node, that run below `folder`."""
-    workers = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        with contextlib.suppress(psutil.Error):
-            is_worker = (process.info["cmdline"] or [])[1:2] == ["worker.pyz"]
-            if is_worker and process.info["status"] != "zombie" and str(folder) in process.cwd():
-                workers.append(process)
-    return workers
-
-
-def list_ranks(folder):
-    """Return the workers that are children of another worker: ranks, but not their watchers."""
-    workers = list_workers(folder)
-    worker_pids = {process.pid for process in workers}
-    ranks = []
-    for process in workers:
-        with contextlib.suppress(psutil.Error):
-            if process.ppid() in worker_pids:
-                ranks.append(process)
-    return ranks

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.cluster import namespaces, processes
-from tests.cluster.conftest import wait_until
+from tests.remaining_processes import wait_for
 
 pytestmark = pytest.mark.deep
 
@@ -72,13 +72,13 @@ def test_cluster_cleans_up_after_normal_end_and_sigkill(each_node_module, end):
         def has_all_sleepers():
             return sum(process.name() == "sleep" for process in _list_processes(folder)) == 3
 
-        wait_until(has_all_sleepers, 60)  # a job of two ranks, and a command on the login node
+        wait_for(has_all_sleepers, 60)  # a job of two ranks, and a command on the login node
         if end == "by SIGKILL":
             tests.send_signal(signal.SIGKILL)
         else:
             tests.stdin.close()
         tests.wait(timeout=60)
-    wait_until(lambda: not _list_processes(folder) and not Path(folder).exists(), 30)
+    wait_for(lambda: not _list_processes(folder) and not Path(folder).exists(), 30)
     assert folder not in Path("/proc/mounts").read_text()
     assert socket.if_nameindex() == devices
 
@@ -138,8 +138,8 @@ def test_unprivileged_user_gets_processes_as_nodes(node_module, unprivileged_fol
     assert f"nodes are {processes.TITLE}" in completed.stdout  # why one was skipped
 
 
-def test_tests_cluster_module_runs_a_command_on_its_cluster(node_module, xfbench):
-    words = xfbench(options="--ranks 2 --steps 3")[4:]  # what follows `xfbench`
+def test_tests_cluster_module_runs_a_command_on_its_cluster(node_module, command_words):
+    words = command_words(options="--ranks 2 --steps 3")[4:]  # what follows `xfbench`
     command = [sys.executable, "-m", "tests.cluster", "--nodes", "1", *words]
     completed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert completed.returncode == 0, completed.stderr

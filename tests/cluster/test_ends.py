@@ -9,14 +9,9 @@ import time
 import psutil
 import pytest
 
-from tests.cluster.conftest import (
-    list_ranks,
-    list_workers,
-    read_records,
-    wait_until,
-    wait_until_workers_end,
-)
+from tests.cluster.commands import read_records
 from tests.fake_framework import SLOW
+from tests.remaining_processes import list_ranks, list_workers, wait_for, wait_until_workers_end
 
 pytestmark = pytest.mark.deep
 
@@ -25,17 +20,17 @@ def parse_records(output):
     return json.loads(output)["records"]
 
 
-def test_missing_queue_is_unavailable_with_the_slurm_message(cluster, xfbench):
-    completed = cluster.run(*xfbench(options="--ranks 1 --steps 3 --partition nowhere"))
+def test_missing_queue_is_unavailable_with_the_slurm_message(cluster, command_words):
+    completed = cluster.run(*command_words(options="--ranks 1 --steps 3 --partition nowhere"))
     assert completed.returncode == 1
     [record] = read_records(completed)
     assert record["status"] == "unavailable"
     assert "invalid partition" in record["reason"].lower()
 
 
-def test_cancelled_job_record_states_the_cancellation(cluster, xfbench, tmp_path):
-    run = cluster.popen(*xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 100"))
-    wait_until(lambda: list_workers(tmp_path), 60)
+def test_cancelled_job_record_states_the_cancellation(cluster, command_words, tmp_path):
+    run = cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 100"))
+    wait_for(lambda: list_workers(tmp_path), 60)
     [number] = cluster.jobs()
     cluster.run("scancel", number)
     output, errors = run.communicate(timeout=30)
@@ -45,26 +40,26 @@ def test_cancelled_job_record_states_the_cancellation(cluster, xfbench, tmp_path
     assert not wait_until_workers_end(tmp_path)
 
 
-def test_interrupt_cancels_running_and_pending_jobs(cluster, xfbench, tmp_path):
+def test_interrupt_cancels_running_and_pending_jobs(cluster, command_words, tmp_path):
     """One job runs, and a second one waits for its nodes."""
-    words = xfbench(SLOW, options="--ranks 8 --nodes 4 --steps 100")
+    words = command_words(SLOW, options="--ranks 8 --nodes 4 --steps 100")
     for is_second in (False, True):
         run = cluster.popen(*words, "--seed", str(int(is_second)))
         expected = 2 if is_second else 1
-        wait_until(lambda expected=expected: len(cluster.jobs()) == expected, 60)
+        wait_for(lambda expected=expected: len(cluster.jobs()) == expected, 60)
         if not is_second:
-            wait_until(lambda: list_workers(tmp_path), 60)
+            wait_for(lambda: list_workers(tmp_path), 60)
             first_run = run
     for command in (run, first_run):
         [driver] = psutil.Process(command.pid).children()  # below nsenter or the keeper
         driver.send_signal(signal.SIGINT)
         _, errors = command.communicate(timeout=60)
         assert "cancelled" in errors, errors
-    wait_until(lambda: not cluster.jobs(), 30)
+    wait_for(lambda: not cluster.jobs(), 30)
     assert not wait_until_workers_end(tmp_path)
 
 
-def test_interrupt_during_sbatch_cancels_the_job(cluster, xfbench, tmp_path):
+def test_interrupt_during_sbatch_cancels_the_job(cluster, command_words, tmp_path):
     slow_sbatch = tmp_path / "bin" / "sbatch"
     slow_sbatch.parent.mkdir()
     real_sbatch = shutil.which("sbatch", path=cluster.environment["PATH"])
@@ -73,19 +68,19 @@ def test_interrupt_during_sbatch_cancels_the_job(cluster, xfbench, tmp_path):
     )
     slow_sbatch.chmod(0o755)
     path = f"{slow_sbatch.parent}:{cluster.environment['PATH']}"
-    run = cluster.popen(*xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 100"), PATH=path)
-    wait_until((tmp_path / "asked").exists, 60)
+    run = cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 100"), PATH=path)
+    wait_for((tmp_path / "asked").exists, 60)
     [driver] = psutil.Process(run.pid).children()
     driver.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=60)
     assert "cancelled" in errors, errors
-    wait_until(lambda: not cluster.jobs(), 30)
+    wait_for(lambda: not cluster.jobs(), 30)
 
 
-def test_a_job_at_its_time_limit_is_timed_out(cluster, xfbench, tmp_path):
+def test_a_job_at_its_time_limit_is_timed_out(cluster, command_words, tmp_path):
     # Slurm checks every 30 s, and later on a busy machine: the launch would take 300 s.
-    run = cluster.popen(*xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 600"))
-    wait_until(lambda: list_workers(tmp_path), 60)
+    run = cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 600"))
+    wait_for(lambda: list_workers(tmp_path), 60)
     [number] = cluster.jobs()
     cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now")
     output, _ = run.communicate(timeout=280)
@@ -95,14 +90,14 @@ def test_a_job_at_its_time_limit_is_timed_out(cluster, xfbench, tmp_path):
 
 
 @pytest.mark.parametrize("victim_kind", ["rank", "watcher"])
-def test_a_killed_rank_ends_the_launch_and_is_named(cluster, xfbench, tmp_path, victim_kind):
-    run = cluster.popen(*xfbench(SLOW, options="--ranks 4 --nodes 2 --steps 200"))
+def test_a_killed_rank_ends_the_launch_and_is_named(cluster, command_words, tmp_path, victim_kind):
+    run = cluster.popen(*command_words(SLOW, options="--ranks 4 --nodes 2 --steps 200"))
 
     def list_four_ranks():
         running_ranks = list_ranks(tmp_path)
         return running_ranks if len(running_ranks) == 4 else None
 
-    ranks = wait_until(list_four_ranks, 60)
+    ranks = wait_for(list_four_ranks, 60)
     victim = next(rank for rank in ranks if rank.environ()["SLURM_PROCID"] == "3")
     time.sleep(1)
     victim = victim if victim_kind == "rank" else victim.parent()
@@ -116,12 +111,12 @@ def test_a_killed_rank_ends_the_launch_and_is_named(cluster, xfbench, tmp_path, 
 
 
 @pytest.fixture
-def lose_node(network, own_cluster, xfbench, tmp_path):
+def lose_node(network, own_cluster, command_words, tmp_path):
     """A function that trains on two nodes, ends one of them and returns the record."""
 
     def train_and_lose(node):
-        run = own_cluster.popen(*xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 200"))
-        wait_until(lambda: len(list_workers(tmp_path)) == 4, 60)
+        run = own_cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 200"))
+        wait_for(lambda: len(list_workers(tmp_path)) == 4, 60)
         time.sleep(4)  # so that the driver in the job knows all ranks
         own_cluster.lose(own_cluster.nodes[node])
         assert not wait_until_workers_end(tmp_path)
@@ -144,13 +139,13 @@ def test_login_node_detects_the_loss_of_the_driver_node(lose_node):
 
 
 @pytest.mark.parametrize("origin", ["from a login node", "in an allocation"])
-def test_preempted_job_record_states_the_preemption(cluster, xfbench, tmp_path, origin):
+def test_preempted_job_record_states_the_preemption(cluster, command_words, tmp_path, origin):
     """A job of a partition with higher priority requests all nodes."""
-    words = xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 100")
+    words = command_words(SLOW, options="--ranks 2 --nodes 2 --steps 100")
     if origin == "in an allocation":
         words = ["salloc", "--quiet", "-N2", "--cpus-per-task=2", *words]
     run = cluster.popen(*words)
-    wait_until(lambda: list_workers(tmp_path), 60)
+    wait_for(lambda: list_workers(tmp_path), 60)
     cluster.run("srun", "--partition=urgent", "--nodes=4", "true")
     output, errors = run.communicate(timeout=60)
     [record] = parse_records(output)
@@ -169,10 +164,10 @@ def after_step(rank, steps):
 """
 
 
-def test_ranks_over_the_memory_limit_fail_as_out_of_memory(cluster, xfbench, tmp_path):
+def test_ranks_over_the_memory_limit_fail_as_out_of_memory(cluster, command_words, tmp_path):
     site = 'script_options = ["--mem=700"]'
     completed = cluster.run(
-        *xfbench(SLOW + MEMORY_HOG, options="--ranks 2 --nodes 2 --steps 5", site=site)
+        *command_words(SLOW + MEMORY_HOG, options="--ranks 2 --nodes 2 --steps 5", site=site)
     )
     [record] = read_records(completed)
     assert record["status"] == "failed", record["reason"]
@@ -180,9 +175,9 @@ def test_ranks_over_the_memory_limit_fail_as_out_of_memory(cluster, xfbench, tmp
     assert not wait_until_workers_end(tmp_path) and not cluster.jobs()
 
 
-def test_driver_over_the_memory_limit_fails_as_out_of_memory(cluster, xfbench, tmp_path):
+def test_driver_over_the_memory_limit_fails_as_out_of_memory(cluster, command_words, tmp_path):
     site = 'script_options = ["--mem=20"]'
-    completed = cluster.run(*xfbench(options="--ranks 2 --nodes 2 --steps 5", site=site))
+    completed = cluster.run(*command_words(options="--ranks 2 --nodes 2 --steps 5", site=site))
     [record] = read_records(completed)
     assert record["status"] == "failed", record["reason"]
     assert "more memory than" in record["reason"]
@@ -192,8 +187,8 @@ def test_driver_over_the_memory_limit_fails_as_out_of_memory(cluster, xfbench, t
 HANGING_RANK = "def after_step(rank, steps): time.sleep(600 * (rank == 1))"
 
 
-def test_hanging_rank_and_its_job_end_at_the_time_limit(cluster, xfbench, tmp_path):
-    words = xfbench(HANGING_RANK, options="--ranks 2 --nodes 2 --steps 5 --time-limit 8")
+def test_hanging_rank_and_its_job_end_at_the_time_limit(cluster, command_words, tmp_path):
+    words = command_words(HANGING_RANK, options="--ranks 2 --nodes 2 --steps 5 --time-limit 8")
     [record] = read_records(cluster.run(*words))
     assert (record["status"], record["reason"]) == (
         "timed_out",
@@ -202,19 +197,19 @@ def test_hanging_rank_and_its_job_end_at_the_time_limit(cluster, xfbench, tmp_pa
     assert not wait_until_workers_end(tmp_path) and not cluster.jobs()
 
 
-def test_missing_module_is_unavailable_and_submits_no_job(cluster, xfbench):
+def test_missing_module_is_unavailable_and_submits_no_job(cluster, command_words):
     site = '[modules.frameworks]\nodd = ["no-such-framework/1"]'
-    completed = cluster.run(*xfbench(options="--ranks 2 --nodes 2 --steps 5", site=site))
+    completed = cluster.run(*command_words(options="--ranks 2 --nodes 2 --steps 5", site=site))
     [record] = read_records(completed)
     assert record["status"] == "unavailable"
     assert "no-such-framework" in record["reason"]
     assert "submitted" not in completed.stderr and not cluster.jobs()
 
 
-def test_job_that_can_never_start_is_reported_and_cancelled(cluster, xfbench):
+def test_job_that_can_never_start_is_reported_and_cancelled(cluster, command_words):
     """By default Slurm leaves such a job pending for ever."""
     completed = cluster.run(
-        *xfbench(options="--ranks 1 --steps 3 --partition small --job-time 30m")
+        *command_words(options="--ranks 1 --steps 3 --partition small --job-time 30m")
     )
     [record] = read_records(completed)
     assert record["status"] == "unavailable"
@@ -222,9 +217,9 @@ def test_job_that_can_never_start_is_reported_and_cancelled(cluster, xfbench):
     assert not cluster.jobs()
 
 
-def test_node_that_slurm_sets_down_ends_the_job(own_cluster, xfbench, tmp_path):
-    run = own_cluster.popen(*xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 100"))
-    wait_until(lambda: list_workers(tmp_path), 60)
+def test_node_that_slurm_sets_down_ends_the_job(own_cluster, command_words, tmp_path):
+    run = own_cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 100"))
+    wait_for(lambda: list_workers(tmp_path), 60)
     own_cluster.run("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
     output, errors = run.communicate(timeout=60)
     [record] = parse_records(output)
@@ -234,12 +229,12 @@ def test_node_that_slurm_sets_down_ends_the_job(own_cluster, xfbench, tmp_path):
 
 
 def test_launches_that_a_lost_job_had_not_started_are_left_to_resume(
-    own_cluster, xfbench, tmp_path
+    own_cluster, command_words, tmp_path
 ):
-    words = xfbench(SLOW, options="--ranks 2 --nodes 2 --steps 20 --launches 4")
+    words = command_words(SLOW, options="--ranks 2 --nodes 2 --steps 20 --launches 4")
     run = own_cluster.popen(*words)
-    wait_until(lambda: list((tmp_path / "my results" / "records").rglob("*.json")), 90)
-    wait_until(lambda: list_workers(tmp_path), 60)
+    wait_for(lambda: list((tmp_path / "my results" / "records").rglob("*.json")), 90)
+    wait_for(lambda: list_workers(tmp_path), 60)
     own_cluster.run("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
     output, errors = run.communicate(timeout=90)
     *complete, crashed = [record["status"] for record in parse_records(output)]

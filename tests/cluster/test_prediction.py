@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cluster import shaping
-from tests.cluster.conftest import XFBENCH
+from tests.cluster.commands import XFBENCH
 from tests.measuring import prediction
 
 pytestmark = pytest.mark.deep

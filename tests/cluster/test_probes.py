@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.cluster.conftest import XFBENCH
+from tests.cluster.commands import XFBENCH
 from xfbench.model.features import FEATURES
 
 pytestmark = pytest.mark.deep
@@ -42,8 +42,8 @@ def support_by_title(run):
     return {line[0]: line[1] for line in json.loads(run.stdout)["findings"][0]["table"][1:]}
 
 
-def test_ranks_started_by_slurm_connect_to_each_other(cluster, xfbench, tmp_path):
-    xfbench("Trainer.save = None  # it saves no checkpoints", files={"native.py": NATIVE})
+def test_ranks_started_by_slurm_connect_to_each_other(cluster, command_words, tmp_path):
+    command_words("Trainer.save = None  # it saves no checkpoints", files={"native.py": NATIVE})
     matrices = [
         MATRIX.format(probe=probe, launcher=launcher, ranks=ranks)
         for probe, launcher, ranks in PROBES

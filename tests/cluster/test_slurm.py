@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from tests.cluster.conftest import XFBENCH, list_workers, read_records
+from tests.cluster.commands import XFBENCH, read_records
 from tests.fake_framework import SLOW
+from tests.remaining_processes import list_workers
 from xfbench.model import adapter
 
 
@@ -56,8 +57,8 @@ def test_parameter_servers_serve_ranks_on_3_nodes(cluster, framework, strategy, 
 
 
 @pytest.mark.deep
-def test_allocation_runs_2_ranks_on_each_of_2_nodes(cluster, xfbench, tmp_path):
-    words = xfbench(options="--ranks 4 --nodes 2 --steps 3")
+def test_allocation_runs_2_ranks_on_each_of_2_nodes(cluster, command_words, tmp_path):
+    words = command_words(options="--ranks 4 --nodes 2 --steps 3")
     completed = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
     [record] = read_records(completed)
     assert record["status"] == "ok", record["reason"]
@@ -66,8 +67,8 @@ def test_allocation_runs_2_ranks_on_each_of_2_nodes(cluster, xfbench, tmp_path):
     assert {"stdout", "stdout.3", "stderr.2", "reply.3.json"} <= {p.name for p in run.iterdir()}
 
 
-def test_a_job_of_two_nodes_becomes_a_record(cluster, xfbench, tmp_path):
-    completed = cluster.run(*xfbench(options="--ranks 2 --nodes 2 --steps 3"))
+def test_a_job_of_two_nodes_becomes_a_record(cluster, command_words, tmp_path):
+    completed = cluster.run(*command_words(options="--ranks 2 --nodes 2 --steps 3"))
     [record] = read_records(completed)
     assert record["status"] == "ok", record["reason"]
     assert record["request"]["launcher"] == "slurm"
@@ -76,8 +77,8 @@ def test_a_job_of_two_nodes_becomes_a_record(cluster, xfbench, tmp_path):
 
 
 @pytest.mark.deep
-def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, xfbench, tmp_path):
-    words = xfbench(
+def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, command_words, tmp_path):
+    words = command_words(
         SLOW, options="--ranks 2 --nodes 2 --steps 40"
     )  # still running at the second submission
     first_submission = cluster.run(*words, "--no-wait")
@@ -94,17 +95,17 @@ def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, xfbenc
 
 
 @pytest.mark.deep
-def test_launch_from_an_allocation_login_node_reaches_its_nodes(cluster, xfbench):
+def test_launch_from_an_allocation_login_node_reaches_its_nodes(cluster, command_words):
     """Neither ranks nor their watchers may rely on the loopback address."""
-    words = xfbench(options="--ranks 1,2 --threads 1 --steps 3")
+    words = command_words(options="--ranks 1,2 --threads 1 --steps 3")
     completed = cluster.run("salloc", "--quiet", "-N2", "--ntasks-per-node=2", *words)
     assert [rank["status"] for rank in read_records(completed)] == ["ok", "ok"], completed.stderr
 
 
 @pytest.mark.deep
-def test_ranks_divide_the_cpus_of_a_job_into_threads(cluster, xfbench):
+def test_ranks_divide_the_cpus_of_a_job_into_threads(cluster, command_words):
     """One rank of two threads and two ranks of one: a job for both requests two CPUs."""
-    completed = cluster.run(*xfbench(options="--ranks 1,2 --steps 3"))
+    completed = cluster.run(*command_words(options="--ranks 1,2 --steps 3"))
     records_by_ranks = {record["request"]["ranks"]: record for record in read_records(completed)}
     assert {ranks: record["status"] for ranks, record in records_by_ranks.items()} == {
         1: "ok",
@@ -116,8 +117,8 @@ def test_ranks_divide_the_cpus_of_a_job_into_threads(cluster, xfbench):
     }
 
 
-def test_dry_run_prints_the_script_and_submits_nothing(cluster, xfbench):
-    completed = cluster.run(*xfbench(options="--ranks 4 --nodes 2 --steps 3"), "--dry-run")
+def test_dry_run_prints_the_script_and_submits_nothing(cluster, command_words):
+    completed = cluster.run(*command_words(options="--ranks 4 --nodes 2 --steps 3"), "--dry-run")
     [script] = json.loads(completed.stdout)["scripts"]
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in script
     assert not cluster.jobs()

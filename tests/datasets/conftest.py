@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.datasets.idx_files import encode_idx
 from tests.datasets.sample_sets import SampleSets
 from tests.datasets.tasks import Answers
 
@@ -42,12 +43,6 @@ def folders(tmp_path, picture):
         return root
 
     return make_class_folders
-
-
-def encode_idx(values):
-    """An array as an IDX file of unsigned bytes."""
-    header = [0x800 + values.ndim, *values.shape]
-    return np.array(header, ">u4").tobytes() + values.astype(np.uint8).tobytes()
 
 
 @pytest.fixture

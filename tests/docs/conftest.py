@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from tests import command_runner
-from tests.datasets.conftest import encode_idx
+from tests.datasets.idx_files import encode_idx
 from tests.docs import commands
 from xfbench.base import paths
 from xfbench.environments import environment

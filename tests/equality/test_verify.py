@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from tests.equality.conftest import Proof, summarise_violations
+from tests.equality.proofs import Proof, summarise_violations
 from xfbench.environments import environment
 from xfbench.equality import certify, jobs, plants
 from xfbench.equality.verify import Verifier

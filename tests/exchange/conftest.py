@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import command_runner
-
 BENCHMARKS = """
 import pytest
 
@@ -73,12 +71,6 @@ class Failing(Silent):
     def ran(self):
         return sn.assert_found("speed", self.stdout)
 """
-
-
-@pytest.fixture
-def xfbench(tmp_path, monkeypatch, capsys):
-    """A function that runs the command in an empty folder, within this process."""
-    return command_runner.make_runner(monkeypatch, capsys, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from tests import sample_records
-from tests.exchange.test_audit import make_certified_record
+from tests.sample_records import make_certified_record
 from xfbench.base import digests
 from xfbench.exchange import archive
 from xfbench.exchange.archive import ArchiveError
@@ -79,7 +79,7 @@ def make_member(name, content=b"{}", **fields):
 
 
 NAME = f"records/{'ab' * 32}.json"
-HOSTILE = {
+HOSTILE_MEMBERS = {
     "an absolute path": ("does not belong", [make_member("/etc/passwd")]),
     "a way out": ("does not belong", [make_member("../../evil.json")]),
     "a way out from inside": ("does not belong", [make_member(f"records/../{'ab' * 32}.json")]),
@@ -107,10 +107,10 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("kind", HOSTILE_MEMBERS)
 def test_hostile_archive_is_refused_and_leaves_no_files(tmp_path, kind):
     source = tmp_path / "evil.tar"
-    message_pattern, members = HOSTILE[kind]
+    message_pattern, members = HOSTILE_MEMBERS[kind]
     with tarfile.open(source, "w") as tar:
         for header, content in members:
             if header.size == len(content):

@@ -4,29 +4,12 @@ import json
 
 import pytest
 
-from tests.sample_records import SOFTWARE, build_certificate
+from tests.sample_records import make_certified_record
 from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, audit
-from xfbench.host.machine import describe_machine
-from xfbench.model.certificate import Subject
 from xfbench.model.record import Limit, Record
 from xfbench.store.results_folder import Store
-
-
-def make_certified_record(record, **fields):
-    """A record and the certificate that covers it."""
-    plain = record()
-    subject = Subject.from_request(
-        plain.request, plain.workload.digest, "sha256:2", "sha256:3", describe_machine()
-    )
-    certificate = build_certificate(subject)
-    covered_fields = {
-        "software": SOFTWARE,
-        "machine": describe_machine(),
-        "certificate": certificate.id,
-    }
-    return record(steps=(0.11, 0.12), launch=7, fields={**covered_fields, **fields}), certificate
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from xfbench.exchange import audit, figures
 from xfbench.model.record import Record, json_schema
 from xfbench.store.results_folder import Store
 
-HOSTILE = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" * 2**20
+HOSTILE_TEXT = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00" + "x" * 2**20
 
 
 def import_figures(source, folder):
@@ -123,7 +123,7 @@ def test_benchmark_workload_comes_only_from_exact_parameters(benchmarks, tmp_pat
 
 
 @pytest.mark.deep
-def test_xfbench_benchmarks_do_not_duplicate_a_launch(xfbench, tmp_path):
+def test_xfbench_benchmarks_do_not_duplicate_a_launch(run_inline, tmp_path):
     options = ["--benchmark-only", "--benchmark-json=out.json", "--xfbench-framework=reference"]
     selection = ["--xfbench-workload=lenet", "--xfbench-steps=2", "--xfbench-results=results"]
     subprocess.run(
@@ -134,8 +134,8 @@ def test_xfbench_benchmarks_do_not_duplicate_a_launch(xfbench, tmp_path):
         timeout=120,
     )
     [launch] = Store(tmp_path / "results").records()
-    before = xfbench("leaderboard", "--json").stdout
-    assert xfbench("results", "import", "out.json").returncode == 0
+    before = run_inline("leaderboard", "--json").stdout
+    assert run_inline("results", "import", "out.json").returncode == 0
     [record] = [
         stored_record
         for stored_record in Store(tmp_path / "results").records()
@@ -148,8 +148,10 @@ def test_xfbench_benchmarks_do_not_duplicate_a_launch(xfbench, tmp_path):
         assert getattr(about, name) == getattr(request, name)
     assert about.framework_version == launch.observed.framework_version
     assert about.threads == launch.observed.threads
-    assert xfbench("leaderboard", "--json").stdout == before
-    assert json.loads(xfbench("results", "validate", "results", "--json").stdout)["defects"] == []
+    assert run_inline("leaderboard", "--json").stdout == before
+    assert (
+        json.loads(run_inline("results", "validate", "results", "--json").stdout)["defects"] == []
+    )
 
 
 def test_reframe_performance_variables_become_figures(reframe, tmp_path):
@@ -377,31 +379,31 @@ def test_non_numeric_reframe_variable_is_reported_and_skipped(
     assert {record.figure.quantity for record in records} == {"loss"}
 
 
-def test_figures_twice_changes_nothing(xfbench, benchmarks, reframe, write_log, tmp_path):
+def test_figures_twice_changes_nothing(run_inline, benchmarks, reframe, write_log, tmp_path):
     sources = [benchmarks / "full.json", reframe, write_log(*make_mllog_lines())]
     counts = [4, 4, 5]
     for source, count in zip(sources, counts, strict=True):
-        first_import = json.loads(xfbench("results", "import", source, "--json").stdout)
+        first_import = json.loads(run_inline("results", "import", source, "--json").stdout)
         assert (first_import["imported"], first_import["known"]) == (count, 0)
-        second_import = json.loads(xfbench("results", "import", source, "--json").stdout)
+        second_import = json.loads(run_inline("results", "import", source, "--json").stdout)
         assert (second_import["imported"], second_import["known"]) == (0, count)
     assert len(list(Store(tmp_path / "results").records())) == sum(counts)
 
 
-def test_folder_import_reports_unreadable_files(xfbench, benchmarks, tmp_path):
+def test_folder_import_reports_unreadable_files(run_inline, benchmarks, tmp_path):
     folder = tmp_path / "kept"
     shutil.copytree(benchmarks, folder)
     (folder / "broken.json").write_text('{"machine_info": {}, "benchmarks": []}')
-    completed = xfbench("results", "import", "kept")
+    completed = run_inline("results", "import", "kept")
     assert completed.stdout.startswith("8 records imported") and completed.returncode == 1
     assert "broken.json: not a valid file of pytest-benchmark" in completed.stderr
     assert "test_sums.py: neither an exported archive nor a file of" in completed.stderr
 
 
-def test_imported_figures_are_listed_but_never_ranked(xfbench, benchmarks, write_log, tmp_path):
-    xfbench("results", "import", benchmarks / "full.json")
-    xfbench("results", "import", write_log(*make_mllog_lines()))
-    listing = xfbench("results", "list").stdout
+def test_imported_figures_are_listed_but_never_ranked(run_inline, benchmarks, write_log, tmp_path):
+    run_inline("results", "import", benchmarks / "full.json")
+    run_inline("results", "import", write_log(*make_mllog_lines()))
+    listing = run_inline("results", "list").stdout
     assert "time to train 9.25 s" in listing and "MLPerf Training" in listing and "3264" in listing
     assert "time per call (median)" in listing
     [train_time_record] = [
@@ -409,18 +411,20 @@ def test_imported_figures_are_listed_but_never_ranked(xfbench, benchmarks, write
         for record in Store(tmp_path / "results").records()
         if record.figure.quantity[:7] == "time to"
     ]
-    shown_record = xfbench("results", "show", train_time_record.id[7:19]).stdout
+    shown_record = run_inline("results", "show", train_time_record.id[7:19]).stdout
     assert "figure.value  9.25" in shown_record and "submitted by Example" in shown_record
-    assert xfbench("results", "validate", "results").returncode == 0
-    assert json.loads(xfbench("leaderboard", "--json").stdout) == {"tables": []}
-    assert xfbench("compare", "framework=torch", "framework=caffe").returncode == 2
-    assert xfbench("report", "--output", "page.html").returncode == 0
-    xfbench("results", "export", "all.csv")
+    assert run_inline("results", "validate", "results").returncode == 0
+    assert json.loads(run_inline("leaderboard", "--json").stdout) == {"tables": []}
+    assert run_inline("compare", "framework=torch", "framework=caffe").returncode == 2
+    assert run_inline("report", "--output", "page.html").returncode == 0
+    run_inline("results", "export", "all.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))
     assert "9.25" in {row["figure.value"] for row in rows} and len(rows) == 9
     for name in ("all.parquet", "all.tar"):
-        assert "9 records" in xfbench("results", "export", name).stdout
-    assert xfbench("results", "import", "all.tar", "--results", "b").stdout.startswith("9 records")
+        assert "9 records" in run_inline("results", "export", name).stdout
+    assert run_inline("results", "import", "all.tar", "--results", "b").stdout.startswith(
+        "9 records"
+    )
 
 
 def replace_texts(value, hostile, kept_keys=()):
@@ -438,28 +442,28 @@ def replace_texts(value, hostile, kept_keys=()):
 
 @pytest.mark.parametrize("tool", ["benchmarks", "reframe", "mllog"])
 def test_hostile_text_in_any_field_is_escaped(
-    xfbench, benchmarks, reframe, write_log, tmp_path, tool
+    run_inline, benchmarks, reframe, write_log, tmp_path, tool
 ):
     name = "=1+1 <script>\x1b[31m\u202e.json"
     if tool == "mllog":
         lines = []
         for line in make_mllog_lines():
             event = json.loads(line[9:])
-            hostile_event = replace_texts(event, HOSTILE[:2000], ("key", "event_type"))
+            hostile_event = replace_texts(event, HOSTILE_TEXT[:2000], ("key", "event_type"))
             lines.append(":::MLLOG " + json.dumps(hostile_event))
-        source = write_log(*lines, HOSTILE, name=name)
+        source = write_log(*lines, HOSTILE_TEXT, name=name)
     else:
         original = benchmarks / "full.json" if tool == "benchmarks" else reframe
         kept_keys = ("datetime", "time_end", "fail_phase", "perfvalues")
-        event = replace_texts(json.loads(original.read_text()), HOSTILE, kept_keys)
+        event = replace_texts(json.loads(original.read_text()), HOSTILE_TEXT, kept_keys)
         if tool == "reframe":
             for case in event["runs"][0]["testcases"]:
                 for key in list(case.get("perfvalues") or ()):
-                    case["perfvalues"][f"a:b:{HOSTILE}{key}"] = case["perfvalues"].pop(key)
-                    case["perfvalues"][f"a:b:{HOSTILE}{key}"][4] = HOSTILE
+                    case["perfvalues"][f"a:b:{HOSTILE_TEXT}{key}"] = case["perfvalues"].pop(key)
+                    case["perfvalues"][f"a:b:{HOSTILE_TEXT}{key}"][4] = HOSTILE_TEXT
         source = tmp_path / name
         source.write_text(json.dumps(event))
-    imported = xfbench("results", "import", source)
+    imported = run_inline("results", "import", source)
     forbidden_characters = {"\x1b", "\u202e", "\x00"}
     assert not forbidden_characters & set(imported.stderr + imported.stdout)
     records = list(Store(tmp_path / "results").records())
@@ -469,23 +473,23 @@ def test_hostile_text_in_any_field_is_escaped(
         assert len(content) < 10_000 and not forbidden_characters & set(content)
     listing = ("results list", f"results show {records[0].id}", "results validate results")
     for command in (*listing, "leaderboard --published --format html"):
-        completed = xfbench(*command.split())
+        completed = run_inline(*command.split())
         assert completed.returncode == 0 and not forbidden_characters & set(
             completed.stdout + completed.stderr
         )
-    assert xfbench("report", "--output", "page.html").returncode == 0
+    assert run_inline("report", "--output", "page.html").returncode == 0
     page = (tmp_path / "page.html").read_text()
     assert "<script>alert" not in page and not forbidden_characters & set(page)
-    xfbench("results", "export", "all.csv")
+    run_inline("results", "export", "all.csv")
     cells = [
         cell for row in csv.reader(io.StringIO((tmp_path / "all.csv").read_text())) for cell in row
     ]
     assert not [cell for cell in cells if cell.startswith("=")]
     assert not forbidden_characters & set("".join(cells))
-    assert xfbench("results", "submit", "given").returncode == 0
+    assert run_inline("results", "submit", "given").returncode == 0
     text = "".join(path.read_text() for path in (tmp_path / "given").glob("*.md"))
     assert "<script>" not in text and not forbidden_characters & set(text)
-    assert xfbench("results", "validate", "given").returncode == 0
+    assert run_inline("results", "validate", "given").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -507,9 +511,9 @@ def test_hostile_text_in_any_field_is_escaped(
         b"no log at all",
     ],
 )
-def test_invalid_file_gives_a_one_line_error_and_no_records(xfbench, tmp_path, content):
+def test_invalid_file_gives_a_one_line_error_and_no_records(run_inline, tmp_path, content):
     (tmp_path / "bad.json").write_bytes(content)
-    completed = xfbench("results", "import", "bad.json")
+    completed = run_inline("results", "import", "bad.json")
     assert completed.returncode == 2 and "Traceback" not in completed.stderr
     assert completed.stderr.splitlines()[-1].startswith("xfbench: bad.json")
     assert not (tmp_path / "results").exists()

@@ -16,7 +16,7 @@ import tarfile
 
 import pytest
 
-from tests.exchange.test_audit import make_certified_record
+from tests.sample_records import make_certified_record
 from xfbench.analysis import leaderboard
 from xfbench.base import digests
 from xfbench.exchange import archive

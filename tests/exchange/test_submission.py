@@ -310,23 +310,23 @@ def test_non_empty_target_or_no_records_is_a_usage_error(store, folder, tmp_path
     assert not [path for path in tmp_path.iterdir() if path.name.startswith((".xfbench", "new"))]
 
 
-def test_cli_submits_validates_imports_and_merges(xfbench, store, tmp_path):
-    assert xfbench("results", "submit", "given").stdout.startswith("8 records written")
-    assert xfbench("results", "validate", "given").returncode == 0
-    partial_submission = xfbench(
+def test_cli_submits_validates_imports_and_merges(run_inline, store, tmp_path):
+    assert run_inline("results", "submit", "given").stdout.startswith("8 records written")
+    assert run_inline("results", "validate", "given").returncode == 0
+    partial_submission = run_inline(
         "results", "submit", "some", "--where", "request.global_batch_size=8", "--json"
     )
     assert json.loads(partial_submission.stdout)["submitted"] == 2
-    imported = xfbench("results", "import", "given", "--results", "a")
+    imported = run_inline("results", "import", "given", "--results", "a")
     assert imported.stdout.startswith("8 records imported")
-    assert xfbench("results", "import", "given", "--results", "b").stdout.startswith("8 records")
-    boards = [xfbench("leaderboard", "--results", name).stdout for name in ("results", "a", "b")]
+    assert run_inline("results", "import", "given", "--results", "b").stdout.startswith("8 records")
+    boards = [run_inline("leaderboard", "--results", name).stdout for name in ("results", "a", "b")]
     assert boards[0] and boards[0] == boards[1] == boards[2]
     (tmp_path / "given" / "extra").write_text("x")
-    refused = xfbench("results", "import", "given", "--results", "c")
+    refused = run_inline("results", "import", "given", "--results", "c")
     assert refused.returncode == 2 and "extra: it does not belong" in refused.stderr
-    assert xfbench("results", "validate", "given").returncode == 1
-    assert xfbench("results", "import", "results").returncode == 2
+    assert run_inline("results", "validate", "given").returncode == 1
+    assert run_inline("results", "import", "results").returncode == 2
 
 
 def test_hostile_text_in_records_is_escaped(store, tmp_path, records):

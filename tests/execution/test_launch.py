@@ -1,6 +1,6 @@
 """Tests of launches whose worker misbehaves, in real processes.
 
-Where only the reply matters, `judge` replaces the process.
+Where only the reply matters, `judge_changed_reply` replaces the process.
 """
 
 import json
@@ -26,9 +26,9 @@ from xfbench.workloads import workloads
 
 
 @pytest.fixture
-def plain(shared_launch):
+def plain(shared_fake_launch):
     """Return a successful launch whose trainer prints garbage."""
-    return shared_launch('print(\'{"status": "failed"\' * 1000)')
+    return shared_fake_launch('print(\'{"status": "failed"\' * 1000)')
 
 
 def test_launch_leaves_a_record_and_a_complete_run_folder(plain):
@@ -56,8 +56,8 @@ def test_garbage_on_stdout_does_not_affect_the_record(plain):
     assert (folder / "stdout").stat().st_size > 15_000
 
 
-def test_exception_in_a_worker_is_failed_with_its_message(launch):
-    record, folder = launch("raise RuntimeError('no such operator')")
+def test_exception_in_a_worker_is_failed_with_its_message(launch_fake):
+    record, folder = launch_fake("raise RuntimeError('no such operator')")
     assert record.status == "failed"
     assert record.reason == "RuntimeError: no such operator"
     assert "Traceback" in json.loads((folder / "reply.json").read_text())["traceback"]
@@ -70,8 +70,8 @@ def test_exception_in_a_worker_is_failed_with_its_message(launch):
         ("import signal; os.kill(os.getpid(), signal.SIGILL)", "SIGILL"),
     ],
 )
-def test_worker_that_dies_is_crashed_with_its_last_output(launch, death, words):
-    record, folder = launch(f"os.write(2, b'last words\\n')\n{death}")
+def test_worker_that_dies_is_crashed_with_its_last_output(launch_fake, death, words):
+    record, folder = launch_fake(f"os.write(2, b'last words\\n')\n{death}")
     assert record.status == "crashed"
     assert words in record.reason and "last words" in record.reason
     assert (folder / "stderr").read_text().startswith("last words")
@@ -85,32 +85,32 @@ time.sleep(1000)
 """
 
 
-def test_hanging_worker_and_its_descendants_end_at_the_limit(launch):
+def test_hanging_worker_and_its_descendants_end_at_the_limit(launch_fake):
     start_s = time.monotonic()
-    record, folder = launch(HANG, time_limit=4)
+    record, folder = launch_fake(HANG, time_limit=4)
     assert record.status == "timed_out"
     assert "--time-limit" in record.reason
     assert time.monotonic() - start_s < 60
     assert not list_running(folder)
 
 
-def test_processes_of_a_finished_worker_are_ended(launch):
+def test_processes_of_a_finished_worker_are_ended(launch_fake):
     code = 'subprocess.Popen(["sleep", "4321.5"], start_new_session=True)'
-    record, folder = launch(f"import subprocess\n{code}")
+    record, folder = launch_fake(f"import subprocess\n{code}")
     assert record.status == "ok"
     assert not list_running(folder)
 
 
-def test_truncated_reply_is_crashed_and_kept(launch):
+def test_truncated_reply_is_crashed_and_kept(launch_fake):
     content = '{"schema": "xfbench.reply/1", "status": "o'
-    record, folder = launch(f"Path('reply.json').write_text({content!r})\nos._exit(0)")
+    record, folder = launch_fake(f"Path('reply.json').write_text({content!r})\nos._exit(0)")
     assert record.status == "crashed"
     assert "malformed" in record.reason
     assert (folder / "reply.json").read_text() == content
 
 
-def test_reply_with_a_field_of_the_wrong_type_is_crashed(plain, judge):
-    record = judge(plain, lambda reply: reply["observed"].update(layout=3))
+def test_reply_with_a_field_of_the_wrong_type_is_crashed(plain, judge_changed_reply):
+    record = judge_changed_reply(plain, lambda reply: reply["observed"].update(layout=3))
     assert record.status == "crashed"
     assert "layout" in record.reason
 
@@ -136,18 +136,18 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("kind", IMPOSSIBLE)
-def test_impossible_reply_is_invalid(plain, judge, kind):
+def test_impossible_reply_is_invalid(plain, judge_changed_reply, kind):
     part, fields, words = IMPOSSIBLE[kind]
-    assert judge(plain, lambda reply: None).status == "ok"
-    record = judge(plain, lambda reply: reply[part].update(fields))
+    assert judge_changed_reply(plain, lambda reply: None).status == "ok"
+    record = judge_changed_reply(plain, lambda reply: reply[part].update(fields))
     assert record.status == "invalid" and words in record.reason
     recorded = getattr(record, part).model_dump(mode="json")
     assert {name: recorded[name] for name in fields} == fields
 
 
 @pytest.mark.deep
-def test_nonfinite_loss_is_recorded(launch):
-    record, _ = launch(
+def test_nonfinite_loss_is_recorded(launch_fake):
+    record, _ = launch_fake(
         "class Trainer(FakeTrainer):\n    def wait_for_loss(self): return float('nan')"
     )
     assert record.status == "invalid"
@@ -157,9 +157,9 @@ def test_nonfinite_loss_is_recorded(launch):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("pace", [-1, 0])
-def test_a_launch_whose_clock_does_not_advance_is_invalid(launch, pace):
+def test_a_launch_whose_clock_does_not_advance_is_invalid(launch_fake, pace):
     clock = f"lambda reads=itertools.count(1000, {pace}): float(next(reads))"
-    record, _ = launch(
+    record, _ = launch_fake(
         f"import itertools\nfrom xfbench.worker import loop\nloop.perf_counter = {clock}"
     )
     assert record.status == "invalid"
@@ -188,12 +188,12 @@ class Trainer(FakeTrainer):
 
 
 @pytest.mark.deep
-def test_two_busy_threads_need_two_requested_threads(launch):
-    record, _ = launch(TWO_BUSY_THREADS, threads=1)
+def test_two_busy_threads_need_two_requested_threads(launch_fake):
+    record, _ = launch_fake(TWO_BUSY_THREADS, threads=1)
     assert record.status == "invalid"
     assert "1 threads were requested" in record.reason and "were busy" in record.reason
     assert 1.5 < record.observed.cpus < 2.3
-    record, _ = launch(TWO_BUSY_THREADS, threads=2)
+    record, _ = launch_fake(TWO_BUSY_THREADS, threads=2)
     assert record.status == "ok", record.reason
 
 
@@ -275,21 +275,23 @@ def low_limit(plain, monkeypatch, tmp_path):
     return roofline.find_or_measure_limit(plain[0].request, ())
 
 
-def test_peak_that_is_too_low_is_measured_again(plain, judge, low_limit):
-    record = judge(plain, lambda reply: None, limit=low_limit)
+def test_peak_that_is_too_low_is_measured_again(plain, judge_changed_reply, low_limit):
+    record = judge_changed_reply(plain, lambda reply: None, limit=low_limit)
     assert record.status == "ok", record.reason
     assert record.limit.matrix_product > 1e8
 
 
-def test_throughput_above_the_machine_peak_is_invalid(plain, judge, low_limit):
+def test_throughput_above_the_machine_peak_is_invalid(plain, judge_changed_reply, low_limit):
     steps = {"step_seconds": [1e-9] * 3}
-    record = judge(plain, lambda reply: reply["measurement"].update(steps), limit=low_limit)
+    record = judge_changed_reply(
+        plain, lambda reply: reply["measurement"].update(steps), limit=low_limit
+    )
     assert record.limit.matrix_product > 1e8
     assert record.status == "invalid"
     assert "of the peak of these cores" in record.reason
 
 
-def test_noise_is_recorded_and_invalid_under_strict(launch):
+def test_noise_is_recorded_and_invalid_under_strict(launch_fake):
     # The noise is a process that is no descendant of the driver.
     burn = """
 import subprocess, sys
@@ -297,17 +299,19 @@ BURN = "import os, time\\nif os.fork(): os._exit(0)\\nos.setsid()\\n"
 BURN += "end = time.monotonic() + 4\\nwhile time.monotonic() < end: pass"
 subprocess.run([sys.executable, "-c", BURN])
 """
-    record, _ = launch(burn + fake_framework.SLOW, strict=True)
+    record, _ = launch_fake(burn + fake_framework.SLOW, strict=True)
     assert record.status == "invalid"
     assert "noisy" in record.reason and " cores" in record.reason
     assert record.conditions.other_cpus > 0.1
 
 
 @pytest.mark.alone
-def test_busy_process_beside_a_launch_is_named_in_its_record(launch, judge, burner):
-    finished_launch = launch(fake_framework.SLOW)
+def test_busy_process_beside_a_launch_is_named_in_its_record(
+    launch_fake, judge_changed_reply, burner
+):
+    finished_launch = launch_fake(fake_framework.SLOW)
     assert "burner" in [process.name for process in finished_launch[0].conditions.competing]
-    strict_record = judge(finished_launch, lambda reply: None, strict=True)
+    strict_record = judge_changed_reply(finished_launch, lambda reply: None, strict=True)
     assert strict_record.status == "invalid" and "burner used" in strict_record.reason
 
 

@@ -32,23 +32,23 @@ def programs():
 
 
 @pytest.fixture
-def run_probe(launch):
+def run_probe(launch_fake):
     """Return a function that probes the fake framework and returns the record and run folder."""
 
     def run(probe, lines="", **request):
-        return launch(lines, affinity="cores", probe=probe, **request)
+        return launch_fake(lines, affinity="cores", probe=probe, **request)
 
     return run
 
 
 @pytest.fixture
-def process_record(shared_launch):
+def process_record(shared_fake_launch):
     """Return the record of a probe of a single process."""
-    return shared_launch(affinity="cores", probe="process")[0]
+    return shared_fake_launch(affinity="cores", probe="process")[0]
 
 
 @pytest.fixture
-def probe_ranks(launch):
+def probe_ranks(launch_fake):
     """Return a function that probes two ranks and returns the answers by feature.
 
     `native` is the body of `join_and_count_ranks` in the adapter's native.py.
@@ -59,7 +59,7 @@ def probe_ranks(launch):
         if request.get("launcher", "local") == "local" and len(os.sched_getaffinity(0)) < 2:
             pytest.skip("needs two CPUs")
         settings = {**TWO_RANKS, "probe": "ranks", "affinity": "cores", **request}
-        record, _ = launch(lines, adapter={"files": files}, **settings)
+        record, _ = launch_fake(lines, adapter={"files": files}, **settings)
         return support_by_feature(record)
 
     return probe

@@ -8,8 +8,9 @@ import time
 import psutil
 import pytest
 
-from tests.cluster.conftest import list_workers
 from tests.fake_framework import DEATHS, SLOW, TWO_RANKS, death_code
+from tests.remaining_processes import list_workers
+from tests.sample_replies import build_reply
 from xfbench.base.errors import UsageError
 from xfbench.execution import ranks
 from xfbench.host import machine
@@ -25,9 +26,9 @@ class Trainer(FakeTrainer):
 
 
 @pytest.fixture
-def two_rank_launch(shared_launch):
+def two_rank_launch(shared_fake_launch):
     """Return a launch of two ranks, each pinned to its own core if there are two."""
-    return shared_launch(PRINTS, affinity="cores", **TWO_RANKS)
+    return shared_fake_launch(PRINTS, affinity="cores", **TWO_RANKS)
 
 
 def test_ranks_train_on_their_parts_and_share_a_record(two_rank_launch, tmp_path):
@@ -46,9 +47,9 @@ def test_ranks_train_on_their_parts_and_share_a_record(two_rank_launch, tmp_path
     assert new_names == {"reply-again.json", "reply-again.1.json"}
 
 
-def test_strong_scaling_divides_the_batch(launch):
+def test_strong_scaling_divides_the_batch(launch_fake):
     sizes = {"scaling": "strong", "global_batch_size": 4, "batch_size_per_rank": 2}
-    record, folder = launch(PRINTS, **{**TWO_RANKS, **sizes})
+    record, folder = launch_fake(PRINTS, **{**TWO_RANKS, **sizes})
     # The canary's expected loss is for another batch size.
     assert record.status == "invalid" and "initial weights" in record.reason
     assert record.measurement.images == 3 * 4
@@ -57,22 +58,22 @@ def test_strong_scaling_divides_the_batch(launch):
 
 @pytest.mark.parametrize("death", DEATHS)
 @pytest.mark.parametrize("rank", [0, 1])
-def test_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch, rank, death):
+def test_rank_that_ends_in_a_step_ends_the_launch_and_is_named(launch_fake, rank, death):
     _, status, words = DEATHS[death]
     start_s = time.monotonic()
-    record, _ = launch(death_code(rank, death), **TWO_RANKS)
+    record, _ = launch_fake(death_code(rank, death), **TWO_RANKS)
     assert time.monotonic() - start_s < 30
     assert record.status == status
     assert f"rank {rank} of 2" in record.reason and words in record.reason
 
 
-def test_hanging_rank_ends_all_ranks_at_the_time_limit(launch):
+def test_hanging_rank_ends_all_ranks_at_the_time_limit(launch_fake):
     code = "def after_step(rank, steps): time.sleep(600 * rank)"
-    record, _ = launch(code, time_limit=5, **TWO_RANKS)
+    record, _ = launch_fake(code, time_limit=5, **TWO_RANKS)
     assert record.status == "timed_out"
 
 
-def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch, tmp_path):
+def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch_fake, tmp_path):
     """Rank 1 is killed from outside while it trains."""
     from threading import Thread
 
@@ -91,7 +92,7 @@ def test_killed_rank_is_named_not_the_ranks_ended_after_it(launch, tmp_path):
 
     killer = Thread(target=kill)
     killer.start()
-    record, _ = launch(SLOW, steps=30, **TWO_RANKS)
+    record, _ = launch_fake(SLOW, steps=30, **TWO_RANKS)
     killer.join()
     assert record.status == "crashed"
     assert "rank 1 of 2: no reply: it was ended by SIGKILL" in record.reason
@@ -108,38 +109,15 @@ def test_ranks_get_disjoint_cores(two_rank_launch):
 
 
 @two_cores
-def test_a_rank_that_leaves_its_cores_is_invalid_and_named(launch):
+def test_a_rank_that_leaves_its_cores_is_invalid_and_named(launch_fake):
     code = """
 def after_step(rank, steps):
     if rank == 1:
         os.sched_setaffinity(0, range(os.cpu_count()))
 """
-    record, _ = launch(code, affinity="cores", **TWO_RANKS)
+    record, _ = launch_fake(code, affinity="cores", **TWO_RANKS)
     assert record.status == "invalid"
     assert "rank 1 was given CPUs" in record.reason and "may run on" in record.reason
-
-
-def build_reply(rank, **measured):
-    measurement = {
-        **dict.fromkeys(("startup_seconds", "build_seconds"), 1.0 + rank),
-        **{"first_step_seconds": 3.0, "wall_seconds": 9.0, "images": 8, "peak_rss_bytes": 100},
-        **{
-            "warmup_seconds": [],
-            "step_seconds": [1.0, 2.0 - rank],
-            "losses": [2.0, 4.0 + 2 * rank],
-        },
-        **{"phases": {"input_seconds": 0.5 * rank}, "energy_joules": None, "window": 1},
-        **measured,
-    }
-    observed = {"threads": 1, "cpus": 0.9, "affinity": [rank], "kernel": "plain", "pools": {"a": 1}}
-    return {
-        "status": "ok",
-        "used": {"here": 2.0},
-        "measurement": measurement,
-        "learning": None,
-        "canary": {"loss": 2.3},
-        "observed": observed,
-    }
 
 
 def test_merged_steps_and_losses_are_means_of_all_ranks():

@@ -13,10 +13,10 @@ EXPECTED = Expected(loss=2.0, rounded=2.0, floored=2.0)
 
 
 @pytest.fixture
-def judge(record):
+def find_defect(record):
     """Return a function that returns the defect of a launch with these changed fields."""
 
-    def find_defect(loss=2.0, share_of_peak=None, observed=None, request=None, **measured):
+    def check_launch(loss=2.0, share_of_peak=None, observed=None, request=None, **measured):
         launch = record()
         return validity.measurement_defect(
             launch.request.model_copy(update=request or {}),
@@ -27,11 +27,11 @@ def judge(record):
             share_of_peak,
         )
 
-    return find_defect
+    return check_launch
 
 
-def test_a_sound_launch_has_no_defect(judge):
-    assert judge() is None
+def test_a_sound_launch_has_no_defect(find_defect):
+    assert find_defect() is None
 
 
 @pytest.mark.parametrize(
@@ -42,19 +42,19 @@ def test_a_sound_launch_has_no_defect(judge):
         {"step_seconds": (0.1, 0.0, 0.1)},
     ],
 )
-def test_a_step_that_took_no_time_is_invalid(judge, measured):
-    assert "the clock went backwards or stood still" in judge(**measured)
+def test_a_step_that_took_no_time_is_invalid(find_defect, measured):
+    assert "the clock went backwards or stood still" in find_defect(**measured)
 
 
-def test_a_launch_without_a_timed_step_is_invalid(judge):
-    assert "no timed step" in judge(step_seconds=())
+def test_a_launch_without_a_timed_step_is_invalid(find_defect):
+    assert "no timed step" in find_defect(step_seconds=())
 
 
-def test_the_first_update_with_an_infinite_loss_is_named(judge):
+def test_the_first_update_with_an_infinite_loss_is_named(find_defect):
     losses = (2.3, 2.3, None)
-    assert judge(losses=losses) == "the loss of update 3 is not finite"
+    assert find_defect(losses=losses) == "the loss of update 3 is not finite"
     # The third window of five updates begins with update 11.
-    reason = judge(losses=losses, window=5, wall_seconds=99.0)
+    reason = find_defect(losses=losses, window=5, wall_seconds=99.0)
     assert reason == "the loss of update 11 is not finite"
 
 
@@ -69,28 +69,28 @@ def test_the_first_update_with_an_infinite_loss_is_named(judge):
         ({"steps": None, "epochs": 1}, 0.799, False),
     ],
 )
-def test_steps_take_no_longer_than_the_launch(judge, request_fields, wall_seconds, valid):
-    reason = judge(request=request_fields, window=2, wall_seconds=wall_seconds)
+def test_steps_take_no_longer_than_the_launch(find_defect, request_fields, wall_seconds, valid):
+    reason = find_defect(request=request_fields, window=2, wall_seconds=wall_seconds)
     assert (reason is None) == valid, reason
 
 
 @pytest.mark.parametrize(("share", "valid"), [(None, True), (1.0, True), (1.01, False)])
-def test_a_launch_is_invalid_beyond_the_peak(judge, share, valid):
-    assert (judge(share_of_peak=share) is None) == valid
+def test_a_launch_is_invalid_beyond_the_peak(find_defect, share, valid):
+    assert (find_defect(share_of_peak=share) is None) == valid
 
 
 @pytest.mark.parametrize(
     ("loss", "valid"),
     [(2.0, True), (2.000019, True), (2.000021, False), (1.999979, False), (math.nan, False)],
 )
-def test_a_first_loss_beyond_the_tolerance_is_invalid(judge, loss, valid):
-    reason = judge(loss)
+def test_a_first_loss_beyond_the_tolerance_is_invalid(find_defect, loss, valid):
+    reason = find_defect(loss)
     assert (reason is None) == valid
     assert valid or "the test-mode loss at the initial weights" in reason
 
 
-def test_a_first_loss_that_is_missing_is_invalid(judge):
-    assert "is not finite" in judge(loss=None)
+def test_a_first_loss_that_is_missing_is_invalid(find_defect):
+    assert "is not finite" in find_defect(loss=None)
 
 
 # Limit: 2 * 1.05 + 0.25 for two threads, 3 * 1.05 + 0.25 with an input thread.
@@ -105,20 +105,20 @@ def test_a_first_loss_that_is_missing_is_invalid(judge):
         ({}, None, True),
     ],
 )
-def test_more_busy_cpus_than_threads_are_invalid(judge, request_fields, cpus, valid):
-    reason = judge(request={"threads": 2, **request_fields}, observed={"cpus": cpus})
+def test_more_busy_cpus_than_threads_are_invalid(find_defect, request_fields, cpus, valid):
+    reason = find_defect(request={"threads": 2, **request_fields}, observed={"cpus": cpus})
     assert (reason is None) == valid, reason
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_a_thread_pool_of_another_size_is_invalid(judge, size):
-    reason = judge(request={"threads": 2}, observed={"pools": {"openmp": size}})
+def test_a_thread_pool_of_another_size_is_invalid(find_defect, size):
+    reason = find_defect(request={"threads": 2}, observed={"pools": {"openmp": size}})
     assert reason == f"2 threads were requested, but openmp has {size}"
 
 
-def test_thread_pools_of_a_gpu_launch_are_not_compared(judge):
+def test_thread_pools_of_a_gpu_launch_are_not_compared(find_defect):
     request_fields = {"framework": "jax", "device": "cuda", "threads": 2}
-    assert judge(request=request_fields, observed={"pools": {"XLA": 0}}) is None
+    assert find_defect(request=request_fields, observed={"pools": {"XLA": 0}}) is None
 
 
 def test_ranks_on_two_kinds_of_nodes_are_invalid():

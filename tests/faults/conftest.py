@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests import command_runner
-from tests.faults.driver import build_peaks
+from tests.fake_peaks import build_peaks
 from xfbench.host import roofline
 
 
@@ -25,9 +24,3 @@ def run_arguments(fake_adapter):
         return ["run", "--framework", "odd", "--workload", "lenet", "--no-verify", *arguments]
 
     return build_arguments
-
-
-@pytest.fixture
-def xfbench(monkeypatch, capsys, tmp_path):
-    """Return a function that runs the `xfbench` command in this process."""
-    return command_runner.make_runner(monkeypatch, capsys, tmp_path)

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 
 import xfbench
-from tests.faults.driver import build_peaks
+from tests.fake_peaks import build_peaks
 from xfbench.cli import main
 from xfbench.host import roofline
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tests import fake_framework
-from tests.test_bundle import build_plan, run_bundle
+from tests.sample_bundles import build_plan, run_bundle
 from xfbench import bundle
 from xfbench.base.errors import UsageError
 from xfbench.store.results_folder import Store

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.test_architecture import MODULES, find_names, has_prefix
+from tests.product_modules import MODULES, find_names, has_prefix
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.equality import jobs

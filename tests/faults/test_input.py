@@ -95,24 +95,26 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_results_folder_of_any_name_supports_a_repeat_run(name, run_arguments, xfbench, tmp_path):
+def test_results_folder_of_any_name_supports_a_repeat_run(
+    name, run_arguments, run_inline, tmp_path
+):
     results = tmp_path / "in" / name / "results"
     (tmp_path / "in").mkdir()
-    completed = xfbench(*run_arguments(), f"--results={results}")
+    completed = run_inline(*run_arguments(), f"--results={results}")
     assert completed.returncode == 0, completed.stderr
     [run_folder] = (results / "runs").iterdir()
     subprocess.run([run_folder / "command.sh"], check=True, timeout=60, cwd=tmp_path / "in")
     assert json.loads((run_folder / "reply-again.json").read_bytes())["status"] == "ok"
-    completed = xfbench("results", "validate", str(results))
+    completed = run_inline("results", "validate", str(results))
     assert completed.returncode == 0, completed.stdout
     assert "\u202e" not in completed.stdout + completed.stderr
     assert not list(tmp_path.rglob("x"))
 
 
-def test_results_behind_a_link_are_written_to_its_target(run_arguments, xfbench, tmp_path):
+def test_results_behind_a_link_are_written_to_its_target(run_arguments, run_inline, tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "results").symlink_to(tmp_path / "there")
-    assert xfbench(*run_arguments(), "--results=results").returncode == 0
+    assert run_inline(*run_arguments(), "--results=results").returncode == 0
     assert len(list((tmp_path / "there").glob("records/*/*.json"))) == 1
 
 
@@ -146,22 +148,22 @@ def test_invalid_sample_list_is_reported_as_damage(tmp_path):
             prepared.open_prepared(tmp_path)
 
 
-def test_framework_output_is_printed_without_control_characters(run_arguments, xfbench):
+def test_framework_output_is_printed_without_control_characters(run_arguments, run_inline):
     lines = "raise RuntimeError('\\x1b[2J\\u202ecod.exe\\x07')"
-    completed = xfbench(*run_arguments(lines))
+    completed = run_inline(*run_arguments(lines))
     assert completed.returncode == 1
     assert "RuntimeError" in completed.stderr
     assert not {"\x1b", "\u202e", "\x07"} & set(completed.stdout + completed.stderr)
 
 
-def test_command_line_control_characters_are_escaped(xfbench):
-    completed = xfbench("run", "--framework", "\x1b[31mtorch\u202e")
+def test_command_line_control_characters_are_escaped(run_inline):
+    completed = run_inline("run", "--framework", "\x1b[31mtorch\u202e")
     assert completed.returncode == 2
     assert "\\x1b" in completed.stderr and not {"\x1b", "\u202e"} & set(completed.stderr)
     for arguments in (
         ["run", "--\x1b[31mx\u202e"],
         ["report", "--results=/nowhere/\x1b[31mx\u202e"],
     ):
-        completed = xfbench(*arguments)
+        completed = run_inline(*arguments)
         assert completed.returncode == 2
         assert "\\x1b" in completed.stderr and not {"\x1b", "\u202e"} & set(completed.stderr)

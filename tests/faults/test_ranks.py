@@ -37,9 +37,9 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_rank_that_ends_at_any_moment_is_named(launch, moment):
+def test_rank_that_ends_at_any_moment_is_named(launch_fake, moment):
     lines, message = MOMENTS[moment]
-    record, folder = launch(SECOND + lines, **TWO_RANKS)
+    record, folder = launch_fake(SECOND + lines, **TWO_RANKS)
     assert record.status == "crashed"
     assert record.reason.startswith(f"rank 1 of 2: {message}"), record.reason
     assert {"stdout", "stderr", "stdout.1", "stderr.1"} <= {path.name for path in folder.iterdir()}
@@ -78,23 +78,25 @@ def list_training_ranks(folder):
     return list_running(folder, lambda process: process.num_threads() > 3)
 
 
-def test_occupied_port_ends_the_launch_with_the_server_message(launch):
+def test_occupied_port_ends_the_launch_with_the_server_message(launch_fake):
     """Another process took the port after xfbench found it free."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         serve = "import socket, time; socket.create_server(('127.0.0.1', {})); time.sleep(600)"
         serve = serve.format(server.getsockname()[1])
         strategy = {"title": "with a server", "helpers": [{"ROLE": "server"}], "serve": serve}
-        record, _ = launch(SLOW, adapter={"together": {STRATEGY: strategy}}, steps=100, **TWO_RANKS)
+        record, _ = launch_fake(
+            SLOW, adapter={"together": {STRATEGY: strategy}}, steps=100, **TWO_RANKS
+        )
     assert record.status == "crashed"
     assert record.reason.startswith("a helper of strategy side by side: it ended with exit status")
     assert "Address already in use" in record.reason
 
 
-def test_ranks_on_different_kinds_of_nodes_are_invalid(shared_launch, judge):
+def test_ranks_on_different_kinds_of_nodes_are_invalid(shared_fake_launch, judge_changed_reply):
     """A queue with both kinds of nodes can allocate such ranks."""
     other_machine = {"cpu_model": "Another 9000"}
-    ranks = shared_launch(**TWO_RANKS)
-    record = judge(ranks, lambda reply: reply["machine"].update(other_machine))
+    ranks = shared_fake_launch(**TWO_RANKS)
+    record = judge_changed_reply(ranks, lambda reply: reply["machine"].update(other_machine))
     assert record.status == "invalid"
     assert "nodes of different kinds (" in record.reason
     assert "Another 9000" in record.reason and "--constraint" in record.reason

@@ -40,17 +40,17 @@ def tokens(monkeypatch):
 @pytest.mark.parametrize(
     "options", [[], ["--ranks=2", "--strategy=side by side", "--scaling=weak"]]
 )
-def test_tokens_appear_in_no_file_or_output(run_arguments, xfbench, tmp_path, tokens, options):
+def test_tokens_appear_in_no_file_or_output(run_arguments, run_inline, tmp_path, tokens, options):
     outputs = [
-        xfbench(*run_arguments("import sys\nprint(dict(os.environ), file=sys.stderr)"), *options)
+        run_inline(*run_arguments("import sys\nprint(dict(os.environ), file=sys.stderr)"), *options)
     ]
     outputs += [
-        xfbench("leaderboard", "--format", table_format)
+        run_inline("leaderboard", "--format", table_format)
         for table_format in ("text", "html", "json")
     ]
-    outputs += [xfbench("report", "--output", "report.html")]
-    outputs += [xfbench("results", "export", name) for name in ("all.tar", "rows.csv")]
-    outputs += [xfbench("results", "submit", "submission")]
+    outputs += [run_inline("report", "--output", "report.html")]
+    outputs += [run_inline("results", "export", name) for name in ("all.tar", "rows.csv")]
+    outputs += [run_inline("results", "submit", "submission")]
     assert outputs[0].returncode == 0, outputs[0].stderr
     for output in outputs:
         assert "hunter2" not in output.stdout + output.stderr
@@ -67,16 +67,16 @@ def test_launcher_environment_contains_no_token(tokens, monkeypatch):
     assert inherited == {"SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
 
 
-def test_job_script_contains_no_token(run_arguments, xfbench, tokens, tmp_path, monkeypatch):
-    output = xfbench(*run_arguments(), "--launcher=slurm", "--dry-run")
+def test_job_script_contains_no_token(run_arguments, run_inline, tokens, tmp_path, monkeypatch):
+    output = run_inline(*run_arguments(), "--launcher=slurm", "--dry-run")
     assert output.returncode == 0, output.stderr
     assert "#SBATCH" in output.stdout and "hunter2" not in output.stdout
 
 
-def test_record_names_no_host_or_user(run_arguments, xfbench, tmp_path, monkeypatch):
+def test_record_names_no_host_or_user(run_arguments, run_inline, tmp_path, monkeypatch):
     for name in ("LOGNAME", "USER"):
         monkeypatch.setenv(name, "quetzalcoatl")
-    assert xfbench(*run_arguments(FAIL_WITH_PRIVATE_NAMES)).returncode == 1
+    assert run_inline(*run_arguments(FAIL_WITH_PRIVATE_NAMES)).returncode == 1
     [record] = Store(tmp_path / "results").records()
     assert record.status == "failed"
     assert record.reason.endswith("has no …/data for …"), record.reason

@@ -35,9 +35,11 @@ def small_disk(tmp_path):
         yield point / "results"
 
 
-def test_full_disk_ends_the_run_in_one_line_and_resume_finishes(run_arguments, xfbench, small_disk):
+def test_full_disk_ends_the_run_in_one_line_and_resume_finishes(
+    run_arguments, run_inline, small_disk
+):
     arguments = [*run_arguments(FILL_DISK, launches=3), f"--results={small_disk}"]
-    completed = xfbench(*arguments)
+    completed = run_inline(*arguments)
     assert completed.returncode == 1
     last_line = completed.stderr.strip().splitlines()[-1]
     assert "No space left on device" in last_line and "--resume" in last_line, completed.stderr
@@ -48,13 +50,13 @@ def test_full_disk_ends_the_run_in_one_line_and_resume_finishes(run_arguments, x
     [unfinished_folder] = (small_disk / "runs").glob("running-*")
     (unfinished_folder / "filler").unlink()
     arguments = [*run_arguments("", launches=3), f"--results={small_disk}", "--resume"]
-    assert xfbench(*arguments).returncode == 0
+    assert run_inline(*arguments).returncode == 0
     records = list(store.records())
     assert sorted(record.request.launch for record in records) == [1, 2, 3]
     assert first_record in records
 
 
-def test_read_only_results_folder_is_reported_before_a_launch(run_arguments, xfbench, tmp_path):
+def test_read_only_results_folder_is_reported_before_a_launch(run_arguments, run_inline, tmp_path):
     arguments = run_arguments("")
     with temporary_mounts.tmpfs(tmp_path, "disk") as point:
         for exists in (False, True):
@@ -63,7 +65,7 @@ def test_read_only_results_folder_is_reported_before_a_launch(run_arguments, xfb
                 temporary_mounts.remount(point, "rw")
                 Store(folder).create_and_check_folders()
             temporary_mounts.make_read_only(point)
-            completed = xfbench(*arguments, f"--results={folder}")
+            completed = run_inline(*arguments, f"--results={folder}")
             assert completed.returncode in (1, 2)
             assert "Read-only file system" in completed.stderr.splitlines()[-1]
             assert not list(point.rglob("running-*"))

@@ -23,8 +23,8 @@ from xfbench.model.record import Record
 from xfbench.store.results_folder import Store
 
 
-def test_long_output_keeps_its_beginning_and_end(launch):
-    record, folder = launch("print('first', 'x' * 10**8, 'last', flush=True)")
+def test_long_output_keeps_its_beginning_and_end(launch_fake):
+    record, folder = launch_fake("print('first', 'x' * 10**8, 'last', flush=True)")
     assert record.status == "ok", record.reason
     output = (folder / "stdout").read_bytes()
     assert len(output) < safe_read.MAX_KEPT_BYTES + 100
@@ -32,18 +32,18 @@ def test_long_output_keeps_its_beginning_and_end(launch):
     assert b"83,222,796 bytes left out" in output
 
 
-def test_endless_output_ends_the_launch(launch, monkeypatch):
+def test_endless_output_ends_the_launch(launch_fake, monkeypatch):
     monkeypatch.setattr(processes, "MAX_OUTPUT_BYTES", 2**20)
     monkeypatch.setattr(processes, "_CHECK_INTERVAL_S", 0.1)
-    record, folder = launch("import sys\nwhile True: print('y' * 1000, file=sys.stderr)")
+    record, folder = launch_fake("import sys\nwhile True: print('y' * 1000, file=sys.stderr)")
     assert record.status == "crashed"
     assert record.reason.startswith("no reply: it wrote more than 1 MiB to stderr")
     assert len(record.reason) < 500
     assert (folder / "stderr").stat().st_size < safe_read.MAX_KEPT_BYTES + 100
 
 
-def test_unnamed_signal_is_reported_by_number(launch):
-    record, _ = launch("os.kill(os.getpid(), 40)")
+def test_unnamed_signal_is_reported_by_number(launch_fake):
+    record, _ = launch_fake("os.kill(os.getpid(), 40)")
     assert (record.status, record.reason) == ("crashed", "no reply: it was ended by signal 40")
 
 
@@ -57,8 +57,8 @@ def test_unnamed_signal_is_reported_by_number(launch):
         "os.symlink('/dev/zero', 'reply.json')",
     ],
 )
-def test_worker_that_damages_its_folder_still_gets_a_record(launch, code):
-    record, _ = launch(f"{code}\nos._exit(0)")
+def test_worker_that_damages_its_folder_still_gets_a_record(launch_fake, code):
+    record, _ = launch_fake(f"{code}\nos._exit(0)")
     assert record.status == "crashed"
     assert "reply" in record.reason
 
@@ -130,8 +130,10 @@ STRANGE = st.sampled_from(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_reply_with_any_value_anywhere_becomes_a_record(shared_launch, judge, ranks):
-    launch = shared_launch(**(TWO_RANKS if ranks > 1 else {}))
+def test_reply_with_any_value_anywhere_becomes_a_record(
+    shared_fake_launch, judge_changed_reply, ranks
+):
+    launch = shared_fake_launch(**(TWO_RANKS if ranks > 1 else {}))
     record, folder = launch
     assert record.status == "ok", record.reason
     reply_document = json.loads(
@@ -148,7 +150,7 @@ def test_reply_with_any_value_anywhere_becomes_a_record(shared_launch, judge, ra
                 reply = reply[key]
             reply[path[-1]] = value
 
-        changed_record = judge(launch, change_reply, limit=None)
+        changed_record = judge_changed_reply(launch, change_reply, limit=None)
         assert Record.read(json.dumps(changed_record.document()).encode()) == changed_record
         assert changed_record.reason is None or "\n" not in changed_record.reason
 
@@ -205,10 +207,10 @@ def test_sigterm_to_the_driver_ends_worker_descendants(run_arguments, tmp_path):
     wait_for(lambda: not list_running(results), 15)
 
 
-def test_missing_gpu_is_unavailable_without_a_launch(launch):
+def test_missing_gpu_is_unavailable_without_a_launch(launch_fake):
     if machine.list_accelerator_models():
         pytest.skip("this machine has an NVIDIA device")
-    record, folder = launch(device="cuda", adapter={"devices": ["cpu", "cuda"]})
+    record, folder = launch_fake(device="cuda", adapter={"devices": ["cpu", "cuda"]})
     assert (record.status, record.reason) == ("unavailable", "no NVIDIA device was found here")
     assert not list(folder.parent.iterdir())
 

@@ -27,11 +27,11 @@ PRINT_LIMIT = "import resource\nprint(resource.getrlimit(resource.RLIMIT_DATA)[0
 
 
 @pytest.fixture
-def dead(launch):
+def dead(launch_fake):
     """Return a function that runs a launch with this ending and returns its record and output."""
 
     def run_launch(ending, limit=LIMIT):
-        record, folder = launch(PRINT_LIMIT + DEATHS[ending], memory_limit=limit)
+        record, folder = launch_fake(PRINT_LIMIT + DEATHS[ending], memory_limit=limit)
         return record, (folder / "stdout").read_text()
 
     return run_launch

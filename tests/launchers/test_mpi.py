@@ -14,10 +14,9 @@ import pytest
 
 from tests import debian
 from tests.cluster import slurm
-from tests.cluster.conftest import list_ranks, list_workers
 from tests.fake_framework import DEATHS, SLOW, STRATEGY, TWO_RANKS, death_code
 from tests.faults.driver import build_command
-from tests.remaining_processes import wait_for
+from tests.remaining_processes import list_ranks, list_workers, wait_for
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
 from xfbench.execution import dry_run
@@ -27,9 +26,9 @@ from xfbench.model.plan import Plan
 
 
 @pytest.fixture
-def launch(launch):
+def launch_under_mpirun(launch_fake):
     """A function that launches two ranks under mpirun."""
-    return partial(launch, launcher="mpi", **TWO_RANKS)
+    return partial(launch_fake, launcher="mpi", **TWO_RANKS)
 
 
 @pytest.fixture(scope="session")
@@ -54,8 +53,8 @@ def family(request):
     return request.param
 
 
-def test_ranks_train_and_write_separate_output_files(launch, family):
-    record, folder = launch()
+def test_ranks_train_and_write_separate_output_files(launch_under_mpirun, family):
+    record, folder = launch_under_mpirun()
     assert record.status == "ok", record.reason
     assert [rank.rank for rank in record.observed.ranks] == [0, 1]
     names = {path.name for path in folder.iterdir()}
@@ -63,8 +62,8 @@ def test_ranks_train_and_write_separate_output_files(launch, family):
     assert not any("XFBENCH_WATCH" in (folder / name).read_text() for name in ("command.json",))
 
 
-def test_dry_run_prints_the_command_of_a_run(launch, family, monkeypatch):
-    record, folder = launch()
+def test_dry_run_prints_the_command_of_a_run(launch_under_mpirun, family, monkeypatch):
+    record, folder = launch_under_mpirun()
     request = record.request
     plan = Plan(
         requests=(request,),
@@ -93,15 +92,15 @@ DEATH_CASES = [
 
 
 @pytest.mark.parametrize(("rank", "death_name"), DEATH_CASES)
-def test_rank_that_dies_in_a_step_is_named(launch, family, tmp_path, rank, death_name):
+def test_rank_that_dies_in_a_step_is_named(launch_under_mpirun, family, tmp_path, rank, death_name):
     _, status, message = DEATHS[death_name]
-    record, _ = launch(death_code(rank, death_name))
+    record, _ = launch_under_mpirun(death_code(rank, death_name))
     assert record.status == status, record.reason
     assert f"rank {rank} of 2" in record.reason and message in record.reason
     assert not list_workers(tmp_path)
 
 
-def test_killed_watcher_ends_its_rank(launch, family, tmp_path):
+def test_killed_watcher_ends_its_rank(launch_under_mpirun, family, tmp_path):
     """The rank ends with the watcher, its parent."""
 
     def kill_watcher():
@@ -116,7 +115,7 @@ def test_killed_watcher_ends_its_rank(launch, family, tmp_path):
 
     killer = threading.Thread(target=kill_watcher)
     killer.start()
-    record, _ = launch(SLOW, steps=30)
+    record, _ = launch_under_mpirun(SLOW, steps=30)
     killer.join()
     assert record.status == "crashed"
     assert "rank" in record.reason and "was lost" in record.reason
@@ -137,44 +136,44 @@ def test_killed_driver_leaves_no_rank(fake_adapter, family, tmp_path):
 
 
 @pytest.mark.deep
-def test_time_limit_ends_blocked_ranks(launch, family, tmp_path):
+def test_time_limit_ends_blocked_ranks(launch_under_mpirun, family, tmp_path):
     blocking_source = "def after_step(rank, steps): time.sleep(600 * rank)"
-    record, _ = launch(blocking_source, time_limit=8)
+    record, _ = launch_under_mpirun(blocking_source, time_limit=8)
     assert record.status == "timed_out"
     assert not list_workers(tmp_path)
 
 
-def test_broken_interpreter_is_reported_as_no_rank_started(launch, openmpi, tmp_path):
+def test_broken_interpreter_is_reported_as_no_rank_started(launch_under_mpirun, openmpi, tmp_path):
     site = tmp_path / "odd.toml"
     site.write_text('title = "odd"\n[variables]\nPYTHONHOME = "/nowhere"\n')
-    record, _ = launch(site=str(site))
+    record, _ = launch_under_mpirun(site=str(site))
     assert record.status == "crashed"
     assert "no rank was started" in record.reason
 
 
-def test_unresolvable_host_starts_no_rank(launch, family, tmp_path):
+def test_unresolvable_host_starts_no_rank(launch_under_mpirun, family, tmp_path):
     site = tmp_path / "odd.toml"
     site.write_text('title = "odd"\nhosts = ["no-such-host.invalid"]\n')
-    record, _ = launch(site=str(site), time_limit=40)
+    record, _ = launch_under_mpirun(site=str(site), time_limit=40)
     assert record.status == "crashed", record.reason
     assert "no rank was started" in record.reason
     assert not list_workers(tmp_path)
 
 
-def test_site_defines_the_start_command(launch, openmpi, tmp_path):
+def test_site_defines_the_start_command(launch_under_mpirun, openmpi, tmp_path):
     site = tmp_path / "odd.toml"
     site.write_text(
         'title = "odd"\nstart = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n"]\n'
         'start_options = ["2"]\n'
     )
-    record, folder = launch(site=str(site))
+    record, folder = launch_under_mpirun(site=str(site))
     assert record.status == "ok", record.reason
     assert "--oversubscribe" in (folder / "command.json").read_text()
 
 
-def test_missing_mpirun_makes_a_launch_unavailable(launch, monkeypatch, tmp_path):
+def test_missing_mpirun_makes_a_launch_unavailable(launch_under_mpirun, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    record, _ = launch()
+    record, _ = launch_under_mpirun()
     assert record.status == "unavailable"
     assert "mpirun is not on the PATH" in record.reason
 

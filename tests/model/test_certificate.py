@@ -4,29 +4,17 @@ import json
 
 import pytest
 
-from tests.sample_records import SOFTWARE, build_certificate
+from tests.sample_records import SOFTWARE, build_certificate, build_record_certificate
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, build_tables
 from xfbench.base import digests
 from xfbench.equality import certify
 from xfbench.execution.launch import LaunchContext
 from xfbench.host.machine import describe_machine
 from xfbench.model import certificate
-from xfbench.model.certificate import CertificateError, Subject, certified_fields
+from xfbench.model.certificate import CertificateError, certified_fields
 from xfbench.rendering.tables import to_text
 from xfbench.session import Session
 from xfbench.store.results_folder import Store
-
-
-def build_record_certificate(record, **changes):
-    """Return a certificate for a record, with the changed fields in its subject."""
-    subject = Subject.from_request(
-        record.request,
-        record.workload.digest,
-        SOFTWARE.adapter_digest,
-        SOFTWARE.environment_digest,
-        describe_machine(),
-    )
-    return build_certificate(subject.model_copy(update=changes))
 
 
 @pytest.fixture

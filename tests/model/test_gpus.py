@@ -76,7 +76,7 @@ def test_power_and_clock_limits_are_noise_not_a_defect(update, line):
 
 
 @pytest.fixture
-def launch_with_gpu(launch, tmp_path, monkeypatch):
+def launch_with_gpu(launch_fake, tmp_path, monkeypatch):
     """Return a function that launches on a simulated GPU and returns the record.
 
     `write` writes the state of the GPU to a file that a fake NVML reads. The driver sees a device
@@ -93,7 +93,7 @@ def launch_with_gpu(launch, tmp_path, monkeypatch):
     def launch_on_cuda(write, *options):
         nvml.build(tmp_path, *options)
         write(file)
-        return launch(device="cuda", adapter=adapter)[0]
+        return launch_fake(device="cuda", adapter=adapter)[0]
 
     return launch_on_cuda
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.sample_replies import build_reply
 from xfbench import statistics
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
@@ -216,8 +217,6 @@ def test_asynchronous_rates_of_ranks_add_up(record):
 
 
 def test_asynchronous_step_time_follows_from_summed_rates():
-    from tests.execution.test_ranks import build_reply
-
     slow = build_reply(1, step_seconds=[4.0, 4.0])
     merged = ranks.merge_replies([build_reply(0), slow], asynchronous=True)["measurement"]
     # Two ranks with 1/1 + 1/4 steps/s take 1.6 s for a step of both; then 1/2 + 1/4.
@@ -229,8 +228,6 @@ def test_asynchronous_step_time_follows_from_summed_rates():
 
 
 def test_asynchronous_evaluation_is_the_mean_over_ranks():
-    from tests.execution.test_ranks import build_reply
-
     def build_learning(loss, accuracy):
         epoch = {"epoch": 1, "seconds": 2.0, "train_loss": 1.0}
         return {"learning": [{**epoch, "test_loss": loss, "test_accuracy": accuracy}]}

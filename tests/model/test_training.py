@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.model.test_certificate import SOFTWARE, build_record_certificate
+from tests.sample_records import SOFTWARE, build_record_certificate
 from xfbench.analysis import leaderboard
 from xfbench.base.errors import UsageError
 from xfbench.equality import cases

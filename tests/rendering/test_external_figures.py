@@ -12,7 +12,7 @@ from xfbench.model.record import Record
 from xfbench.rendering import external_figures, tables
 from xfbench.store import published
 
-HOSTILE = "=cmd|' /C calc'!A0 --><script>alert(1)</script>\x1b[31m\u202e\n<b>"
+HOSTILE_TEXT = "=cmd|' /C calc'!A0 --><script>alert(1)</script>\x1b[31m\u202e\n<b>"
 
 
 def import_figure(quantity="throughput", workload="lenet", key="theirs", **about):
@@ -131,11 +131,11 @@ def test_figure_in_folder_and_package_is_shown_once(two_tables):
 @pytest.mark.parametrize("format_name", tables.FORMATS)
 def test_hostile_text_in_an_imported_figure_is_escaped(format_name, two_tables):
     hostile_records = [
-        import_figure(HOSTILE, key=HOSTILE, machine=HOSTILE),
-        import_figure(workload=HOSTILE),
+        import_figure(HOSTILE_TEXT, key=HOSTILE_TEXT, machine=HOSTILE_TEXT),
+        import_figure(workload=HOSTILE_TEXT),
     ]
     rendered = external_figures.render_leaderboards_with_figures(
-        format_name, two_tables, "throughput", hostile_records, [HOSTILE]
+        format_name, two_tables, "throughput", hostile_records, [HOSTILE_TEXT]
     )
     assert "calc" in rendered and not {"\x1b", "\u202e"} & set(rendered)
     if format_name == "html":

@@ -22,7 +22,7 @@ from xfbench.rendering import formats, slowdown_tables, tables
 from xfbench.store import index
 from xfbench.store.results_folder import Store
 
-HOSTILE = [
+HOSTILE_TEXTS = [
     "<script>alert(1)</script>",
     "--><img src=x onerror=alert(1)><!--",
     "</td></tr></table><svg onload=alert(1)>",
@@ -51,7 +51,7 @@ COLUMNS = list(tables.COLUMNS)
 def hostile_tables(record):
     """Tables of records that have each hostile text in every text field."""
     valid_records, failed_records = [], []
-    for n, text in enumerate(HOSTILE):
+    for n, text in enumerate(HOSTILE_TEXTS):
         machine = describe_machine().model_copy(
             update={"cpu_model": text, "accelerators": (text,), "microarchitecture": text}
         )
@@ -86,7 +86,7 @@ def hostile_tables(record):
         failed_record.model_copy(
             update={"request": failed_record.request.model_copy(update={"workload": text})}
         )
-        for failed_record, text in zip(failed_records[::2], HOSTILE, strict=True)
+        for failed_record, text in zip(failed_records[::2], HOSTILE_TEXTS, strict=True)
     ]
     return all_tables([*ranked, *failed_records, *hostile_workloads], certificates)
 
@@ -197,7 +197,7 @@ def test_json_is_ascii_and_keeps_the_text(hostile_tables):
     for text in render_all(hostile_tables, "json"):
         assert text.isascii()
     document = json.loads(tables.to_json(hostile_tables))
-    assert {table["device"] for table in document["tables"]} == set(HOSTILE)
+    assert {table["device"] for table in document["tables"]} == set(HOSTILE_TEXTS)
 
 
 @pytest.fixture

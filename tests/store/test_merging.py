@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.exchange.test_audit import make_certified_record
+from tests.sample_records import make_certified_record
 from xfbench.store import merging, pack
 from xfbench.store.results_folder import Store
 

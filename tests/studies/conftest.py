@@ -5,7 +5,7 @@ All records have the same machine and software.
 
 import pytest
 
-from tests.model.test_certificate import SOFTWARE
+from tests.sample_records import SOFTWARE
 from xfbench.base import digests
 from xfbench.host.machine import describe_machine
 from xfbench.model.certificate import Certificate

@@ -4,23 +4,15 @@ import random
 
 import pytest
 
-from tests.model.test_certificate import build_record_certificate
+from tests.sample_records import build_record_certificate
+from tests.studies.thread_launches import FAST, SLOW, make_thread_launches
 from xfbench.host.machine import describe_machine
 from xfbench.planning import experiment
 from xfbench.studies import answer, cells
 
-FAST, SLOW = (0.1, 0.101, 0.099), (0.2, 0.202, 0.198)
-
 
 def make_claims(**claim):
     return [{"source": "X", "text": "a claim", **claim}]
-
-
-def make_thread_launches(make_launches, one_thread=SLOW, two_threads=FAST, **request):
-    return [
-        *make_launches(*one_thread, threads=1, **request),
-        *make_launches(*two_threads, threads=2, **request),
-    ]
 
 
 def test_best_of_names_a_certain_best_value(make_study, make_launches, make_finding):

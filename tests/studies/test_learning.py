@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.model.test_certificate import build_record_certificate
+from tests.sample_records import build_record_certificate
 from xfbench.analysis import learning
 
 SIZES = {"global_batch_size": 8, "batch_size_per_rank": 4}

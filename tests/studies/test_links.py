@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.analysis.test_communication import link
+from tests.sample_records import build_link_figures
 from xfbench.model.record import Communication
 
-DEVICE = {**link("nvlink", "0", 4e6), "node": 0}
-NETWORK = {**link("network", "eth0", 3e6), "node": 0, "bits_per_second": 1e9}
+DEVICE = {**build_link_figures("nvlink", "0", 4e6), "node": 0}
+NETWORK = {**build_link_figures("network", "eth0", 3e6), "node": 0, "bits_per_second": 1e9}
 
 
 @pytest.fixture

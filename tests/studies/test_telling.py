@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tests.studies.test_analyses import FAST, SLOW, make_thread_launches
+from tests.studies.thread_launches import FAST, SLOW, make_thread_launches
 from xfbench.host.machine import describe_machine
 from xfbench.studies import answer, drawing, page, render
 

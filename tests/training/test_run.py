@@ -20,7 +20,7 @@ def results(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def xfbench(results, certifying_home):
+def run_json(results, certifying_home):
     """Return a function that runs the command and returns its JSON document.
 
     What `tests/equality` proved in this session has its certificate; the rest is proven here.
@@ -46,11 +46,11 @@ def run_command(words, results, home):
 
 
 @pytest.fixture(scope="session")
-def records(xfbench):
+def records(run_json):
     """The records of one launch of each framework and network, by these two."""
     words = ["--framework", ",".join(FRAMEWORKS), "--workload", ",".join(WORKLOADS)]
     sizes = ["--batch-size", "16", "--steps", "5", "--warmup", "1", "--launches", "1"]
-    document = xfbench("run", *words, *sizes)
+    document = run_json("run", *words, *sizes)
     return {
         (record["request"]["framework"], record["request"]["workload"]): record
         for record in document["records"]
@@ -58,9 +58,9 @@ def records(xfbench):
 
 
 @pytest.fixture(scope="session")
-def rows(records, xfbench):
+def rows(records, run_json):
     """The leaderboard's rows of these records, by framework and network."""
-    tables = xfbench("leaderboard")["tables"]
+    tables = run_json("leaderboard")["tables"]
     return {(row["framework"], table["workload"]): row for table in tables for row in table["rows"]}
 
 
@@ -81,13 +81,13 @@ def test_a_verified_network_has_a_rank(rows, framework, workload):
     assert rows[framework, workload]["images_per_second"]
 
 
-def test_two_ranks_train_under_mpi(xfbench):
+def test_two_ranks_train_under_mpi(run_json):
     """Open MPI's mpirun starts them, and DistributedDataParallel joins them."""
     if reason := slurm.missing_reason():
         debian.skip_test(f"no Open MPI: {reason}")
     words = ["--framework", "torch", "--workload", "lenet", "--ranks", "2", "--scaling", "weak"]
     sizes = ["--threads", "1", "--batch-size", "8", "--steps", "3", "--launches", "1"]
-    document = xfbench("run", "--launcher", "mpi", "--no-verify", *words, *sizes)
+    document = run_json("run", "--launcher", "mpi", "--no-verify", *words, *sizes)
     [record] = document["records"]
     assert record["status"] == "ok", record["reason"]
     assert [rank["rank"] for rank in record["observed"]["ranks"]] == [0, 1]

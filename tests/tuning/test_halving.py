@@ -282,37 +282,39 @@ def test_two_settings_are_not_searched():
     assert outcome.finalists == ("a", "b") and outcome.rungs == ()
 
 
-def launches(*speeds):
+def speeds_by_launch(*speeds):
     return {(block, 0): speed for block, speed in enumerate(speeds)}
 
 
-STEADY = launches(100, 101, 99, 100, 100)
+STEADY = speeds_by_launch(100, 101, 99, 100, 100)
 
 
 @pytest.mark.parametrize(
     ("rival", "expected"),
     [
-        (launches(90, 91, 89, 90, 90), True),  # slower
-        (launches(110, 111, 109, 110, 110), True),  # faster: it becomes the winner
-        (launches(100, 101, 100, 100, 99), True),  # not faster by 2 %
-        (launches(100, 120, 90, 110, 95), False),
+        (speeds_by_launch(90, 91, 89, 90, 90), True),  # slower
+        (speeds_by_launch(110, 111, 109, 110, 110), True),  # faster: it becomes the winner
+        (speeds_by_launch(100, 101, 100, 100, 99), True),  # not faster by 2 %
+        (speeds_by_launch(100, 120, 90, 110, 95), False),
         ({}, True),  # more launches would not help
     ],
 )
 def test_comparison_is_settled_if_launches_would_not_change_it(rival, expected):
     assert are_distinguishable_or_negligible(STEADY, [rival]) is expected
-    assert not are_distinguishable_or_negligible(STEADY, [rival, launches(100, 130, 80, 120, 90)])
+    assert not are_distinguishable_or_negligible(
+        STEADY, [rival, speeds_by_launch(100, 130, 80, 120, 90)]
+    )
 
 
 def test_single_launch_settles_no_comparison():
-    assert not are_distinguishable_or_negligible(launches(100.0), [launches(50.0)])
+    assert not are_distinguishable_or_negligible(speeds_by_launch(100.0), [speeds_by_launch(50.0)])
     assert not are_distinguishable_or_negligible({}, [STEADY])
 
 
 def test_rival_may_be_2_percent_faster_with_5_percent_risk():
     """1.02 is above the one-sided 95 % bound, but below the end of the 95 % interval."""
-    rival = launches(102, 99, 100, 102, 99, 101, 100)
-    winner = launches(99, 101, 100, 100, 100, 99, 101)
+    rival = speeds_by_launch(102, 99, 100, 102, 99, 101, 100)
+    winner = speeds_by_launch(99, 101, 100, 100, 100, 99, 101)
     bounds = [
         statistics.compare(rival, winner, confidence=confidence).ratio.high
         for confidence in (0.9, 0.95)
@@ -331,23 +333,26 @@ def test_rival_may_be_2_percent_faster_with_5_percent_risk():
 )
 def test_quarter_of_the_exhaustive_time_is_enough(by, often):
     """If launches differ by the factor `by`, each setting needs `often` launches."""
-    differ = launches(100, 100 * by, 100, 100 * by, 100, 100 * by)
+    differ = speeds_by_launch(100, 100 * by, 100, 100 * by, 100, 100 * by)
     speeds = {"w": differ, "d": differ, "none": {}}.values()
     seconds = often * 300.0 / 4  # one launch of every setting takes 300 s
     assert not halving.has_spent_share_of_exhaustive(seconds - 1, 300.0, speeds, 5, 20)
     assert halving.has_spent_share_of_exhaustive(seconds + 1, 300.0, speeds, 5, 20)
-    assert not halving.has_spent_share_of_exhaustive(1e9, 300.0, [launches(100)], 5, 20)
+    assert not halving.has_spent_share_of_exhaustive(1e9, 300.0, [speeds_by_launch(100)], 5, 20)
 
 
 def test_winner_stays_unless_a_rival_is_certainly_faster():
-    certain, similar = launches(110, 111, 109, 110, 110), launches(101, 99, 101, 100, 101)
+    certain, similar = (
+        speeds_by_launch(110, 111, 109, 110, 110),
+        speeds_by_launch(101, 99, 101, 100, 101),
+    )
     assert choose_winner("w", {"w": STEADY, "r": similar}) == "w"
     assert choose_winner("w", {"w": STEADY, "r": certain, "d": similar}) == "r"
-    fastest = launches(*(2 * speed for speed in certain.values()))
+    fastest = speeds_by_launch(*(2 * speed for speed in certain.values()))
     assert choose_winner("w", {"w": STEADY, "r": certain, "d": fastest}) == "d"
     assert choose_winner("w", {"w": {}, "r": similar, "d": certain}) == "d"
     assert choose_winner("w", {"w": STEADY, "r": {}}) == "w"
-    slower = launches(90, 91, 89, 90, 90)
+    slower = speeds_by_launch(90, 91, 89, 90, 90)
     assert choose_winner("w", {"w": STEADY, "r": slower}) == "w"
     assert choose_winner("w", {}) == "w"
 
@@ -492,7 +497,7 @@ def test_noise_is_estimated_from_repeated_launches():
 
 
 def test_clearly_slower_setting_is_not_confirmed_again():
-    slower, near = launches(90, 91, 89, 90, 90), launches(100, 120, 90, 110, 95)
+    slower, near = speeds_by_launch(90, 91, 89, 90, 90), speeds_by_launch(100, 120, 90, 110, 95)
     assert undecided_settings_to_repeat(
         "w", ["w", "r", "d"], {"w": STEADY, "r": near, "d": slower}
     ) == [

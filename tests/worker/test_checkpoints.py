@@ -123,10 +123,10 @@ class Trainer(FakeTrainer):
 
 
 @pytest.fixture(scope="module")
-def busy_launch(shared_launch, tmp_path_factory):
+def busy_launch(shared_fake_launch, tmp_path_factory):
     """A launch with a checkpoint in a folder of its own: record, run folder and that folder."""
     checkpoint_folder = tmp_path_factory.mktemp("below")
-    return *shared_launch(
+    return *shared_fake_launch(
         BUSY_SCRIPT, adapter=SAVES, checkpoints=1, checkpoint_dir=checkpoint_folder
     ), checkpoint_folder
 
@@ -164,9 +164,11 @@ def test_what_does_not_read_back_bit_for_bit_is_told(train, change_value):
     assert (checkpoints["equal"], checkpoints["differing"]) == (False, ["conv1/weight"])
 
 
-def test_what_does_not_read_back_is_invalid(busy_launch, judge):
+def test_what_does_not_read_back_is_invalid(busy_launch, judge_changed_reply):
     differing = {"equal": False, "differing": ["conv1/weight"]}
-    record = judge(busy_launch[:2], lambda reply: reply["checkpoints"].update(differing))
+    record = judge_changed_reply(
+        busy_launch[:2], lambda reply: reply["checkpoints"].update(differing)
+    )
     assert record.status == "invalid"
     assert "does not read back equal: conv1/weight" in record.reason
     assert record.checkpoints.differing == ("conv1/weight",)
@@ -181,14 +183,14 @@ def test_what_does_not_read_back_is_invalid(busy_launch, judge):
         "self.value.astype(np.float64)",
     ],
 )
-def test_a_launch_that_reads_other_bits_is_invalid(launch, value):
+def test_a_launch_that_reads_other_bits_is_invalid(launch_fake, value):
     broken = f"""
         class Trainer(FakeTrainer):
             def restore(self, folder):
                 super().restore(folder)
                 self.value = {value}
         """
-    record, _ = launch(broken, adapter=SAVES, checkpoints=1)
+    record, _ = launch_fake(broken, adapter=SAVES, checkpoints=1)
     assert record.status == "invalid"
     assert "does not read back equal: conv1/weight" in record.reason
     assert not record.checkpoints.equal
@@ -196,12 +198,12 @@ def test_a_launch_that_reads_other_bits_is_invalid(launch, value):
 
 
 @pytest.mark.deep
-def test_a_launch_that_cannot_read_a_checkpoint_is_failed(launch):
+def test_a_launch_that_cannot_read_a_checkpoint_is_failed(launch_fake):
     unreadable = """
         class Trainer(FakeTrainer):
             def restore(self, folder): raise ValueError("no such format")
         """
-    record, folder = launch(unreadable, adapter=SAVES, checkpoints=1)
+    record, folder = launch_fake(unreadable, adapter=SAVES, checkpoints=1)
     assert (record.status, record.reason) == ("failed", "ValueError: no such format")
     assert not (folder / "checkpoint").exists()
 
@@ -220,7 +222,9 @@ def test_one_that_cannot_be_read_fails_in_the_frameworks_words(train, tmp_path):
     ("ending_code", "status"),
     [("os.kill(os.getpid(), 9)", "crashed"), ("time.sleep(100)", "timed_out")],
 )
-def test_crash_or_timeout_during_save_leaves_no_checkpoint(launch, tmp_path, ending_code, status):
+def test_crash_or_timeout_during_save_leaves_no_checkpoint(
+    launch_fake, tmp_path, ending_code, status
+):
     checkpoint_folder = tmp_path / "below"
     checkpoint_folder.mkdir()
     script = f"""
@@ -230,7 +234,7 @@ def test_crash_or_timeout_during_save_leaves_no_checkpoint(launch, tmp_path, end
                 {ending_code}
         """
     options = {"checkpoint_dir": checkpoint_folder, "time_limit": 6, "adapter": SAVES}
-    record, _ = launch(script, checkpoints=1, **options)
+    record, _ = launch_fake(script, checkpoints=1, **options)
     assert record.status == status
     assert not list(checkpoint_folder.iterdir())
 
@@ -309,14 +313,14 @@ def test_too_small_disk_fails_before_a_checkpoint_is_written(train, mount_small_
 
 
 @pytest.mark.deep
-def test_a_launch_without_room_for_a_checkpoint_is_failed(launch, mount_small_disk):
+def test_a_launch_without_room_for_a_checkpoint_is_failed(launch_fake, mount_small_disk):
     disk = mount_small_disk(1024)
     large = """
         class Trainer(FakeTrainer):
             def parameters(self): return {"conv1/weight": np.resize(self.value, 10**6)}
             def save(self, folder): print("save", flush=True)
         """
-    record, folder = launch(large, adapter=SAVES, checkpoints=1, checkpoint_dir=disk)
+    record, folder = launch_fake(large, adapter=SAVES, checkpoints=1, checkpoint_dir=disk)
     assert record.status == "failed"
     assert record.reason.startswith("DiskFull: a checkpoint takes at least 8.0 MB")
     assert f"{disk} has room for 1.0 MB" in record.reason
@@ -334,20 +338,20 @@ def test_missing_checkpoint_folder_fails_the_launch(train, tmp_path):
 
 
 @pytest.mark.deep
-def test_a_launch_without_its_checkpoint_folder_is_failed(launch, tmp_path):
+def test_a_launch_without_its_checkpoint_folder_is_failed(launch_fake, tmp_path):
     missing_folder = tmp_path / "nowhere"
-    record, _ = launch(adapter=SAVES, checkpoints=1, checkpoint_dir=missing_folder)
+    record, _ = launch_fake(adapter=SAVES, checkpoints=1, checkpoint_dir=missing_folder)
     assert record.status == "failed"
     assert "No such file" in record.reason and str(missing_folder) in record.reason
 
 
-def test_adapter_without_a_checkpoint_format_is_unsupported(launch):
-    record, _ = launch(checkpoints=1)
+def test_adapter_without_a_checkpoint_format_is_unsupported(launch_fake):
+    record, _ = launch_fake(checkpoints=1)
     assert record.status == "unsupported"
     assert record.reason == "the adapter for odd saves no checkpoints"
 
 
-def test_only_first_rank_saves_and_all_ranks_sync_afterwards(launch):
+def test_only_first_rank_saves_and_all_ranks_sync_afterwards(launch_fake):
     saving = """
         class Trainer(FakeTrainer):
             def gradients(self, batch):
@@ -357,7 +361,7 @@ def test_only_first_rank_saves_and_all_ranks_sync_afterwards(launch):
                 print("save", flush=True)
                 super().save(folder)
         """
-    record, folder = launch(saving, adapter=SAVES, checkpoints=2, steps=4, **TWO_RANKS)
+    record, folder = launch_fake(saving, adapter=SAVES, checkpoints=2, steps=4, **TWO_RANKS)
     assert record.status == "ok", record.reason
     assert len(record.checkpoints.save_seconds) == 2
     outputs = [(folder / name).read_text().split() for name in ("stdout", "stdout.1")]

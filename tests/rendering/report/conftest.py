@@ -17,25 +17,25 @@ LENGTH = ["--batch-size", "4,8", "--steps", "4", "--warmup", "1", "--launches", 
 
 
 @pytest.fixture(scope="session")
-def folder(tmp_path_factory):
+def results_folder(tmp_path_factory):
     """A results folder of four real launches: two cells of the reference, not verified."""
-    results_folder = tmp_path_factory.mktemp("report") / "results"
+    folder = tmp_path_factory.mktemp("report") / "results"
     command = [sys.executable, "-m", "xfbench", "run", *CELLS, *LENGTH, "--no-verify"]
     completed = subprocess.run(
-        [*command, "--results", results_folder],
+        [*command, "--results", folder],
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
     assert completed.returncode == 0, completed.stderr
-    return results_folder
+    return folder
 
 
 @pytest.fixture(scope="session")
-def measured(folder):
-    """The records of `folder`, those of batch 8 first."""
-    records = Store(folder).records()
+def measured(results_folder):
+    """The records of `results_folder`, those of batch 8 first."""
+    records = Store(results_folder).records()
     return sorted(records, key=lambda record: -record.request.global_batch_size)
 
 

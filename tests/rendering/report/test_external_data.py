@@ -13,7 +13,7 @@ from xfbench.rendering.report import content, efficiency, external_data, svg
 from xfbench.store import published
 from xfbench.workloads import workloads
 
-HOSTILE = "<script>window.owned = 1</script>\u202e\x00</style>"
+HOSTILE_TEXT = "<script>window.owned = 1</script>\u202e\x00</style>"
 
 
 def build_imported(quantity="efficiency", unit="%", text="theirs", **fields):
@@ -226,11 +226,11 @@ def test_external_record_changes_no_machine_or_date(board):
 
 def test_hostile_imported_figures_are_harmless(open_report, make_scaled_records):
     records, certificates = make_scaled_records("weak")
-    about = {"machine": HOSTILE, "framework": HOSTILE, "medium": "w" * 10**5}
+    about = {"machine": HOSTILE_TEXT, "framework": HOSTILE_TEXT, "medium": "w" * 10**5}
     hostile_records = [
-        build_imported(text=HOSTILE, about=about, relative_to=HOSTILE),
-        build_imported(quantity=HOSTILE, unit=HOSTILE, text=HOSTILE),
-        build_imported(text="w" * 10**6, about={"workload": HOSTILE}),
+        build_imported(text=HOSTILE_TEXT, about=about, relative_to=HOSTILE_TEXT),
+        build_imported(quantity=HOSTILE_TEXT, unit=HOSTILE_TEXT, text=HOSTILE_TEXT),
+        build_imported(text="w" * 10**6, about={"workload": HOSTILE_TEXT}),
     ]
     report_page = open_report(
         [*records, *hostile_records],

@@ -7,25 +7,12 @@ import re
 
 import pytest
 
+from tests.rendering.report.hostile_records import HOSTILE_TEXTS, poison_record
 from tests.sample_records import vary_record
 from xfbench.host.machine import describe_machine
 from xfbench.rendering.report import content, page
 
 pytestmark = pytest.mark.deep
-
-HOSTILE = [
-    "<script>window.owned = 1</script>",
-    "\"><img src=x onerror='window.owned = 1'>",
-    "</style></script><svg onload=window.owned=1>",
-    "javascript:window.owned=1",
-    "{{ 7 * 7 }}{% for x in y %}",
-    "=cmd|' /C calc'!A0",
-    "\x1b[31mred\x1b]0;title\x07",
-    "\u202egnp.exe\u2066\u200f",
-    "nul\x00nul",
-    "Z" + "\u0351" * 5000,
-    "w" * 1_000_000,
-]
 
 
 def column(page, name, table=0):
@@ -212,59 +199,24 @@ def _luminance(color):
     )
 
 
-def poison_record(record, text):
-    """Return the record with `text` in every field that can hold a string."""
-
-    def poison(value):
-        if isinstance(value, str):
-            return text
-        if isinstance(value, tuple) and value and isinstance(value[0], str):
-            return (text,)
-        return value
-
-    def poison_model(model, unchanged=()):
-        fields = {
-            n: poison(getattr(model, n)) for n in type(model).model_fields if n not in unchanged
-        }
-        return model.model_copy(update=fields)
-
-    digest_only = ("digest",)
-    return record.model_copy(
-        update={
-            "request": poison_model(record.request, ("scaling", "page_cache")).model_copy(
-                update={"strategy_options": ((text, text),), "ranks": 2}
-            ),
-            "workload": poison_model(record.workload, digest_only),
-            "observed": poison_model(record.observed),
-            "machine": poison_model(record.machine),
-            "limit": record.limit and poison_model(record.limit),
-            "software": poison_model(record.software),
-            "created": text,
-            "certificate": text,
-            "cell": text,
-            "id": f"sha256:{text}",
-        }
-    )
-
-
 def test_hostile_strings_in_any_field_do_nothing(open_report, board):
     records, certificates = board
     hostile_records = []
-    for number, text in enumerate(HOSTILE):
+    for number, text in enumerate(HOSTILE_TEXTS):
         hostile_record = poison_record(records[0], text)
         failed = {"status": "failed", "reason": text, "id": f"sha256:{number}{text}"}
         hostile_records += [
             hostile_record,
             poison_record(records[-1], text).model_copy(update=failed),
         ]
-    hostile_certificates = {text: text for text in HOSTILE}
+    hostile_certificates = {text: text for text in HOSTILE_TEXTS}
     report_page = open_report(
         [*records, *hostile_records], {**certificates, **hostile_certificates}
     )
     for button in report_page.locator("table.board > tbody button").all():
         button.click()
     header(report_page, "framework").click()
-    for text in HOSTILE:
+    for text in HOSTILE_TEXTS:
         report_page.get_by_label("Find").fill(text[:50])
     report_page.get_by_label("Find").fill("")
     assert report_page.evaluate("window.owned") is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.rendering.report.test_page import HOSTILE
+from tests.rendering.report.hostile_records import HOSTILE_TEXTS
 from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.rendering.report import page, slowdowns
@@ -60,11 +60,11 @@ def test_hostile_names_are_harmless_in_the_slowdown_table(open_report, measured)
             seconds=0.01 + 0.001 * n,
             observed=measured[0].observed.model_copy(update={"kernel": text}),
         )
-        for n, text in enumerate(HOSTILE)
+        for n, text in enumerate(HOSTILE_TEXTS)
         for launch in (1, 2)
     ]
     report_page = open_report(*certify_records(records))
-    assert report_page.locator("table.slowdown tbody tr").count() == len(HOSTILE)
+    assert report_page.locator("table.slowdown tbody tr").count() == len(HOSTILE_TEXTS)
     assert report_page.evaluate("window.owned") is None
     assert report_page.locator("#slowdown script, #slowdown img, #slowdown svg").count() == 0
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.rendering.report.test_page import HOSTILE, poison_record
+from tests.rendering.report.hostile_records import HOSTILE_TEXTS, poison_record
 from tests.sample_records import vary_record
 from xfbench.host.machine import describe_machine
 from xfbench.planning import experiment
@@ -201,13 +201,13 @@ def test_study_prints_in_light_colors_and_fits_a_phone(open_report, write_study,
 @pytest.mark.deep
 def test_hostile_study_and_record_text_is_harmless(open_report, write_study, launches):
     folder = write_study()
-    quoted = [re.sub(r'[\\"\x00-\x1f\x7f]', "", text)[:2000] for text in HOSTILE]
+    quoted = [re.sub(r'[\\"\x00-\x1f\x7f]', "", text)[:2000] for text in HOSTILE_TEXTS]
     file = (folder / "batches.toml").read_text().replace(f'"{LIMIT}"', json.dumps(quoted)[1:-1])
     file = file.replace("Batches of mine", quoted[1]).replace("table 3", quoted[2])
     (folder / "batches.toml").write_text(file)
     plain_fields = ("environment", "data", "device", "framework", "kernel", "precision", "workload")
     hostile_records = []
-    for text in HOSTILE:
+    for text in HOSTILE_TEXTS:
         for record in launches:
             request_fields = {name: getattr(record.request, name) for name in plain_fields}
             request_fields |= {"ranks": 1, "strategy": "none", "strategy_options": ()}
@@ -224,7 +224,7 @@ def test_hostile_study_and_record_text_is_harmless(open_report, write_study, lau
     report_page = open_report(hostile_records, html=render_with_studies)
     study = report_page.locator(".study")
     rows = study.get_by_role("table", name="Measured").locator("tbody tr")
-    assert rows.count() == len(HOSTILE)
+    assert rows.count() == len(HOSTILE_TEXTS)
     assert all(" times" in row or "\t2\t" in row for row in rows.all_inner_texts())
     assert report_page.evaluate("window.owned") is None
     assert report_page.locator("script").count() == report_page.locator("style").count() == 1

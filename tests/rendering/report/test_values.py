@@ -5,7 +5,6 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests import command_runner
 from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.model import settings
@@ -195,12 +194,12 @@ def test_unverified_row_is_no_winner(measured):
     assert summary.best is None and "unavailable: no wheel" in summary.verdict
 
 
-def test_the_command_repeats_the_launches_of_a_row(measured, monkeypatch, capsys, tmp_path):
+def test_the_command_repeats_the_launches_of_a_row(measured, run_inline):
     """The command has every setting, because defaults can change."""
     records = measured[:2]
     program, *words = " ".join(repeat.repeat_command_display_parts(records)).split()
     assert program == "xfbench"
-    done = command_runner.make_runner(monkeypatch, capsys, tmp_path)(*words, "--dry-run", "--json")
+    done = run_inline(*words, "--dry-run", "--json")
     requests = json.loads(done.stdout)["requests"]
     assert requests == [record.request.model_dump(mode="json") for record in records]
 
