@@ -36,7 +36,7 @@ environments: $(VENV)/installed ## Make every framework's environment now.
 #@ Test
 
 test: $(VENV)/developed lint types ## Quick tests with one real run of each kind (limit: 12 minutes).
-	$(BIN)/pytest -m 'alone and $(QUICK)' --timeout 300 tests xfbench/benchmarks
+	$(BIN)/pytest -m 'alone and $(QUICK)' --timeout 300 tests
 	$(BIN)/pytest -m 'not alone and $(QUICK)' $(PARALLEL) --session-timeout 2400 tests
 
 test-deep: $(VENV)/developed ## Deep tests, which a change must pass too (limit: 55 minutes).
@@ -65,7 +65,7 @@ fuzz: $(VENV)/developed ## Ten minutes for each reader of others' files; finding
 
 coverage: $(VENV)/developed ## Lines and branches of the driver that `make test` runs.
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m 'alone and $(QUICK)' tests xfbench/benchmarks
+	$(BIN)/coverage run -m pytest -m 'alone and $(QUICK)' tests
 	$(BIN)/coverage run -m pytest -m 'not alone and $(QUICK)' $(PARALLEL) tests
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort=cover

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.targets import FINDINGS_FOLDER, TARGETS
+from tests.fuzz.targets import FINDINGS_FOLDER, TARGETS, build_tool_outputs
+from xfbench.exchange import figures
+from xfbench.exchange.formats import load_formats
 
 SECONDS = 10
 
@@ -28,6 +30,19 @@ def test_target_reads_its_seeds_without_unexpected_errors(name):
             continue
         readable += 1
     assert readable or name in ("experiment", "tuning")  # a file's name, and its id, are not right
+
+
+def test_every_format_of_another_tool_has_a_seed(tmp_path):
+    recognising_formats = set()
+    for number, content in enumerate(build_tool_outputs()):
+        file = tmp_path / f"{number}.json"
+        file.write_bytes(content)
+        recognising_formats |= {
+            file_format.TOOL
+            for file_format in load_formats()
+            if file_format.is_recognised(figures._read_file(file))
+        }
+    assert recognising_formats == {file_format.TOOL for file_format in load_formats()}
 
 
 @pytest.mark.deep
