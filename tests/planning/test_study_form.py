@@ -142,6 +142,12 @@ def test_threads_powers_are_powers_of_two_and_the_core_count(monkeypatch):
     assert [cell.threads for cell, _ in cell_protocols] == [1, 2, 4, 8, 12]
 
 
+def test_a_single_batch_size_needs_no_list():
+    settings = {"framework": "torch", "workload": "lenet", "batch_size": 8}
+    [(cell, _)] = experiment.expand_matrices([experiment.build_matrix(**settings)])
+    assert cell.batch_size_per_rank == 8
+
+
 def test_ranks_per_node_sets_the_number_of_nodes():
     settings = {"framework": ["torch"], "workload": ["lenet"], "batch_size": [64]}
     settings |= {"ranks": [2, 3, 4], "ranks_per_node": 2, "scaling": "weak", "launcher": "mpi"}

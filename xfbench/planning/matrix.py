@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field
 
 from xfbench.model import settings
 from xfbench.model.request import SOLVER
-from xfbench.planning.matrix_settings import MatrixSettings, as_list
-from xfbench.planning.study_form import BatchSearch, Size
+from xfbench.planning.matrix_settings import MatrixSettings
+from xfbench.planning.study_form import BatchSearch, Size, as_list
 
 
 class Matrix(MatrixSettings):

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from xfbench.model.strategy import Value
-from xfbench.planning.study_form import Batches, Bytes, NonNegative, Positive, Share
-
-
-def as_list(setting: Any) -> Any:
-    """Return a list with the setting if it is a single value, else the setting."""
-    return [setting] if isinstance(setting, str | int | float) else setting
-
-
-Positives = Annotated[Sequence[Positive], BeforeValidator(as_list)]
+from xfbench.planning.study_form import (
+    Batches,
+    Bytes,
+    NonNegative,
+    Positive,
+    Positives,
+    Share,
+    as_list,
+)
 
 
 class MatrixSettings(BaseModel):

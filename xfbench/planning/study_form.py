@@ -40,6 +40,12 @@ def _parse_share(share: Any) -> Any:
     return parse_share(share) if isinstance(share, str) else share
 
 
+def as_list(setting: Any) -> Any:
+    """Return a list with the setting if it is a single value, else the setting."""
+    return [setting] if isinstance(setting, str | int | float) else setting
+
+
+Positives = Annotated[Sequence[Positive], BeforeValidator(as_list)]
 Bytes = Annotated[int, Field(ge=1), BeforeValidator(_parse_byte_size)]
 Share = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_parse_share)]
 
@@ -140,7 +146,7 @@ class BatchSearch(_Table):
 
 # Error messages leave out these tags in brackets, which are not part of a setting's path.
 Batches = Annotated[
-    Annotated[Sequence[Positive], Tag("[list]")] | Annotated[BatchSearch, Tag("[rising]")],
+    Annotated[Positives, Tag("[list]")] | Annotated[BatchSearch, Tag("[rising]")],
     Discriminator(
         lambda batches: "[rising]" if isinstance(batches, dict | BatchSearch) else "[list]"
     ),
