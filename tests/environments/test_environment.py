@@ -114,11 +114,15 @@ def test_offline_installation_reports_the_missing_network(
 
 
 def test_removed_environment_is_created_again(write_adapter, numpy_lock):
+    """An environment of a framework whose name begins alike stays."""
     description = write_adapter(numpy_lock)
-    environment.ensure_environment(description)
+    folder = environment.ensure_environment(description).prefix
+    other_folder = folder.with_name(f"{description.name}-nightly-{'0' * 12}")
+    other_folder.mkdir()
     assert environment.remove_all_environments(
         description
     ) and not environment.remove_all_environments(description)
+    assert other_folder.exists() and not folder.exists()
     assert environment.find_environment(description) is None
     assert environment.ensure_environment(description).version
 

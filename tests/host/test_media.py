@@ -326,6 +326,8 @@ def test_medium_is_rotational_if_all_of_its_disks_are(make_raid, tmp_path, rotat
     [
         *(("squashfs", "ro", True), ("erofs", "ro", True), ("zfs", "rw", True)),
         *(("btrfs", "rw,compress-force=zstd", True), ("btrfs", "rw", False), ("ext4", "rw", False)),
+        *(("btrfs", "rw,compress=none", False), ("btrfs", "rw,compress=no", False)),
+        *(("btrfs", "rw,compress", True), ("btrfs", "rw,compress=lzo", True)),
     ],
 )
 def test_compressing_file_systems_are_recognized(file_system, options, expected):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -173,7 +174,12 @@ def remove_all_environments(adapter: Adapter) -> bool:
 
     Environments of older locks are deleted too.
     """
-    folders = [path for path in _environments_root().glob(f"{adapter.name}-*") if path.is_dir()]
+    own_name = re.compile(rf"{re.escape(adapter.name)}-[0-9a-f]{{12}}")
+    folders = [
+        path
+        for path in _environments_root().glob(f"{adapter.name}-*")
+        if path.is_dir() and own_name.fullmatch(path.name)
+    ]
     for folder in folders:
         with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment"):
             shutil.rmtree(folder)

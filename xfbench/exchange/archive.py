@@ -228,4 +228,4 @@ def _check_member(member: tarfile.TarInfo, earlier_names: dict[str, str], total_
     elif member.size > max_bytes or total_bytes > _MAX_BYTES or len(earlier_names) > _MAX_FILES:
         reason = "exceeds the limits of an archive of records"
     if reason:
-        raise ArchiveError(f"{member.name!r} {reason}: nothing was imported")
+        raise ArchiveError(f"{member.name!r} {reason}: the archive is refused")

@@ -80,8 +80,13 @@ class Mount:
     @property
     def compresses(self) -> bool:
         """Return whether the file system may compress files."""
-        chosen = any(option.startswith("compress") for option in self.options)
-        return chosen or self.file_system in _COMPRESSING
+        if self.file_system in _COMPRESSING:
+            return True
+        chosen = (option.partition("=") for option in self.options)
+        return any(
+            name in ("compress", "compress-force") and value not in ("no", "none")
+            for name, _, value in chosen
+        )
 
     def option_value(self, name: str) -> str | None:
         """Return the value of the option `name`, or None if the mount has no such option."""
