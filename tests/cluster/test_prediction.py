@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cluster import shaping
-from tests.cluster.commands import XFBENCH
+from tests.cluster.commands import XFBENCH, run_until_mpich_starts
 from tests.measuring import prediction
 
 pytestmark = pytest.mark.deep
@@ -31,12 +31,10 @@ def test_runs_on_a_slow_link_predict_more_ranks(slow_cluster, tmp_path, monkeypa
         rank_options = f" --ranks {ranks} --nodes {ranks}" + (
             " --strategy mpi" if ranks > 1 else ""
         )
-        words = [*XFBENCH, *(options + rank_options).split(), *results, "--resume"]
-        for _ in range(3):
-            run_completed = slow_cluster.run("salloc", "--quiet", f"-N{ranks}", *words)
-            # MPICH's UCX sometimes refuses its own address: docs/findings.md.
-            if "MPIDI_UCX_comm_addr_exchange" not in run_completed.stderr:
-                break
+        words = ["salloc", "--quiet", f"-N{ranks}", *XFBENCH, *(options + rank_options).split()]
+        run_completed = run_until_mpich_starts(
+            slow_cluster, *words, *results, results=tmp_path / "results"
+        )[-1]
         assert run_completed.returncode == 0, run_completed.stderr
     predict_completed = slow_cluster.run(
         *XFBENCH, *"predict --to-ranks 8,64 --json --results".split(), results[1]
