@@ -134,6 +134,8 @@ def test_how_a_plan_is_run_is_not_part_of_its_files(plan, tmp_path):
         update={"resume": True, "submission": Submission(minutes=9), "bundle": tmp_path}
     )
     assert changed.job_name() == plan.job_name()
+    reordered = plan.model_copy(update={"requests": plan.requests[::-1]})
+    assert reordered.requests != plan.requests and reordered.job_name() == plan.job_name()
     assert changed.model_dump_json() == plan.model_dump_json()
 
 

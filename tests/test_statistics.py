@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.sample_records import vary_record
+from xfbench.host.machine import describe_machine
 from xfbench.statistics import (
     Comparison,
     Interval,
     are_distinguishable,
     cell_ranks,
     compare,
+    counted_speeds_by_block,
     geometric_interval,
     is_precise,
     launch_throughput,
@@ -17,6 +20,7 @@ from xfbench.statistics import (
     mean_interval,
     median_interval,
     outliers,
+    session_of,
 )
 
 SIMULATIONS = 1000
@@ -224,6 +228,39 @@ def test_modified_z_score_above_3_5_marks_an_outlier(side, farthest, is_outlier)
 
 def test_four_launches_have_no_outlier():
     assert outliers([1.0, 1.01, 0.99, 50.0]) == [False] * 4
+
+
+def test_launches_of_different_sessions_are_not_paired(record):
+    """The first launches of two days, or of two sessions of a day, are no pair."""
+    records = [
+        vary_record(record((0.1 * n,), n), request={"session": session})
+        for session in ("one", "two")
+        for n in (1, 2, 3)
+    ]
+    of_one, of_two = (counted_speeds_by_block(group) for group in (records[:3], records[3:]))
+    assert compare(of_one, of_one).paired and not compare(of_one, of_two).paired
+    assert {block.session for block in counted_speeds_by_block(records)} == {"one", "two"}
+
+
+def test_records_without_a_session_have_one_for_each_day_and_machine(record):
+    here = describe_machine()
+    elsewhere = here.model_copy(update={"hostname_hash": "other"})
+    monday, also_monday, tuesday, other_machine = (
+        vary_record(record(), created=f"2026-11-{time}Z", machine=machine)
+        for time, machine in (
+            ("23T00:00:00.000", here),
+            ("23T23:59:59.999", here),
+            ("24T00:00:00.000", here),
+            ("23T00:00:00.000", elsewhere),
+        )
+    )
+    assert session_of(monday) == session_of(also_monday)
+    assert len({session_of(record) for record in (monday, tuesday, other_machine)}) == 3
+
+
+def test_a_repeated_launch_of_a_session_has_a_block_of_its_own(record):
+    speeds = counted_speeds_by_block([record((0.1,), 2), record((0.1,), 2), record((0.1,), 3)])
+    assert [(block.launch, block.repetition) for block in speeds] == [(2, 0), (2, 1), (3, 0)]
 
 
 @pytest.mark.parametrize(("blocks", "paired"), [((1, 2, 3), True), ((4, 5, 6), False)])

@@ -4,16 +4,18 @@ An entrance makes a `Plan` and calls `run`. A search or a benchmark, which decid
 what comes next, uses a `Session` directly. Only this module launches cells and prepares
 environments for that. (`xfbench env create`, the verifier and the oracle prepare their own.)
 
-The plan mixes the launches of different cells in a seeded random order. Therefore slow changes of
-the machine affect all cells alike.
+The plan mixes the launches of different cells in a balanced random order. Therefore slow changes
+of the machine affect all cells alike.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import secrets
 import time
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -131,10 +133,14 @@ class Session:
     """Runs plans one after another with the same environments and certificates.
 
     - `context`: what the launches share.
+    - `id`: the identity of the session in records. Only launches of one session are compared in
+      pairs.
     """
 
     def __init__(self, context: LaunchContext, *listeners: Listener) -> None:
         self.context = context
+        self.id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{secrets.token_hex(4)}"
+        self._positions = itertools.count(1)
         self._listeners = list(listeners)
 
     def run(self, plan: Plan, done: Sequence[Record] | None = None) -> list[Record]:
@@ -211,21 +217,41 @@ class Session:
         The remaining requests of a cell are skipped in these cases:
 
         - A launch of the cell has the status "unsupported" or "unavailable".
-        - The cell has reached the precision in its protocol.
+        - All cells of its leaderboard have reached the precision in their protocols, or have no
+          requests left. Until then they stay together, so that their last blocks are complete.
         """
         self.context.store.create_and_check_folders()
+        requests = [*requests]
+        protocols = protocols or {}
+        remaining_counts = Counter(request.cell() for request in requests)
+        cells_by_table = defaultdict(list)
+        for cell in remaining_counts:
+            cells_by_table[cell.table_key].append(cell)
         finished: set[Cell] = set()
         speeds: dict[Cell, list[float]] = defaultdict(list)
         for record in earlier_records_for_precision:
             if record.request:
                 speeds[record.request.cell()] += _counted_speeds(record)
+
+        def needs_launches(cell: Cell) -> bool:
+            protocol = protocols.get(cell)
+            is_pending = remaining_counts[cell] and cell not in finished
+            return bool(is_pending) and not (protocol and _is_enough(speeds[cell], protocol))
+
         for request in requests:
             cell = request.cell()
-            protocol = protocols.get(cell) if protocols else None
-            if cell in finished or (protocol and _is_enough(speeds[cell], protocol)):
+            protocol = protocols.get(cell)
+            is_launched = cell not in finished and any(
+                map(needs_launches, cells_by_table[cell.table_key])
+            )
+            remaining_counts[cell] -= 1
+            if not is_launched:
                 continue
             self._tell(Listener.launch_started, request)
-            record, folder = run_launch(request, self.context, protocol)
+            placed_request = request.model_copy(
+                update={"session": self.id, "position": next(self._positions)}
+            )
+            record, folder = run_launch(placed_request, self.context, protocol)
             self.context.store.add(record, folder)
             if record.status in ("unsupported", "unavailable"):
                 finished.add(cell)

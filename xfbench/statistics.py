@@ -4,9 +4,9 @@ The steps of one launch are not independent. Therefore a launch gives one value:
 after warm-up. A launch that never became steady does not count. The confidence interval over
 launches is Student's t-interval of their logarithms.
 
-Launches of different cells in the same block ran one after another. They are compared in pairs, so
-that slow changes of the machine cancel out. No figure is stored: all figures are computed from
-records when needed.
+Launches of different cells in the same block of the same session ran one after another. They are
+compared in pairs, so that slow changes of the machine cancel out. No figure is stored: all figures
+are computed from records when needed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import itertools
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy import special
@@ -27,9 +27,23 @@ from xfbench.model.record import Measurement, Record
 from xfbench.model.request import Request
 from xfbench.worker.steady import count_values_before_steady
 
-# One value per launch, by block. A block is (launch number, repetition): see
-# `counted_speeds_by_block`.
-Launches = Mapping[tuple[int, int], float]
+
+class Block(NamedTuple):
+    """What identifies the launches, one of each cell, that ran one after another.
+
+    - `session`: the session of the launches (see `session_of`).
+    - `seed`, `launch`: their seed and launch number.
+    - `repetition`: 0 for the first launch of a cell with these values, 1 for the second, …
+    """
+
+    session: str
+    seed: int
+    launch: int
+    repetition: int
+
+
+# One value per launch, by block.
+Launches = Mapping[Block, float]
 
 CONFIDENCE = 0.95
 POWER = 0.8  # probability of detecting the smallest visible difference
@@ -262,26 +276,43 @@ class Comparison:
         return "faster" if self.ratio.value > 1 else "slower"
 
 
-def counted_speeds_by_block(records: Iterable[Record]) -> dict[tuple[int, int], float]:
+def session_of(record: Record) -> str:
+    """Return the session of a record with a request.
+
+    Records of earlier versions name no session. Those that one machine made on one day (in UTC)
+    count as one session.
+    """
+    assert record.request is not None
+    machine = record.machine.hostname_hash if record.machine else ""
+    return record.request.session or f"{record.created[:10]} {machine}"
+
+
+def next_block(record: Record, blocks: Collection[Block]) -> Block:
+    """Return the block of a record with a request.
+
+    - `blocks`: the blocks of earlier records of the same cell.
+    """
+    assert record.request is not None
+    identity = session_of(record), record.request.seed, record.request.launch
+    repeated_blocks = (Block(*identity, repetition) for repetition in itertools.count())
+    return next(block for block in repeated_blocks if block not in blocks)
+
+
+def counted_speeds_by_block(records: Iterable[Record]) -> dict[Block, float]:
     """Return the throughput in images per second of each launch that counts, by block.
 
     `records` are the records of one cell. A launch counts if all of this is true:
 
     - xfbench measured it, its status is "ok", and it is steady.
     - It is not a probe, that is, a test of HPC support.
-
-    A block is a pair (launch number, repetition). Launches with the same number have the
-    repetitions 0, 1, 2 and so on, in the order of `records`.
     """
-    speeds: dict[tuple[int, int], float] = {}
+    speeds: dict[Block, float] = {}
     for record in records:
         if record.source != "measured" or record.status != "ok" or record.request is None:
             continue
         if record.request.probe or not is_steady(record):
             continue
-        number = record.request.launch
-        repeats = sum(1 for launch, _ in speeds if launch == number)
-        speeds[number, repeats] = launch_throughput(record)
+        speeds[next_block(record, speeds)] = launch_throughput(record)
     return speeds
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests import fake_framework
 from tests.remaining_processes import list_running
+from tests.sample_records import vary_record
 from xfbench.execution import job
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import roofline
@@ -221,14 +222,6 @@ def test_broken_interpreter_is_unavailable_and_other_cells_run(
     assert statuses == [("gone", "unavailable"), ("odd", "ok"), ("odd", "ok")]
 
 
-def test_cells_are_interleaved_in_a_seeded_order(cell):
-    cells = [(cell(threads=threads), Protocol.fixed(3)) for threads in range(1, 6)]
-    requests = launch_order(cells, seed=4)
-    assert [request.launch for request in requests] == [1] * 5 + [2] * 5 + [3] * 5
-    assert requests == launch_order(cells, seed=4) != launch_order(cells, seed=5)
-    assert [r.threads for r in requests[:5]] != [r.threads for r in requests[5:10]]
-
-
 @pytest.fixture
 def make_launches(record):
     """Return a function that makes a launch of `odd` for each step time in seconds."""
@@ -262,6 +255,36 @@ def test_noisy_launches_continue_up_to_the_maximum(session, make_launches):
     requests = launch_order([(chosen_cell, protocol)])
     [third] = session.launch(requests[2:], {chosen_cell: protocol}, earlier_records)
     assert third.request == requests[-1] and third.request.launch == 3
+
+
+def test_cells_of_a_leaderboard_stay_together_until_all_are_precise(session, make_launches):
+    """The precise cell is launched on beside the noisy one, and no cell of another leaderboard is.
+
+    `threads=1` is the precise cell, `threads=2` is the noisy cell.
+    """
+    protocol = Protocol(least=2, most=3, precision=0.02)
+    precise, noisy = make_launches(0.02, 0.02), make_launches(0.02, 0.1)
+    noisy = [vary_record(record, request={"threads": 2}) for record in noisy]
+    other = [
+        vary_record(record, request={"batch_size_per_rank": 8, "global_batch_size": 8})
+        for record in precise
+    ]
+    earlier_records = [*precise, *noisy, *other]
+    cells = {records[0].request.cell(): protocol for records in (precise, noisy, other)}
+    requests = [cell.request(3) for cell in cells]
+    records = list(session.launch(requests, cells, earlier_records))
+    assert [record.request for record in records] == requests[:2]
+
+
+def test_records_name_their_session_and_position(session, make_launches):
+    [first, second] = [record.request for record in make_launches(0.02, 0.02)]
+    records = [*session.launch([second]), *session.launch([first])]
+    assert [record.request for record in records] == [second, first]
+    assert [record.request.position for record in records] == [1, 2]
+    assert {record.request.session for record in records} == {session.id}
+    another = Session(session.context)
+    assert another.id != session.id and session.id < another.id[:16] + "~"
+    assert second.session is None and second.position is None
 
 
 @pytest.fixture

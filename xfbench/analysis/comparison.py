@@ -24,7 +24,7 @@ from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Cell, describe_solver_setting
 from xfbench.model.strategy import format_options
-from xfbench.statistics import Comparison, Launches
+from xfbench.statistics import Block, Comparison, Launches
 from xfbench.store import index, selection
 from xfbench.store.results_folder import Store, WarningHandler, open_existing_store
 
@@ -247,17 +247,19 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
         speeds = [*cell.launches.values()]
         # In every other pair, swap A and B, so that a drift of the machine favours neither.
         pairs = [speeds[n : n + 2][:: 1 - n % 4] for n in range(0, len(speeds) - 1, 2)]
-        launches_a, launches_b = ({(n, 0): pair[k] for n, pair in enumerate(pairs)} for k in (0, 1))
+        launches_a, launches_b = (
+            {Block("", 0, n, 0): pair[k] for n, pair in enumerate(pairs)} for k in (0, 1)
+        )
         if not pairs:
             continue
         name = _describe_cell(cell, cell, side, side)
         figures = statistics.compare(launches_a, launches_b)
         comparisons.append(CellComparison(name, f"{name} (again)", figures, figures.verdict))
         for start in range(0, len(launches_b) - _PAIRS_PER_VERDICT + 1, _PAIRS_PER_VERDICT):
-            blocks = range(start, start + _PAIRS_PER_VERDICT)
+            blocks = [*launches_a][start : start + _PAIRS_PER_VERDICT]
             figure = statistics.compare(
-                {(n, 0): launches_a[n, 0] for n in blocks},
-                {(n, 0): launches_b[n, 0] for n in blocks},
+                {block: launches_a[block] for block in blocks},
+                {block: launches_b[block] for block in blocks},
             )
             verdicts.append(figure.verdict)
     return comparisons, len(verdicts), sum(verdict != "not_distinguishable" for verdict in verdicts)

@@ -39,16 +39,8 @@ def group_by_heading_and_cell(
         request = record.request
         if request is None or (request.probe and not include_probes):
             continue
-        head = (
-            request.workload,
-            _data_set_label(request),
-            request.device,
-            request.precision,
-            request.scaling or "",
-            request.fixed_batch_size,
-            machine_class(record.machine),
-            request.changed_solver_text,
-        )
+        *key, solver = request.table_key
+        head = (*key, machine_class(record.machine), solver)
         if record.source != "measured":
             groups[head][f"{record.source} {record.id}"].append(record)
             continue
@@ -65,15 +57,6 @@ def _cell_key_without_seed(record: Record) -> tuple[Any, ...]:
         return (record.cell or request,)
     seedless_request = request.model_copy(update={"seed": 0, "launch": 1})
     return seedless_request, workload.digest, software.adapter_digest, software.environment_digest
-
-
-def _data_set_label(request: Request) -> str:
-    """Return the name of the data set, followed by a short digest if it is a prepared set.
-
-    Names of prepared sets are not unique.
-    """
-    data_set = request.data_set
-    return f"{request.data} {data_set.digest[7:15]}" if data_set else request.data
 
 
 # Fields that no table shows as a column, each with a template for a text with its value.

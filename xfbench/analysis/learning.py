@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xfbench.model.record import Record
-from xfbench.statistics import Launches
+from xfbench.statistics import Block, Launches, next_block
 
 
 def seconds_to_test_loss(record: Record, target_loss: float) -> float | None:
@@ -40,14 +40,11 @@ def best_common_test_loss(records: Sequence[Record]) -> float | None:
     return max(losses) if losses and len(losses) == len(best_losses) else None
 
 
-def seconds_to_test_loss_by_launch(records: Sequence[Record], target_loss: float) -> Launches:
-    """Return `seconds_to_test_loss` for each record that reached `target_loss`.
-
-    The key of a record is (1000 · seed + launch number, 0), because `Launches` requires pairs.
-    """
-    seconds_by_launch: dict[tuple[int, int], float] = {}
+def seconds_to_test_loss_by_block(records: Sequence[Record], target_loss: float) -> Launches:
+    """Return `seconds_to_test_loss` for each record that reached `target_loss`, by block."""
+    seconds_by_block: dict[Block, float] = {}
     for record in records:
         seconds = seconds_to_test_loss(record, target_loss)
         if seconds and record.request:
-            seconds_by_launch[1000 * record.request.seed + record.request.launch, 0] = seconds
-    return seconds_by_launch
+            seconds_by_block[next_block(record, seconds_by_block)] = seconds
+    return seconds_by_block

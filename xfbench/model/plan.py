@@ -89,8 +89,10 @@ class Plan(BaseModel):
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
 
     def job_name(self) -> str:
-        """Return the name of the plan's job. Equal plans have the same name."""
-        return f"xfbench-{digests.of_json(self.model_dump(mode='json'))[7:19]}"
+        """Return the name of the plan's job. Plans that differ only in order have the same name."""
+        document = self.model_dump(mode="json", exclude={"requests"})
+        document["requests"] = sorted(request.digest for request in self.requests)
+        return f"xfbench-{digests.of_json(document)[7:19]}"
 
     def without_recorded(self, records: Sequence[Record]) -> Self:
         """Return the plan without the requests that have a record."""

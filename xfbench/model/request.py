@@ -22,6 +22,8 @@ from xfbench.model.strategy import Value, format_options
 Positive = Field(ge=1)
 # Settings of the solver that a cell may change (see `training.py`). None: the published value.
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
+# Fields of a request that say who launches it and when, not what is launched.
+_SESSION_FIELDS = {"session", "position"}
 
 
 def _sorted_pairs(options: Any) -> Any:
@@ -200,6 +202,24 @@ class Cell(StoredSettings, _OwnFields):
         """
         return self.batch_size_per_rank if self.scaling == "weak" else self.global_batch_size
 
+    @property
+    def table_key(self) -> tuple[Any, ...]:
+        """What the rows of one leaderboard have in common, except the machine.
+
+        The values are: workload, data set, device, precision, scaling, batch size, solver.
+        """
+        # Names of prepared sets are not unique.
+        digest = f" {self.data_set.digest[7:15]}" if self.data_set else ""
+        return (
+            self.workload,
+            f"{self.data}{digest}",
+            self.device,
+            self.precision,
+            self.scaling or "",
+            self.fixed_batch_size,
+            self.changed_solver_text,
+        )
+
     def label(self) -> str:
         """Return a short text that identifies the cell in progress lines and errors."""
         node_text = f" on {self.nodes} nodes" if self.nodes > 1 else ""
@@ -230,7 +250,8 @@ class Protocol(BaseModel):
     `precision` is the relative half-width of the throughput's 95 % interval that is to be reached;
     null: always do `most` launches.
 
-    After `least` launches, a cell that has reached the precision gets no further launch.
+    If all cells of a leaderboard have `least` launches and have reached the precision, they get no
+    further launch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -246,23 +267,42 @@ class Protocol(BaseModel):
 
 
 class Request(Cell):
-    """A cell with a launch number. The first launch has number 1."""
+    """A cell with a launch number. The first launch has number 1.
+
+    `session` is the id of the session that does the launch; null: no session does it yet, or the
+    record is older than sessions.
+    `position` is the position of the launch in the session, counted from 1; null like `session`.
+
+    Requests are equal if they are for the same launch, whichever session does it.
+    """
 
     launch: int = Positive
+    session: str | None = Field(default=None, max_length=64)
+    position: int | None = Field(default=None, ge=1)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Request) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        return tuple(value for name, value in self if name not in _SESSION_FIELDS)
 
     @property
     def digest(self) -> str:
-        """The digest of all settings and the launch number."""
-        return digests.of_json(self.model_dump(mode="json"))
+        """The digest of all settings and the launch number. Equal requests have the same digest."""
+        return digests.of_json(self.model_dump(mode="json", exclude=_SESSION_FIELDS))
 
     def cell(self) -> Cell:
         """Return the cell of this launch."""
-        return Cell(**self.model_dump(exclude={"launch"}))
+        return Cell(**self.model_dump(exclude={"launch", *_SESSION_FIELDS}))
 
     def cell_digest_fields(self) -> dict[str, Any]:
         """Return the settings that identify the request's cell, as JSON values for a digest.
 
-        - The launch number is left out.
+        - The launch number and the session are left out.
         - `profile` is left out, because it changes no measurement.
         - Optional settings that are not set are left out. Therefore a new optional setting does
           not change the digests of older records.
@@ -275,4 +315,6 @@ class Request(Cell):
             for name in nullable_names
             if (value := getattr(self, name)) is None or value is False
         }
-        return self.model_dump(mode="json", exclude={"launch", "profile", *unset_names})
+        return self.model_dump(
+            mode="json", exclude={"launch", "profile", *_SESSION_FIELDS, *unset_names}
+        )

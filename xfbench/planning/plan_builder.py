@@ -69,7 +69,7 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
             for_other_machine=bundle is not None,
         )
     return Plan(
-        requests=tuple(launch_order(cells, matrices[0].seed[0])),
+        requests=tuple(launch_order(cells)),
         protocols=tuple(cells),
         pythons=interpreters,
         verify=options["verify"],

@@ -12,7 +12,7 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.learning import (
     best_common_test_loss,
     best_test_loss,
-    seconds_to_test_loss_by_launch,
+    seconds_to_test_loss_by_block,
 )
 from xfbench.model.record import Record
 from xfbench.planning.study_form import Analysis
@@ -80,7 +80,7 @@ def analyze_parallel_and_learning_speedups(
             ]
             parallel = statistics.compare(*speeds).ratio if all(speeds) else None
             times = [
-                seconds_to_test_loss_by_launch(learning_records[id(each)], level)
+                seconds_to_test_loss_by_block(learning_records[id(each)], level)
                 for each in (baseline, cell)
             ]
             learning = statistics.compare(*times).ratio if all(times) else None
@@ -143,8 +143,8 @@ def _learning_speedup_by_loss(
     for number in range(_CURVE_POINTS):
         loss = lowest_loss * math.exp(step * number)
         base_times, cell_times = (
-            seconds_to_test_loss_by_launch(base_records, loss),
-            seconds_to_test_loss_by_launch(records, loss),
+            seconds_to_test_loss_by_block(base_records, loss),
+            seconds_to_test_loss_by_block(records, loss),
         )
         if base_times and cell_times:
             times: Interval = statistics.compare(base_times, cell_times).ratio

@@ -36,11 +36,8 @@ def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> La
 
     A launch counts if it is ok and its value is positive. If `quantity.steady_only` is true, the
     launch must also be in the steady state.
-
-    A block is a pair. The first item is 1000 · seed + launch number. If several records have the
-    same seed and launch number, the second item counts them from 0.
     """
-    values: dict[tuple[int, int], float] = {}
+    values: dict[statistics.Block, float] = {}
     for record in records:
         if record.status != "ok" or record.request is None:
             continue
@@ -49,8 +46,7 @@ def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> La
         value = quantity.extract(record)
         if value is None or value <= 0:
             continue
-        block = 1000 * record.request.seed + record.request.launch
-        values[block, sum(1 for earlier_block, _ in values if earlier_block == block)] = value
+        values[statistics.next_block(record, values)] = value
     return values
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from xfbench import statistics
-from xfbench.statistics import Launches
+from xfbench.statistics import Block, Launches
 from xfbench.tuning.effects import (
     Factors,
     estimate_noise,
@@ -164,7 +164,7 @@ def search_by_successive_halving(
     """
     remaining, to_launch = [*settings], first_rung_settings(settings, factors)
     setting_factors = {setting: factors(setting) for setting in settings}
-    speeds: dict[T, dict[tuple[int, int], float]] = {setting: {} for setting in remaining}
+    speeds: dict[T, dict[Block, float]] = {setting: {} for setting in remaining}
     dropped: list[Dropped[T]] = []
     done_rungs: list[tuple[Rung, int]] = []
     plan = plan_rungs(len(remaining), len(to_launch))

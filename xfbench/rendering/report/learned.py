@@ -9,7 +9,7 @@ from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.learning import (
     best_common_test_loss,
     best_test_loss,
-    seconds_to_test_loss_by_launch,
+    seconds_to_test_loss_by_block,
 )
 from xfbench.model.record import Record
 from xfbench.rendering.report.figures import (
@@ -53,7 +53,7 @@ def build_learning_speed_up_figures(
         }
         for row in group[1:]:
             times = [
-                seconds_to_test_loss_by_launch(runs_by_ranks[ranks], target_loss)
+                seconds_to_test_loss_by_block(runs_by_ranks[ranks], target_loss)
                 for ranks in (1, row.ranks)
             ]
             learning = statistics.compare(*times).ratio
