@@ -249,11 +249,10 @@ def _format_line(record: Record, clock: _RemainingTime) -> str:
     reason = f": {record.reason}" if record.reason else ""
     if request.probe:
         reason = reason or f": {', '.join(support.supported for support in record.support or ())}"
-    elif record.status == "ok" and not record_statistics.is_steady(record):
-        reason = " · never became steady: not counted"
     elif record.status == "ok":
         noise = conditions.list_record_disturbances(record)
         reason = f" · noisy: {'; '.join(noise)}" if noise else ""
+        reason += " · level changed" if record_statistics.is_level_changed(record) else ""
     remaining_text = f" · {clock.remaining_time}" if clock.remaining_time else ""
     launch_text = f"{count} {request.label()} · launch {request.launch}"
     return f"{launch_text}{figure} · {record.status}{reason}{remaining_text}"

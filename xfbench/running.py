@@ -19,6 +19,8 @@ def run(
     steps: int | None = None,
     epochs: int | None = None,
     warmup: int | None = None,
+    min_time: float | str | None = None,
+    warmup_time: float | str | None = None,
     launches: int | None = None,
     until_precision: float | str | None = None,
     seed: int | Sequence[int] | None = None,
@@ -68,9 +70,13 @@ def run(
     - `device`: devices: cpu, cuda (default: cpu).
     - `precision`: precisions: float32, float64, tf32, bfloat16, float16 (default: float32).
     - `kernel`: kernel libraries (see `xfbench framework list`) (default: the framework's).
-    - `steps`: timed steps (default: 20; cuda: 200).
+    - `steps`: timed steps (see --min-time) (default: at least 20; cuda: at least 200).
     - `epochs`: epochs to train, each followed by an evaluation.
     - `warmup`: untimed steps after the first step (default: 3).
+    - `min_time`: minimum duration of the timed steps, such as 5s; more than --steps are timed if
+      these take less (default: 5s; 0 if --steps or --epochs is given).
+    - `warmup_time`: minimum duration of the warm-up after the first step (default: 1s; 0 if --steps
+      or --epochs is given).
     - `launches`: launches per cell, each in a fresh process (default: see --until-precision).
     - `until_precision`: relative half-width of the confidence interval to reach, such as 1%: each
       cell is launched 5 to 20 times (default: 2%).

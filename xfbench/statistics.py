@@ -1,8 +1,8 @@
 """Figures computed from records. The unit of replication is the launch, never the step.
 
 The steps of one launch are not independent. Therefore a launch gives one value: its median step
-after warm-up. A launch that never became steady does not count. The confidence interval over
-launches is Student's t-interval of their logarithms.
+after warm-up. No launch is left out because of its figure. The confidence interval over launches is
+Student's t-interval of their logarithms.
 
 Launches of different cells in the same block of the same session ran one after another. They are
 compared in pairs, so that slow changes of the machine cancel out. No figure is stored: all figures
@@ -25,7 +25,7 @@ from scipy import special
 
 from xfbench.model.record import Measurement, Record
 from xfbench.model.request import Request
-from xfbench.worker.steady import count_values_before_steady
+from xfbench.worker.steady import has_level_change
 
 
 class Block(NamedTuple):
@@ -105,30 +105,38 @@ def launch_throughput(record: Record) -> float:
     return throughput(record.request, record.measurement)
 
 
-def is_steady(record: Record) -> bool:
-    """Return whether no change of level was detected in the timed steps of the launch.
+def has_valid_steps(record: Record) -> bool:
+    """Return whether a figure can be computed from the step times of the launch.
 
-    Fewer than ten steps count as steady, because they are too few to detect a change. With an
-    asynchronous strategy, the steps of each rank are checked. A launch with implausible step times
-    is never steady, because no figure can be computed from it.
+    A launch without timed steps, or with implausible step times, has no figure.
     """
     measurement = record.measurement
-    if measurement is None:
-        return False
-    return not any(
-        map(_first_steady_step, measurement.rank_step_seconds or (measurement.step_seconds,))
+    return measurement is not None and all(
+        map(_are_plausible, measurement.rank_step_seconds or (measurement.step_seconds,))
     )
 
 
-# Cached, because a table needs this several times for each launch.
-@lru_cache(maxsize=4096)
-def _first_steady_step(seconds: tuple[float, ...]) -> int:
-    """Return the index of the first steady step; 0 if all steps are steady.
+def is_level_changed(record: Record) -> bool:
+    """Return whether the level of the launch's step times changes after the warm-up.
 
-    If there are no steps, or a step time is implausible, return 1.
+    The launch counts all the same. With an asynchronous strategy, the steps of each rank are
+    tested.
     """
-    is_plausible = seconds and all(_MIN_STEP_S <= step <= _MAX_STEP_S for step in seconds)
-    return count_values_before_steady(seconds) if is_plausible else 1
+    measurement = record.measurement
+    return measurement is not None and any(
+        map(_has_level_change, measurement.rank_step_seconds or (measurement.step_seconds,))
+    )
+
+
+# Both are cached, because a table needs them several times for each launch.
+@lru_cache(maxsize=4096)
+def _are_plausible(seconds: tuple[float, ...]) -> bool:
+    return bool(seconds) and all(_MIN_STEP_S <= step <= _MAX_STEP_S for step in seconds)
+
+
+@lru_cache(maxsize=4096)
+def _has_level_change(seconds: tuple[float, ...]) -> bool:
+    return has_level_change(seconds)
 
 
 def outliers(values: Sequence[float]) -> list[bool]:
@@ -303,14 +311,14 @@ def counted_speeds_by_block(records: Iterable[Record]) -> dict[Block, float]:
 
     `records` are the records of one cell. A launch counts if all of this is true:
 
-    - xfbench measured it, its status is "ok", and it is steady.
+    - xfbench measured it, its status is "ok", and its step times are plausible.
     - It is not a probe, that is, a test of HPC support.
     """
     speeds: dict[Block, float] = {}
     for record in records:
         if record.source != "measured" or record.status != "ok" or record.request is None:
             continue
-        if record.request.probe or not is_steady(record):
+        if record.request.probe or not has_valid_steps(record):
             continue
         speeds[next_block(record, speeds)] = launch_throughput(record)
     return speeds

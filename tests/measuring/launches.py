@@ -63,7 +63,7 @@ def read_cells(results: Path) -> dict[str, list]:
     """The records that count, in the order of their launches, by cell."""
     records_by_cell: dict[str, list] = {}
     for record in Store(results).records():
-        if record.request and record.status == "ok" and statistics.is_steady(record):
+        if record.request and record.status == "ok" and statistics.has_valid_steps(record):
             records_by_cell.setdefault(record.request.label(), []).append(record)
     for records in records_by_cell.values():
         records.sort(key=lambda record: record.request.launch)

@@ -239,14 +239,13 @@ def test_asynchronous_evaluation_is_the_mean_over_ranks():
     assert epoch["test_loss"] == 1.0
 
 
-def test_unsteady_rank_makes_an_asynchronous_launch_unsteady(record):
+def test_change_of_one_ranks_level_marks_an_asynchronous_launch(record):
     steady, slowing = (0.1,) * 40, (0.1,) * 20 + (0.2,) * 20
-    for rank_step_seconds, expected in (((steady, steady), True), ((steady, slowing), False)):
+    for rank_step_seconds, expected in (((steady, steady), False), ((steady, slowing), True)):
         launch = build_asynchronous_record(record)
         measurement = launch.measurement.model_copy(update={"rank_step_seconds": rank_step_seconds})
-        assert (
-            statistics.is_steady(launch.model_copy(update={"measurement": measurement})) is expected
-        )
+        changed_launch = launch.model_copy(update={"measurement": measurement})
+        assert statistics.is_level_changed(changed_launch) is expected
 
 
 def test_asynchronous_cell_is_shown_but_never_ranked(record):

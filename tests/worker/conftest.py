@@ -18,14 +18,21 @@ def train(tmp_path):
     `folder` is for checkpoints, `data_folder` has a prepared data set.
     """
 
-    def train_in_process(trainer, folder=None, core_latency_probe=None, data_folder=None, **fields):
+    def train_in_process(
+        trainer,
+        folder=None,
+        core_latency_probe=None,
+        data_folder=None,
+        group=None,
+        **fields,
+    ):
         request = fake_framework.cell(**fields).request(1).model_dump(mode="json")
         return loop.train_and_measure(
             workloads()[request["workload"]],
             request,
             Options("plain", 1),
             lambda *_: trainer,
-            Group(),
+            group or Group(),
             data_folder,
             checkpoint_folder=folder or tmp_path / "checkpoint",
             core_latency_probe=core_latency_probe,

@@ -14,6 +14,7 @@ from xfbench.datasets.manifest import Preprocessing
 from xfbench.model.record import Measurement
 from xfbench.worker import loop
 from xfbench.worker.input import open_data_set
+from xfbench.worker.protocol import Group
 from xfbench.workloads import workloads
 
 STEPS, WARMUP = 4, 2
@@ -86,22 +87,68 @@ def test_a_rank_reads_its_part_of_the_whole_batches(ranks):
     assert loop._rank_share_of_data_set(data, sizes) == 22 * 64 / ranks / 1437
 
 
-def test_warmup_continues_until_steps_are_steady(train_simulated, record):
+def test_warmup_continues_while_steps_become_faster(train_simulated, record):
     measurement = parse_measurement(train_simulated([5] * 13 + [1] * 1000, steps=20, warmup=2))
     assert measurement.step_seconds == pytest.approx((1,) * 20)
     assert len(measurement.warmup_seconds) == 2 + 10
-    assert statistics.is_steady(record(fields={"measurement": measurement}))
+    assert not statistics.is_level_changed(record(fields={"measurement": measurement}))
 
 
-def test_launch_that_never_becomes_steady_does_not_count(train_simulated, record):
+def test_faster_steps_at_the_start_are_timed(train_simulated, record):
+    measurement = parse_measurement(train_simulated([1] * 13 + [5] * 1000, steps=20, warmup=2))
+    assert measurement.step_seconds == pytest.approx((1,) * 10 + (5,) * 10)
+    assert statistics.is_level_changed(record(fields={"measurement": measurement}))
+
+
+def test_warmup_that_never_ends_is_limited_and_the_launch_counts(train_simulated, record):
     measurement = parse_measurement(
-        train_simulated([1.05**n for n in range(200)], steps=20, warmup=2)
+        train_simulated([1.05**-n for n in range(200)], steps=20, warmup=2)
     )
-    assert len(measurement.step_seconds) == 20
-    assert len(measurement.losses) == 1 + 2 + 3 * 20
+    assert len(measurement.losses) <= 1 + 2 + 3 * 20 + 20
+    assert len(measurement.step_seconds) >= 10
     launch = record(fields={"measurement": measurement})
-    assert not statistics.is_steady(launch)
-    assert statistics.counted_speeds_by_block([launch]) == {}
+    assert statistics.is_level_changed(launch)
+    assert len(statistics.counted_speeds_by_block([launch])) == 1
+
+
+def test_steps_and_warmup_last_at_least_the_minimum_durations(train_simulated):
+    measurement = parse_measurement(
+        train_simulated([9, *[0.25] * 1000], steps=4, warmup=2, min_seconds=3, min_warmup_seconds=1)
+    )
+    assert measurement.warmup_seconds == pytest.approx((0.25,) * 4)
+    assert measurement.step_seconds == pytest.approx((0.25,) * 12)
+
+
+def test_slow_steps_exceed_the_minimum_durations(train_simulated):
+    measurement = parse_measurement(
+        train_simulated([2], steps=4, warmup=2, min_seconds=3, min_warmup_seconds=1)
+    )
+    assert (len(measurement.warmup_seconds), len(measurement.step_seconds)) == (2, 4)
+
+
+def test_minimum_duration_counts_from_the_end_of_the_warmup(train_simulated):
+    step_seconds = [1, *[0.5] * 6, *[0.1] * 1000]
+    measurement = parse_measurement(
+        train_simulated(step_seconds, steps=20, warmup=0, min_seconds=2.95)
+    )
+    assert measurement.warmup_seconds == pytest.approx((0.5,) * 6)
+    assert measurement.step_seconds == pytest.approx((0.1,) * 30)
+
+
+def test_first_rank_decides_how_long_all_ranks_train(train_simulated, tmp_path):
+    """The ranks have other clocks; each trains as many steps as the first rank needs for 3 s."""
+    request = {"steps": 4, "warmup": 2, "min_seconds": 3, "min_warmup_seconds": 1}
+    replies = [
+        train_simulated(
+            [seconds],
+            group=Group(rank=rank, size=2, rendezvous_path=str(tmp_path / "meeting")),
+            **request,
+        )
+        for rank, seconds in enumerate((0.25, 0.2))
+    ]
+    for reply in replies:
+        measurement = parse_measurement(reply)
+        assert (len(measurement.warmup_seconds), len(measurement.step_seconds)) == (4, 12)
 
 
 def test_cpus_kept_busy_are_cpu_time_over_the_clocks_time(train, clock):

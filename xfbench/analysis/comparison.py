@@ -43,7 +43,10 @@ _DEPENDENT_FIELDS = {
     "results": ("machine",),
 }
 # Fields that may always differ: the length of a launch, the seed and the site.
-_IGNORED_FIELDS = ("steps", "epochs", "warmup", "window", "seed", "site")
+_IGNORED_FIELDS = (
+    *("steps", "epochs", "warmup", "window", "min_seconds", "min_warmup_seconds"),
+    *("seed", "site"),
+)
 _UNNAMED_FIELDS = ("environment", "workload", *_IGNORED_FIELDS)
 # Fields by which the index can filter, because they are text in every record.
 _INDEXED_FIELDS = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")

@@ -63,7 +63,9 @@ def _cell_key_without_seed(record: Record) -> tuple[Any, ...]:
 _HIDDEN_FIELDS = {
     "steps": "{} steps",
     "epochs": "{} epochs",
+    "min_seconds": "{:g} s or more",
     "warmup": "warm-up {}",
+    "min_warmup_seconds": "warm-up of {:g} s or more",
     "window": "windows of {}",
     "affinity": "affinity {}",
     "nodes": "{} nodes",

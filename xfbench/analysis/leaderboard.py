@@ -32,7 +32,8 @@ from xfbench.statistics import (
     cell_ranks,
     counted_speeds_by_block,
     geometric_interval,
-    is_steady,
+    has_valid_steps,
+    is_level_changed,
     log_deviation_interval,
     mean_interval,
     outliers,
@@ -67,7 +68,7 @@ class Row:
     - `images_per_second`: geometric mean of `speeds`; None if no launch counts.
     - `spread`: standard deviation of the logarithms of `speeds`; None for fewer than two launches.
     - `outliers`: number of launches whose speed is far from the others. `speeds` includes them.
-    - `unstable`: number of launches that never became steady. `speeds` does not include them.
+    - `unstable`: number of launches whose level changed after the warm-up. `speeds` includes them.
     - `checkpoints`: number of checkpoints requested for each launch.
     - `accuracy`: test accuracy after the last epoch, as mean and interval over the seeds.
     - `test_accuracy`: the mean of `accuracy`.
@@ -286,19 +287,19 @@ def _build_row(
     accuracies = _seed_accuracies(records)
     measured_records = [record for record in records if unmeasured_source(record) is None]
     failed_records = [record for record in measured_records if record.status != "ok"]
-    unstable_records = [
-        record for record in measured_records if record.status == "ok" and not is_steady(record)
+    changed_records = [
+        record for record in measured_records if record.status == "ok" and is_level_changed(record)
     ]
     peak_shares = [
-        compute_record_peak_share(r) for r in records if r.status == "ok" and is_steady(r)
+        compute_record_peak_share(r) for r in records if r.status == "ok" and has_valid_steps(r)
     ]
     reason = None
     if failed_records:
         reason = f"{failed_records[-1].status}: {failed_records[-1].reason}"
         if speed:
             reason = f"{len(failed_records)} of {len(records)} launches {reason}"
-    elif 2 * len(unstable_records) >= len(records):
-        reason = f"{len(unstable_records)} of {len(records)} launches never became steady"
+    elif not all(map(has_valid_steps, measured_records)):
+        reason = "a launch has no timed steps"
     else:
         reason = next(filter(None, (unranked_reason(r, certificates) for r in records)), None)
     return Row(
@@ -328,7 +329,7 @@ def _build_row(
         efficiency=None,
         relative_to_best=None,
         outliers=sum(outliers(speed_values)),
-        unstable=len(unstable_records),
+        unstable=len(changed_records),
         checkpoints=request.checkpoints,
         differs="",
         costs=costs_of_launches(records, target_accuracy),

@@ -20,6 +20,12 @@ if TYPE_CHECKING:  # a plain `pytest` collects this file too
     from xfbench.session import Session
 
 
+_SINGLE_STEP = {
+    **{"steps": 1, "warmup": 0, "window": 1},
+    **{"min_seconds": None, "min_warmup_seconds": None},
+}
+
+
 @pytest.mark.filterwarnings("ignore:Benchmark fixture was not used")  # if the launch failed
 def test_training(
     xfbench_cell: Cell,
@@ -35,12 +41,12 @@ def test_training(
     from xfbench.equality import certify
     from xfbench.host.roofline import compute_record_peak_share
     from xfbench.session import Session
-    from xfbench.statistics import is_steady, launch_throughput
+    from xfbench.statistics import is_level_changed, launch_throughput
     from xfbench.store.results_folder import Store
 
     cell, session = xfbench_cell, xfbench_session
     if not benchmark.enabled:
-        cell = cell.model_copy(update={"steps": 1, "warmup": 0, "window": 1})
+        cell = cell.model_copy(update=_SINGLE_STEP)
         session = Session(replace(session.context, store=Store(tmp_path / "results")))
     request = cell.request(launch=1)
     certify.attach_cached_certificate(request, session.context)
@@ -65,7 +71,7 @@ def test_training(
         batch_size=cell.global_batch_size,
         images_per_second=launch_throughput(record),
         share_of_peak=compute_record_peak_share(record),
-        steady=is_steady(record),
+        steady=not is_level_changed(record),
     )
     xfbench_replay.set_next_durations(seconds)
     benchmark.pedantic(  # type: ignore[no-untyped-call]

@@ -69,7 +69,7 @@ def predict(
     matching_series = series.build_scaling_series(selection.records(say))
     if not matching_series:
         raise errors.UsageError(
-            f"{selection.folder} has no matching launches that were steady and used --scaling: "
+            f"{selection.folder} has no matching launches that used --scaling: "
             "measure some with `xfbench run --ranks 1,2,4 --scaling weak` (or strong)"
         )
     if len(matching_series) > 1:

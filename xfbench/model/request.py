@@ -124,7 +124,8 @@ class Cell(StoredSettings, _OwnFields):
 
     The last fields are those of `StoredSettings`.
 
-    `steps` is the number of timed steps after the warm-up; null if epochs are given.
+    `steps` is the number of timed steps after the warm-up, or the minimum number if `min_seconds`
+    is given; null if epochs are given.
     `epochs` is the number of passes over the data set, the warm-up included; null if steps are
     given.
     `warmup` is the minimum number of untimed steps after the first step, which is never timed.
@@ -157,6 +158,8 @@ class Cell(StoredSettings, _OwnFields):
             raise ValueError("give exactly one of steps and epochs")
         if self.epochs is not None and self.data == "synthetic":
             raise ValueError("synthetic data has no epochs: give steps, or a data set")
+        if self.epochs is not None and (self.min_seconds or self.min_warmup_seconds):
+            raise ValueError("min_time and warmup_time are for steps: epochs have a length")
         if self.steps is not None and self.steps % self.window:
             raise ValueError(
                 f"steps ({self.steps}) must be a multiple of sync_every ({self.window})"

@@ -213,10 +213,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="steps",
         panel="How long",
-        help="Timed steps",
+        help="Timed steps (see --min-time)",
         type=WHOLE_NUMBER,
         minimum=1,
-        default_words="20; cuda: 200",
+        default_words="at least 20; cuda: at least 200",
     ),
     Setting(
         name="epochs",
@@ -232,6 +232,27 @@ SETTINGS: tuple[Setting, ...] = (
         type=WHOLE_NUMBER,
         minimum=0,
         default=3,
+    ),
+    Setting(
+        name="min_time",
+        panel="How long",
+        help="Minimum duration of the timed steps, such as 5s; more than --steps are timed if "
+        "these take less",
+        type=DURATION,
+        minimum=0,
+        default_words="5s; 0 if --steps or --epochs is given",
+        record_name="min_seconds",
+        is_stored=True,
+    ),
+    Setting(
+        name="warmup_time",
+        panel="How long",
+        help="Minimum duration of the warm-up after the first step",
+        type=DURATION,
+        minimum=0,
+        default_words="1s; 0 if --steps or --epochs is given",
+        record_name="min_warmup_seconds",
+        is_stored=True,
     ),
     Setting(
         name="launches",

@@ -37,6 +37,8 @@ from xfbench.planning.study_form import (
 from xfbench.workloads import workloads
 
 DEFAULT_STEPS = 20
+# Minimum durations in seconds if a matrix says nothing about the length of its launches.
+_DEFAULT_MIN_TIME, _DEFAULT_WARMUP_TIME = 5.0, 1.0
 DEFAULT_INPUT_THREADS = 1
 # Steps between two synchronizations. A GPU queues steps and would idle during a synchronization.
 WINDOWS = {"cpu": 1, "cuda": 10}
@@ -313,7 +315,21 @@ def _combine_stored_settings(m: Matrix) -> list[dict[str, Any]]:
         for setting in stored
     ]
     fields = [setting.cell_field for setting in stored]
-    return [dict(zip(fields, values, strict=True)) for values in itertools.product(*choices)]
+    return [
+        {**dict(zip(fields, values, strict=True)), **resolve_min_durations(m)}
+        for values in itertools.product(*choices)
+    ]
+
+
+def resolve_min_durations(m: Matrix) -> dict[str, float | None]:
+    """Return a cell's minimum durations in seconds, by field; None if there is no minimum."""
+    is_open = m.steps is None and m.epochs is None and m.probe is None
+    default = (_DEFAULT_MIN_TIME, _DEFAULT_WARMUP_TIME) if is_open else (None, None)
+    min_time, warmup_time = (
+        fallback if value is None else value or None
+        for value, fallback in zip((m.min_time, m.warmup_time), default, strict=True)
+    )
+    return {"min_seconds": min_time, "min_warmup_seconds": warmup_time}
 
 
 def _check_ranks(m: Matrix) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from xfbench.datasets import sets
 from xfbench.model import adapter, settings, training
 from xfbench.model.request import SOLVER, Request
-from xfbench.planning.experiment import DEFAULT_STEPS, LOADER, WINDOWS
+from xfbench.planning.experiment import DEFAULT_STEPS, LOADER, WINDOWS, resolve_min_durations
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.study_form import BatchSearch
 from xfbench.workloads import workloads
@@ -98,6 +98,7 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
 def _stored_and_allowed_values(m: Matrix, r: Request) -> list[tuple[Any, Sequence[Any] | None]]:
     """Return what the request stores, and what it may store, for each setting with `is_stored`."""
     pairs: list[tuple[Any, Sequence[Any] | None]] = []
+    durations = resolve_min_durations(m)
     for setting in settings.SETTINGS:
         # In a batch search, the available memory or the user sets the limit, so any limit matches.
         is_free = setting.name == "memory_limit" and isinstance(m.batch_size, BatchSearch)
@@ -105,6 +106,8 @@ def _stored_and_allowed_values(m: Matrix, r: Request) -> list[tuple[Any, Sequenc
             matrix_value = getattr(m, setting.name)
             values = matrix_value or [None] if setting.is_list else [matrix_value]
             stored_values = [setting.to_stored(value) for value in values]
+            if setting.cell_field in durations:
+                stored_values = [durations[setting.cell_field]]
             pairs.append((getattr(r, setting.cell_field), stored_values))
     return pairs
 

@@ -32,6 +32,8 @@ class MatrixSettings(BaseModel):
     steps: Positive | None = None
     epochs: Positive | None = None
     warmup: NonNegative = 3
+    min_time: float | None = None
+    warmup_time: float | None = None
     launches: Positive | None = None
     until_precision: Share = 0.02
     seed: Annotated[Sequence[NonNegative], BeforeValidator(as_list)] = (0,)

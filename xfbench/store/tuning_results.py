@@ -78,7 +78,7 @@ class Tuning(SealedDocument):
     """One search: the machine, the settings, when each setting was dropped, and the best setting.
 
     The search ends with the confirmation: launches of the finalists with the usual number of steps.
-    A launch counts if its record has the status "ok" and its speed is steady.
+    A launch counts if its record has the status "ok" and valid step times.
 
     - `best`: the cell that won.
     - `default`: the cell that runs if the user sets no options.

@@ -18,7 +18,7 @@ class Quantity:
 
     - `title`: the name of the quantity in sentences.
     - `extract`: reads the number from a record; returns None if the record does not have it.
-    - `steady_only`: whether only launches in the steady state count.
+    - `needs_steps`: whether only launches with valid step times count.
     - `lower_is_better`: whether a smaller number is better.
 
     Only positive numbers count, because quantities are compared by ratio.
@@ -27,21 +27,21 @@ class Quantity:
     title: str
     unit: str
     extract: Callable[[Record], float | None]
-    steady_only: bool = False
+    needs_steps: bool = False
     lower_is_better: bool = False
 
 
 def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> Launches:
     """Return the quantity of each launch that counts, by block.
 
-    A launch counts if it is ok and its value is positive. If `quantity.steady_only` is true, the
-    launch must also be in the steady state.
+    A launch counts if it is ok and its value is positive. If `quantity.needs_steps` is true, the
+    launch must also have valid step times.
     """
     values: dict[statistics.Block, float] = {}
     for record in records:
         if record.status != "ok" or record.request is None:
             continue
-        if quantity.steady_only and not statistics.is_steady(record):
+        if quantity.needs_steps and not statistics.has_valid_steps(record):
             continue
         value = quantity.extract(record)
         if value is None or value <= 0:
@@ -100,7 +100,7 @@ def _computing_share(record: Record) -> float | None:
 
 QUANTITIES = {
     "images_per_second": Quantity(
-        "throughput", "images/s", statistics.launch_throughput, steady_only=True
+        "throughput", "images/s", statistics.launch_throughput, needs_steps=True
     ),
     "epoch_images_per_second": Quantity(
         "throughput of an epoch", "images/s", _epoch_images_per_second

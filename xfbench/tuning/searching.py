@@ -512,7 +512,5 @@ def _predict_seconds_from_record(cell: Cell, record: Record) -> float:
 def _describe_outcome(record: Record) -> str:
     """Return a text with the images per second of a launch, or the reason why it does not count."""
     if record.status == "ok" and record.measurement:
-        if not statistics.is_steady(record):
-            return "never became steady"
         return f"{statistics.launch_throughput(record):.4g} images/s"
     return f"{record.status}: {record.reason}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # `protocol` needs NumPy, and a missing NumPy must be reporte
     from xfbench.worker.protocol import Group
 
 _PAUSE_SECONDS, _MAX_POLLS = 0.01, 12000
+_MAX_POLLS_FOR_NUMBER = 360000  # an hour: ranks of asynchronous strategies may be far apart
 _LOOPBACK = "127.0.0.1"
 _SIOCGIFADDR = 0x8915  # netdevice(7)
 # Under mpirun in a batch job, Slurm's variables are those of the batch step, so MPI's come first.
@@ -122,6 +123,27 @@ def exchange_addresses(
         time.sleep(_PAUSE_SECONDS)
     missing = [rank_name for rank_name, path in zip(all_process_names, paths) if not path.exists()]
     raise RuntimeError(f"ranks {', '.join(missing)} did not register within two minutes")
+
+
+def share_number_of_first_rank(group: Group, name: str, number: int) -> int:
+    """Return the first rank's `number`, on every rank. Every rank must call this function.
+
+    The first rank writes its number to the file `rendezvous_path`.`name`. No two calls of a launch
+    may have the same name.
+
+    Raises RuntimeError if the number is missing after an hour.
+    """
+    path = Path(f"{group.rendezvous_path}.{name}")
+    if group.rank == 0:
+        partial = Path(f"{path}.partial")
+        partial.write_text(str(number))
+        partial.replace(path)
+        return number
+    for _ in range(_MAX_POLLS_FOR_NUMBER):
+        if path.exists():
+            return int(path.read_text())
+        time.sleep(_PAUSE_SECONDS)
+    raise RuntimeError(f"the first rank did not say within an hour how long to train ({name})")
 
 
 def build_group(

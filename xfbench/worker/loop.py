@@ -17,19 +17,29 @@ from typing import Any, Callable
 
 import numpy as np
 
-from xfbench.worker import checkpoint, energy, feed, links, nvml, observe, page_cache, profile
+from xfbench.worker import (
+    checkpoint,
+    distributed,
+    energy,
+    feed,
+    links,
+    nvml,
+    observe,
+    page_cache,
+    profile,
+)
 from xfbench.worker.core_latency import CoreLatencyProbe
 from xfbench.worker.evaluate import evaluate_on_test_set, finite_or_none
 from xfbench.worker.input import DataSet, open_data_set
 from xfbench.worker.protocol import Group, Options, Reader, Trainer, TrainingFiles
-from xfbench.worker.steady import count_values_before_steady
+from xfbench.worker.steady import count_warmup_values
 from xfbench.workloads import Workload
 from xfbench.workloads.initial import initial_parameters
 
 Build = Callable[..., Trainer]
 OpenReader = Callable[[TrainingFiles, Options], Reader]
-# Limit on extending the warm-up: after the requested warm-up, a launch does at most this many times
-# the requested timed steps.
+# Limit on extending the warm-up: after the requested warm-up, a launch trains at most this many
+# times as long as requested.
 _MAX_WARMUP_FACTOR = 3
 _MAX_COMPUTE_STEPS = 20  # steps that each rank does without synchronization, after the timed steps
 _LATENCY_INTERVAL_SECONDS = 1.0  # minimal time between two latency measurements
@@ -51,8 +61,9 @@ def train_and_measure(
 
     If `request["epochs"]` is set, the launch trains that many epochs of a data set and evaluates
     after each epoch. Otherwise it trains one first step, `request["warmup"]` more steps, and then
-    `request["steps"]` timed steps. A single rank extends the warm-up while step times still change.
-    If there are several ranks, each rank trains on its shard of every batch.
+    `request["steps"]` timed steps. Both go on until they have taken `request["min_warmup_seconds"]`
+    and `request["min_seconds"]`. A single rank extends the warm-up while steps become faster. If
+    there are several ranks, each rank trains on its shard of every batch.
 
     - `build`: the adapter's function that builds a trainer
     - `data_folder`: the folder of a prepared data set; None for other data
@@ -228,6 +239,11 @@ class _WindowSeries:
         }
         return usage, phases
 
+    def elapsed_seconds(self, first: int) -> float:
+        """Return the total seconds of the windows from number `first` on."""
+        windows = zip(self.seconds[first:], self.counts[first:])
+        return sum(seconds * count for seconds, count in windows)
+
     def link_traffic_per_step(self) -> dict[str, Any]:
         """Return this node's link traffic per step since `restart_observation`.
 
@@ -390,27 +406,65 @@ def _train_steps_and_count_warmup(
     """Train the warm-up and the timed steps. Return the number of warm-up windows.
 
     - The first step is a window of its own and belongs to the warm-up.
-    - A single rank extends the requested warm-up while step times still change. Several ranks do
-      not, because no rank can decide alone.
+    - A single rank extends the requested warm-up while steps become faster. Several ranks do not,
+      because no rank can decide alone.
     - Checkpoints are spread evenly over the first N windows after the requested warm-up. N is the
-      number of timed windows.
+      requested number of timed windows.
     """
-    window = request["window"]
+    window, seconds = request["window"], request.get("min_seconds") or 0.0
     timed = request["steps"] // window
     series.run_window(1)
     for _ in range(math.ceil(request["warmup"] / window)):
         series.run_window(window)
-    warm = len(series.seconds)
-    first, most = warm, warm + (_MAX_WARMUP_FACTOR if group.size == 1 else 1) * timed
+    _train_until(series, 1, request.get("min_warmup_seconds") or 0.0, window, group, "warmup")
+    first = warm = len(series.seconds)
     series.restart_observation()
-    while len(series.seconds) < warm + timed:
-        series.run_window(window)
-        checkpoints.take_if_due(len(series.seconds) - first, timed)
-        if len(series.seconds) == warm + timed <= most:
-            warm += min(
-                count_values_before_steady(series.seconds[warm:]), most - len(series.seconds)
-            )
+
+    def train_from(start: int) -> None:
+        while len(series.seconds) < start + timed:
+            series.run_window(window)
+            checkpoints.take_if_due(len(series.seconds) - first, timed)
+        _train_until(series, start, seconds, window, group, "timed")
+
+    train_from(warm)
+    while group.size == 1 and (count := count_warmup_values(series.seconds[warm:])):
+        warm += count
+        if _is_extended_to_limit(series, first, timed, seconds):
+            break
+        train_from(warm)
     return warm
+
+
+def _train_until(
+    series: _WindowSeries, first: int, seconds: float, window: int, group: Group, name: str
+) -> None:
+    """Train until the windows from number `first` on have taken `seconds`.
+
+    If there are several ranks, the first rank decides the number of windows, from the duration of
+    those that it has done. `name` identifies the decision.
+    """
+    if not seconds:
+        return
+    if group.size == 1:
+        while series.elapsed_seconds(first) < seconds:
+            series.run_window(window)
+        return
+    if len(series.seconds) <= first:
+        series.run_window(window)
+    elapsed = series.elapsed_seconds(first)
+    count = math.ceil((seconds - elapsed) / elapsed * (len(series.seconds) - first))
+    shared: list[int] = []
+    series.run_untimed(
+        lambda: shared.append(distributed.share_number_of_first_rank(group, name, max(0, count)))
+    )
+    for _ in range(shared[0]):
+        series.run_window(window)
+
+
+def _is_extended_to_limit(series: _WindowSeries, first: int, timed: int, seconds: float) -> bool:
+    """Return whether the windows from number `first` on have reached `_MAX_WARMUP_FACTOR`."""
+    is_long = series.elapsed_seconds(first) >= _MAX_WARMUP_FACTOR * seconds
+    return is_long and len(series.seconds) - first >= _MAX_WARMUP_FACTOR * timed
 
 
 def _train_and_evaluate_epochs(
@@ -423,9 +477,8 @@ def _train_and_evaluate_epochs(
 ) -> tuple[int, list[dict[str, Any]]]:
     """Train and evaluate whole epochs. Return the number of warm-up windows, and results by epoch.
 
-    The number of steps is fixed, so an extended warm-up leaves fewer timed windows. The warm-up is
-    not extended if the extension would take more than half of the windows after the requested
-    warm-up. It is never extended if there are several ranks.
+    The number of steps is fixed, so an extended warm-up leaves fewer timed windows, but at least
+    half of them. The warm-up is never extended if there are several ranks.
     """
     window, batch_size = request["window"], request["batch_size_per_rank"]
     steps = len(data.train) // request["global_batch_size"]
@@ -453,8 +506,9 @@ def _train_and_evaluate_epochs(
         )
         checkpoints.take_if_due(epoch, request["epochs"])
     warm = warm or len(series.seconds)
-    later = count_values_before_steady(series.seconds[warm:]) if group.size == 1 else 0
-    return (warm + later if later <= (len(series.seconds) - warm) / 2 else warm), learning
+    if group.size == 1:
+        warm += count_warmup_values(series.seconds[warm:])
+    return warm, learning
 
 
 def _rank_share_of_data_set(data: DataSet, request: dict[str, Any]) -> float:

@@ -22,7 +22,7 @@ from xfbench.rendering.report import efficiency, external_data, figures, learned
 from xfbench.rendering.report.external_data import ExternalFigures
 from xfbench.rendering.report.figures import Figure
 from xfbench.rendering.report.sentences import Summary, build_summary, use_no_break_spaces
-from xfbench.statistics import is_steady, launch_throughput
+from xfbench.statistics import is_level_changed, launch_throughput
 
 # If the report has more than MANY_ROWS rows, only the FASTEST rows of each board show every launch.
 # The launches of the other rows are summarized.
@@ -366,7 +366,7 @@ def _describe_launch(record: Record) -> Launch:
     if elsewhere := unmeasured_source(record):
         reason = elsewhere
     elif record.status == "ok":
-        reason = "" if is_steady(record) else "never became steady: not counted"
+        reason = "level changed" if is_level_changed(record) else ""
     return Launch(
         record=_shorten_id(record.id),
         number=request.launch,

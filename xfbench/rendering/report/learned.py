@@ -21,7 +21,7 @@ from xfbench.rendering.report.figures import (
     group_rows_into_scaling_curves,
     row_name,
 )
-from xfbench.statistics import Interval, is_steady
+from xfbench.statistics import Interval, has_valid_steps
 
 
 def build_learning_speed_up_figures(
@@ -39,7 +39,7 @@ def build_learning_speed_up_figures(
     data: list[tuple[str, ...]] = []
     for group in group_rows_into_scaling_curves(table.rows):
         runs_by_ranks = {
-            row.ranks: _select_steady_records_with_test_loss(row, records_by_id) for row in group
+            row.ranks: _select_records_with_test_loss(row, records_by_id) for row in group
         }
         target_loss = best_common_test_loss(
             [record for runs in runs_by_ranks.values() for record in runs]
@@ -96,15 +96,15 @@ def build_learning_speed_up_figures(
     return [figure]
 
 
-def _select_steady_records_with_test_loss(
+def _select_records_with_test_loss(
     row: Row, records_by_id: Mapping[str, Record]
 ) -> Sequence[Record]:
-    """Return the row's ok records with constant speed (`is_steady`) and a finite test loss."""
+    """Return the row's ok records with valid step times and a finite test loss."""
     row_records = [records_by_id[record_id] for record_id in row.records]
     return [
         r
         for r in row_records
-        if r.status == "ok" and is_steady(r) and best_test_loss(r) is not None
+        if r.status == "ok" and has_valid_steps(r) and best_test_loss(r) is not None
     ]
 
 

@@ -127,9 +127,9 @@ def _interval_sentence(row: Row) -> str:
         "indicative": f"indicative; a claim needs {CLAIM_LAUNCHES}",
         "smoke": "only a smoke test",
     }[speed.label]
-    exclusions = [f"{row.unstable} never became steady"] if row.unstable else []
-    exclusions += [f"{row.outliers} far off"] if row.outliers else []
-    launches = "; ".join([f"{count} ({label})", *exclusions])
+    remarks = [f"{row.unstable} changed level"] if row.unstable else []
+    remarks += [f"{row.outliers} far off"] if row.outliers else []
+    launches = "; ".join([f"{count} ({label})", *remarks])
     return f"The 95 % interval is {low} to {high} images/s, over {launches}."
 
 
