@@ -32,6 +32,8 @@ EXAMPLES = {
     "steps": ("30", 30),
     "epochs": ("2", 2),
     "warmup": ("0", 0),
+    "min_time": ("1.5m", 90.0),
+    "warmup_time": ("0.5", 0.5),
     "launches": ("7", 7),
     "until_precision": ("1%", 0.01),
     "seed": ("0,3", [0, 3]),
@@ -222,7 +224,7 @@ def test_a_formatted_value_is_parsed_again(setting):
 
 def test_every_stored_setting_is_a_field_of_cells():
     stored = [setting for setting in settings.SETTINGS if setting.is_stored]
-    assert len(stored) == 3 and {each.cell_field for each in stored} <= set(Cell.model_fields)
+    assert len(stored) == 5 and {each.cell_field for each in stored} <= set(Cell.model_fields)
 
 
 def test_options_of_the_command_line_only_are_not_in_python():

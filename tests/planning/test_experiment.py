@@ -4,7 +4,7 @@ import pytest
 
 from xfbench.base.errors import UsageError
 from xfbench.model.request import Protocol
-from xfbench.planning import experiment
+from xfbench.planning import experiment, matching
 
 
 def build_cells(**settings):
@@ -45,6 +45,7 @@ def test_omitted_settings_take_the_workload_defaults():
         ({"launches": 0}, "launches"),
         ({"epochs": 3, "data": "synthetic"}, "synthetic data has no epochs"),
         ({"epochs": 3, "steps": 3}, "give exactly one of steps and epochs"),
+        ({"epochs": 3, "min_time": 3}, "min_time and warmup_time are for steps"),
         ({"framework": []}, "no framework was given"),
         ({"threads": list(range(1, 1000)), "batch_size": list(range(1, 1000))}, "too many"),
         ({"wramup": 2}, "unknown setting 'wramup': did you mean warmup?"),
@@ -55,6 +56,28 @@ def test_wrong_setting_is_reported_in_one_line(settings, words):
         build_cells(**settings)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "min_seconds", "min_warmup_seconds"),
+    [
+        ({}, 5, 1),
+        ({"min_time": 2}, 2, 1),
+        ({"min_time": 0, "warmup_time": 0}, None, None),
+        ({"steps": 20}, None, None),
+        ({"steps": 20, "min_time": 2, "warmup_time": 0.5}, 2, 0.5),
+        ({"epochs": 2}, None, None),
+    ],
+)
+def test_launches_last_5_seconds_unless_their_length_is_given(
+    settings, min_seconds, min_warmup_seconds
+):
+    [(cell, _)] = build_cells(**settings)
+    assert (cell.min_seconds, cell.min_warmup_seconds) == (min_seconds, min_warmup_seconds)
+    matrix = experiment.build_matrix(framework=["torch"], workload=["lenet"], **settings)
+    assert matching.is_in_matrix(matrix, cell.request(1), matching.Catalog())
+    longer = cell.model_copy(update={"min_seconds": 9.0})
+    assert not matching.is_in_matrix(matrix, longer.request(1), matching.Catalog())
 
 
 def test_every_built_in_experiment_has_valid_cells():
