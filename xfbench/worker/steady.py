@@ -19,7 +19,10 @@ _MAX_CORRELATION = 0.95
 
 
 class _Change(NamedTuple):
-    """The change of level that separates a series best. `blocks_before` is their number before it."""
+    """The change of level that separates a series best.
+
+    - `blocks_before`: the number of blocks before the change.
+    """
 
     blocks_before: int
     median_before: float
