@@ -5,6 +5,7 @@ from xfbench.host import machine
 from xfbench.model import facts
 from xfbench.model.certificate import Certificate, Subject
 from xfbench.model.record import Record, Software
+from xfbench.statistics import Block
 from xfbench.store.tuning_results import Figure, Tuning
 from xfbench.workloads import workloads
 
@@ -17,6 +18,11 @@ SOFTWARE = Software(
     environment_digest="sha256:3",
     packages={},
 )
+
+
+def make_block(launch, session="a session"):
+    """Return the block of a launch number in a session."""
+    return Block(session, 0, launch, 0)
 
 
 def vary_record(record, *, request=None, seconds=None, **fields):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.sample_records import vary_record
+from tests.sample_records import make_block, vary_record
 from xfbench.host.machine import describe_machine
 from xfbench.statistics import (
     Comparison,
@@ -21,6 +21,7 @@ from xfbench.statistics import (
     median_interval,
     outliers,
     session_of,
+    throughput_interval,
 )
 
 SIMULATIONS = 1000
@@ -40,7 +41,7 @@ def simulate_speeds(random, launches, truth=100.0, steps=20):
 
 
 def medians_by_launch(steps):
-    return {(n + 1, 0): float(np.median(row)) for n, row in enumerate(steps)}
+    return {make_block(n + 1): float(np.median(row)) for n, row in enumerate(steps)}
 
 
 def measure_coverage(estimate, launches):
@@ -108,7 +109,10 @@ def test_stopping_at_a_narrow_interval_keeps_coverage(spread):
     random, hits = np.random.default_rng(7), 0
     for _ in range(SIMULATIONS):
         values = list(np.exp(random.normal(0, spread, 20)))
-        count = next((n for n in range(5, 20) if is_precise(values[:n], 0.02)), 20)
+        launches = {make_block(n): value for n, value in enumerate(values)}
+        count = next(
+            (n for n in range(5, 20) if is_precise(dict([*launches.items()][:n]), 0.02)), 20
+        )
         interval = geometric_interval(values[:count])
         hits += interval.low <= 1 <= interval.high
     assert hits / SIMULATIONS >= 0.92
@@ -122,7 +126,7 @@ def compare_simulated(random, ratio=1.0, launches=5, drift=0.0, blocks_shared=Tr
         simulate_speeds(random, launches, 100.0 / ratio) * np.exp(block_drift)[:, None]
     )
     if not blocks_shared:
-        b = {(n + 100, k): value for (n, k), value in b.items()}
+        b = {block._replace(launch=block.launch + 100): value for block, value in b.items()}
     return compare(a, b)
 
 
@@ -165,11 +169,11 @@ def test_smallest_visible_difference_has_80_percent_power():
 
 
 def test_single_launch_has_no_interval_and_zero_is_an_error():
-    comparison = compare({(1, 0): 2.0}, {(1, 0): 1.0})
+    comparison = compare({make_block(1): 2.0}, {make_block(1): 1.0})
     assert comparison == Comparison(Interval(2.0, None, None, 1), None, None, False)
     assert comparison.verdict == "not_distinguishable"
     with pytest.raises(ValueError, match="launch"):
-        compare({}, {(1, 0): 1.0})
+        compare({}, {make_block(1): 1.0})
 
 
 def test_holm_correction_limits_the_family_error_rate():
@@ -189,8 +193,8 @@ def test_indistinguishable_cells_share_ranks():
     speeds = [200.0, 100.0, 100.5, 30.0]
     cells = [medians_by_launch(simulate_speeds(random, 8, truth)) for truth in speeds]
     assert cell_ranks(cells) == [(1, 1), (2, 3), (2, 3), (4, 4)]
-    assert cell_ranks([{(1, 0): 3.0}, {(1, 0): 1.0}]) == [(1, 2), (1, 2)]
-    assert cell_ranks([{(1, 0): 3.0}]) == [(1, 1)]
+    assert cell_ranks([{make_block(1): 3.0}, {make_block(1): 1.0}]) == [(1, 2), (1, 2)]
+    assert cell_ranks([{make_block(1): 3.0}]) == [(1, 1)]
     assert cell_ranks([]) == []
 
 
@@ -242,6 +246,66 @@ def test_launches_of_different_sessions_are_not_paired(record):
     assert {block.session for block in counted_speeds_by_block(records)} == {"one", "two"}
 
 
+def simulate_sessions(random, sessions, launches=5, deviation=0.03, name="", ratio=1.0):
+    """Launches of several sessions, whose levels differ with `deviation`."""
+    return {
+        make_block(n, f"{name}{session}"): value * ratio
+        for session in range(sessions)
+        for n, value in enumerate(
+            100 * np.exp(random.normal(random.normal(0, deviation), 0.01, launches))
+        )
+    }
+
+
+@pytest.mark.parametrize("sessions", [3, 5])
+def test_interval_over_sessions_contains_their_differences(sessions):
+    random, hits = np.random.default_rng(9), 0
+    for _ in range(SIMULATIONS):
+        interval = throughput_interval(simulate_sessions(random, sessions))
+        assert interval.launches == 5 * sessions
+        hits += interval.low <= 100 <= interval.high
+    assert 0.93 <= hits / SIMULATIONS <= 0.97
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_interval_of_few_sessions_is_over_launches(sessions):
+    launches = simulate_sessions(np.random.default_rng(10), sessions)
+    assert throughput_interval(launches) == geometric_interval([*launches.values()])
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 3, 5])
+def test_equal_cells_of_different_sessions_are_rarely_distinguishable(sessions):
+    random = np.random.default_rng(11)
+    comparisons = [
+        compare(*(simulate_sessions(random, sessions, name=name) for name in "AB"))
+        for _ in range(SIMULATIONS)
+    ]
+    false_verdicts = sum(c.verdict != "not_distinguishable" for c in comparisons)
+    assert false_verdicts <= 0.06 * SIMULATIONS
+    assert all((c.p is None) == (c.ratio.low is None) == (sessions < 3) for c in comparisons)
+
+
+def test_different_cells_of_different_sessions_are_distinguishable():
+    random = np.random.default_rng(12)
+    comparison = compare(
+        simulate_sessions(random, 5, name="A", ratio=1.3), simulate_sessions(random, 5, name="B")
+    )
+    assert comparison.verdict == "faster"
+
+
+@pytest.mark.parametrize("sessions", [1, 2, 3])
+def test_cells_of_common_sessions_are_compared_within_them(sessions):
+    """The levels of the sessions differ by 30 %, and the cells by 5 %."""
+    random = np.random.default_rng(13)
+    a = simulate_sessions(random, sessions, deviation=0.3)
+    b = {block: value * 0.95 * np.exp(random.normal(0, 0.003)) for block, value in a.items()}
+    comparison = compare(a, b)
+    assert comparison.verdict == "faster" and comparison.paired
+    assert comparison.ratio.value == pytest.approx(1 / 0.95, rel=0.01)
+    only_b = simulate_sessions(random, 2, name="another", ratio=9.0)
+    assert compare(a, {**b, **only_b}).ratio == comparison.ratio
+
+
 def test_records_without_a_session_have_one_for_each_day_and_machine(record):
     here = describe_machine()
     elsewhere = here.model_copy(update={"hostname_hash": "other"})
@@ -265,8 +329,8 @@ def test_a_repeated_launch_of_a_session_has_a_block_of_its_own(record):
 
 @pytest.mark.parametrize(("blocks", "paired"), [((1, 2, 3), True), ((4, 5, 6), False)])
 def test_launches_are_paired_only_if_all_blocks_match(blocks, paired):
-    a = {(n, 0): 100.0 + n % 2 for n in range(1, 6)}
-    b = {(n, 0): 90.0 + n % 3 for n in blocks}
+    a = {make_block(n): 100.0 + n % 2 for n in range(1, 6)}
+    b = {make_block(n): 90.0 + n % 3 for n in blocks}
     assert compare(a, b).paired == paired
 
 
@@ -274,8 +338,8 @@ def test_unpaired_cells_are_compared_by_welchs_test():
     random = np.random.default_rng(8)
     a, b = random.normal(5.0, 0.01, 3), random.normal(5.02, 0.05, 8)
     comparison = compare(
-        {(n, 0): float(np.exp(value)) for n, value in enumerate(a)},
-        {(n + 100, 0): float(np.exp(value)) for n, value in enumerate(b)},
+        {make_block(n): float(np.exp(value)) for n, value in enumerate(a)},
+        {make_block(n + 100): float(np.exp(value)) for n, value in enumerate(b)},
     )
     expected = stats.ttest_ind(a, b, equal_var=False)
     low, high = expected.confidence_interval(0.95)
@@ -289,5 +353,5 @@ def test_unpaired_cells_are_compared_by_welchs_test():
     ("ratio", "verdict"), [(1.0, "not_distinguishable"), (2.0, "faster"), (0.5, "slower")]
 )
 def test_launches_without_noise_are_judged_by_their_ratio(ratio, verdict):
-    a, b = ({(n, 0): speed for n in range(3)} for speed in (64.0 * ratio, 64.0))
+    a, b = ({make_block(n): speed for n in range(3)} for speed in (64.0 * ratio, 64.0))
     assert compare(a, b).verdict == verdict

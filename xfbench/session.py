@@ -228,15 +228,15 @@ class Session:
         for cell in remaining_counts:
             cells_by_table[cell.table_key].append(cell)
         finished: set[Cell] = set()
-        speeds: dict[Cell, list[float]] = defaultdict(list)
+        records: dict[Cell, list[Record]] = defaultdict(list)
         for record in earlier_records_for_precision:
             if record.request:
-                speeds[record.request.cell()] += _counted_speeds(record)
+                records[record.request.cell()].append(record)
 
         def needs_launches(cell: Cell) -> bool:
             protocol = protocols.get(cell)
             is_pending = remaining_counts[cell] and cell not in finished
-            return bool(is_pending) and not (protocol and _is_enough(speeds[cell], protocol))
+            return bool(is_pending) and not (protocol and _is_enough(records[cell], protocol))
 
         for request in requests:
             cell = request.cell()
@@ -255,7 +255,7 @@ class Session:
             self.context.store.add(record, folder)
             if record.status in ("unsupported", "unavailable"):
                 finished.add(cell)
-            speeds[cell] += _counted_speeds(record)
+            records[cell].append(record)
             self._tell(Listener.launch_ended, record)
             yield record
 
@@ -352,11 +352,9 @@ def _require_waiting(plan: Plan) -> None:
         raise UsageError("--no-wait works only with --launcher slurm on a login node")
 
 
-def _counted_speeds(record: Record) -> list[float]:
-    return [*statistics.counted_speeds_by_block([record]).values()]
-
-
-def _is_enough(speeds: Sequence[float], protocol: Protocol) -> bool:
-    if protocol.precision is None or len(speeds) < protocol.least:
+def _is_enough(records: Sequence[Record], protocol: Protocol) -> bool:
+    """Return whether a cell with these records has reached the precision in its protocol."""
+    if protocol.precision is None or len(records) < protocol.least:
         return False
-    return statistics.is_precise(speeds, protocol.precision)
+    speeds = statistics.counted_speeds_by_block(records)
+    return len(speeds) >= protocol.least and statistics.is_precise(speeds, protocol.precision)

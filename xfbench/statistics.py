@@ -16,7 +16,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -48,6 +48,7 @@ Launches = Mapping[Block, float]
 CONFIDENCE = 0.95
 POWER = 0.8  # probability of detecting the smallest visible difference
 CLAIM_LAUNCHES = 5
+MIN_SESSIONS = 3  # from this number of sessions on, intervals are over sessions
 INDICATIVE_LAUNCHES = 3
 _OUTLIER_SCORE = 3.5  # modified z-score
 _MIN_STEP_S, _MAX_STEP_S = 1e-9, 1e9  # plausible seconds of a step
@@ -175,6 +176,22 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     )
 
 
+def throughput_interval(launches: Launches) -> Interval:
+    """Return the geometric mean of launches, with its interval.
+
+    - Launches of one or two sessions: the interval is over launches. With two sessions, it does not
+      cover the difference between them.
+    - Launches of three sessions or more: mean and interval are over the means of the sessions.
+
+    Raises ValueError if there is no launch.
+    """
+    sessions = _values_by_session(_log_values(launches))
+    if len(sessions) < MIN_SESSIONS:
+        return geometric_interval([*launches.values()])
+    means = [math.exp(statistics.fmean(values.values())) for values in sessions.values()]
+    return replace(geometric_interval(means), launches=len(launches))
+
+
 def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Return the median of `values` with a distribution-free interval.
 
@@ -231,13 +248,13 @@ def log_deviation_interval(
     return Interval(deviation, low, high, len(logs))
 
 
-def is_precise(values: Sequence[float], precision: float) -> bool:
-    """Return whether the geometric mean of `values` is known to the relative precision `precision`.
+def is_precise(launches: Launches, precision: float) -> bool:
+    """Return whether the throughput of launches is known to the relative precision `precision`.
 
     The distance from the mean to the upper end of its interval must be at most `precision` times
-    the mean. Fewer than two values are never precise.
+    the mean. Fewer than two launches are never precise.
     """
-    interval = geometric_interval(values) if values else None
+    interval = throughput_interval(launches) if launches else None
     return bool(interval and interval.high and interval.high / interval.value - 1 <= precision)
 
 
@@ -328,9 +345,10 @@ def counted_speeds_by_block(records: Iterable[Record]) -> dict[Block, float]:
 class _LogDifference:
     """The difference between the mean logarithms of two sets of launches.
 
-    - `error`: standard error of the difference; None if one set has only one launch.
+    - `error`: standard error of the difference; None if it is unknown.
     - `freedom`: degrees of freedom of `error`.
-    - `count`: number of pairs if `paired`, else the number of launches of the smaller set.
+    - `count`: number of pairs if `paired`, else the number of launches of the smaller set. Of
+      several sessions, the number of sessions.
     """
 
     centre: float
@@ -343,13 +361,17 @@ class _LogDifference:
 def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comparison:
     """Compare the logarithms of A and B, and return the ratio of A to B.
 
-    Launches of the same block are compared in pairs in this case:
+    Only launches of sessions that A and B have in common are compared:
 
-    - A and B have at least two blocks in common.
-    - The side with fewer blocks has no other blocks.
+    - In three common sessions or more, the differences within the sessions are compared.
+    - In one or two common sessions, launches of the same block are compared in pairs, if there are
+      two common blocks or more and the side with fewer blocks has no other blocks. Otherwise
+      Welch's test compares the two sides.
+    - Without a common session, Welch's test compares the means of the sessions, if each side has
+      three sessions or more. With fewer sessions nothing is known about the difference between
+      sessions, so there is no interval.
 
-    Otherwise Welch's test compares the two sides. `confidence` applies to the interval of the
-    ratio. Raises ValueError if a side has no launch.
+    `confidence` applies to the interval of the ratio. Raises ValueError if a side has no launch.
     """
     if not a or not b:
         raise ValueError("each side needs at least one launch")
@@ -411,20 +433,58 @@ def _log_values(launches: Launches) -> Launches:
     return {block: math.log(speed) for block, speed in launches.items()}
 
 
+def _values_by_session(launches: Launches) -> dict[str, dict[Block, float]]:
+    sessions: dict[str, dict[Block, float]] = defaultdict(dict)
+    for block, value in launches.items():
+        sessions[block.session][block] = value
+    return sessions
+
+
 def _log_difference(a: Launches, b: Launches) -> _LogDifference:
     """Return the difference between the mean logarithms of A and B, with its standard error.
 
-    `a` and `b` have the logarithms of the launches, by block.
+    `a` and `b` have the logarithms of the launches, by block. `compare` says what is compared.
     """
-    common = a.keys() & b.keys()
-    count = min(len(a), len(b))
-    if len(common) >= 2 and len(common) >= count:
-        count = len(common)
-        centre, variance = _moments([a[block] - b[block] for block in sorted(common)])
-        return _LogDifference(centre, math.sqrt(variance / count), count - 1.0, count, True)
-    (mean_a, variance_a), (mean_b, variance_b) = (
-        _moments(list(launches.values())) for launches in (a, b)
+    sessions_a, sessions_b = _values_by_session(a), _values_by_session(b)
+    common = sorted(sessions_a.keys() & sessions_b.keys())
+    if not common:
+        means_a, means_b = (
+            [statistics.fmean(values.values()) for values in sessions.values()]
+            for sessions in (sessions_a, sessions_b)
+        )
+        difference = _unpaired_difference(means_a, means_b)
+        is_known = min(len(means_a), len(means_b)) >= MIN_SESSIONS
+        return difference if is_known else replace(difference, error=None)
+    if len(common) < MIN_SESSIONS:
+        return _difference_within_sessions(
+            {block: value for session in common for block, value in sessions_a[session].items()},
+            {block: value for session in common for block, value in sessions_b[session].items()},
+        )
+    return _paired_difference(
+        [
+            _difference_within_sessions(sessions_a[session], sessions_b[session]).centre
+            for session in common
+        ]
     )
+
+
+def _difference_within_sessions(a: Launches, b: Launches) -> _LogDifference:
+    common = a.keys() & b.keys()
+    if len(common) >= 2 and len(common) >= min(len(a), len(b)):
+        return _paired_difference([a[block] - b[block] for block in sorted(common)])
+    return _unpaired_difference([*a.values()], [*b.values()])
+
+
+def _paired_difference(differences: Sequence[float]) -> _LogDifference:
+    centre, variance = _moments(differences)
+    count = len(differences)
+    return _LogDifference(centre, math.sqrt(variance / count), count - 1.0, count, True)
+
+
+def _unpaired_difference(a: Sequence[float], b: Sequence[float]) -> _LogDifference:
+    """Return the difference of two independent means, by Welch."""
+    (mean_a, variance_a), (mean_b, variance_b) = _moments(a), _moments(b)
+    count = min(len(a), len(b))
     if count < 2:
         return _LogDifference(mean_a - mean_b, None, 0.0, count, False)
     mean_variances = variance_a / len(a), variance_b / len(b)

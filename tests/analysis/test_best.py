@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.sample_records import SOFTWARE, certify_records
+from tests.sample_records import SOFTWARE, certify_records, make_block
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.base.errors import UsageError
@@ -169,10 +169,10 @@ def test_grouped_tables_warn_of_selection_bias(boards):
 
 def test_group_is_faster_only_if_its_best_beats_all_cells():
     def cell(speed, noise):
-        return {(n, 0): speed * (1 + noise * (-1) ** n / (n + 1)) for n in range(8)}
+        return {make_block(n): speed * (1 + noise * (-1) ** n / (n + 1)) for n in range(8)}
 
     fast, slow = cell(100, 0.001), cell(50, 0.001)
-    unclear = {(n + 100, 0): 99 * (1 + 0.3 * (-1) ** n) for n in range(8)}
+    unclear = {make_block(n + 100): 99 * (1 + 0.3 * (-1) ** n) for n in range(8)}
     assert group_ranks([[fast], [slow]]) == [(1, 1), (2, 2)]
     assert group_ranks([[fast], [slow, unclear]]) == [(1, 2), (1, 2)]
     assert group_ranks([[slow], [fast, unclear]]) == [(2, 2), (1, 1)]
@@ -185,7 +185,9 @@ def test_large_group_gains_no_rank_by_chance():
 
     def draw_group(count):
         cells = [
-            dict(zip([(n, 0) for n in range(5)], np.exp(rng.normal(0, 0.03, 5)), strict=True))
+            dict(
+                zip([make_block(n) for n in range(5)], np.exp(rng.normal(0, 0.03, 5)), strict=True)
+            )
             for _ in range(count)
         ]
         return sorted(cells, key=lambda cell: -np.mean([*cell.values()]))

@@ -198,6 +198,30 @@ def test_launches_whose_level_changes_count_and_are_shown(record, changed):
     assert f"4 (indicative, {changed} changed level)" in tables.to_text([table])
 
 
+@pytest.mark.parametrize(
+    ("sessions", "text", "low"),
+    [
+        (1, "6 (claim)", 38.5),
+        (2, "6 (indicative, 2 sessions)", 38.5),
+        (3, "6 (claim, 3 sessions)", 37.1),
+    ],
+)
+def test_rows_say_how_many_sessions_they_have(record, sessions, text, low):
+    steps = (0.1, 0.101, 0.1, 0.101, 0.104, 0.105)
+    launches = [
+        vary_record(record((step_s,), n + 1), request={"session": str(n * sessions // 6)})
+        for n, step_s in enumerate(steps)
+    ]
+    [table] = uncertified_tables(launches)
+    [row] = table.unranked
+    assert row.sessions == sessions
+    assert text in tables.to_text([table])
+    assert row.document()["images_per_second"]["label"] == text.split("(")[1].split(",")[0].strip(
+        ")"
+    )
+    assert row.images_per_second.low == pytest.approx(low, abs=0.5)
+
+
 def test_outlier_is_marked_and_counted(record):
     step_times_s = (0.1, 0.101, 0.099, 0.1005, 0.0995, 0.2)
     launches = [record(steps=(step_s,), launch=n) for n, step_s in enumerate(step_times_s, start=1)]

@@ -9,7 +9,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.sample_records import SOFTWARE, certify_records
+from tests.sample_records import SOFTWARE, certify_records, make_block
 from xfbench import statistics
 from xfbench.analysis import slowdown
 from xfbench.analysis.leaderboard import build_tables as all_tables
@@ -151,8 +151,8 @@ def test_mean_slowdown_covers_only_common_networks(boards):
 
 def test_mean_of_ratios_has_the_interval_of_a_mean():
     """A single pair has its own interval; n equal pairs have one narrower by the root of n."""
-    a = {(n, 0): 10 * 1.02 ** (n % 3) for n in range(6)}
-    b = {(n, 0): 5 * 1.03 ** (n % 2) for n in range(6)}
+    a = {make_block(n): 10 * 1.02 ** (n % 3) for n in range(6)}
+    b = {make_block(n): 5 * 1.03 ** (n % 2) for n in range(6)}
     single_mean, ratio = statistics.overall_ratio([(a, b)]), statistics.compare(a, b).ratio
     assert (single_mean.value, single_mean.low, single_mean.high) == pytest.approx(
         (ratio.value, ratio.low, ratio.high)
@@ -170,7 +170,7 @@ def test_mean_of_ratios_has_the_interval_of_a_mean():
     )
     without_noise = statistics.overall_ratio([(a, a), (b, b)])
     assert (without_noise.value, without_noise.low, without_noise.high) == (1, None, None)
-    single_launch = {(0, 0): 5.0}
+    single_launch = {make_block(0): 5.0}
     assert statistics.overall_ratio([(a, b), (a, single_launch)]).low is None
     with pytest.raises(ValueError):
         statistics.overall_ratio([])
@@ -180,7 +180,7 @@ def test_mean_of_ratios_covers_the_truth():
     rng = np.random.default_rng(3)
 
     def draw_cell(speed):
-        return {(n, 0): float(speed * np.exp(rng.normal(0, 0.05))) for n in range(5)}
+        return {make_block(n): float(speed * np.exp(rng.normal(0, 0.05))) for n in range(5)}
 
     covered = 0
     for _ in range(400):

@@ -110,8 +110,9 @@ def stopping_count(speeds: np.ndarray) -> int:
     """After how many launches the stop rule would have ended the cell."""
     rule = Protocol()
     max_launches = min(rule.most, len(speeds))
+    launches = [(statistics.Block("", 0, n, 0), speed) for n, speed in enumerate(speeds)]
     for count in range(rule.least, max_launches):
-        if statistics.is_precise(list(speeds[:count]), rule.precision):
+        if statistics.is_precise(dict(launches[:count]), rule.precision):
             return count
     return max_launches
 

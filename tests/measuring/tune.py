@@ -271,7 +271,7 @@ def counted_speeds(records: dict) -> Launches:
         if not repeating.has_distant_cores(record, nearest)
     }
     return {
-        (block, 0): speed
+        statistics.Block("", 0, block, 0): speed
         for block, record in (near_records or records).items()
         for speed in statistics.counted_speeds_by_block([record]).values()
     }

@@ -11,6 +11,7 @@ from statistics import fmean
 
 import pytest
 
+from tests.sample_records import make_block
 from tests.tuning.trials import exhaustive_seconds, search
 from xfbench import statistics
 from xfbench.tuning import halving, repeating
@@ -185,9 +186,9 @@ def test_every_rung_has_fewer_settings_and_short_launches(settings):
 def test_settings_are_ranked_within_their_blocks():
     """All settings are half as fast in the second block; missing it gives no advantage."""
     speeds = {
-        "a": {(1, 0): 100.0, (2, 0): 50.0},
-        "b": {(1, 0): 90.0},
-        "c": {(1, 0): 80.0, (2, 0): 40.0},
+        "a": {make_block(1): 100.0, make_block(2): 50.0},
+        "b": {make_block(1): 90.0},
+        "c": {make_block(1): 80.0, make_block(2): 40.0},
     }
     relative = speeds_relative_to_fastest(speeds)
     assert [*relative] == ["a", "b", "c"]
@@ -214,7 +215,7 @@ def make_measure(failures):
             if (rung.number, setting) in failures
         }
         speeds = {
-            setting: {(block, 0): 1.0 + setting for block in rung.blocks}
+            setting: {make_block(block): 1.0 + setting for block in rung.blocks}
             for setting in settings
             if setting not in reasons
         }
@@ -255,7 +256,8 @@ def test_setting_that_fails_in_a_later_rung_is_eliminated():
 def test_search_out_of_budget_keeps_the_best_settings():
     def measure(rung, settings):
         return Round(
-            {setting: {(1, 0): 1.0 + setting} for setting in settings[:4]}, ended_by_budget=True
+            {setting: {make_block(1): 1.0 + setting} for setting in settings[:4]},
+            ended_by_budget=True,
         )
 
     outcome = search_by_successive_halving(range(12), separate_factors, measure)
@@ -283,7 +285,7 @@ def test_two_settings_are_not_searched():
 
 
 def speeds_by_launch(*speeds):
-    return {(block, 0): speed for block, speed in enumerate(speeds)}
+    return {make_block(number): speed for number, speed in enumerate(speeds)}
 
 
 STEADY = speeds_by_launch(100, 101, 99, 100, 100)
@@ -374,7 +376,7 @@ def build_measure(speeds, launched_settings):
     def measure(rung, settings):
         launched_settings.append([*settings])
         return Round(
-            {setting: {(b, 0): speeds[setting] for b in rung.blocks} for setting in settings}
+            {setting: {make_block(b): speeds[setting] for b in rung.blocks} for setting in settings}
         )
 
     return measure
@@ -464,7 +466,10 @@ def test_clearly_slower_setting_is_not_launched_again():
 
     def measure(rung, settings):
         return Round(
-            {setting: {(b, 0): speeds[setting][b - 1] for b in rung.blocks} for setting in settings}
+            {
+                setting: {make_block(b): speeds[setting][b - 1] for b in rung.blocks}
+                for setting in settings
+            }
         )
 
     outcome = search_by_successive_halving([*speeds], lambda setting: ("work", setting), measure)
@@ -475,20 +480,22 @@ def test_noise_is_estimated_from_repeated_launches():
     generator = random.Random(2)
     speeds = {
         setting: {
-            (block, 0): setting * (1 + block) * math.exp(generator.gauss(0, 0.03))
+            make_block(block): setting * (1 + block) * math.exp(generator.gauss(0, 0.03))
             for block in range(30)
         }
         for setting in (1, 2, 3)
     }
     separate = {setting: (setting,) for setting in speeds}
     assert estimate_noise(speeds, separate) == pytest.approx(0.03, rel=0.2)
-    single_launches = {setting: {(0, 0): blocks[0, 0]} for setting, blocks in speeds.items()}
+    single_launches = {
+        setting: {make_block(0): blocks[make_block(0)]} for setting, blocks in speeds.items()
+    }
     assert (
         estimate_noise(single_launches, separate) is None and estimate_noise({}, separate) is None
     )
     # One launch of each setting suffices if several settings share each choice.
     additive = {
-        (a, b): {(0, 0): a * b * math.exp(generator.gauss(0, 0.03))}
+        (a, b): {make_block(0): a * b * math.exp(generator.gauss(0, 0.03))}
         for a, b in product(range(1, 7), repeat=2)
     }
     assert estimate_noise(additive, {setting: setting for setting in additive}) == pytest.approx(
@@ -515,7 +522,7 @@ def test_failed_kernel_and_threads_give_no_prediction():
         dead = {setting: "crashed: no more" for setting in settings if setting[0] == "a"}
         return Round(
             {
-                setting: {(b, 0): 1.0 for b in rung.blocks}
+                setting: {make_block(b): 1.0 for b in rung.blocks}
                 for setting in settings
                 if setting not in dead
             },
@@ -585,7 +592,9 @@ def test_residual_of_a_setting_counts_more_with_more_launches(launches, share):
     """
     factors = {choices: ("work", *choices) for choices in product("ab", "xy")}
     speeds = {
-        setting: {(block, 0): 1.1 if setting == ("b", "y") else 1.0 for block in range(launches)}
+        setting: {
+            make_block(block): 1.1 if setting == ("b", "y") else 1.0 for block in range(launches)
+        }
         for setting in factors
     }
     relative = speeds_relative_to_fastest(speeds, factors)
@@ -595,7 +604,7 @@ def test_residual_of_a_setting_counts_more_with_more_launches(launches, share):
 
 def test_one_degree_of_freedom_gives_no_noise():
     speeds = {
-        setting: {(block, 0): 1 + setting + 0.1 * block * setting for block in range(3)}
+        setting: {make_block(block): 1 + setting + 0.1 * block * setting for block in range(3)}
         for setting in (0, 1)
     }
     two_blocks = {

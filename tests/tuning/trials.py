@@ -11,6 +11,7 @@ The machine is simulated (`test_halving.py`) or recorded (`tests/measuring/tune.
 - `block(settings, share)`: images per second of one launch of each setting, without invalid ones
 """
 
+from tests.sample_records import make_block
 from xfbench import statistics
 from xfbench.tuning.halving import (
     Round,
@@ -30,7 +31,7 @@ def search(machine):
         speeds = {setting: {} for setting in settings}
         for block in rung.blocks:
             for setting, speed in machine.block(settings, rung.share).items():
-                speeds[setting][block, 0] = speed
+                speeds[setting][make_block(block)] = speed
         return Round(
             speeds, {setting: "none counts" for setting, blocks in speeds.items() if not blocks}
         )
@@ -52,7 +53,7 @@ def search(machine):
         if not repeated:
             break
         for setting, speed in machine.block(repeated, 1.0).items():
-            speeds[setting][block, 0] = speed
+            speeds[setting][make_block(block)] = speed
     return choose_winner(winner, speeds), speeds, search_seconds
 
 
@@ -60,11 +61,12 @@ def exhaustive_seconds(machine):
     """Return the seconds to launch each setting until its interval is within 2 %, as `run` does."""
     seconds_before = machine.seconds
     for setting in machine.speed:
-        speeds = []
+        speeds = {}
         for count in range(MAX_LAUNCHES):
             if count >= MIN_LAUNCHES and statistics.is_precise(speeds, 0.02):
                 break
-            speeds += [speed for speed in [machine.launch(setting, 1.0)] if speed]
+            if speed := machine.launch(setting, 1.0):
+                speeds[make_block(count)] = speed
     exhaustive = machine.seconds - seconds_before
     machine.seconds = seconds_before
     return exhaustive

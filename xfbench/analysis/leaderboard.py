@@ -31,12 +31,12 @@ from xfbench.statistics import (
     Launches,
     cell_ranks,
     counted_speeds_by_block,
-    geometric_interval,
     has_valid_steps,
     is_level_changed,
     log_deviation_interval,
     mean_interval,
     outliers,
+    throughput_interval,
 )
 
 Certificates = Mapping[str, Certificate | str]
@@ -67,6 +67,8 @@ class Row:
       `statistics.Launches`).
     - `images_per_second`: geometric mean of `speeds`; None if no launch counts.
     - `spread`: standard deviation of the logarithms of `speeds`; None for fewer than two launches.
+    - `sessions`: number of sessions of these launches. The interval is over sessions if there are
+      three or more (see `statistics.throughput_interval`).
     - `outliers`: number of launches whose speed is far from the others. `speeds` includes them.
     - `unstable`: number of launches whose level changed after the warm-up. `speeds` includes them.
     - `checkpoints`: number of checkpoints requested for each launch.
@@ -116,6 +118,7 @@ class Row:
     share_of_peak: float | None
     efficiency: Efficiency | None
     relative_to_best: float | None
+    sessions: int
     outliers: int
     unstable: int
     checkpoints: int
@@ -143,6 +146,15 @@ class Row:
         """Return (data format, medium, state of the page cache, reader); None where unknown."""
         return self.data_format, self.medium, self.page_cache, self.input
 
+    @property
+    def label(self) -> str:
+        """Return "claim", "indicative" or "smoke" (see `Interval.label`); "" without launches.
+
+        Two sessions are indicative at best, because the interval does not cover their difference.
+        """
+        label = self.images_per_second.label if self.images_per_second else ""
+        return "indicative" if label == "claim" and self.sessions == 2 else label
+
     def document(self) -> dict[str, Any]:
         """Return the row as `--json` prints it."""
         speed = self.images_per_second
@@ -151,7 +163,7 @@ class Row:
         if not self.group:
             for name in ("group", "configurations", "configurations_ranked"):
                 del document[name]
-        document["images_per_second"] = speed and {**asdict(speed), "label": speed.label}
+        document["images_per_second"] = speed and {**asdict(speed), "label": self.label}
         if self.accuracy:
             document["accuracy"]["seeds"] = document["accuracy"].pop("launches")
         if self.reason is None:
@@ -280,7 +292,7 @@ def _build_row(
 ) -> Row:
     speeds = counted_speeds_by_block(records)
     speed_values = [*speeds.values()]
-    speed = geometric_interval(speed_values) if speed_values else None
+    speed = throughput_interval(speeds) if speeds else None
     last_record = next((r for r in reversed(records) if r.status == "ok"), records[-1])
     request = last_record.request
     assert request is not None
@@ -328,6 +340,7 @@ def _build_row(
         share_of_peak=_mean_of_known(peak_shares),
         efficiency=None,
         relative_to_best=None,
+        sessions=len({block.session for block in speeds}),
         outliers=sum(outliers(speed_values)),
         unstable=len(changed_records),
         checkpoints=request.checkpoints,

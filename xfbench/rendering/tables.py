@@ -61,7 +61,8 @@ def _format_value_and_bounds(interval: Efficiency | Interval | None, spec: str) 
 def _launch_count_and_label_text(row: Row) -> str:
     if row.images_per_second is None:
         return "0"
-    notes = [row.images_per_second.label]
+    notes = [row.label]
+    notes += [f"{row.sessions} sessions"] if row.sessions > 1 else []
     notes += [f"{row.outliers} far off"] if row.outliers else []
     notes += [f"{row.unstable} changed level"] if row.unstable else []
     return f"{row.images_per_second.launches} ({', '.join(notes)})"

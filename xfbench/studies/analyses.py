@@ -467,7 +467,7 @@ def _build_finding_and_judge_bounds(
 
 
 def _geometric_mean(cell_launches: Launches) -> Interval | None:
-    return statistics.geometric_interval([*cell_launches.values()]) if cell_launches else None
+    return statistics.throughput_interval(cell_launches) if cell_launches else None
 
 
 def _score_launches(cell_launches: Launches, quantity: Quantity) -> Launches:

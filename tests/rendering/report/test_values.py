@@ -9,7 +9,7 @@ from tests.sample_records import certify_records, vary_record
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.model import settings
 from xfbench.model.record import Epoch
-from xfbench.model.request import Cell
+from xfbench.model.request import Cell, Request
 from xfbench.rendering.report import content, figures, repeat, svg
 from xfbench.rendering.report.sentences import build_summary
 
@@ -200,8 +200,8 @@ def test_the_command_repeats_the_launches_of_a_row(measured, run_inline):
     program, *words = " ".join(repeat.repeat_command_display_parts(records)).split()
     assert program == "xfbench"
     done = run_inline(*words, "--dry-run", "--json")
-    requests = json.loads(done.stdout)["requests"]
-    assert requests == [record.request.model_dump(mode="json") for record in records]
+    requests = [Request(**request) for request in json.loads(done.stdout)["requests"]]
+    assert requests == [record.request for record in records]
 
 
 def test_repeat_command_includes_non_default_settings(measured):

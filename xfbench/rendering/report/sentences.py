@@ -126,11 +126,14 @@ def _interval_sentence(row: Row) -> str:
         "claim": "enough for a claim",
         "indicative": f"indicative; a claim needs {CLAIM_LAUNCHES}",
         "smoke": "only a smoke test",
-    }[speed.label]
+    }[row.label]
+    if row.sessions == 2:
+        label = "two sessions: the interval does not contain the difference between them"
     remarks = [f"{row.unstable} changed level"] if row.unstable else []
     remarks += [f"{row.outliers} far off"] if row.outliers else []
     launches = "; ".join([f"{count} ({label})", *remarks])
-    return f"The 95 % interval is {low} to {high} images/s, over {launches}."
+    sessions = f" of {row.sessions} sessions" if row.sessions > 2 else ""
+    return f"The 95 % interval is {low} to {high} images/s, over {launches}{sessions}."
 
 
 def use_no_break_spaces(text: str) -> str:
