@@ -323,8 +323,17 @@ def test_records_without_a_session_have_one_for_each_day_and_machine(record):
 
 
 def test_a_repeated_launch_of_a_session_has_a_block_of_its_own(record):
-    speeds = counted_speeds_by_block([record((0.1,), 2), record((0.1,), 2), record((0.1,), 3)])
-    assert [(block.launch, block.repetition) for block in speeds] == [(2, 0), (2, 1), (3, 0)]
+    records = [record((0.1,), number) for number in (2, 2, 3)]
+    named = [vary_record(each, request={"session": "one"}) for each in records]
+    blocks = [*counted_speeds_by_block(named)]
+    assert [block[1:] for block in blocks] == [(0, 2, 0), (0, 2, 1), (0, 3, 0)]
+    assert {block.session for block in blocks} == {"one"}
+
+
+def test_a_repeated_launch_without_a_session_is_of_another_session(record):
+    blocks = [*counted_speeds_by_block([record((0.1,), number) for number in (1, 2, 1, 2)])]
+    assert [block.session[-1] for block in blocks] == ["1", "1", "2", "2"]
+    assert [block[1:] for block in blocks] == [(0, 1, 0), (0, 2, 0)] * 2
 
 
 @pytest.mark.parametrize(("blocks", "paired"), [((1, 2, 3), True), ((4, 5, 6), False)])

@@ -101,7 +101,7 @@ class Results:
         Raises UsageError if a field is unknown, or if a side has no valid launch.
         """
         sides = [Side.parse(text, self.folder, self.conditions) for text in (a, b)]
-        return comparison.compare(*sides)
+        return comparison.compare(*sides).comparisons
 
 
 def load(results: str | Path | None = None, where: str | Sequence[str] = ()) -> Results:

@@ -31,7 +31,7 @@ from xfbench.worker.steady import has_level_change
 class Block(NamedTuple):
     """What identifies the launches, one of each cell, that ran one after another.
 
-    - `session`: the session of the launches (see `session_of`).
+    - `session`: the session of the launches (see `next_block`).
     - `seed`, `launch`: their seed and launch number.
     - `repetition`: 0 for the first launch of a cell with these values, 1 for the second, …
     """
@@ -176,6 +176,20 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     )
 
 
+def joint_confidence(comparisons: int) -> float:
+    """Return the confidence that each of several intervals needs to hold together with 95 %.
+
+    This is Bonferroni's correction.
+    """
+    return 1 - (1 - CONFIDENCE) / max(1, comparisons)
+
+
+def have_comparable_sessions(a: Launches, b: Launches) -> bool:
+    """Return whether A and B have a common session, or each has enough sessions to compare."""
+    sessions_a, sessions_b = ({block.session for block in side} for side in (a, b))
+    return bool(sessions_a & sessions_b) or min(map(len, (sessions_a, sessions_b))) >= MIN_SESSIONS
+
+
 def throughput_interval(launches: Launches) -> Interval:
     """Return the geometric mean of launches, with its interval.
 
@@ -278,8 +292,8 @@ class Comparison:
     """The ratio of A to B, with its confidence interval.
 
     - `p`: two-sided probability of a ratio at least as extreme if A and B are equally fast.
-    - `smallest_visible_difference`: relative difference that these launches detect with probability
-      `POWER`.
+    - `smallest_visible_difference`: relative difference that such launches detect with probability
+      `POWER`, at the confidence of the interval.
     - `paired`: whether launches of the same blocks were compared.
 
     With too few launches, `p` and `smallest_visible_difference` are None.
@@ -292,20 +306,21 @@ class Comparison:
 
     @property
     def verdict(self) -> Literal["faster", "slower", "not_distinguishable"]:
-        """Return the verdict on this comparison alone.
+        """Return what the interval of the ratio says: whether it excludes 1.
 
-        For several comparisons together, use `are_distinguishable`.
+        The verdict has the confidence of the interval.
         """
-        if self.p is None or self.p >= 1 - CONFIDENCE:
-            return "not_distinguishable"
-        return "faster" if self.ratio.value > 1 else "slower"
+        if self.ratio.low is not None and self.ratio.low > 1:
+            return "faster"
+        if self.ratio.high is not None and self.ratio.high < 1:
+            return "slower"
+        return "not_distinguishable"
 
 
 def session_of(record: Record) -> str:
     """Return the session of a record with a request.
 
-    Records of earlier versions name no session. Those that one machine made on one day (in UTC)
-    count as one session.
+    Records of earlier versions name no session. For them, return the day (in UTC) and the machine.
     """
     assert record.request is not None
     machine = record.machine.hostname_hash if record.machine else ""
@@ -316,11 +331,22 @@ def next_block(record: Record, blocks: Collection[Block]) -> Block:
     """Return the block of a record with a request.
 
     - `blocks`: the blocks of earlier records of the same cell.
+
+    Records of earlier versions name no session. The first launches of a day with their numbers
+    count as one session, the second launches as another one, and so on, because each run numbers
+    its launches from 1.
     """
     assert record.request is not None
-    identity = session_of(record), record.request.seed, record.request.launch
-    repeated_blocks = (Block(*identity, repetition) for repetition in itertools.count())
-    return next(block for block in repeated_blocks if block not in blocks)
+    session, seed, launch = session_of(record), record.request.seed, record.request.launch
+    for repetition in itertools.count():
+        block = (
+            Block(session, seed, launch, repetition)
+            if record.request.session
+            else Block(f"{session} {repetition + 1}", seed, launch, 0)
+        )
+        if block not in blocks:
+            break
+    return block
 
 
 def counted_speeds_by_block(records: Iterable[Record]) -> dict[Block, float]:

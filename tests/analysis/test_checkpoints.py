@@ -173,7 +173,7 @@ def test_compare_accepts_cells_with_and_without_checkpoints(record, tmp_path):
             store.add(record(launch=launch, checkpoints=count, steps=(0.1 + launch / 100,) * 3))
     [comparison] = compare(
         Side(tmp_path, {"checkpoints": "0"}), Side(tmp_path, {"checkpoints": "3"})
-    )
+    ).comparisons
     assert ("0 checkpoints" in comparison.a, "3 checkpoints" in comparison.b) == (True, True)
 
 

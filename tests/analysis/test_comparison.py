@@ -6,16 +6,22 @@ import random
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from tests.sample_records import SOFTWARE, build_record_certificate
+from tests.sample_records import SOFTWARE, build_record_certificate, make_block, vary_record
+from xfbench import statistics
 from xfbench.analysis import comparison
-from xfbench.analysis.comparison import CellComparison, Side
+from xfbench.analysis.comparison import CellComparison, FailLimit, Side
 from xfbench.base import errors
 from xfbench.host.machine import describe_machine
 from xfbench.rendering import record_listing
 from xfbench.statistics import Comparison, Interval
 from xfbench.store.results_folder import Store
+
+
+def compare(a, b):
+    return comparison.compare(a, b).comparisons
 
 
 @pytest.fixture
@@ -46,9 +52,8 @@ def test_compare_pairs_cells_that_differ_only_in_named_fields(fill_folder):
     for workload in ("lenet", "convnet"):
         for threads, slower in ((1, 2.0), (2, 1.0)):
             results = fill_folder(workload=workload, threads=threads, slower=slower)
-    comparisons = comparison.compare(
-        Side.parse("threads=2", results), Side.parse("threads=1", results)
-    )
+    result = comparison.compare(Side.parse("threads=2", results), Side.parse("threads=1", results))
+    comparisons = result.comparisons
     assert {pair.a for pair in comparisons} == {
         f"{name} · reference · numpy · 2 threads" for name in ("lenet", "convnet")
     }
@@ -60,28 +65,26 @@ def test_compare_pairs_cells_that_differ_only_in_named_fields(fill_folder):
         assert pair.figures.ratio.value == pytest.approx(2.0, rel=0.01)
         assert pair.figures.ratio.low < 2.0 < pair.figures.ratio.high
     ratios = [pair.figures.ratio.value for pair in comparisons]
-    assert comparison.geometric_mean_of_comparable_ratios(comparisons) == pytest.approx(
-        math.sqrt(ratios[0] * ratios[1])
-    )
-    assert comparison.geometric_mean_of_comparable_ratios(comparisons[:1]) is None
+    assert result.mean.value == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
+    assert result.mean.value == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
 
 
 def test_frameworks_are_compared_only_if_both_are_certified(fill_folder):
     results = fill_folder(framework="torch", kernel="onednn", proven=True)
     results = fill_folder(framework="mxnet", kernel="native", slower=1.5)
     sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
-    [pair] = comparison.compare(*sides)
+    [pair] = compare(*sides)
     assert pair.verdict is None and "no equality certificate" in pair.reason
     results = fill_folder("proven", framework="torch", kernel="onednn", proven=True)
     results = fill_folder("proven", framework="mxnet", kernel="native", slower=1.5, proven=True)
     sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet", results)
-    [pair] = comparison.compare(*sides)
+    [pair] = compare(*sides)
     assert (pair.verdict, pair.reason) == ("faster", None)
     assert pair.a == "lenet · torch · onednn" and pair.b == "lenet · mxnet · native"
 
 
 def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
-    """Each pair alone would be faster (p = 0.03), but not as one of three comparisons."""
+    """Each pair alone is faster (p = 0.03), but not as one of three comparisons."""
     store = Store(tmp_path)
     store.create_and_check_folders()
     fields = {"software": SOFTWARE, "machine": describe_machine()}
@@ -92,12 +95,10 @@ def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
             store.add(record(steps=(0.1,), threads=2, **settings))
             store.add(record(steps=(0.1 * math.exp(0.0133 + 0.01 * z),), threads=1, **settings))
     two_threads, one_thread = Side.parse("threads=2", tmp_path), Side.parse("threads=1", tmp_path)
-    comparisons = comparison.compare(two_threads, one_thread)
-    assert [c.figures.verdict for c in comparisons] == ["faster"] * 3
+    comparisons = compare(two_threads, one_thread)
+    assert all(c.figures.p < 0.04 for c in comparisons)
     assert [c.verdict for c in comparisons] == ["not_distinguishable"] * 3
-    single_comparison = comparison.compare(
-        Side.parse("threads=2,workload=lenet", tmp_path), one_thread
-    )
+    single_comparison = compare(Side.parse("threads=2,workload=lenet", tmp_path), one_thread)
     assert [c.verdict for c in single_comparison] == ["faster"]
 
 
@@ -106,17 +107,15 @@ def test_folders_and_revisions_can_be_compared(fill_folder):
     after = fill_folder(
         "after", slower=1.1, software=SOFTWARE.model_copy(update={"git_commit": "fade"})
     )
-    [pair] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
+    [pair] = compare(Side.parse(str(after), before), Side.parse(str(before), before))
     assert pair.verdict == "slower"
     assert pair.a.endswith("after") and pair.b.endswith("before")
     fill_folder("after", software=SOFTWARE.model_copy(update={"git_commit": "cafe"}))
-    [pair] = comparison.compare(
-        Side.parse("revision=fad", after), Side.parse("revision=cafe", after)
-    )
+    [pair] = compare(Side.parse("revision=fad", after), Side.parse("revision=cafe", after))
     assert pair.verdict == "slower" and pair.a.endswith("fad")
-    exceeds_limit = comparison.parse_fail_limit("slower:5%")
-    assert exceeds_limit(pair) and not comparison.parse_fail_limit("slower:15%")(pair)
-    assert not comparison.parse_fail_limit("faster")(pair)
+    assert FailLimit.parse("slower:5%").is_exceeded(pair)
+    assert not FailLimit.parse("slower:15%").is_exceeded(pair)
+    assert not FailLimit.parse("faster").is_exceeded(pair)
 
 
 def test_cell_compared_with_itself_is_not_distinguishable(fill_folder):
@@ -132,7 +131,7 @@ def test_cell_compared_with_itself_is_not_distinguishable(fill_folder):
 def test_allocators_can_be_compared(fill_folder):
     fill_folder(allocator="jemalloc")
     results = fill_folder(slower=1.2)
-    [pair] = comparison.compare(
+    [pair] = compare(
         Side.parse("allocator=jemalloc", results), Side.parse("allocator=system", results)
     )
     assert pair.verdict == "faster" and (pair.a[-8:], pair.b[-6:]) == ("jemalloc", "system")
@@ -168,13 +167,13 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(fill_folder, rec
 def test_invalid_side_is_a_usage_error(fill_folder, text, message):
     results = fill_folder()
     with pytest.raises(errors.UsageError, match=message):
-        comparison.compare(Side.parse(text, results), Side.parse("threads=1", results))
+        compare(Side.parse(text, results), Side.parse("threads=1", results))
 
 
-@pytest.mark.parametrize("limit", ["slow", "slower:x", "slower:-1%"])
+@pytest.mark.parametrize("limit", ["slow", "slower:x", "slower:-1%", "slower:100%"])
 def test_invalid_fail_on_limit_is_a_usage_error(limit):
     with pytest.raises(errors.UsageError, match="slower:5%"):
-        comparison.parse_fail_limit(limit)
+        FailLimit.parse(limit)
 
 
 def test_compare_command_exits_with_1_on_a_regression(fill_folder):
@@ -197,7 +196,14 @@ def test_compare_command_exits_with_1_on_a_regression(fill_folder):
     assert document["geometric_mean"] is None
     [pair] = document["comparisons"]
     assert set(pair) >= {"a", "b", "ratio", "verdict", "smallest_visible_difference", "launches"}
-    assert run_compare(after, before, "--fail-on", "slower:20%").returncode == 0
+    assert "is slower" in failed_process.stderr
+    passed_process = run_compare(after, before, "--fail-on", "slower:20%")
+    assert passed_process.returncode == 0 and "would have been found" in passed_process.stderr
+    fill_folder("before", workload="convnet")
+    incomplete_process = run_compare(after, before, "--fail-on", "slower:20%")
+    assert incomplete_process.returncode == 1
+    assert "not checked: B: convnet" in incomplete_process.stderr
+    assert "no such cell in A" in incomplete_process.stdout
     assert run_compare(after).returncode == 2
     self_process = run_compare("--self", "workload=lenet", "--results", before, "--json")
     assert json.loads(self_process.stdout)["a_a"]["trials"] == 0
@@ -210,33 +216,114 @@ def test_every_five_whole_pairs_give_one_verdict(fill_folder, launches, verdicts
     assert trials == verdicts
 
 
-def build_comparison(ratio, verdict):
-    """Return a comparison with this ratio and verdict."""
-    figures = Comparison(Interval(ratio, None, None, 5), 0.001, None, True)
-    return CellComparison("a", "b", figures, verdict)
+def build_comparison(low, high, visible=0.1):
+    """Return a comparison with this interval."""
+    ratio = Interval(math.sqrt(low * high), low, high, 5)
+    figures = Comparison(ratio, 0.001, visible, True)
+    return CellComparison("a", "b", figures, figures.verdict)
 
 
 @pytest.mark.parametrize(
-    ("limit", "ratio", "verdict", "expected"),
+    ("limit", "low", "high", "expected"),
     [
-        ("faster:25%", 1.25, "faster", True),
-        ("faster:25%", 1.24, "faster", False),
-        ("slower:25%", 0.75, "slower", True),
-        ("slower:25%", 0.76, "slower", False),
-        ("slower:25%", 0.5, "not_distinguishable", False),
+        ("faster:25%", 1.25, 1.4, True),
+        ("faster:25%", 1.24, 1.4, False),
+        ("slower:25%", 0.5, 0.75, True),
+        ("slower:25%", 0.5, 0.76, False),
+        ("slower", 0.5, 0.999, True),
+        ("slower", 0.5, 1.001, False),
+        ("slower", 1.1, 1.2, False),
     ],
 )
-def test_fail_on_limit_includes_its_own_value(limit, ratio, verdict, expected):
-    assert comparison.parse_fail_limit(limit)(build_comparison(ratio, verdict)) is expected
+def test_limit_is_exceeded_if_the_whole_interval_is_beyond_it(limit, low, high, expected):
+    assert FailLimit.parse(limit).is_exceeded(build_comparison(low, high)) is expected
 
 
-def test_overall_ratio_excludes_unproven_comparisons():
-    comparisons = [
-        build_comparison(2.0, "faster"),
-        build_comparison(8.0, "faster"),
-        build_comparison(100.0, None),
+def test_detectable_change_is_beyond_the_limit():
+    slower, faster = FailLimit.parse("slower:5%"), FailLimit.parse("faster:5%")
+    assert slower.detectable_change(build_comparison(0.9, 1.1)) == pytest.approx(1 - 0.95 / 1.1)
+    assert faster.detectable_change(build_comparison(0.9, 1.1)) == pytest.approx(1.05 * 1.1 - 1)
+    assert slower.detectable_change(build_comparison(0.9, 1.1, visible=None)) is None
+
+
+def test_change_of_the_detectable_size_is_detected_4_times_out_of_5():
+    limit, rng = FailLimit.parse("slower:5%"), np.random.default_rng(0)
+
+    def compare_simulated(slowdown):
+        sides = rng.normal(0, 0.02, (2, 7))
+        a = {make_block(n): math.exp(x) * (1 - slowdown) for n, x in enumerate(sides[0])}
+        b = {make_block(n): math.exp(x) for n, x in enumerate(sides[1])}
+        figures = statistics.compare(a, b)
+        return CellComparison("a", "b", figures, figures.verdict)
+
+    slowdown = np.median([limit.detectable_change(compare_simulated(0)) for _ in range(400)])
+    found = sum(limit.is_exceeded(compare_simulated(slowdown)) for _ in range(400)) / 400
+    assert 0.72 <= found <= 0.88
+
+
+def test_mean_excludes_unproven_comparisons_and_has_an_interval(fill_folder):
+    for workload, slower in (("lenet", 2.0), ("convnet", 8.0)):
+        fill_folder(workload=workload, threads=1, slower=slower)
+        results = fill_folder(workload=workload, threads=2)
+    other = SOFTWARE.model_copy(update={"adapter_digest": "sha256:9"})
+    fill_folder(workload="convnet-quick", threads=1, slower=100.0, software=other)
+    fill_folder(workload="convnet-quick", threads=2)
+    result = comparison.compare(Side.parse("threads=2", results), Side.parse("threads=1", results))
+    assert [row.verdict for row in result.comparisons].count(None) == 1
+    assert result.mean.value == pytest.approx(4.0, rel=0.01)
+    assert result.mean.low < 4.0 < result.mean.high < 4.2
+
+
+def test_cells_without_a_partner_and_failed_cells_are_listed(fill_folder, record):
+    before, after = fill_folder("before"), fill_folder("after")
+    fill_folder("before", workload="convnet")
+    store, about = Store(after), {"software": SOFTWARE, "machine": describe_machine()}
+    crash = {**about, "status": "crashed", "reason": "no memory", "measurement": None}
+    store.add(record(fields={**crash, "cell": None}, launch=7, framework="torch"))
+    result = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
+    assert [row.verdict for row in result.comparisons] == ["not_distinguishable"]
+    assert sorted(result.gaps) == [
+        "A: lenet · torch · numpy · 1 threads: 1 of 1 launches crashed: no memory",
+        "B: convnet · reference · numpy · 1 threads: no such cell in A",
     ]
-    assert comparison.geometric_mean_of_comparable_ratios(comparisons) == pytest.approx(4.0)
+    for launch in (8, 9):
+        store.add(record(fields={**crash, "cell": None}, launch=launch))
+    result = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
+    [gap] = [gap for gap in result.gaps if "reference" in gap and "lenet" in gap]
+    assert gap == "A: lenet · reference · numpy · 1 threads: 2 of 8 launches crashed: no memory"
+
+
+def test_launches_of_equal_length_are_preferred(fill_folder):
+    for name in ("before", "after"):
+        for warmup in (3, 9):
+            fill_folder(name, warmup=warmup)
+    folder = fill_folder("after", warmup=27, framework="torch")
+    before = fill_folder("before", warmup=81, framework="torch")
+    comparisons = compare(Side.parse(str(folder), before), Side.parse(str(before), before))
+    assert len(comparisons) == 3
+
+
+def test_cells_of_different_sessions_have_no_verdict(record, tmp_path):
+    folders = [tmp_path / "before", tmp_path / "after"]
+    about = {"software": SOFTWARE, "machine": describe_machine()}
+
+    def launch_session(number):
+        for folder in folders:
+            store = Store(folder)
+            store.create_and_check_folders()
+            for launch in range(1, 6):
+                step_s = 0.1 * 1.001 ** (launch + number) * (1.2 if folder == folders[1] else 1)
+                draft = record((step_s,), launch, fields=about)
+                session = f"{folder.name} {number}"
+                store.add(vary_record(draft, request={"session": session}, **about))
+        sides = [Side.parse(str(folder), folder) for folder in reversed(folders)]
+        return compare(*sides)
+
+    for number in (1, 2):
+        [pair] = launch_session(number)
+        assert pair.verdict is None and "in 3 sessions or more" in pair.reason
+    [pair] = launch_session(3)
+    assert pair.verdict == "slower" and pair.figures.ratio.launches == 3
 
 
 def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
@@ -255,5 +342,5 @@ def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
 def test_changed_translation_needs_a_certificate(fill_folder, digest_name):
     before = fill_folder("before")
     after = fill_folder("after", software=SOFTWARE.model_copy(update={digest_name: "sha256:9"}))
-    [pair] = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
+    [pair] = compare(Side.parse(str(after), before), Side.parse(str(before), before))
     assert pair.verdict is None and "no equality certificate" in pair.reason

@@ -8,13 +8,17 @@ fields.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from xfbench import statistics
-from xfbench.analysis.leaderboard import Certificates, unranked_reason
+from xfbench.analysis.leaderboard import (
+    Certificates,
+    has_too_many_failures,
+    unranked_reason,
+)
 from xfbench.base import errors
 from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
@@ -24,7 +28,7 @@ from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Cell, describe_solver_setting
 from xfbench.model.strategy import format_options
-from xfbench.statistics import Block, Comparison, Launches
+from xfbench.statistics import Block, Comparison, Interval, Launches
 from xfbench.store import index, selection
 from xfbench.store.results_folder import Store, WarningHandler, open_existing_store
 
@@ -134,10 +138,10 @@ class CellComparison:
 
     - `a`, `b`: names of the two cells.
     - `figures`: the ratio of the speed of A to the speed of B, with its interval and test.
-    - `verdict`: whether A is "faster", "slower" or "not_distinguishable"; None if there is no
-      verdict. With 95 % confidence, every "faster" and "slower" of one `compare` is true (Holm).
-    - `reason`: why the cells are not known to train the same network, so that there is no verdict;
-      None if there is one.
+    - `verdict`: whether A is "faster", "slower" or "not_distinguishable", by the interval; None if
+      there is no verdict. The intervals of one `compare` hold together with 95 % (Bonferroni).
+    - `reason`: why there is no verdict, for example because the cells are not known to train the
+      same network; None if there is a verdict.
     """
 
     a: str
@@ -166,18 +170,62 @@ class CellComparison:
         }
 
 
+@dataclass(frozen=True)
+class SideComparison:
+    """The comparison of all cells of A with those of B.
+
+    - `mean`: geometric mean of the ratios that have a verdict, with its interval; None if fewer
+      than two have one.
+    - `gaps`: a line for each cell that could not be compared, or whose launches failed.
+    """
+
+    comparisons: list[CellComparison]
+    mean: Interval | None
+    gaps: list[str]
+
+    def document(self) -> dict[str, Any]:
+        """Return the comparison as `compare --json` prints it."""
+        mean = self.mean
+        return {
+            "comparisons": [comparison.document() for comparison in self.comparisons],
+            "geometric_mean": mean and mean.value,
+            "geometric_mean_interval": mean and {"low": mean.low, "high": mean.high},
+            "gaps": self.gaps,
+        }
+
+
 @dataclass
 class _Cell:
-    """The launches of one cell on one kind of machine."""
+    """The launches of one cell on one kind of machine.
+
+    - `records`: records of the ok launches.
+    - `failures`: records of the other launches.
+    """
 
     records: list[Record] = field(default_factory=list)
+    failures: list[Record] = field(default_factory=list)
 
     @property
     def launches(self) -> Launches:
         return statistics.counted_speeds_by_block(self.records)
 
+    @property
+    def label(self) -> str:
+        request = (self.records or self.failures)[-1].request
+        assert request is not None
+        return request.label()
 
-def compare(a: Side, b: Side) -> list[CellComparison]:
+    @property
+    def failure(self) -> str | None:
+        """Return what is wrong with the launches, or None if few or none have failed."""
+        total = len(self.records) + len(self.failures)
+        if not has_too_many_failures(len(self.failures), total):
+            return None if self.launches else "no launch has timed steps"
+        last = self.failures[-1]
+        return f"{len(self.failures)} of {total} launches {last.status}: {last.reason}"
+
+
+def compare(a: Side, b: Side) -> SideComparison:
     """Compare each cell of A with each cell of B that differs only in the free fields.
 
     These fields are free:
@@ -185,7 +233,8 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
     - Fields that the filter of A or B names, except the workload.
     - Fields that depend on a named field. For example, the kernel depends on the framework.
     - The machine, if A and B have different results folders.
-    - The length of a launch, the seed and the site.
+    - The length of a launch, the seed and the site. If a cell has a partner with launches of the
+      same length, it is compared only with that one.
 
     All other fields must be equal. Raises UsageError if a side has no ok launch.
     """
@@ -206,33 +255,91 @@ def compare(a: Side, b: Side) -> list[CellComparison]:
         **certificate.read_certificates(a.folder),
         **certificate.read_certificates(b.folder),
     }
-    pairs = [
-        (cell_a, cell_b)
-        for cell_a in cells_a
-        for cell_b in cells_b
-        if _field_values(cell_a, held_fields) == _field_values(cell_b, held_fields)
-        and {r.id for r in cell_a.records} != {r.id for r in cell_b.records}
+    pairs = _prefer_launches_of_equal_length(
+        [
+            (cell_a, cell_b)
+            for cell_a in cells_a
+            for cell_b in cells_b
+            if _field_values(cell_a, held_fields) == _field_values(cell_b, held_fields)
+            and {r.id for r in cell_a.records} != {r.id for r in cell_b.records}
+        ]
+    )
+    gaps = [
+        *_list_gaps("A", a, cells_a, {id(pair[0]) for pair in pairs}),
+        *_list_gaps("B", b, cells_b, {id(pair[1]) for pair in pairs}),
     ]
-    figures = [statistics.compare(cell_a.launches, cell_b.launches) for cell_a, cell_b in pairs]
+    pairs = [pair for pair in pairs if all(cell.launches for cell in pair)]
     reasons = [
         incomparable_reason(cell_a.records, cell_b.records, certificates)
+        or _session_reason(cell_a.launches, cell_b.launches)
         for cell_a, cell_b in pairs
     ]
-    are_different = statistics.are_distinguishable(
-        [None if reason else figure.p for figure, reason in zip(figures, reasons, strict=True)]
-    )
-    return [
+    confidence = statistics.joint_confidence(reasons.count(None))
+    figures = [
+        statistics.compare(cell_a.launches, cell_b.launches, confidence=confidence)
+        for cell_a, cell_b in pairs
+    ]
+    comparisons = [
         CellComparison(
             _describe_cell(cell_a, cell_b, a, b),
             _describe_cell(cell_b, cell_a, b, a),
             figure,
-            None if reason else figure.verdict if differs else "not_distinguishable",
+            None if reason else figure.verdict,
             reason,
         )
-        for (cell_a, cell_b), figure, reason, differs in zip(
-            pairs, figures, reasons, are_different, strict=True
-        )
+        for (cell_a, cell_b), figure, reason in zip(pairs, figures, reasons, strict=True)
     ]
+    compared = [
+        (cell_a.launches, cell_b.launches)
+        for (cell_a, cell_b), reason in zip(pairs, reasons, strict=True)
+        if not reason
+    ]
+    mean = statistics.overall_ratio(compared) if len(compared) > 1 else None
+    return SideComparison(comparisons, mean, gaps)
+
+
+def _session_reason(a: Launches, b: Launches) -> str | None:
+    """Return why launches of these sessions are not comparable, or None if they are."""
+    if statistics.have_comparable_sessions(a, b):
+        return None
+    return (
+        "launched in different sessions: launch both in one `xfbench run`, or each in "
+        f"{statistics.MIN_SESSIONS} sessions or more"
+    )
+
+
+def _prefer_launches_of_equal_length(
+    pairs: Sequence[tuple[_Cell, _Cell]],
+) -> list[tuple[_Cell, _Cell]]:
+    """Leave out pairs with launches of different lengths if both have a partner of equal length."""
+    equal_pairs = [
+        pair
+        for pair in pairs
+        if _field_values(pair[0], _IGNORED_FIELDS) == _field_values(pair[1], _IGNORED_FIELDS)
+    ]
+    matched = {id(cell) for pair in equal_pairs for cell in pair}
+    return [
+        pair
+        for pair in pairs
+        if pair in equal_pairs or not (id(pair[0]) in matched or id(pair[1]) in matched)
+    ]
+
+
+def _list_gaps(
+    name: str, side: Side, cells: Sequence[_Cell], compared_cells: Collection[int]
+) -> list[str]:
+    """Return a line for each cell of a side that has no partner, or whose launches failed.
+
+    - `name`: "A" or "B".
+    - `compared_cells`: the identities of the cells that have a partner.
+    """
+    failed = [f"{name}: {cell.label}: {cell.failure}" for cell in cells if cell.failure]
+    unmatched = [
+        f"{name}: {cell.label}: no such cell in {'B' if name == 'A' else 'A'}"
+        for cell in cells
+        if not cell.failure and id(cell) not in compared_cells
+    ]
+    return [*failed, *unmatched]
 
 
 def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int, int]:
@@ -268,59 +375,82 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
     return comparisons, len(verdicts), sum(verdict != "not_distinguishable" for verdict in verdicts)
 
 
-def geometric_mean_of_comparable_ratios(comparisons: Sequence[CellComparison]) -> float | None:
-    """Return the geometric mean of the ratios of comparisons that have a verdict.
+@dataclass(frozen=True)
+class FailLimit:
+    """A limit of `--fail-on`: A is "slower" or "faster" than B by at least `min_change`."""
 
-    Returns None if fewer than two comparisons have a verdict.
-    """
-    ratios = [
-        comparison.figures.ratio.value
-        for comparison in comparisons
-        if comparison.verdict is not None
-    ]
-    if len(ratios) < 2:
-        return None
-    return statistics.geometric_interval(ratios).value
+    verdict: Literal["slower", "faster"]
+    min_change: float
 
+    @classmethod
+    def parse(cls, text: str) -> FailLimit:
+        """Return the limit of text such as "slower:5%". "slower" alone means 0 %.
 
-def parse_fail_limit(slower_or_faster_limit: str) -> Callable[[CellComparison], bool]:
-    """Return a predicate that says whether a comparison exceeds a limit.
+        Raises UsageError if the text is invalid.
+        """
+        verdict, _, share = text.partition(":")
+        try:
+            min_change = float(share.removesuffix("%") or 0) / 100
+        except ValueError:
+            min_change = -1.0
+        if verdict == "slower" and 0 <= min_change < 1:
+            return cls("slower", min_change)
+        if verdict == "faster" and min_change >= 0:
+            return cls("faster", min_change)
+        raise errors.UsageError(f"--fail-on {text}: write slower:5% or faster:5%")
 
-    `slower_or_faster_limit`: text such as "slower:5%". A comparison exceeds this limit if its
-    verdict is "slower" and A is at least 5 % slower than B. "slower" alone means 0 %. Raises
-    UsageError if the text is invalid.
-    """
-    verdict, _, share = slower_or_faster_limit.partition(":")
-    try:
-        min_change = float(share.removesuffix("%") or 0) / 100
-    except ValueError:
-        min_change = -1.0
-    if verdict not in ("slower", "faster") or min_change < 0:
-        raise errors.UsageError(f"--fail-on {slower_or_faster_limit}: write slower:5% or faster:5%")
+    def is_exceeded(self, comparison: CellComparison) -> bool:
+        """Return whether the whole interval of the ratio is beyond the limit."""
+        if comparison.verdict != self.verdict:
+            return False
+        ratio = comparison.figures.ratio
+        if self.verdict == "faster":
+            return ratio.low is not None and ratio.low >= 1 + self.min_change
+        return ratio.high is not None and ratio.high <= 1 - self.min_change
 
-    def exceeds_limit(comparison: CellComparison) -> bool:
-        change = comparison.figures.ratio.value - 1
-        return (
-            comparison.verdict == verdict
-            and (change if verdict == "faster" else -change) >= min_change
-        )
+    def detectable_change(self, comparison: CellComparison) -> float | None:
+        """Return the true change that such launches show with a probability of 80 %.
 
-    return exceeds_limit
+        It is larger than the limit, because the whole interval must be beyond the limit. Return
+        None if nothing can be shown.
+        """
+        visible = comparison.figures.smallest_visible_difference
+        if visible is None or comparison.verdict is None:
+            return None
+        if self.verdict == "faster":
+            return (1 + self.min_change) * (1 + visible) - 1
+        return 1 - (1 - self.min_change) / (1 + visible)
 
 
 def _load_cells(side: Side) -> list[_Cell]:
-    """Return the side's cells with their ok launches. Each kind of machine has its own cells.
+    """Return the side's cells with their launches. Each kind of machine has its own cells.
 
     Raises UsageError if the side has no ok launch.
     """
     cells: dict[tuple[str, ...], _Cell] = defaultdict(_Cell)
+    failures: list[Record] = []
     for record in side.records(say):
-        if record.source == "measured" and record.status == "ok" and record.cell:
+        if record.source != "measured" or record.request is None or record.request.probe:
+            continue
+        if record.status == "ok" and record.cell:
             cells[record.cell, machine_class(record.machine)].records.append(record)
+        elif record.status != "unsupported":
+            failures.append(record)
     if not cells:
         filters = ",".join(f"{k}={v}" for k, v in side.field_values.items() if k != "results")
         raise errors.UsageError(f"{side.folder} has no ok launch of {filters or 'any cell'}")
-    return list(cells.values())
+    # A launch that failed may not know its cell, which depends on the environment.
+    cell_by_request: dict[Any, _Cell] = defaultdict(_Cell)
+    for (_, machine), cell in cells.items():
+        last_request = cell.records[-1].request
+        assert last_request is not None
+        cell_by_request[last_request.cell(), machine] = cell
+    for record in failures:
+        assert record.request is not None
+        key = record.request.cell(), machine_class(record.machine)
+        cell_by_request[key].failures.append(record)
+    without_ok = [cell for cell in cell_by_request.values() if not cell.records]
+    return [*cells.values(), *without_ok]
 
 
 def _has_field_value(name: str, value: str, record: Record) -> bool:
@@ -333,7 +463,7 @@ def _has_field_value(name: str, value: str, record: Record) -> bool:
 
 
 def _field_values(cell: _Cell, names: Iterable[str]) -> list[Any]:
-    record = cell.records[-1]
+    record = (cell.records or cell.failures)[-1]
     return [_field_value(record, name) for name in names]
 
 

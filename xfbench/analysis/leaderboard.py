@@ -41,6 +41,8 @@ from xfbench.statistics import (
 
 Certificates = Mapping[str, Certificate | str]
 TARGET_ACCURACY = 0.95
+# A row is ranked if at most this share of its launches is not ok.
+MAX_FAILED_SHARE = 0.2
 NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
 
 
@@ -70,6 +72,7 @@ class Row:
     - `sessions`: number of sessions of these launches. The interval is over sessions if there are
       three or more (see `statistics.throughput_interval`).
     - `outliers`: number of launches whose speed is far from the others. `speeds` includes them.
+    - `failed`: number of launches that are not ok. `speeds` does not include them.
     - `unstable`: number of launches whose level changed after the warm-up. `speeds` includes them.
     - `checkpoints`: number of checkpoints requested for each launch.
     - `accuracy`: test accuracy after the last epoch, as mean and interval over the seeds.
@@ -120,6 +123,7 @@ class Row:
     relative_to_best: float | None
     sessions: int
     outliers: int
+    failed: int
     unstable: int
     checkpoints: int
     differs: str
@@ -306,14 +310,16 @@ def _build_row(
         compute_record_peak_share(r) for r in records if r.status == "ok" and has_valid_steps(r)
     ]
     reason = None
-    if failed_records:
+    if has_too_many_failures(len(failed_records), len(measured_records)):
         reason = f"{failed_records[-1].status}: {failed_records[-1].reason}"
         if speed:
             reason = f"{len(failed_records)} of {len(records)} launches {reason}"
-    elif not all(map(has_valid_steps, measured_records)):
+    elif not all(record.status != "ok" or has_valid_steps(record) for record in measured_records):
         reason = "a launch has no timed steps"
     else:
-        reason = next(filter(None, (unranked_reason(r, certificates) for r in records)), None)
+        failed_ids = {record.id for record in failed_records}
+        remaining = (record for record in records if record.id not in failed_ids)
+        reason = next(filter(None, (unranked_reason(r, certificates) for r in remaining)), None)
     return Row(
         rank=None,
         framework=request.framework,
@@ -342,6 +348,7 @@ def _build_row(
         relative_to_best=None,
         sessions=len({block.session for block in speeds}),
         outliers=sum(outliers(speed_values)),
+        failed=len(failed_records),
         unstable=len(changed_records),
         checkpoints=request.checkpoints,
         differs="",
@@ -360,6 +367,11 @@ def _build_row(
         request=request,
         speeds=speeds,
     )
+
+
+def has_too_many_failures(failed: int, total: int) -> bool:
+    """Return whether too many of `total` launches are not ok for a figure of their cell."""
+    return failed > MAX_FAILED_SHARE * total
 
 
 def _seed_accuracies(records: Iterable[Record]) -> list[float]:

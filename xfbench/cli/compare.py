@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xfbench.base.terminal_text import say
 from xfbench.cli.options import JsonOption, ResultsOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xfbench.analysis.comparison import CellComparison
+    from xfbench.analysis.comparison import CellComparison, FailLimit, SideComparison
 
 
 _AArgument = Annotated[str, typer.Argument(help="Side A: filter or results folder.")]
@@ -27,8 +28,8 @@ _AgainstItselfOption = Annotated[
 _FailOnOption = Annotated[
     str | None,
     typer.Option(
-        help="Exit with status 1 if A is slower (or faster) than B by this much or more, "
-        "such as slower:5%.",
+        help="Exit with status 1 if a cell of A is certainly slower (or faster) than B by this "
+        "much or more, such as slower:5%, or if a cell cannot be compared.",
         show_default=False,
     ),
 ]
@@ -49,9 +50,10 @@ def compare(
     other settings of a cell. A cell of A is compared with the cells of B that are equal in all
     fields that neither filter names. Seed, site and length of the launches may differ.
 
-    If one `xfbench run` launched both cells, their launches are compared in pairs. A verdict is
-    faster, slower or not distinguishable. The 95 % confidence is for all verdicts of the command
-    together (Holm's method).
+    If one `xfbench run` launched both cells, their launches are compared in pairs. Cells that were
+    launched in different runs are compared only if each has three runs or more. A verdict is
+    faster, slower or not distinguishable: whether the interval excludes 1. The 95 % confidence is
+    for all intervals of the command together (Bonferroni).
 
     \b
     xfbench compare framework=torch framework=mxnet
@@ -62,57 +64,91 @@ def compare(
     from xfbench.analysis import comparison
     from xfbench.base import errors, paths
 
-    is_failure = comparison.parse_fail_limit(fail_on) if fail_on else None
+    limit = comparison.FailLimit.parse(fail_on) if fail_on else None
     folder = paths.results(results)
     side_a = comparison.Side.parse(a, folder)
-    trials = false_verdicts = 0
     if against_itself:
         if b is not None:
             raise errors.UsageError("--self compares A with itself: remove B")
         comparisons, trials, false_verdicts = comparison.compare_cells_with_themselves(side_a)
+        if not comparisons:
+            raise errors.UsageError("no cell of A has launches enough to compare it with itself")
+        _print_self_comparison(comparisons, trials, false_verdicts, as_json)
+        gaps: list[str] = []
     elif b is None:
         raise errors.UsageError("compare needs two sides, or --self: see xfbench compare --help")
     else:
-        comparisons = comparison.compare(side_a, comparison.Side.parse(b, folder))
-    if not comparisons:
-        raise errors.UsageError(
-            "no cell of A can be compared with a cell of B: "
-            + ("too few launches" if against_itself else _HINT)
-        )
-    mean = None if against_itself else comparison.geometric_mean_of_comparable_ratios(comparisons)
-    _print_comparisons(comparisons, mean, (trials, false_verdicts), against_itself, as_json)
-    if is_failure and any(map(is_failure, comparisons)):
+        result = comparison.compare(side_a, comparison.Side.parse(b, folder))
+        comparisons, gaps = result.comparisons, result.gaps
+        if not comparisons:
+            reasons = "".join(f"\n  {gap}" for gap in gaps)
+            raise errors.UsageError(
+                f"no cell of A can be compared with a cell of B: {_HINT}{reasons}"
+            )
+        _print_comparison(result, as_json)
+    if limit and not _check_limit(limit, fail_on or "", comparisons, gaps):
         raise typer.Exit(1)
 
 
-def _print_comparisons(
-    comparisons: Sequence[CellComparison],
-    mean: float | None,
-    trials_and_false_verdicts: tuple[int, int],
-    against_itself: bool,
-    as_json: bool,
-) -> None:
-    """Print the table of the comparisons, or JSON.
-
-    - `mean`: the geometric mean of the ratios; None if there is none.
-    - `trials_and_false_verdicts`: counts of a comparison of A with itself.
-    """
+def _print_comparison(result: SideComparison, as_json: bool) -> None:
     from xfbench.rendering import tables
 
-    trials, false_verdicts = trials_and_false_verdicts
-    document: dict[str, object] = {"comparisons": [row.document() for row in comparisons]}
-    if against_itself:
-        document["a_a"] = {"trials": trials, "false_verdicts": false_verdicts}
-    else:
-        document["geometric_mean"] = mean
-    print(json.dumps(document) if as_json else tables.comparison_table(comparisons))
-    if mean is not None and not as_json:
-        print(f"Geometric mean of these ratios: {mean:.3f}")
-    if against_itself and not as_json and trials:
+    if as_json:
+        print(json.dumps(result.document()))
+        return
+    print(tables.comparison_table(result.comparisons))
+    if result.mean:
+        mean = result.mean
+        interval = "" if mean.low is None else f" (95 %: {mean.low:.3f} to {mean.high:.3f})"
+        print(f"Geometric mean of the ratios with a verdict: {mean.value:.3f}{interval}")
+    if result.gaps:
+        print("Not compared:", *result.gaps, sep="\n  ")
+
+
+def _print_self_comparison(
+    comparisons: Sequence[CellComparison], trials: int, false_verdicts: int, as_json: bool
+) -> None:
+    from xfbench.rendering import tables
+
+    if as_json:
+        document = {
+            "comparisons": [row.document() for row in comparisons],
+            "a_a": {"trials": trials, "false_verdicts": false_verdicts},
+        }
+        print(json.dumps(document))
+        return
+    print(tables.comparison_table(comparisons))
+    if trials:
         print(
             f"{false_verdicts} of {trials} verdicts on five pairs of launches are false (5 % "
             "expected)"
         )
+
+
+def _check_limit(
+    limit: FailLimit, text: str, comparisons: Sequence[CellComparison], gaps: Sequence[str]
+) -> bool:
+    """Print the outcome of `--fail-on` to standard error. Return whether all cells pass.
+
+    A cell passes if it was compared and is within the limit.
+    """
+    exceeded = [row.a for row in comparisons if limit.is_exceeded(row)]
+    unknown = [f"{row.a}: {row.reason}" for row in comparisons if row.verdict is None]
+    changes = [limit.detectable_change(row) for row in comparisons if row.verdict is not None]
+    known_changes = [change for change in changes if change is not None]
+    if known_changes:
+        word = "slowdown" if limit.verdict == "slower" else "speed-up"
+        say(
+            f"--fail-on {text}: a {word} of {max(known_changes):.1%} would have been found in each "
+            "cell with a probability of 80 % or more"
+        )
+    if len(known_changes) < len(changes):
+        unknown.append("too few launches for an interval: use two launches or more")
+    for line in exceeded:
+        say(f"--fail-on {text}: {line} is {limit.verdict}")
+    for line in [*unknown, *gaps]:
+        say(f"--fail-on {text}: not checked: {line}")
+    return not (exceeded or unknown or gaps)
 
 
 _HINT = "name the fields that differ on one side (threads=2, kernel=native)"

@@ -65,6 +65,7 @@ def _launch_count_and_label_text(row: Row) -> str:
     notes += [f"{row.sessions} sessions"] if row.sessions > 1 else []
     notes += [f"{row.outliers} far off"] if row.outliers else []
     notes += [f"{row.unstable} changed level"] if row.unstable else []
+    notes += [f"{row.failed} failed"] if row.failed else []
     return f"{row.images_per_second.launches} ({', '.join(notes)})"
 
 
@@ -289,7 +290,7 @@ def comparison_table(compared: Sequence[CellComparison]) -> str:
         lines.append(
             [comparison.a, comparison.b, f"{ratio.value:.3f}", interval, launches, visible, verdict]
         )
-    headers = ["A", "B", "A/B", "95 %", "launches", "could be seen", "A is"]
+    headers = ["A", "B", "A/B", "95 %, all together", "launches", "could be seen", "A is"]
     return formats.FORMATS["text"].render_table(headers, lines)
 
 

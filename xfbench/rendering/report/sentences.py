@@ -131,6 +131,7 @@ def _interval_sentence(row: Row) -> str:
         label = "two sessions: the interval does not contain the difference between them"
     remarks = [f"{row.unstable} changed level"] if row.unstable else []
     remarks += [f"{row.outliers} far off"] if row.outliers else []
+    remarks += [f"{row.failed} more failed"] if row.failed else []
     launches = "; ".join([f"{count} ({label})", *remarks])
     sessions = f" of {row.sessions} sessions" if row.sessions > 2 else ""
     return f"The 95 % interval is {low} to {high} images/s, over {launches}{sessions}."
