@@ -99,7 +99,7 @@ def launch_with_gpu(launch_fake, tmp_path, monkeypatch):
 
 
 def test_record_contains_the_gpu_state_of_the_launch(launch_with_gpu):
-    record = launch_with_gpu(lambda file: nvml.write_device(file, energy__2=5_250_000))
+    record = launch_with_gpu(lambda file: nvml.write_device(file, energy__4=5_250_000))
     assert record.status == "ok", record.reason
     assert record.measurement.energy_joules == 250.0
     [gpu] = record.observed.gpus

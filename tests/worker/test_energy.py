@@ -42,3 +42,23 @@ def test_cuda_energy_comes_only_from_nvml(joules, reading, monkeypatch):
     monkeypatch.setattr(energy.nvml, "energy_joules", lambda rank: joules)
     monkeypatch.setattr(energy, "_read_rapl", lambda: {"package-0": (1.0, 2.0)})
     assert energy.read_counters("cuda") == reading
+
+
+def test_meter_counts_only_while_it_runs(monkeypatch):
+    joules = iter([0, 10, 100, 130, 1000, 1005, 1005])
+    clock = iter([0, 1, 5, 8, 20, 21, 21])
+    monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (next(joules), None)})
+    monkeypatch.setattr(energy, "perf_counter", lambda: next(clock))
+    meter = energy.EnergyMeter("cpu")
+    meter.pause()  # 10 J in 1 s
+    meter.resume()
+    meter.pause()  # 30 J in 3 s
+    meter.resume()
+    assert meter.read() == (45, 5)
+
+
+def test_meter_without_a_counter_has_no_energy(monkeypatch):
+    monkeypatch.setattr(energy, "read_counters", lambda *_: {})
+    meter = energy.EnergyMeter("cpu")
+    joules, seconds = meter.read()
+    assert joules is None and seconds >= 0

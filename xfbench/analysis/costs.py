@@ -88,14 +88,15 @@ def _startup_build_and_training_seconds(
 
 
 def _joules_per_image(record: Record) -> float | None:
-    """Return the mean device power during training, times the median step's seconds per image.
+    """Return the mean device power in the timed steps, times the median step's seconds per image.
 
-    Returns None if the energy is unknown, or if it includes the energy for checkpoints.
+    Returns None if the energy is unknown, or if it includes the energy for checkpoints, as in
+    records of earlier versions.
     """
     measurement, request = record.measurement, record.request
     if measurement is None or request is None or measurement.energy_joules is None:
         return None
-    if record.checkpoints:
+    if record.checkpoints and measurement.energy_seconds is None:
         return None
-    power = measurement.energy_joules / measurement.wall_seconds
+    power = measurement.energy_joules / (measurement.energy_seconds or measurement.wall_seconds)
     return power * statistics.median(measurement.step_seconds) / request.global_batch_size

@@ -40,9 +40,13 @@ _LATENCY_DEVIATION_S = 1e-3
 _COMPUTING_ERROR, _MEASURED_LINK_ERROR, _DESCRIBED_LINK_ERROR = 0.02, 0.1, 0.3
 
 
+# Share of the intervals that contained what was measured later: 24 of 30 (docs/prediction.md).
+COVERAGE = 0.8
+
+
 @dataclass(frozen=True)
 class Figure:
-    """A fitted or predicted value with its 95 % interval.
+    """A fitted or predicted value with its interval, whose coverage is `COVERAGE`.
 
     `low`, `high`: the ends of the interval; None if no launch was repeated.
     """
@@ -130,6 +134,7 @@ class Fit:
         images = sorted({series.images_per_rank(n) for n, _ in series.groups})
         return {
             "title": series.title,
+            "coverage": COVERAGE,
             "law": series.law,
             "batch_size": series.batch_size,
             "ranks_per_node": series.ranks_per_node,

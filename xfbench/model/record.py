@@ -106,8 +106,9 @@ class Measurement(DocumentPart):
     `losses` has the training loss at the end of each window, untimed windows included; null: not
     finite.
     `peak_rss_bytes` is the sum of the peak memory of all processes.
-    `energy_joules` is the energy that the training devices used during the training loop; null:
-    unknown.
+    `energy_joules` is the energy that the training devices used in the timed steps; null: unknown.
+    `energy_seconds` is the duration to which `energy_joules` belongs: that of the steps after the
+    requested warm-up; null: the whole training loop, in records of earlier versions.
     """
 
     startup_seconds: float | None = None
@@ -122,6 +123,7 @@ class Measurement(DocumentPart):
     peak_rss_bytes: int
     losses: tuple[float | None, ...]
     energy_joules: float | None = None
+    energy_seconds: float | None = None
     phases: dict[str, float] = Field(default_factory=dict)
 
 

@@ -326,6 +326,7 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
         f"A step computes {', '.join(computing_texts)}.",
         f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {pieces}, "
         f"over a {fit['link']} link of {8e-9 * bandwidth:.3g} Gbit/s and {1e6 * latency:.3g} µs.",
+        f"{fit['coverage']:.0%} of such intervals contained what was measured later.",
     ]
     return "\n".join(lines)
 

@@ -230,7 +230,7 @@ def analyze_ratio(
     cell. For quantities of which more is better, the ratio is therefore inverted.
     """
     quantity = find_quantity(analysis)
-    values: list[Value] = []
+    pairs: list[tuple[MeasuredCell, MeasuredCell | None]] = []
     for group in of_cells.comparison_groups(cells, analysis.over):
         if len({str(cell.setting(analysis.over)) for cell in group}) == 1:
             continue
@@ -238,30 +238,30 @@ def analyze_ratio(
         if analysis.against == "best":
             unverified = of_cells.unverified_reasons_by_id(measured, certificates)
             measured = [cell for cell in measured if id(cell) not in unverified] or measured
-        for cell in group:
-            baseline = _choose_baseline(analysis, cell, measured, quantity)
-            if baseline is cell:
-                continue
-            cell_launches = counted_values_by_block(quantity, cell.records)
-            if baseline is None or not cell_launches:
-                missing_reason = "its baseline was not measured"
-                missing_reason = (
-                    missing_reason
-                    if cell_launches
-                    else _divergence_note(cell) or no_result_reason(cell)
-                )
-                values.append(_build_value(analysis, cell, cells, None, missing_reason))
-                continue
-            reason = of_cells.incomparable_reason(cell, baseline, certificates)
-            pair = (cell_launches, counted_values_by_block(quantity, baseline.records))
-            # The ratio to the best cell says how many times worse the cell is.
-            if analysis.against == "best" and not quantity.lower_is_better:
-                pair = (pair[1], pair[0])
-            interval = None if reason else statistics.compare(*pair).ratio
-            note = (
-                f"against {of_cells.format_setting(analysis.over, baseline.setting(analysis.over))}"
-            )
-            values.append(_build_value(analysis, cell, cells, interval, reason, note))
+        baselines = [_choose_baseline(analysis, cell, measured, quantity) for cell in group]
+        pairs += [
+            (cell, baseline)
+            for cell, baseline in zip(group, baselines, strict=True)
+            if baseline is not cell
+        ]
+    launches = [counted_values_by_block(quantity, cell.records) for cell, _ in pairs]
+    reasons = [
+        _no_ratio_reason(cell, baseline, cell_launches, certificates)
+        for (cell, baseline), cell_launches in zip(pairs, launches, strict=True)
+    ]
+    confidence = statistics.joint_confidence(reasons.count(None))
+    values: list[Value] = []
+    for (cell, baseline), cell_launches, reason in zip(pairs, launches, reasons, strict=True):
+        if baseline is None or not cell_launches:
+            values.append(_build_value(analysis, cell, cells, None, reason))
+            continue
+        sides = (cell_launches, counted_values_by_block(quantity, baseline.records))
+        # The ratio to the best cell says how many times worse the cell is.
+        if analysis.against == "best" and not quantity.lower_is_better:
+            sides = (sides[1], sides[0])
+        interval = None if reason else statistics.compare(*sides, confidence=confidence).ratio
+        setting = of_cells.format_setting(analysis.over, baseline.setting(analysis.over))
+        values.append(_build_value(analysis, cell, cells, interval, reason, f"against {setting}"))
     compared = [(value, value.interval) for value in values if value.interval]
     sentence = NOTHING if not values else "No cells can be compared."
     if compared:
@@ -276,11 +276,25 @@ def analyze_ratio(
             f"{low[1].value:.3g} times ({low_label}) to {high[1].value:.3g} times "
             f"({high_label}) {word}; geometric mean {mean:.3g} "
             f"({pluralize(len(compared), 'comparison')}: {above} with an interval above 1, "
-            f"{below} with one below)."
+            f"{below} with one below; all intervals together hold with 95 %)."
         )
         if len(compared) == 1:
             sentence = f"{format_value_with_bounds(low[1], 'times')} {word} ({low_label})."
     return _build_finding_and_judge_bounds(analysis, sentence, "times", values)
+
+
+def _no_ratio_reason(
+    cell: MeasuredCell,
+    baseline: MeasuredCell | None,
+    cell_launches: Launches,
+    certificates: Certificates,
+) -> str | None:
+    """Return why there is no ratio of a cell to its baseline, or None if there is one."""
+    if not cell_launches:
+        return _divergence_note(cell) or no_result_reason(cell)
+    if baseline is None:
+        return "its baseline was not measured"
+    return of_cells.incomparable_reason(cell, baseline, certificates)
 
 
 def no_result_reason(cell: MeasuredCell) -> str:

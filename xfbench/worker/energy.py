@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import perf_counter
 from typing import Dict, Optional, Tuple
 
 from xfbench.worker import nvml
@@ -23,6 +24,39 @@ def read_counters(device: str, rank: int = 0) -> Reading:
         return _read_rapl()
     used = nvml.energy_joules(rank)
     return {} if used is None else {"nvml": (used, None)}
+
+
+class EnergyMeter:
+    """The energy used while the meter runs, and the duration of that time.
+
+    The meter runs from its start or `restart` on, except between `pause` and `resume`.
+    """
+
+    def __init__(self, device: str, rank: int = 0) -> None:
+        self._device, self._rank = device, rank
+        self.restart()
+
+    def restart(self) -> None:
+        """Start again from 0."""
+        self._joules: float | None = 0.0
+        self._seconds = 0.0
+        self.resume()
+
+    def pause(self) -> None:
+        """Stop counting."""
+        used = joules_used(self._before, read_counters(self._device, self._rank))
+        self._seconds += perf_counter() - self._since
+        self._joules = None if used is None or self._joules is None else self._joules + used
+
+    def resume(self) -> None:
+        """Go on counting."""
+        self._before, self._since = read_counters(self._device, self._rank), perf_counter()
+
+    def read(self) -> tuple[float | None, float]:
+        """Return (joules, seconds) so far. The joules are None if they cannot be measured."""
+        self.pause()
+        self.resume()
+        return self._joules, self._seconds
 
 
 def joules_used(before: Reading, after: Reading) -> float | None:

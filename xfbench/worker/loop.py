@@ -92,7 +92,12 @@ def train_and_measure(
         )
     source = feed.build_feed(data, reader, trainer, group, request)
     series = _WindowSeries(
-        trainer, source, batch, links.LinkMeter(options.device), core_latency_probe
+        trainer,
+        source,
+        batch,
+        links.LinkMeter(options.device),
+        energy.EnergyMeter(options.device, group.rank),
+        core_latency_probe,
     )
     saved = _CheckpointSchedule(
         series, workload, group, checkpoint_folder, request.get("checkpoints", 0)
@@ -105,7 +110,6 @@ def train_and_measure(
         run_untimed=series.run_untimed,
         meet=lambda: checkpoint.wait_for_all_ranks(trainer, series.batch),
     )
-    counters = energy.read_counters(options.device, group.rank)
     began = perf_counter()
     if request["epochs"]:
         warm, learning = _train_and_evaluate_epochs(series, request, data, group, saved, readings)
@@ -115,10 +119,8 @@ def train_and_measure(
     # Read now, because the following measurements use threads and CPU time.
     usage, phases = series.cpu_usage_and_input_seconds(warm)
     series.measure_latency()
-    used, gpu = (
-        energy.read_counters(options.device, group.rank),
-        gpu and nvml.state_and_changes_since(gpu, group.rank),
-    )
+    joules, energy_seconds = series.energy.read()
+    gpu = gpu and nvml.state_and_changes_since(gpu, group.rank)
     timed, traffic = series.counts[warm:], series.link_traffic_per_step()
     losses, seconds = list(series.losses), list(series.seconds)
     communication = _measure_steps_without_sync(series, traffic, group, len(timed))
@@ -135,7 +137,8 @@ def train_and_measure(
             "images": sum(timed) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes_with_descendants(),
             "losses": [finite_or_none(loss) for loss in losses],
-            "energy_joules": energy.joules_used(counters, used),
+            "energy_joules": joules,
+            "energy_seconds": energy_seconds,
             "phases": phases,
         },
         "checkpoints": saved.report(),
@@ -178,10 +181,11 @@ class _WindowSeries:
         source: feed.Feed,
         batch: Any,
         meter: links.LinkMeter,
+        energy_meter: energy.EnergyMeter,
         cores: CoreLatencyProbe | None,
     ) -> None:
         self.trainer, self.feed, self.batch, self.meter = trainer, source, batch, meter
-        self.cores = cores
+        self.energy, self.cores = energy_meter, cores
         self.seconds: list[float] = []
         self.input_seconds: list[float] = []
         self.counts: list[int] = []
@@ -189,11 +193,12 @@ class _WindowSeries:
         self.restart_observation()
 
     def restart_observation(self) -> None:
-        """Restart the observation of threads, CPU time, link traffic and core-to-core latency."""
+        """Restart the observation of threads, CPU time, traffic, energy and core latency."""
         self.core_latencies: list[float] = []
         self.measure_latency()
         self.ticks = observe.thread_ticks()
         self.meter.restart()
+        self.energy.restart()
         self.steps = sum(self.counts)
         self.since, self.cpu_seconds = perf_counter(), observe.cpu_seconds()
         self.descendants_seconds = observe.descendants_cpu_seconds()
@@ -258,6 +263,7 @@ class _WindowSeries:
         """
         ticks = observe.thread_ticks()
         self.meter.pause()
+        self.energy.pause()
         begun, used = perf_counter(), observe.cpu_seconds()
         work()
         passed = perf_counter() - begun
@@ -267,6 +273,7 @@ class _WindowSeries:
         )
         _add_ticks_to_start_values(self.ticks, ticks, observe.thread_ticks())
         self.meter.resume()
+        self.energy.resume()
         return passed
 
     def run_window(self, steps: int) -> None:
@@ -496,14 +503,15 @@ def _train_and_evaluate_epochs(
         series.feed.close_current_epoch()
         readings.append_rank_reading_of_epoch()
         seconds = zip(series.seconds[first:], series.counts[first:])
-        learning.append(
-            {
-                "epoch": epoch,
-                "seconds": sum(each * count for each, count in seconds),
-                "train_loss": finite_or_none(float(np.mean(series.losses[first:]))),
-                **evaluate_on_test_set(series.trainer, data.test, batch_size),
-            }
-        )
+        result = {
+            "epoch": epoch,
+            "seconds": sum(each * count for each, count in seconds),
+            "train_loss": finite_or_none(float(np.mean(series.losses[first:]))),
+        }
+        series.energy.pause()
+        result.update(evaluate_on_test_set(series.trainer, data.test, batch_size))
+        series.energy.resume()
+        learning.append(result)
         checkpoints.take_if_due(epoch, request["epochs"])
     warm = warm or len(series.seconds)
     if group.size == 1:
