@@ -299,6 +299,26 @@ def test_row_shows_what_its_latest_launch_observed(record):
     assert row.threads_observed == 7
 
 
+@pytest.mark.parametrize(
+    ("cpus", "text"),
+    [
+        ((2.0, 1.9), "2"),
+        ((1.4, 1.2), "2 (1.3 CPUs busy)"),
+        ((2.6, 2.4), "2 (2.5 CPUs busy)"),
+        ((None, None), "2"),
+    ],
+)
+def test_cpus_are_shown_if_they_differ_from_the_threads(record, cpus, text):
+    """Helper threads that take turns with others are no parallelism: `threads` is no matter."""
+    launches = []
+    for launch, number in enumerate(cpus, 1):
+        draft = record(launch=launch, threads=2)
+        observed = draft.observed.model_copy(update={"cpus": number, "threads": 5})
+        launches.append(vary_record(draft, observed=observed))
+    [table] = uncertified_tables(launches)
+    assert tables._requested_and_observed_threads(table.unranked[0]) == text
+
+
 def test_rows_are_relative_to_the_fastest_ranked_row(record):
     fields = {"software": SOFTWARE, "machine": describe_machine()}
     ranked, certificates = certify_records([record(steps=(0.1,), fields=fields)])
@@ -335,3 +355,15 @@ def test_machines_with_other_accelerators_have_separate_tables(record):
         [record(fields={"machine": machine}) for machine in (cpu_machine, gpu_machine)]
     )
     assert sorted(table.machine.endswith(" + a GPU") for table in machine_tables) == [False, True]
+
+
+def test_rows_with_other_threads_are_no_baseline(record):
+    """By default, two ranks have half of the threads each, so that one rank is another setting."""
+    sizes = {"global_batch_size": 4, "scaling": "strong"}
+    launches = [
+        record(launch=1, threads=2, **sizes),
+        record(launch=1, threads=1, ranks=2, strategy="mpi", **sizes | {"batch_size_per_rank": 2}),
+    ]
+    [table] = uncertified_tables(launches)
+    assert [row.efficiency for row in table.unranked] == [None, None]
+    assert "100%" not in tables.to_text([table])

@@ -17,6 +17,7 @@ from xfbench.model.record import Measurement, Record
 from xfbench.model.request import PreparedSet
 from xfbench.model.strategy import ASYNCHRONOUS
 from xfbench.planning import experiment
+from xfbench.rendering import tables
 
 
 def build_cells(**settings):
@@ -257,8 +258,6 @@ def test_asynchronous_cell_is_shown_but_never_ranked(record):
     assert row.images_per_second.value == pytest.approx(50)
     certified = launch.model_copy(update={"certificate": "sha256:" + "1" * 64})
     assert leaderboard.unranked_reason(certified, {certified.certificate: None}) == ASYNCHRONOUS
-    from xfbench.rendering import tables
-
     text = tables.to_text([table])
     assert "2 dist_async servers=2 (asynchronous)" in text and ASYNCHRONOUS in text
     assert "servers=2" in tables.to_csv([table])
@@ -275,7 +274,12 @@ def test_each_set_of_options_has_its_own_row_and_baseline(record):
     [table] = leaderboard.build_tables(records, {})
     rows = {(row.ranks, *row.strategy_options): row.efficiency for row in table.unranked}
     assert len(rows) == 3
-    assert rows[4, "servers"].baseline_ranks == 2 and rows[4, "servers"].value == pytest.approx(1)
+    efficiency = rows[4, "servers"]
+    assert efficiency.baseline_ranks == 2 and efficiency.value == pytest.approx(1)
+    assert efficiency.baseline_images_per_second == pytest.approx(80)
+    assert rows[2, "servers"].value == 1 and rows[2,] is None
+    text = tables.to_text([table])
+    assert "100% of 2 ranks at 80" in text and text.count("base") == 1
 
 
 def test_asynchronous_strategy_is_not_verified(record):

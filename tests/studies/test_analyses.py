@@ -1,6 +1,7 @@
 """Tests of analyses and claim verdicts on records whose answer is known."""
 
 import random
+import re
 
 import pytest
 
@@ -244,7 +245,7 @@ def test_efficiency_is_relative_to_the_fewest_ranks(make_study, make_launches, m
     [value] = finding.values
     assert value.reason is None
     assert value.interval.value == pytest.approx(0.8, rel=0.01)
-    assert value.note == "against 1 rank, weak scaling"
+    assert re.fullmatch(r"against 1 rank at \d+ images/s, weak scaling", value.note)
     assert finding.judged[0].verdict == "holds"
     assert "On 2 ranks, efficiency is 80.0%" in finding.sentence
 

@@ -64,6 +64,8 @@ class Row:
     - `request`: request of the last ok launch. If no launch is ok, that of the last launch.
     - `cell`: id of the cell; None if the launch of `request` has none.
     - `threads_observed`: number of threads that worked in the launch of `request`.
+    - `cpus_busy`: CPUs that a rank kept busy in the timed steps; mean over the ok launches. None if
+      unknown.
     - `seeds`: number of different seeds.
     - `speeds`: images per second of each launch that counts, by the launch's block (see
       `statistics.Launches`).
@@ -102,6 +104,7 @@ class Row:
     kernel: str
     threads: int
     threads_observed: int | None
+    cpus_busy: float | None
     ranks: int
     strategy: str
     strategy_options: dict[str, Value]
@@ -327,6 +330,10 @@ def _build_row(
         kernel=last_record.observed.kernel if last_record.observed else request.kernel,
         threads=request.threads,
         threads_observed=last_record.observed.threads if last_record.observed else None,
+        cpus_busy=_mean_of_known(
+            record.observed.cpus if record.observed and record.status == "ok" else None
+            for record in records
+        ),
         ranks=request.ranks,
         strategy=request.strategy,
         strategy_options=dict(request.strategy_options),
@@ -444,6 +451,16 @@ def _configuration_key(row: Row) -> tuple[Any, ...]:
     return row.framework, *local_key, *strategy_key, *row.storage, row.checkpoints
 
 
+def _is_baseline_of_another(row: Row, rows: Iterable[Row]) -> bool:
+    """Return whether a row of `rows` differs from `row` only in its larger number of ranks."""
+    return any(
+        candidate.ranks > row.ranks
+        and _key_without_ranks_and_strategy(candidate) == _key_without_ranks_and_strategy(row)
+        and (row.ranks == 1 or _strategy_and_options(candidate) == _strategy_and_options(row))
+        for candidate in rows
+    )
+
+
 def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> list[Row]:
     """Return the rows with their scaling efficiency under `law`; unchanged if `law` is "".
 
@@ -451,6 +468,8 @@ def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> lis
 
     - It has the same framework, version, kernel, threads, allocator and storage of the data set.
     - It has one rank, or the same strategy with the same options.
+
+    A row that is its own baseline has an efficiency only if it is the baseline of another row.
     """
     if not law:
         return rows
@@ -471,6 +490,8 @@ def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> lis
             or _strategy_and_options(candidate) == _strategy_and_options(row)
         ]
         baseline = min(comparable_rows, key=lambda candidate: candidate.ranks)
+        if row.ranks == baseline.ranks and not _is_baseline_of_another(row, measured_rows):
+            return None
         return compute_scaling_efficiency(
             law, row.ranks, row.speeds, baseline.ranks, baseline.speeds
         )

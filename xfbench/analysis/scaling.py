@@ -18,12 +18,14 @@ from xfbench.statistics import Launches
 class Efficiency:
     """The throughput per rank, relative to the throughput per rank on `baseline_ranks` ranks.
 
+    - `baseline_images_per_second`: throughput of the baseline, which is a mean over its launches.
     - `value`: 1 is perfect scaling.
     - `low`, `high`: 95 % interval; None if there are too few launches, or for the baseline itself.
     """
 
     law: Literal["strong", "weak"]
     baseline_ranks: int
+    baseline_images_per_second: float
     value: float
     low: float | None
     high: float | None
@@ -41,14 +43,16 @@ def compute_scaling_efficiency(
     - `speeds`, `baseline_speeds`: images per second of the launches on these ranks.
     - Under both laws, the efficiency is (speed / `ranks`) / (baseline speed / `baseline_ranks`).
 
-    Raises ValueError if `speeds` or `baseline_speeds` is empty, unless the numbers of ranks are
-    equal.
+    Raises ValueError if `speeds` or `baseline_speeds` is empty.
     """
     share = baseline_ranks / ranks
+    baseline_speed = statistics.throughput_interval(baseline_speeds).value
     if ranks == baseline_ranks:
-        return Efficiency(law, baseline_ranks, 1.0, None, None)
+        return Efficiency(law, baseline_ranks, baseline_speed, 1.0, None, None)
     ratio = statistics.compare(speeds, baseline_speeds).ratio
     bounds = [None if bound is None else bound * share for bound in (ratio.low, ratio.high)]
     if any(bound is not None and not math.isfinite(bound) for bound in bounds):
         bounds = [None, None]
-    return Efficiency(law, baseline_ranks, ratio.value * share, bounds[0], bounds[1])
+    return Efficiency(
+        law, baseline_ranks, baseline_speed, ratio.value * share, bounds[0], bounds[1]
+    )

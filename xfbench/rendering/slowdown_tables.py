@@ -165,7 +165,15 @@ def _csv_lines(table: Slowdown) -> Iterator[dict[str, Any]]:
 
 
 _ROW_FIELDS = (
-    *("framework", "framework_version", "kernel", "threads", "threads_observed", "ranks"),
+    *(
+        "framework",
+        "framework_version",
+        "kernel",
+        "threads",
+        "threads_observed",
+        "cpus_busy",
+        "ranks",
+    ),
     *("strategy", "nodes", "configurations", "configurations_ranked", "certificate", "cell"),
 )
 

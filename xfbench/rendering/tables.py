@@ -21,6 +21,7 @@ SELECTION_NOTE = (
     "The same launches select the best configuration and measure it, so it looks a little faster "
     "than it is (docs/method.md, The best of each)."
 )
+_BUSY_TOLERANCE = 0.1  # as a share of the requested threads
 format_with_interval, format_number = formats.format_with_interval, formats.format_number
 # A column of a table: its name, and the function that returns a row's text.
 # A column of `_OPTIONAL_COLUMNS` is left out if it is empty in every row.
@@ -44,6 +45,18 @@ def _ranks_and_strategy_text(row: Row) -> str:
     label = ["(asynchronous)"] if row.asynchronous else []
     chosen = format_options(row.strategy_options.items())
     return " ".join(filter(None, [str(row.ranks), row.strategy, chosen, *label]))
+
+
+def _efficiency_text(row: Row) -> str:
+    """Return the efficiency with its bounds and its baseline; "base" for the baseline itself."""
+    efficiency = row.efficiency
+    if efficiency is None:
+        return "–"
+    if efficiency.baseline_ranks == row.ranks:
+        return "base"
+    ranks = f"{efficiency.baseline_ranks} rank{'s' if efficiency.baseline_ranks > 1 else ''}"
+    speed = format_number(efficiency.baseline_images_per_second, 3)
+    return f"{_format_value_and_bounds(efficiency, '.0%')} of {ranks} at {speed}"
 
 
 def _format_value_and_bounds(interval: Efficiency | Interval | None, spec: str) -> str:
@@ -81,11 +94,13 @@ def _reader_and_pixel_error_text(row: Row) -> str:
 def _requested_and_observed_threads(row: Row) -> str:
     """Return the requested number of threads.
 
-    If a different number of threads was busy, the text has this number in brackets.
+    If training on CPUs kept more or fewer CPUs busy, by more than a tenth, the text has this number
+    in brackets.
     """
-    if row.threads_observed in (None, row.threads):
+    cpus = row.cpus_busy if row.request.device == "cpu" else None
+    if cpus is None or abs(cpus - row.threads) <= _BUSY_TOLERANCE * row.threads:
         return str(row.threads)
-    return f"{row.threads} ({row.threads_observed} worked)"
+    return f"{row.threads} ({cpus:.1f} CPUs busy)"
 
 
 def _configuration_count_text(row: Row) -> str:
@@ -141,7 +156,7 @@ COLUMNS: dict[str, list[Column]] = {
     "throughput": [
         *_CONFIGURATION_COLUMNS,
         ("of best", _share_of_best_text),
-        ("efficiency", lambda row: _format_value_and_bounds(row.efficiency, ".0%")),
+        ("efficiency", _efficiency_text),
         ("of peak", lambda row: _format_or_dash(row.share_of_peak, ".0%")),
         ("launches", _launch_count_and_label_text),
         ("equal", lambda row: "yes" if row.reason is None else "–"),
@@ -167,7 +182,7 @@ COLUMNS: dict[str, list[Column]] = {
     "communication": [
         *_CONFIGURATION_COLUMNS,
         ("nodes", lambda row: str(row.nodes)),
-        ("efficiency", lambda row: _format_value_and_bounds(row.efficiency, ".0%")),
+        ("efficiency", _efficiency_text),
         ("computing", lambda row: _step_share_text(row, "compute")),
         ("waiting", lambda row: _step_share_text(row, "waiting")),
         ("exchange", lambda row: _step_share_text(row, "exposed")),

@@ -395,7 +395,8 @@ def analyze_efficiency(
                 ratio.value, ratio.low, ratio.high, min(len(cell_launches), len(base_launches))
             )
             note = (
-                f"against {of_cells.format_setting('ranks', baseline.request.ranks)}, {law} scaling"
+                f"against {of_cells.format_setting('ranks', baseline.request.ranks)} at "
+                f"{ratio.baseline_images_per_second:.3g} images/s, {law} scaling"
             )
             values.append(
                 _build_value(analysis, cell, cells, None if reason else interval, reason, note)

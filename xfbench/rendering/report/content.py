@@ -413,8 +413,8 @@ def _row_facts(row: Row, last_record: Record) -> Iterable[tuple[str, str]]:
     """
     observed, software = last_record.observed, last_record.software
     if observed:
-        cpus = f", {observed.cpus:.1f} CPUs busy" if observed.cpus is not None else ""
-        yield "threads", f"{row.threads} requested, {observed.threads} worked{cpus}"
+        cpus = f", {row.cpus_busy:.1f} CPUs busy" if row.cpus_busy is not None else ""
+        yield "threads", f"{row.threads} requested{cpus}"
         evidence = f": {observed.kernel_evidence[0]}" if observed.kernel_evidence else ""
         yield "kernel observed", f"{observed.kernel}{evidence}"
     row_costs = row.costs
