@@ -104,3 +104,8 @@ def test_first_batch_size_is_the_default():
 def test_wrong_name_is_refused_before_the_search_starts(fields, words):
     with pytest.raises(UsageError, match=words):
         build_test_space(**fields)
+
+
+def test_launches_of_a_search_have_no_minimum_duration():
+    space = build_test_space("reference")
+    assert {(cell.min_seconds, cell.min_warmup_seconds) for cell in space.cells} == {(None, None)}
