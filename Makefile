@@ -7,7 +7,7 @@ PARALLEL := --numprocesses 2 --instafail --durations 25 --timeout 1200
 QUICK := not deep and not long
 DEEP := deep and not long
 
-.PHONY: help bench test test-deep test-all coverage mutants golden overhead intervals series prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema settings
+.PHONY: help bench test test-deep test-all coverage mutants golden overhead intervals series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema settings
 
 #@ Use
 
@@ -103,6 +103,9 @@ series: $(VENV)/developed ## Record launches to try methods of measuring on (an 
 	$(BIN)/xfbench run --framework caffe,mxnet,tensorflow,torch --workload lenet,convnet \
 	  --launches 40 --warmup 0 --warmup-time 0 --results results/series
 	$(BIN)/python -m tests.measuring.series results/series
+
+replay: $(VENV)/developed ## Try methods for intervals on the recorded series and on simulations.
+	$(BIN)/python -m tests.measuring.replay
 
 prediction: $(VENV)/developed ## What `predict` says of held-out numbers of ranks (half an hour, root).
 	$(BIN)/python -m tests.measuring.prediction
