@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import statistics as stdlib_statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from xfbench.model.plan import DEFAULT_TIME_LIMIT
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Request
 from xfbench.session import Listener, Session
-from xfbench.statistics import Launches
+from xfbench.statistics import Block, Launches
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store
 from xfbench.store.tuning_results import Figure, Loser, RungDone, Tuning
@@ -335,8 +335,7 @@ class _SearchLauncher:
         for count, block in enumerate(blocks):
             if count >= self.choices.min_launches:
                 speeds = {
-                    cell: statistics.counted_speeds_by_block(cell_records)
-                    for cell, cell_records in records.items()
+                    cell: _speeds_by_block(cell_records) for cell, cell_records in records.items()
                 }
                 pending = undecided_settings_to_repeat(winner, pending, speeds)
                 if pending and self._has_spent_share_of_exhaustive(speeds):
@@ -367,10 +366,7 @@ class _SearchLauncher:
                 self._shuffle(pending, block), launch, self.cores.decide_and_count_repeat
             ).items():
                 records[cell].append(record)
-        return {
-            cell: statistics.counted_speeds_by_block(cell_records)
-            for cell, cell_records in records.items()
-        }
+        return {cell: _speeds_by_block(cell_records) for cell, cell_records in records.items()}
 
     def _launch_or_reuse(
         self, cell: Cell, request: Request, reusable_records: dict[Request, Record], stage: str
@@ -476,13 +472,22 @@ class _SearchLauncher:
         return order
 
 
+def _speeds_by_block(records: Iterable[Record]) -> dict[Block, float]:
+    """Return `statistics.counted_speeds_by_block`, as if all launches were of one session.
+
+    A search that is continued with --resume continues its blocks. Without them, the new launches
+    could not be compared with the earlier ones.
+    """
+    return {
+        block._replace(session=""): speed
+        for block, speed in statistics.counted_speeds_by_block(records).items()
+    }
+
+
 def _collect_round_speeds_and_reasons(
     records_by_cell: Mapping[Cell, Sequence[Record]], *, ended_by_budget: bool = False
 ) -> Round[Cell]:
-    speeds = {
-        cell: statistics.counted_speeds_by_block(records)
-        for cell, records in records_by_cell.items()
-    }
+    speeds = {cell: _speeds_by_block(records) for cell, records in records_by_cell.items()}
     reasons = {
         cell: _describe_outcome(records[-1])
         for cell, records in records_by_cell.items()
