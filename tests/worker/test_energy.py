@@ -1,5 +1,7 @@
 """Energy counters, read from files laid out as the kernel's powercap has them."""
 
+import time
+
 import pytest
 
 from xfbench.worker import energy
@@ -48,8 +50,7 @@ def test_meter_counts_only_while_it_runs(monkeypatch):
     joules = iter([0, 10, 100, 130, 1000, 1005, 1005])
     clock = iter([0, 1, 5, 8, 20, 21, 21])
     monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (next(joules), None)})
-    monkeypatch.setattr(energy, "perf_counter", lambda: next(clock))
-    meter = energy.EnergyMeter("cpu")
+    meter = energy.EnergyMeter("cpu", 0, lambda: next(clock))
     meter.pause()  # 10 J in 1 s
     meter.resume()
     meter.pause()  # 30 J in 3 s
@@ -59,6 +60,6 @@ def test_meter_counts_only_while_it_runs(monkeypatch):
 
 def test_meter_without_a_counter_has_no_energy(monkeypatch):
     monkeypatch.setattr(energy, "read_counters", lambda *_: {})
-    meter = energy.EnergyMeter("cpu")
+    meter = energy.EnergyMeter("cpu", 0, time.perf_counter)
     joules, seconds = meter.read()
     assert joules is None and seconds >= 0

@@ -269,7 +269,8 @@ def are_distinguishable_or_negligible(winner: Launches, rivals: Sequence[Launche
         high = comparison.ratio.high
         if high is None:
             return False
-        if comparison.verdict == "not_distinguishable" and high > 1 + NEGLIGIBLE:
+        [is_distinguishable] = statistics.are_distinguishable([comparison.p])
+        if not is_distinguishable and high > 1 + NEGLIGIBLE:
             return False
     return bool(winner)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import perf_counter
-from typing import Dict, Optional, Tuple
+from typing import Callable, Dict, Optional, Tuple
 
 from xfbench.worker import nvml
 
@@ -32,8 +31,9 @@ class EnergyMeter:
     The meter runs from its start or `restart` on, except between `pause` and `resume`.
     """
 
-    def __init__(self, device: str, rank: int = 0) -> None:
-        self._device, self._rank = device, rank
+    def __init__(self, device: str, rank: int, clock: Callable[[], float]) -> None:
+        """Start. `clock` returns the time in seconds."""
+        self._device, self._rank, self._clock = device, rank, clock
         self.restart()
 
     def restart(self) -> None:
@@ -45,12 +45,12 @@ class EnergyMeter:
     def pause(self) -> None:
         """Stop counting."""
         used = joules_used(self._before, read_counters(self._device, self._rank))
-        self._seconds += perf_counter() - self._since
+        self._seconds += self._clock() - self._since
         self._joules = None if used is None or self._joules is None else self._joules + used
 
     def resume(self) -> None:
         """Go on counting."""
-        self._before, self._since = read_counters(self._device, self._rank), perf_counter()
+        self._before, self._since = read_counters(self._device, self._rank), self._clock()
 
     def read(self) -> tuple[float | None, float]:
         """Return (joules, seconds) so far. The joules are None if they cannot be measured."""

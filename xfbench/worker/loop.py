@@ -96,7 +96,7 @@ def train_and_measure(
         source,
         batch,
         links.LinkMeter(options.device),
-        energy.EnergyMeter(options.device, group.rank),
+        energy.EnergyMeter(options.device, group.rank, perf_counter),
         core_latency_probe,
     )
     saved = _CheckpointSchedule(
