@@ -113,7 +113,10 @@ def run_study(study_folder, folder, *options):
 
 
 def requests_and_statuses(folder):
+    """Return the requests of a folder, without their sessions, and how they ended."""
     records = [json.loads(file.read_text()) for file in folder.glob("records/*/*.json")]
+    for record in records:
+        del record["request"]["session"], record["request"]["position"]
     return sorted(
         (json.dumps(record["request"], sort_keys=True), record["status"]) for record in records
     )
