@@ -14,6 +14,7 @@ from xfbench.statistics import (
     compare,
     counted_speeds_by_block,
     geometric_interval,
+    interval_of_launches,
     is_precise,
     launch_throughput,
     log_deviation_interval,
@@ -21,7 +22,6 @@ from xfbench.statistics import (
     median_interval,
     outliers,
     session_of,
-    throughput_interval,
 )
 
 SIMULATIONS = 1000
@@ -261,7 +261,7 @@ def simulate_sessions(random, sessions, launches=5, deviation=0.03, name="", rat
 def test_interval_over_sessions_contains_their_differences(sessions):
     random, hits = np.random.default_rng(9), 0
     for _ in range(SIMULATIONS):
-        interval = throughput_interval(simulate_sessions(random, sessions))
+        interval = interval_of_launches(simulate_sessions(random, sessions))
         assert interval.launches == 5 * sessions
         hits += interval.low <= 100 <= interval.high
     assert 0.93 <= hits / SIMULATIONS <= 0.97
@@ -270,7 +270,7 @@ def test_interval_over_sessions_contains_their_differences(sessions):
 @pytest.mark.parametrize("sessions", [1, 2])
 def test_interval_of_few_sessions_is_over_launches(sessions):
     launches = simulate_sessions(np.random.default_rng(10), sessions)
-    assert throughput_interval(launches) == geometric_interval([*launches.values()])
+    assert interval_of_launches(launches) == geometric_interval([*launches.values()])
 
 
 @pytest.mark.parametrize("sessions", [1, 2, 3, 5])

@@ -190,14 +190,14 @@ def have_comparable_sessions(a: Launches, b: Launches) -> bool:
     return bool(sessions_a & sessions_b) or min(map(len, (sessions_a, sessions_b))) >= MIN_SESSIONS
 
 
-def throughput_interval(launches: Launches) -> Interval:
+def interval_of_launches(launches: Launches) -> Interval:
     """Return the geometric mean of launches, with its interval.
 
     - Launches of one or two sessions: the interval is over launches. With two sessions, it does not
       cover the difference between them.
     - Launches of three sessions or more: mean and interval are over the means of the sessions.
 
-    Raises ValueError if there is no launch.
+    The values may be of any positive quantity. Raises ValueError if there is no launch.
     """
     sessions = _values_by_session(_log_values(launches))
     if len(sessions) < MIN_SESSIONS:
@@ -268,7 +268,7 @@ def is_precise(launches: Launches, precision: float) -> bool:
     The distance from the mean to the upper end of its interval must be at most `precision` times
     the mean. Fewer than two launches are never precise.
     """
-    interval = throughput_interval(launches) if launches else None
+    interval = interval_of_launches(launches) if launches else None
     return bool(interval and interval.high and interval.high / interval.value - 1 <= precision)
 
 

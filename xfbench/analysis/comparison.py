@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -205,8 +206,9 @@ class _Cell:
     records: list[Record] = field(default_factory=list)
     failures: list[Record] = field(default_factory=list)
 
-    @property
+    @cached_property
     def launches(self) -> Launches:
+        """The speeds of the launches that count. Read it after all records were added."""
         return statistics.counted_speeds_by_block(self.records)
 
     @property
@@ -265,8 +267,8 @@ def compare(a: Side, b: Side) -> SideComparison:
         ]
     )
     gaps = [
-        *_list_gaps("A", a, cells_a, {id(pair[0]) for pair in pairs}),
-        *_list_gaps("B", b, cells_b, {id(pair[1]) for pair in pairs}),
+        *_list_gaps("A", cells_a, {id(pair[0]) for pair in pairs}),
+        *_list_gaps("B", cells_b, {id(pair[1]) for pair in pairs}),
     ]
     pairs = [pair for pair in pairs if all(cell.launches for cell in pair)]
     reasons = [
@@ -311,23 +313,24 @@ def _session_reason(a: Launches, b: Launches) -> str | None:
 def _prefer_launches_of_equal_length(
     pairs: Sequence[tuple[_Cell, _Cell]],
 ) -> list[tuple[_Cell, _Cell]]:
-    """Leave out pairs with launches of different lengths if both have a partner of equal length."""
-    equal_pairs = [
-        pair
-        for pair in pairs
-        if _field_values(pair[0], _IGNORED_FIELDS) == _field_values(pair[1], _IGNORED_FIELDS)
+    """Leave out a pair with different lengths if one of its cells has a partner of equal length."""
+    are_equal = [
+        _field_values(a, _IGNORED_FIELDS) == _field_values(b, _IGNORED_FIELDS) for a, b in pairs
     ]
-    matched = {id(cell) for pair in equal_pairs for cell in pair}
+    matched = {
+        id(cell)
+        for pair, is_equal in zip(pairs, are_equal, strict=True)
+        if is_equal
+        for cell in pair
+    }
     return [
         pair
-        for pair in pairs
-        if pair in equal_pairs or not (id(pair[0]) in matched or id(pair[1]) in matched)
+        for pair, is_equal in zip(pairs, are_equal, strict=True)
+        if is_equal or not any(id(cell) in matched for cell in pair)
     ]
 
 
-def _list_gaps(
-    name: str, side: Side, cells: Sequence[_Cell], compared_cells: Collection[int]
-) -> list[str]:
+def _list_gaps(name: str, cells: Sequence[_Cell], compared_cells: Collection[int]) -> list[str]:
     """Return a line for each cell of a side that has no partner, or whose launches failed.
 
     - `name`: "A" or "B".

@@ -32,11 +32,11 @@ from xfbench.statistics import (
     cell_ranks,
     counted_speeds_by_block,
     has_valid_steps,
+    interval_of_launches,
     is_level_changed,
     log_deviation_interval,
     mean_interval,
     outliers,
-    throughput_interval,
 )
 
 Certificates = Mapping[str, Certificate | str]
@@ -72,7 +72,7 @@ class Row:
     - `images_per_second`: geometric mean of `speeds`; None if no launch counts.
     - `spread`: standard deviation of the logarithms of `speeds`; None for fewer than two launches.
     - `sessions`: number of sessions of these launches. The interval is over sessions if there are
-      three or more (see `statistics.throughput_interval`).
+      three or more (see `statistics.interval_of_launches`).
     - `outliers`: number of launches whose speed is far from the others. `speeds` includes them.
     - `failed`: number of launches that are not ok. `speeds` does not include them.
     - `unstable`: number of launches whose level changed after the warm-up. `speeds` includes them.
@@ -299,7 +299,7 @@ def _build_row(
 ) -> Row:
     speeds = counted_speeds_by_block(records)
     speed_values = [*speeds.values()]
-    speed = throughput_interval(speeds) if speeds else None
+    speed = interval_of_launches(speeds) if speeds else None
     last_record = next((r for r in reversed(records) if r.status == "ok"), records[-1])
     request = last_record.request
     assert request is not None

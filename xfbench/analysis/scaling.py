@@ -46,7 +46,7 @@ def compute_scaling_efficiency(
     Raises ValueError if `speeds` or `baseline_speeds` is empty.
     """
     share = baseline_ranks / ranks
-    baseline_speed = statistics.throughput_interval(baseline_speeds).value
+    baseline_speed = statistics.interval_of_launches(baseline_speeds).value
     if ranks == baseline_ranks:
         return Efficiency(law, baseline_ranks, baseline_speed, 1.0, None, None)
     ratio = statistics.compare(speeds, baseline_speeds).ratio

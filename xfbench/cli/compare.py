@@ -117,7 +117,7 @@ def _print_self_comparison(
         }
         print(json.dumps(document))
         return
-    print(tables.comparison_table(comparisons))
+    print(tables.comparison_table(comparisons, "95 %"))
     if trials:
         print(
             f"{false_verdicts} of {trials} verdicts on five pairs of launches are false (5 % "

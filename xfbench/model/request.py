@@ -272,9 +272,9 @@ class Protocol(BaseModel):
 class Request(Cell):
     """A cell with a launch number. The first launch has number 1.
 
-    `session` is the id of the session that does the launch; null: no session does it yet, or the
-    record is older than sessions.
-    `position` is the position of the launch in the session, counted from 1; null like `session`.
+    `session` is the id of the session that did the launch; null: not launched yet, or launched by
+    an earlier version.
+    `position` is the number of the launch in its session, from 1; null: there is no `session`.
 
     Requests are equal if they are for the same launch, whichever session does it.
     """

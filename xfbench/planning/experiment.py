@@ -38,7 +38,7 @@ from xfbench.workloads import workloads
 
 DEFAULT_STEPS = 20
 # Minimum durations in seconds if a matrix says nothing about the length of its launches.
-_DEFAULT_MIN_TIME, _DEFAULT_WARMUP_TIME = 5.0, 1.0
+_DEFAULT_MIN_SECONDS = {"min_seconds": 5.0, "min_warmup_seconds": 1.0}
 DEFAULT_INPUT_THREADS = 1
 # Steps between two synchronizations. A GPU queues steps and would idle during a synchronization.
 WINDOWS = {"cpu": 1, "cuda": 10}
@@ -307,29 +307,30 @@ def _check_names(m: Matrix, networks: Collection[str]) -> None:
 
 def _combine_stored_settings(m: Matrix) -> list[dict[str, Any]]:
     """Return every combination of the settings whose cell fields are generated, by field."""
-    stored = [setting for setting in settings.SETTINGS if setting.is_stored]
-    choices = [
-        [setting.to_stored(value) for value in (getattr(m, setting.name) or [None])]
-        if setting.is_list
-        else [setting.to_stored(getattr(m, setting.name))]
-        for setting in stored
-    ]
-    fields = [setting.cell_field for setting in stored]
+    choices = list_stored_values(m)
     return [
-        {**dict(zip(fields, values, strict=True)), **resolve_min_durations(m)}
-        for values in itertools.product(*choices)
+        dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())
     ]
 
 
-def resolve_min_durations(m: Matrix) -> dict[str, float | None]:
-    """Return a cell's minimum durations in seconds, by field; None if there is no minimum."""
-    is_open = m.steps is None and m.epochs is None and m.probe is None
-    default = (_DEFAULT_MIN_TIME, _DEFAULT_WARMUP_TIME) if is_open else (None, None)
-    min_time, warmup_time = (
-        fallback if value is None else value or None
-        for value, fallback in zip((m.min_time, m.warmup_time), default, strict=True)
-    )
-    return {"min_seconds": min_time, "min_warmup_seconds": warmup_time}
+def list_stored_values(m: Matrix) -> dict[str, list[Any]]:
+    """Return the values of a matrix's cells for each cell field that is generated from a setting.
+
+    A matrix that says nothing about the length of its launches has default minimum durations.
+    """
+    values_by_field = {}
+    for setting in settings.SETTINGS:
+        if setting.is_stored:
+            value = getattr(m, setting.name)
+            values = value or [None] if setting.is_list else [value]
+            values_by_field[setting.cell_field] = [setting.to_stored(each) for each in values]
+    has_length = m.steps is not None or m.epochs is not None or m.probe is not None
+    for field, default in _DEFAULT_MIN_SECONDS.items():
+        [seconds] = values_by_field[field]
+        if seconds is None and not has_length:
+            seconds = default
+        values_by_field[field] = [seconds or None]
+    return values_by_field
 
 
 def _check_ranks(m: Matrix) -> None:

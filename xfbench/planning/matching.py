@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from xfbench.datasets import sets
-from xfbench.model import adapter, settings, training
+from xfbench.model import adapter, training
 from xfbench.model.request import SOLVER, Request
-from xfbench.planning.experiment import DEFAULT_STEPS, LOADER, WINDOWS, resolve_min_durations
+from xfbench.planning.experiment import DEFAULT_STEPS, LOADER, WINDOWS, list_stored_values
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.study_form import BatchSearch
 from xfbench.workloads import workloads
@@ -97,19 +97,13 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
 
 def _stored_and_allowed_values(m: Matrix, r: Request) -> list[tuple[Any, Sequence[Any] | None]]:
     """Return what the request stores, and what it may store, for each setting with `is_stored`."""
-    pairs: list[tuple[Any, Sequence[Any] | None]] = []
-    durations = resolve_min_durations(m)
-    for setting in settings.SETTINGS:
-        # In a batch search, the available memory or the user sets the limit, so any limit matches.
-        is_free = setting.name == "memory_limit" and isinstance(m.batch_size, BatchSearch)
-        if setting.is_stored and not is_free:
-            matrix_value = getattr(m, setting.name)
-            values = matrix_value or [None] if setting.is_list else [matrix_value]
-            stored_values = [setting.to_stored(value) for value in values]
-            if setting.cell_field in durations:
-                stored_values = [durations[setting.cell_field]]
-            pairs.append((getattr(r, setting.cell_field), stored_values))
-    return pairs
+    # In a batch search, the available memory or the user sets the limit, so any limit matches.
+    free_field = "memory_limit" if isinstance(m.batch_size, BatchSearch) else None
+    return [
+        (getattr(r, field), values)
+        for field, values in list_stored_values(m).items()
+        if field != free_field
+    ]
 
 
 def _batch_sizes_allowed_by_matrix(m: Matrix, r: Request, default: int) -> Sequence[int]:

@@ -283,12 +283,12 @@ def to_csv(tables: Sequence[Table], ignored_columns: str = "") -> str:
     return formats.to_csv(lines)
 
 
-def comparison_table(compared: Sequence[CellComparison]) -> str:
+def comparison_table(compared: Sequence[CellComparison], confidence: str = "95 % (joint)") -> str:
     """Return a terminal table of the comparisons of two cells, A and B, with one line each.
 
     A line has these fields after the names of the cells:
 
-    - The ratio of throughputs A/B and its 95 % interval.
+    - The ratio of throughputs A/B and its interval, which has the heading `confidence`.
     - The number of launches, and the smallest difference that they could show.
     - The verdict.
     """
@@ -305,7 +305,7 @@ def comparison_table(compared: Sequence[CellComparison]) -> str:
         lines.append(
             [comparison.a, comparison.b, f"{ratio.value:.3f}", interval, launches, visible, verdict]
         )
-    headers = ["A", "B", "A/B", "95 %, all together", "launches", "could be seen", "A is"]
+    headers = ["A", "B", "A/B", confidence, "launches", "could be seen", "A is"]
     return formats.FORMATS["text"].render_table(headers, lines)
 
 

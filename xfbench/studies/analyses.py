@@ -482,7 +482,7 @@ def _build_finding_and_judge_bounds(
 
 
 def _geometric_mean(cell_launches: Launches) -> Interval | None:
-    return statistics.throughput_interval(cell_launches) if cell_launches else None
+    return statistics.interval_of_launches(cell_launches) if cell_launches else None
 
 
 def _score_launches(cell_launches: Launches, quantity: Quantity) -> Launches:

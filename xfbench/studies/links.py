@@ -107,7 +107,7 @@ def _build_traffic_value(
     link_launches = counted_values_by_block(
         Quantity("bytes", "GB", gigabytes_per_epoch), cell.records
     )
-    interval = statistics.throughput_interval(link_launches) if link_launches else None
+    interval = statistics.interval_of_launches(link_launches) if link_launches else None
     direction = f" {_DIRECTIONS[counter]}" if kind in _DEVICE_LINKS else ""
     node_text = f", node {node}" if cell.request.nodes > 1 else ""
     reason = None if interval else "no traffic, or the length of an epoch is unknown"
@@ -137,7 +137,7 @@ def _describe_traffic_and_required_bytes(
     )
     if not link_launches or interval is None:
         return ""
-    sent = statistics.throughput_interval(link_launches).value
+    sent = statistics.interval_of_launches(link_launches).value
     required_bytes = next(
         communication.bytes_per_step
         for r in cell.ok_records()

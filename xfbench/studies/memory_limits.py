@@ -272,7 +272,7 @@ def analyze_memory_per_image(
             for cell in group
         ]
         points = [
-            (_batch_size(cell), 1e6 * statistics.throughput_interval(peak_values).value)
+            (_batch_size(cell), 1e6 * statistics.interval_of_launches(peak_values).value)
             for cell, peak_values in peaks
             if peak_values
         ]

@@ -238,7 +238,7 @@ def _verify_and_collect_unverified(
 
 
 def _speed_figure(speeds: Launches | None) -> Figure | None:
-    return Figure.from_interval(statistics.throughput_interval(speeds)) if speeds else None
+    return Figure.from_interval(statistics.interval_of_launches(speeds)) if speeds else None
 
 
 def _ratio_figure(

@@ -114,15 +114,20 @@ def exchange_addresses(
         probe.bind((host_of_process, 0))
         own_address = f"{host_of_process}:{probe.getsockname()[1]}"
     paths = [Path(f"{rendezvous_path}.{rank_name}") for rank_name in all_process_names]
-    partial = Path(f"{rendezvous_path}.{process_name}.partial")
-    partial.write_text(own_address)
-    partial.replace(f"{rendezvous_path}.{process_name}")
+    _write_at_once(Path(f"{rendezvous_path}.{process_name}"), own_address)
     for _ in range(_MAX_POLLS):
         if all(path.exists() for path in paths):
             return [path.read_text() for path in paths]
         time.sleep(_PAUSE_SECONDS)
     missing = [rank_name for rank_name, path in zip(all_process_names, paths) if not path.exists()]
     raise RuntimeError(f"ranks {', '.join(missing)} did not register within two minutes")
+
+
+def _write_at_once(path: Path, text: str) -> None:
+    """Write a file such that no other process sees a part of it."""
+    partial = Path(f"{path}.partial")
+    partial.write_text(text)
+    partial.replace(path)
 
 
 def share_number_of_first_rank(group: Group, name: str, number: int) -> int:
@@ -135,9 +140,7 @@ def share_number_of_first_rank(group: Group, name: str, number: int) -> int:
     """
     path = Path(f"{group.rendezvous_path}.{name}")
     if group.rank == 0:
-        partial = Path(f"{path}.partial")
-        partial.write_text(str(number))
-        partial.replace(path)
+        _write_at_once(path, str(number))
         return number
     for _ in range(_MAX_POLLS_FOR_NUMBER):
         if path.exists():

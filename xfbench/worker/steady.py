@@ -112,14 +112,14 @@ def _probability(explained: float, residuals: np.ndarray, freedom: int) -> float
     Neighbouring values are correlated: n of them are worth n (1 - r) / (1 + r), where r is the
     correlation of the residuals.
     """
-    within = float((residuals**2).sum())
-    if within <= 1e-12 * explained:
+    unexplained = float((residuals**2).sum())
+    if unexplained <= 1e-12 * explained:
         return 0.0
-    correlation = float((residuals[1:] * residuals[:-1]).sum()) / within
+    correlation = float((residuals[1:] * residuals[:-1]).sum()) / unexplained
     # An estimate from few values is too small (Kendall 1954; here with two fitted numbers).
     correlation += (2 + 4 * max(correlation, 0.0)) / len(residuals)
     correlation = min(max(correlation, 0.0), _MAX_CORRELATION)
-    squared_t = explained / within * freedom * (1 - correlation) / (1 + correlation)
+    squared_t = explained / unexplained * freedom * (1 - correlation) / (1 + correlation)
     return _two_sided_probability(squared_t, freedom)
 
 
