@@ -23,6 +23,7 @@ def run(
     warmup_time: float | str | None = None,
     launches: int | None = None,
     until_precision: float | str | None = None,
+    until_ranked: bool = False,
     seed: int | Sequence[int] | None = None,
     threads: int | Sequence[int] | None = None,
     ranks: int | Sequence[int] | None = None,
@@ -80,6 +81,8 @@ def run(
     - `launches`: launches per cell, each in a fresh process (default: see --until-precision).
     - `until_precision`: relative half-width of the confidence interval to reach, such as 1%: each
       cell is launched 5 to 20 times (default: 2%).
+    - `until_ranked`: launch the cells of a leaderboard only until their order is known: any two
+      differ certainly, or by less than --until-precision.
     - `seed`: seeds of weights and data, such as 0,1,2; the leaderboard has one row for all seeds of
       a configuration (default: 0).
     - `threads`: threads per rank (default: an even share of the cores).

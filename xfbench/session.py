@@ -16,12 +16,12 @@ import secrets
 import time
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from xfbench import bundle, statistics
+from xfbench import bundle, pairwise, statistics
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
 from xfbench.equality import certify
@@ -218,34 +218,41 @@ class Session:
 
         - A launch of the cell has the status "unsupported" or "unavailable".
         - All cells of its leaderboard have reached the precision in their protocols, or have no
-          requests left. Until then they stay together, so that their last blocks are complete.
+          requests left. Until then they stay together. A block is complete before it is decided.
+        - The order of all cells of its leaderboard is known, if their protocols ask for no more.
         """
         self.context.store.create_and_check_folders()
         requests = [*requests]
-        protocols = protocols or {}
         remaining_counts = Counter(request.cell() for request in requests)
         cells_by_table = defaultdict(list)
         for cell in remaining_counts:
             cells_by_table[cell.table_key].append(cell)
+        protocols = protocols or {}
+        is_block_launched: dict[tuple[Hashable, int], bool] = {}
         finished: set[Cell] = set()
         records: dict[Cell, list[Record]] = defaultdict(list)
         for record in earlier_records_for_precision:
             if record.request:
                 records[record.request.cell()].append(record)
 
-        def needs_launches(cell: Cell) -> bool:
-            protocol = protocols.get(cell)
-            is_pending = remaining_counts[cell] and cell not in finished
-            return bool(is_pending) and not (protocol and _is_enough(records[cell], protocol))
+        def are_launches_needed(cells: Sequence[Cell]) -> bool:
+            """Return whether cells of one leaderboard need more launches."""
+            possible = [cell for cell in cells if cell not in finished]
+            return not _is_order_known(
+                {cell: records[cell] for cell in possible}, protocols
+            ) and any(
+                remaining_counts[cell] and not _is_precise(records[cell], protocols.get(cell))
+                for cell in possible
+            )
 
         for request in requests:
             cell = request.cell()
             protocol = protocols.get(cell)
-            is_launched = cell not in finished and any(
-                map(needs_launches, cells_by_table[cell.table_key])
-            )
+            block = cell.table_key, request.launch
+            if block not in is_block_launched:
+                is_block_launched[block] = are_launches_needed(cells_by_table[cell.table_key])
             remaining_counts[cell] -= 1
-            if not is_launched:
+            if cell in finished or not is_block_launched[block]:
                 continue
             self._tell(Listener.launch_started, request)
             placed_request = request.model_copy(
@@ -352,9 +359,34 @@ def _require_waiting(plan: Plan) -> None:
         raise UsageError("--no-wait works only with --launcher slurm on a login node")
 
 
-def _is_enough(records: Sequence[Record], protocol: Protocol) -> bool:
-    """Return whether a cell with these records has reached the precision in its protocol."""
-    if protocol.precision is None or len(records) < protocol.least:
+def _is_precise(records: Sequence[Record], protocol: Protocol | None) -> bool:
+    """Return whether a cell with these records has reached the precision in its protocol.
+
+    A protocol that asks for the order only has no precision to reach.
+    """
+    if protocol is None or protocol.precision is None or protocol.ranked:
+        return False
+    if len(records) < protocol.least:
         return False
     speeds = statistics.counted_speeds_by_block(records)
     return len(speeds) >= protocol.least and statistics.is_precise(speeds, protocol.precision)
+
+
+def _is_order_known(
+    records: Mapping[Cell, Sequence[Record]], protocols: Mapping[Cell, Protocol]
+) -> bool:
+    """Return whether the order of a leaderboard's cells is known, and their protocols ask for it.
+
+    Cells without a launch that counts are left out, if each has enough launches.
+    """
+    cell_protocols = [protocols.get(cell) for cell in records]
+    ranked = [protocol for protocol in cell_protocols if protocol and protocol.ranked]
+    if not ranked or len(ranked) < len(cell_protocols):
+        return False
+    least = max(protocol.least for protocol in ranked)
+    speeds = [statistics.counted_speeds_by_block(each) for each in records.values()]
+    counts = {len(of_cell) for of_cell in speeds if of_cell}
+    if min(map(len, records.values())) < least or min(counts, default=0) < least:
+        return False
+    tolerance = min(protocol.precision or 0.0 for protocol in ranked)
+    return pairwise.is_order_known([of_cell for of_cell in speeds if of_cell], tolerance)

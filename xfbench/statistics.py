@@ -1,12 +1,11 @@
 """Figures computed from records. The unit of replication is the launch, never the step.
 
 The steps of one launch are not independent. Therefore a launch gives one value: its median step
-after warm-up. No launch is left out because of its figure. The confidence interval over launches is
-Student's t-interval of their logarithms.
+after warm-up. No launch is left out because of its figure. The figure of a cell is its median
+launch. Its confidence interval does not assume a distribution (`median_interval`).
 
-Launches of different cells in the same block of the same session ran one after another. They are
-compared in pairs, so that slow changes of the machine cancel out. No figure is stored: all figures
-are computed from records when needed.
+`pairwise.py` compares cells. No figure is stored: all figures are computed from records when
+needed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -46,34 +45,56 @@ class Block(NamedTuple):
 Launches = Mapping[Block, float]
 
 CONFIDENCE = 0.95
-POWER = 0.8  # probability of detecting the smallest visible difference
 CLAIM_LAUNCHES = 5
+CLAIM_HALF_WIDTH = 0.1  # a claim needs an interval of ±10 % or less
 MIN_SESSIONS = 3  # from this number of sessions on, intervals are over sessions
 INDICATIVE_LAUNCHES = 3
 _OUTLIER_SCORE = 3.5  # modified z-score
 _MIN_STEP_S, _MAX_STEP_S = 1e-9, 1e9  # plausible seconds of a step
-_MAX_LOGARITHM = 700.0  # larger logarithms overflow a float
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its confidence interval (95 % unless stated otherwise).
+    """A value with its confidence interval.
 
     - `low`, `high`: the ends of the interval; None if there are too few values for an interval.
     - `launches`: the number of summarized values. Usually, each value is from one launch.
+    - `confidence`: probability that such intervals contain the true value. None: `low` and `high`
+      are the smallest and the largest value, because there are too few for an interval.
     """
 
     value: float
     low: float | None
     high: float | None
     launches: int
+    confidence: float | None = CONFIDENCE
 
     @property
     def label(self) -> str:
-        """Return "claim" for 5 or more launches, "indicative" for 3 or 4, else "smoke"."""
-        if self.launches >= CLAIM_LAUNCHES:
-            return "claim"
-        return "indicative" if self.launches >= INDICATIVE_LAUNCHES else "smoke"
+        """Return "claim", "indicative" or "smoke".
+
+        - claim: five launches or more, and the interval is ±10 % or narrower.
+        - smoke: one or two launches.
+        """
+        if self.launches < INDICATIVE_LAUNCHES:
+            return "smoke"
+        is_claim = self.launches >= CLAIM_LAUNCHES and self.is_within(CLAIM_HALF_WIDTH)
+        return "claim" if is_claim else "indicative"
+
+    def is_within(self, precision: float) -> bool:
+        """Return whether the half-width of the confidence interval is at most `precision`.
+
+        `precision` is relative to the value. For example, ±2 % is 0.02. The half-width is that of
+        the logarithms. A range is not a confidence interval.
+        """
+        if self.low is None or self.high is None or self.confidence is None:
+            return False
+        return self.low > 0 and self.high / self.low <= (1 + precision) ** 2
+
+    def inverse(self) -> Interval:
+        """Return the interval of 1 / value."""
+        low, high = (bound and 1 / bound for bound in (self.high, self.low))
+        return replace(self, value=1 / self.value, low=low, high=high)
 
 
 def throughput(request: Request, measurement: Measurement) -> float:
@@ -176,54 +197,75 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     )
 
 
-def joint_confidence(comparisons: int) -> float:
-    """Return the confidence that each of several intervals needs to hold together with 95 %.
-
-    This is Bonferroni's correction.
-    """
-    return 1 - (1 - CONFIDENCE) / max(1, comparisons)
-
-
-def have_comparable_sessions(a: Launches, b: Launches) -> bool:
-    """Return whether A and B have a common session, or each has enough sessions to compare."""
-    sessions_a, sessions_b = ({block.session for block in side} for side in (a, b))
-    return bool(sessions_a & sessions_b) or min(map(len, (sessions_a, sessions_b))) >= MIN_SESSIONS
-
-
 def interval_of_launches(launches: Launches) -> Interval:
-    """Return the geometric mean of launches, with its interval.
+    """Return the median of launches, with its interval.
 
     - Launches of one or two sessions: the interval is over launches. With two sessions, it does not
       cover the difference between them.
-    - Launches of three sessions or more: mean and interval are over the means of the sessions.
+    - Launches of three sessions or more: the value is the geometric mean of the sessions' medians.
+      The interval is over these medians.
 
     The values may be of any positive quantity. Raises ValueError if there is no launch.
     """
-    sessions = _values_by_session(_log_values(launches))
+    sessions = values_by_session(launches)
     if len(sessions) < MIN_SESSIONS:
-        return geometric_interval([*launches.values()])
-    means = [math.exp(statistics.fmean(values.values())) for values in sessions.values()]
-    return replace(geometric_interval(means), launches=len(launches))
+        return median_interval([*launches.values()])
+    medians = [median_interval([*values.values()]).value for values in sessions.values()]
+    return replace(geometric_interval(medians), launches=len(launches))
 
 
-def median_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the median of `values` with a distribution-free interval.
+def take_logarithms(launches: Launches) -> Launches:
+    """Return the natural logarithm of each launch."""
+    return {block: math.log(speed) for block, speed in launches.items()}
 
-    The interval goes from the k-th smallest to the k-th largest of the n values. It contains the
-    median with probability 1 − 2 P(B < k). B is binomial (n, ½) (David and Nagaraja, Order
-    Statistics, 7.1). At 95 %, fewer than six values have no interval. Raises ValueError if `values`
-    is empty.
+
+def values_by_session(launches: Launches) -> dict[str, dict[Block, float]]:
+    """Return the values of each session."""
+    sessions: dict[str, dict[Block, float]] = defaultdict(dict)
+    for block, value in launches.items():
+        sessions[block.session][block] = value
+    return sessions
+
+
+def median_interval(values: Sequence[float]) -> Interval:
+    """Return the median of positive values, with an interval that assumes no distribution.
+
+    The interval interpolates between the logarithms of order statistics (Hettmansperger and
+    Sheather, Statistics & Probability Letters 4, 1986, 75–79). With five values, it extends their
+    range by 18 % of the distance to the next value at each end. With fewer than five values,
+    `low` and `high` are the range. A single value has neither. Raises ValueError if `values` is
+    empty or a value is not positive.
     """
-    if not values:
-        raise ValueError("at least one value is needed")
+    if not values or min(values) <= 0:
+        raise ValueError("values must be positive, and at least one is needed")
     count, ordered = len(values), sorted(values)
-    # Number of values outside the interval at each end; negative if there are too few values.
-    miss_probabilities = 2 * special.bdtr(np.arange(count), count, 0.5)
-    excluded = int(np.count_nonzero(miss_probabilities <= 1 - confidence)) - 1
-    centre = statistics.median(ordered)
-    if excluded < 0:
-        return Interval(centre, None, None, count)
-    return Interval(centre, ordered[excluded], ordered[count - 1 - excluded], count)
+    middle, value = count // 2, ordered[count // 2]
+    if not count % 2:
+        value = math.sqrt(value * ordered[middle - 1])
+    if count < 2:
+        return Interval(value, None, None, count)
+    if count < CLAIM_LAUNCHES:
+        return Interval(value, ordered[0], ordered[-1], count, None)
+    logs = [*map(math.log, ordered)]
+    depth, weight = _interval_depth(count)
+    low = (1 - weight) * logs[depth - 1] + weight * logs[depth]
+    high = (1 - weight) * logs[count - depth] + weight * logs[count - depth - 1]
+    return Interval(value, math.exp(low), math.exp(high), count)
+
+
+@lru_cache
+def _interval_depth(count: int) -> tuple[int, float]:
+    """Return the depth of the outer order statistics, and the weight of the inner ones.
+
+    The interval from the d-th smallest to the d-th largest of n values contains the median with
+    probability 1 − 2 P(B < d). B is binomial (n, ½).
+    """
+    coverages = 1 - 2 * special.bdtr(np.arange(count // 2), count, 0.5)
+    depth = max(1, int(np.count_nonzero(coverages >= CONFIDENCE)))
+    outer, inner = coverages[depth - 1], coverages[depth]
+    share = (outer - CONFIDENCE) / (outer - inner)
+    weight = (count - depth) * share / (depth + (count - 2 * depth) * share)
+    return depth, float(weight)
 
 
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
@@ -265,11 +307,9 @@ def log_deviation_interval(
 def is_precise(launches: Launches, precision: float) -> bool:
     """Return whether the throughput of launches is known to the relative precision `precision`.
 
-    The distance from the mean to the upper end of its interval must be at most `precision` times
-    the mean. Fewer than two launches are never precise.
+    This is the interval that tables show. Fewer than five launches are never precise.
     """
-    interval = interval_of_launches(launches) if launches else None
-    return bool(interval and interval.high and interval.high / interval.value - 1 <= precision)
+    return bool(launches) and interval_of_launches(launches).is_within(precision)
 
 
 def required_launches(
@@ -285,36 +325,6 @@ def required_launches(
         if t_quantile * log_deviation / math.sqrt(count) <= math.log1p(precision):
             return count
     return max_launches
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The ratio of A to B, with its confidence interval.
-
-    - `p`: two-sided probability of a ratio at least as extreme if A and B are equally fast.
-    - `smallest_visible_difference`: relative difference that such launches detect with probability
-      `POWER`, at the confidence of the interval.
-    - `paired`: whether launches of the same blocks were compared.
-
-    With too few launches, `p` and `smallest_visible_difference` are None.
-    """
-
-    ratio: Interval
-    p: float | None
-    smallest_visible_difference: float | None
-    paired: bool
-
-    @property
-    def verdict(self) -> Literal["faster", "slower", "not_distinguishable"]:
-        """Return what the interval of the ratio says: whether it excludes 1.
-
-        The verdict has the confidence of the interval.
-        """
-        if self.ratio.low is not None and self.ratio.low > 1:
-            return "faster"
-        if self.ratio.high is not None and self.ratio.high < 1:
-            return "slower"
-        return "not_distinguishable"
 
 
 def session_of(record: Record) -> str:
@@ -365,236 +375,3 @@ def counted_speeds_by_block(records: Iterable[Record]) -> dict[Block, float]:
             continue
         speeds[next_block(record, speeds)] = launch_throughput(record)
     return speeds
-
-
-@dataclass(frozen=True)
-class _LogDifference:
-    """The difference between the mean logarithms of two sets of launches.
-
-    - `error`: standard error of the difference; None if it is unknown.
-    - `freedom`: degrees of freedom of `error`.
-    - `count`: number of pairs if `paired`, else the number of launches of the smaller set. Of
-      several sessions, the number of sessions.
-    """
-
-    centre: float
-    error: float | None
-    freedom: float
-    count: int
-    paired: bool
-
-
-def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comparison:
-    """Compare the logarithms of A and B, and return the ratio of A to B.
-
-    Only launches of sessions that A and B have in common are compared:
-
-    - In three common sessions or more, the differences within the sessions are compared.
-    - In one or two common sessions, launches of the same block are compared in pairs, if there are
-      two common blocks or more and the side with fewer blocks has no other blocks. Otherwise
-      Welch's test compares the two sides.
-    - Without a common session, Welch's test compares the means of the sessions, if each side has
-      three sessions or more. With fewer sessions nothing is known about the difference between
-      sessions, so there is no interval.
-
-    `confidence` applies to the interval of the ratio. Raises ValueError if a side has no launch.
-    """
-    if not a or not b:
-        raise ValueError("each side needs at least one launch")
-    difference = _log_difference(_log_values(a), _log_values(b))
-    centre, error = difference.centre, difference.error
-    if error is None:
-        ratio = Interval(math.exp(centre), None, None, difference.count)
-        return Comparison(ratio, None, None, False)
-    t_confidence, t_power = special.stdtrit(difference.freedom, [(1 + confidence) / 2, POWER])
-    low, high = (_bounded_exp(centre + sign * t_confidence * error) for sign in (-1, 1))
-    [p] = _p_values([difference])
-    visible_difference = math.expm1(min((t_confidence + t_power) * error, _MAX_LOGARITHM))
-    ratio = Interval(math.exp(centre), low, high, difference.count)
-    return Comparison(ratio, p, visible_difference, difference.paired)
-
-
-def overall_ratio(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
-    """Return the geometric mean of the ratios of A to B, over all pairs (A, B).
-
-    Each pair is compared as in `compare`. The interval combines the pairs' standard errors, which
-    are independent. Its degrees of freedom are those of Welch and Satterthwaite. If the standard
-    error of a pair is unknown, the result has no interval. A pair (A, A) has exactly the ratio 1.
-    Raises ValueError if there is no pair.
-    """
-    if not pairs:
-        raise ValueError("at least one pair is needed")
-    differences = [_log_difference(_log_values(a), _log_values(b)) for a, b in pairs if a is not b]
-    centre = math.fsum(difference.centre for difference in differences) / len(pairs)
-    count = min(
-        (difference.count for difference in differences), default=min(len(a) for a, _ in pairs)
-    )
-    squares = [difference.error**2 for difference in differences if difference.error is not None]
-    if not differences or len(squares) < len(differences):
-        return Interval(math.exp(centre), None, None, count)
-    variance = math.fsum(squares)
-    weights = math.fsum(
-        v**2 / difference.freedom for v, difference in zip(squares, differences, strict=True)
-    )
-    freedom = (
-        variance**2 / weights if weights else min(difference.freedom for difference in differences)
-    )
-    half_width = (
-        float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance) / len(pairs)
-    )
-    return Interval(
-        math.exp(centre),
-        _bounded_exp(centre - half_width),
-        _bounded_exp(centre + half_width),
-        count,
-    )
-
-
-def _bounded_exp(logarithm: float) -> float:
-    """Return the exponential of `logarithm`, limited so that it does not overflow."""
-    return math.exp(min(logarithm, _MAX_LOGARITHM))
-
-
-def _log_values(launches: Launches) -> Launches:
-    return {block: math.log(speed) for block, speed in launches.items()}
-
-
-def _values_by_session(launches: Launches) -> dict[str, dict[Block, float]]:
-    sessions: dict[str, dict[Block, float]] = defaultdict(dict)
-    for block, value in launches.items():
-        sessions[block.session][block] = value
-    return sessions
-
-
-def _log_difference(a: Launches, b: Launches) -> _LogDifference:
-    """Return the difference between the mean logarithms of A and B, with its standard error.
-
-    `a` and `b` have the logarithms of the launches, by block. `compare` says what is compared.
-    """
-    sessions_a, sessions_b = _values_by_session(a), _values_by_session(b)
-    common = sorted(sessions_a.keys() & sessions_b.keys())
-    if not common:
-        means_a, means_b = (
-            [statistics.fmean(values.values()) for values in sessions.values()]
-            for sessions in (sessions_a, sessions_b)
-        )
-        difference = _unpaired_difference(means_a, means_b)
-        is_known = min(len(means_a), len(means_b)) >= MIN_SESSIONS
-        return difference if is_known else replace(difference, error=None)
-    if len(common) < MIN_SESSIONS:
-        return _difference_within_sessions(
-            {block: value for session in common for block, value in sessions_a[session].items()},
-            {block: value for session in common for block, value in sessions_b[session].items()},
-        )
-    return _paired_difference(
-        [
-            _difference_within_sessions(sessions_a[session], sessions_b[session]).centre
-            for session in common
-        ]
-    )
-
-
-def _difference_within_sessions(a: Launches, b: Launches) -> _LogDifference:
-    common = a.keys() & b.keys()
-    if len(common) >= 2 and len(common) >= min(len(a), len(b)):
-        return _paired_difference([a[block] - b[block] for block in sorted(common)])
-    return _unpaired_difference([*a.values()], [*b.values()])
-
-
-def _paired_difference(differences: Sequence[float]) -> _LogDifference:
-    centre, variance = _moments(differences)
-    count = len(differences)
-    return _LogDifference(centre, math.sqrt(variance / count), count - 1.0, count, True)
-
-
-def _unpaired_difference(a: Sequence[float], b: Sequence[float]) -> _LogDifference:
-    """Return the difference of two independent means, by Welch."""
-    (mean_a, variance_a), (mean_b, variance_b) = _moments(a), _moments(b)
-    count = min(len(a), len(b))
-    if count < 2:
-        return _LogDifference(mean_a - mean_b, None, 0.0, count, False)
-    mean_variances = variance_a / len(a), variance_b / len(b)
-    error = math.sqrt(sum(mean_variances))
-    weights = mean_variances[0] ** 2 / (len(a) - 1) + mean_variances[1] ** 2 / (len(b) - 1)
-    freedom = error**4 / weights if weights else float(count - 1)
-    return _LogDifference(mean_a - mean_b, error, freedom, count, False)
-
-
-def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and the variance of `values`. The variance of one value is 0."""
-    mean = math.fsum(values) / len(values)
-    return mean, math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
-
-
-def _p_values(differences: Sequence[_LogDifference]) -> list[float | None]:
-    """Return the two-sided p-value of each difference; None if its error is unknown.
-
-    A p-value is the probability of a difference at least as large if both sides are equally fast.
-    Without variation between launches, it is 0 or 1.
-    """
-    testable = [difference for difference in differences if difference.error]
-    t_values = np.array(
-        [abs(difference.centre) / difference.error for difference in testable if difference.error]
-    )
-    p_values = iter(
-        2 * special.stdtr(np.array([difference.freedom for difference in testable]), -t_values)
-    )
-
-    def next_p_value(difference: _LogDifference) -> float | None:
-        if difference.error is None:
-            return None
-        return float(next(p_values)) if difference.error else float(difference.centre == 0)
-
-    return [next_p_value(difference) for difference in differences]
-
-
-def are_distinguishable(probabilities: Sequence[float | None]) -> list[bool]:
-    """Return for each of several comparisons whether it shows a difference.
-
-    `probabilities` has the p-value of each comparison. The error probability of 5 % holds for all
-    comparisons together (Holm 1979).
-    """
-    order = sorted(range(len(probabilities)), key=lambda n: probabilities[n] or 0.0)
-    order = [n for n in order if probabilities[n] is not None]
-    is_distinct = [False] * len(probabilities)
-    for rank, n in enumerate(order):
-        p = probabilities[n]
-        if p is None or p >= (1 - CONFIDENCE) / (len(order) - rank):
-            break
-        is_distinct[n] = True
-    return is_distinct
-
-
-def cell_ranks(cells: Sequence[Launches]) -> list[tuple[int, int]]:
-    """Return the best and the worst possible rank of each cell; rank 1 is the fastest.
-
-    Cells that are not distinguishable share ranks.
-    """
-    return group_ranks([[cell] for cell in cells])
-
-
-def group_ranks(groups: Sequence[Sequence[Launches]]) -> list[tuple[int, int]]:
-    """Return the best and the worst possible rank of each group of cells; rank 1 is the fastest.
-
-    The first cell of a group must be the group's fastest cell. Group A is faster than group B if
-    the first cell of A is significantly faster than every cell of B. The error probability of 5 %
-    holds for all pairs of cells from different groups together. Therefore the result is valid
-    although the launches themselves show which cell is the fastest.
-    """
-    logs = [[_log_values(cell) for cell in group] for group in groups]
-    cells = [(n, index) for n, group in enumerate(logs) for index in range(len(group))]
-    pairs = [(a, b) for a, b in itertools.combinations(cells, 2) if a[0] != b[0]]
-    differences = [_log_difference(logs[a][i], logs[b][j]) for (a, i), (b, j) in pairs]
-    is_distinct = are_distinguishable(_p_values(differences))
-    beaten: dict[tuple[int, int], int] = defaultdict(int)
-    for (a, b), difference, differs in zip(pairs, differences, is_distinct, strict=True):
-        fast, slow = (a, b) if difference.centre > 0 else (b, a)
-        if differs and not fast[1]:
-            beaten[fast[0], slow[0]] += 1
-    better = [0] * len(groups)
-    worse = [0] * len(groups)
-    for (winner, loser), count in beaten.items():
-        if count == len(groups[loser]):
-            better[loser] += 1
-            worse[winner] += 1
-    return [(1 + above, len(groups) - below) for above, below in zip(better, worse, strict=True)]

@@ -14,7 +14,7 @@ from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe_machine
 from xfbench.rendering import slowdown_tables, tables
-from xfbench.statistics import cell_ranks, group_ranks
+from xfbench.pairwise import rank_cells, rank_groups
 
 HERE = describe_machine()
 ELSEWHERE = HERE.model_copy(update={"cpu_model": "Another"})
@@ -173,10 +173,10 @@ def test_group_is_faster_only_if_its_best_beats_all_cells():
 
     fast, slow = cell(100, 0.001), cell(50, 0.001)
     unclear = {make_block(n + 100): 99 * (1 + 0.3 * (-1) ** n) for n in range(8)}
-    assert group_ranks([[fast], [slow]]) == [(1, 1), (2, 2)]
-    assert group_ranks([[fast], [slow, unclear]]) == [(1, 2), (1, 2)]
-    assert group_ranks([[slow], [fast, unclear]]) == [(2, 2), (1, 1)]
-    assert cell_ranks([fast, slow, unclear]) == group_ranks([[fast], [slow], [unclear]])
+    assert rank_groups([[fast], [slow]]).ranks == ((1, 1), (2, 2))
+    assert rank_groups([[fast], [slow, unclear]]).ranks == ((1, 2), (1, 2))
+    assert rank_groups([[slow], [fast, unclear]]).ranks == ((2, 2), (1, 1))
+    assert rank_cells([fast, slow, unclear]) == rank_groups([[fast], [slow], [unclear]])
 
 
 def test_large_group_gains_no_rank_by_chance():
@@ -195,7 +195,7 @@ def test_large_group_gains_no_rank_by_chance():
     errors = naive_errors = 0
     for _ in range(200):
         large_group, single_cell = draw_group(40), draw_group(1)
-        errors += group_ranks([large_group, single_cell]) != [(1, 2), (1, 2)]
-        naive_errors += group_ranks([large_group[:1], single_cell]) != [(1, 2), (1, 2)]
+        errors += rank_groups([large_group, single_cell]).ranks != ((1, 2), (1, 2))
+        naive_errors += rank_groups([large_group[:1], single_cell]).ranks != ((1, 2), (1, 2))
     assert errors <= 10
     assert naive_errors > 25

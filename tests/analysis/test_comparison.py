@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.sample_records import SOFTWARE, build_record_certificate, make_block, vary_record
-from xfbench import statistics
+from xfbench import pairwise
 from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, FailLimit, Side
 from xfbench.base import errors
@@ -253,7 +253,7 @@ def test_change_of_the_detectable_size_is_detected_4_times_out_of_5():
         sides = rng.normal(0, 0.02, (2, 7))
         a = {make_block(n): math.exp(x) * (1 - slowdown) for n, x in enumerate(sides[0])}
         b = {make_block(n): math.exp(x) for n, x in enumerate(sides[1])}
-        figures = statistics.compare(a, b)
+        figures = pairwise.compare(a, b)
         return CellComparison("a", "b", figures, figures.verdict)
 
     slowdown = np.median([limit.detectable_change(compare_simulated(0)) for _ in range(400)])

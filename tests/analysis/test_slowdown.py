@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.sample_records import SOFTWARE, certify_records, make_block
-from xfbench import statistics
+from xfbench import pairwise, statistics
 from xfbench.analysis import slowdown
 from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.host.machine import describe_machine
@@ -153,27 +153,27 @@ def test_mean_of_ratios_has_the_interval_of_a_mean():
     """A single pair has its own interval; n equal pairs have one narrower by the root of n."""
     a = {make_block(n): 10 * 1.02 ** (n % 3) for n in range(6)}
     b = {make_block(n): 5 * 1.03 ** (n % 2) for n in range(6)}
-    single_mean, ratio = statistics.overall_ratio([(a, b)]), statistics.compare(a, b).ratio
+    single_mean, ratio = pairwise.overall_ratio([(a, b)]), pairwise.compare(a, b).ratio
     assert (single_mean.value, single_mean.low, single_mean.high) == pytest.approx(
         (ratio.value, ratio.low, ratio.high)
     )
-    mean_of_four = statistics.overall_ratio([(a, b)] * 4)
+    mean_of_four = pairwise.overall_ratio([(a, b)] * 4)
     assert mean_of_four.value == pytest.approx(single_mean.value)
     width_ratio = math.log(single_mean.high / single_mean.low) / math.log(
         mean_of_four.high / mean_of_four.low
     )
     assert 2 < width_ratio < 2 * 1.4  # more launches also add degrees of freedom
-    with_itself = statistics.overall_ratio([(a, b), (a, a)])
+    with_itself = pairwise.overall_ratio([(a, b), (a, a)])
     assert with_itself.value == pytest.approx(math.sqrt(single_mean.value))
     assert math.log(with_itself.high / with_itself.low) == pytest.approx(
         math.log(single_mean.high / single_mean.low) / 2
     )
-    without_noise = statistics.overall_ratio([(a, a), (b, b)])
+    without_noise = pairwise.overall_ratio([(a, a), (b, b)])
     assert (without_noise.value, without_noise.low, without_noise.high) == (1, None, None)
     single_launch = {make_block(0): 5.0}
-    assert statistics.overall_ratio([(a, b), (a, single_launch)]).low is None
+    assert pairwise.overall_ratio([(a, b), (a, single_launch)]).low is None
     with pytest.raises(ValueError):
-        statistics.overall_ratio([])
+        pairwise.overall_ratio([])
 
 
 def test_mean_of_ratios_covers_the_truth():
@@ -184,7 +184,7 @@ def test_mean_of_ratios_covers_the_truth():
 
     covered = 0
     for _ in range(400):
-        mean_ratio = statistics.overall_ratio(
+        mean_ratio = pairwise.overall_ratio(
             [
                 (draw_cell(2), draw_cell(1)),
                 (draw_cell(8), draw_cell(1)),

@@ -20,7 +20,7 @@ from tabulate import tabulate
 
 from tests.measuring import inside
 from tests.measuring.versus import BATCHES, ROUNDS, nearest_latency_s
-from xfbench import progress, statistics
+from xfbench import pairwise, progress, statistics
 from xfbench.environments import environment
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import core_latency, machine
@@ -62,7 +62,7 @@ def main() -> None:
             rounds = arguments.rounds or ROUNDS.get(network, 5)
             records, plain_speeds = measure_pairs(tuning, rounds, arguments.launches, session)
             tuned_speeds = statistics.counted_speeds_by_block(records)
-            ratio = statistics.compare(tuned_speeds, plain_speeds).ratio
+            ratio = pairwise.compare(tuned_speeds, plain_speeds).ratio
             ratios.append(ratio.value)
             interval = f" ({ratio.low:.3f}–{ratio.high:.3f})" if ratio.low and ratio.high else ""
             speeds_by_block = (plain_speeds, tuned_speeds)

@@ -4,16 +4,17 @@ The machines are simulated: speeds are known, launches vary as real ones do, and
 simulated duration.
 """
 
+import itertools
 import math
 import random
-from itertools import pairwise, product
+from itertools import product
 from statistics import fmean
 
 import pytest
 
 from tests.sample_records import make_block
 from tests.tuning.trials import exhaustive_seconds, search
-from xfbench import statistics
+from xfbench import pairwise
 from xfbench.tuning import halving, repeating
 from xfbench.tuning.effects import estimate_noise, speeds_relative_to_fastest
 from xfbench.tuning.halving import (
@@ -165,7 +166,7 @@ def test_gain_interval_contains_the_true_gain():
         machine = Machine(seed, 0.04)
         best, speeds, _ = search(machine)
         if best != machine.default:
-            ratio = statistics.compare(speeds[best], speeds[machine.default]).ratio
+            ratio = pairwise.compare(speeds[best], speeds[machine.default]).ratio
             truth = machine.speed[best] / machine.speed[machine.default]
             contains_gain.append(ratio.low <= truth <= ratio.high)
     assert len(contains_gain) > 20 and fmean(contains_gain) >= 0.88
@@ -176,7 +177,7 @@ def test_every_rung_has_fewer_settings_and_short_launches(settings):
     rungs = plan_rungs(settings)
     sizes = [rung.settings for rung in rungs]
     assert sizes[:1] == ([settings] if settings > FINALISTS else [])
-    assert all(fewer < more for more, fewer in pairwise(sizes))
+    assert all(fewer < more for more, fewer in itertools.pairwise(sizes))
     assert [rung.launches for rung in rungs] == sorted(rung.launches for rung in rungs)
     assert all(rung.share < 1 for rung in rungs)
     blocks = [block for rung in rungs for block in rung.blocks]
@@ -318,7 +319,7 @@ def test_rival_may_be_2_percent_faster_with_5_percent_risk():
     rival = speeds_by_launch(102, 99, 100, 102, 99, 101, 100)
     winner = speeds_by_launch(99, 101, 100, 100, 100, 99, 101)
     bounds = [
-        statistics.compare(rival, winner, confidence=confidence).ratio.high
+        pairwise.compare(rival, winner, confidence=confidence).ratio.high
         for confidence in (0.9, 0.95)
     ]
     assert bounds[0] < 1.02 < bounds[1]
@@ -443,7 +444,9 @@ def test_noisy_launches_add_further_rungs():
     for seed in range(20):
         outcome, launched_settings = search_where_launches_differ(0.06, seed)
         assert [len(settings) for settings in launched_settings[:2]] == [12, 4]
-        assert all({*later} <= {*earlier} for earlier, later in pairwise(launched_settings))
+        assert all(
+            {*later} <= {*earlier} for earlier, later in itertools.pairwise(launched_settings)
+        )
         assert len(outcome.finalists) == FINALISTS and max(outcome.finalists) < 6
         blocks = [block for rung, _ in outcome.rungs for block in rung.blocks]
         assert blocks == [*range(1, outcome.blocks + 1)]

@@ -18,7 +18,7 @@ from xfbench.analysis.leaderboard import Row, Table, add_relative_speed_and_sort
 from xfbench.base import errors
 from xfbench.model.request import SOLVER, Cell
 from xfbench.model.strategy import Value, format_options
-from xfbench.statistics import group_ranks
+from xfbench.pairwise import rank_groups
 
 ROW = "row"
 # Fields that cannot form groups. Different networks or solvers cannot be compared by speed, and a
@@ -109,6 +109,7 @@ def _build_table(head: Table, groups: dict[Any, list[Row]], with_leaderboard_ran
         best_row = replace(
             fastest,
             rank=None,
+            relative_interval=None,
             group=dict(zip(head.by, values, strict=True)),
             configurations=len(rows),
             configurations_ranked=len(ranked[values]),
@@ -121,9 +122,12 @@ def _build_table(head: Table, groups: dict[Any, list[Row]], with_leaderboard_ran
             [row.speeds for row in ranked[tuple(best_row.group.values())]]
             for best_row in ranked_rows
         ]
-        ranks = group_ranks(speeds)
+        ranking = rank_groups(speeds)
         ranked_rows = [
-            replace(row, rank=place) for row, place in zip(ranked_rows, ranks, strict=True)
+            replace(row, rank=rank, relative_interval=interval)
+            for row, rank, interval in zip(
+                ranked_rows, ranking.ranks, ranking.relative, strict=True
+            )
         ]
     return replace(
         head,

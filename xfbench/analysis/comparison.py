@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench import statistics
+from xfbench import pairwise, statistics
 from xfbench.analysis.leaderboard import (
     Certificates,
     has_too_many_failures,
@@ -29,7 +29,8 @@ from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Cell, describe_solver_setting
 from xfbench.model.strategy import format_options
-from xfbench.statistics import Block, Comparison, Interval, Launches
+from xfbench.pairwise import Comparison
+from xfbench.statistics import Block, Interval, Launches
 from xfbench.store import index, selection
 from xfbench.store.results_folder import Store, WarningHandler, open_existing_store
 
@@ -276,10 +277,15 @@ def compare(a: Side, b: Side) -> SideComparison:
         or _session_reason(cell_a.launches, cell_b.launches)
         for cell_a, cell_b in pairs
     ]
-    confidence = statistics.joint_confidence(reasons.count(None))
+    compared = [
+        (cell_a.launches, cell_b.launches)
+        for (cell_a, cell_b), reason in zip(pairs, reasons, strict=True)
+        if not reason
+    ]
+    joint_figures = iter(pairwise.compare_all(compared))
     figures = [
-        statistics.compare(cell_a.launches, cell_b.launches, confidence=confidence)
-        for cell_a, cell_b in pairs
+        pairwise.compare(cell_a.launches, cell_b.launches) if reason else next(joint_figures)
+        for (cell_a, cell_b), reason in zip(pairs, reasons, strict=True)
     ]
     comparisons = [
         CellComparison(
@@ -291,18 +297,13 @@ def compare(a: Side, b: Side) -> SideComparison:
         )
         for (cell_a, cell_b), figure, reason in zip(pairs, figures, reasons, strict=True)
     ]
-    compared = [
-        (cell_a.launches, cell_b.launches)
-        for (cell_a, cell_b), reason in zip(pairs, reasons, strict=True)
-        if not reason
-    ]
-    mean = statistics.overall_ratio(compared) if len(compared) > 1 else None
+    mean = pairwise.overall_ratio(compared) if len(compared) > 1 else None
     return SideComparison(comparisons, mean, gaps)
 
 
 def _session_reason(a: Launches, b: Launches) -> str | None:
     """Return why launches of these sessions are not comparable, or None if they are."""
-    if statistics.have_comparable_sessions(a, b):
+    if pairwise.have_comparable_sessions(a, b):
         return None
     return (
         "launched in different sessions: launch both in one `xfbench run`, or each in "
@@ -366,11 +367,11 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
         if not pairs:
             continue
         name = _describe_cell(cell, cell, side, side)
-        figures = statistics.compare(launches_a, launches_b)
+        figures = pairwise.compare(launches_a, launches_b)
         comparisons.append(CellComparison(name, f"{name} (again)", figures, figures.verdict))
         for start in range(0, len(launches_b) - _PAIRS_PER_VERDICT + 1, _PAIRS_PER_VERDICT):
             blocks = [*launches_a][start : start + _PAIRS_PER_VERDICT]
-            figure = statistics.compare(
+            figure = pairwise.compare(
                 {block: launches_a[block] for block in blocks},
                 {block: launches_b[block] for block in blocks},
             )

@@ -26,10 +26,10 @@ from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
 from xfbench.model.request import Request
 from xfbench.model.strategy import ASYNCHRONOUS, Value
+from xfbench.pairwise import rank_cells
 from xfbench.statistics import (
     Interval,
     Launches,
-    cell_ranks,
     counted_speeds_by_block,
     has_valid_steps,
     interval_of_launches,
@@ -69,7 +69,7 @@ class Row:
     - `seeds`: number of different seeds.
     - `speeds`: images per second of each launch that counts, by the launch's block (see
       `statistics.Launches`).
-    - `images_per_second`: geometric mean of `speeds`; None if no launch counts.
+    - `images_per_second`: median of `speeds`; None if no launch counts.
     - `spread`: standard deviation of the logarithms of `speeds`; None for fewer than two launches.
     - `sessions`: number of sessions of these launches. The interval is over sessions if there are
       three or more (see `statistics.interval_of_launches`).
@@ -92,6 +92,9 @@ class Row:
 
     Relation to other rows:
 
+    - `relative_to_best`: `images_per_second` divided by that of the best ranked row.
+    - `relative_interval`: the ratio of the launches to those of the best ranked row, with the
+      interval that decides the ranks. None for the best ranked row and for unranked rows.
     - `differs`: hidden settings that distinguish the row from rows that look the same; else "".
     - `group`: if the row is the best of a group, the values of the group's fields (see `best.py`).
     - `configurations`: number of rows in the group.
@@ -124,6 +127,7 @@ class Row:
     share_of_peak: float | None
     efficiency: Efficiency | None
     relative_to_best: float | None
+    relative_interval: Interval | None
     sessions: int
     outliers: int
     failed: int
@@ -271,7 +275,7 @@ def _build_table(head: tuple[Any, ...], cell_rows: list[Row]) -> Table:
         _with_efficiency(_label_lookalike_rows(_drop_unlaunched_duplicates(cell_rows)), scaling)
     )
     ranked = [row for row in rows if row.reason is None]
-    places = cell_ranks([row.speeds for row in ranked])
+    ranking = rank_cells([row.speeds for row in ranked])
     return Table(
         workload,
         data,
@@ -280,7 +284,10 @@ def _build_table(head: tuple[Any, ...], cell_rows: list[Row]) -> Table:
         scaling or None,
         batch,
         machine,
-        tuple(replace(row, rank=place) for row, place in zip(ranked, places, strict=True)),
+        tuple(
+            replace(row, rank=rank, relative_interval=interval)
+            for row, rank, interval in zip(ranked, ranking.ranks, ranking.relative, strict=True)
+        ),
         tuple(row for row in rows if row.reason is not None),
         solver=solver,
     )
@@ -353,6 +360,7 @@ def _build_row(
         share_of_peak=_mean_of_known(peak_shares),
         efficiency=None,
         relative_to_best=None,
+        relative_interval=None,
         sessions=len({block.session for block in speeds}),
         outliers=sum(outliers(speed_values)),
         failed=len(failed_records),

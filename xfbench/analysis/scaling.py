@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from xfbench import statistics
+from xfbench import pairwise, statistics
 from xfbench.statistics import Launches
 
 
@@ -49,7 +49,7 @@ def compute_scaling_efficiency(
     baseline_speed = statistics.interval_of_launches(baseline_speeds).value
     if ranks == baseline_ranks:
         return Efficiency(law, baseline_ranks, baseline_speed, 1.0, None, None)
-    ratio = statistics.compare(speeds, baseline_speeds).ratio
+    ratio = pairwise.compare(speeds, baseline_speeds).ratio
     bounds = [None if bound is None else bound * share for bound in (ratio.low, ratio.high)]
     if any(bound is not None and not math.isfinite(bound) for bound in bounds):
         bounds = [None, None]

@@ -87,7 +87,7 @@ class Series:
         ]
         if not launches:
             return None
-        step_seconds = statistics.geometric_interval(
+        step_seconds = statistics.median_interval(
             [launch.step_seconds for launch in launches]
         ).value
         return ranks * self.images_per_rank(ranks) / step_seconds

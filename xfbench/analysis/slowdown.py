@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xfbench import statistics
+from xfbench import pairwise
 from xfbench.analysis import best
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.model.strategy import Value
@@ -206,7 +206,7 @@ def _build_entry(table: Table, row: Row | None) -> Entry:
     fastest = table.rows[0]
     if row is fastest:
         return Entry(Interval(1.0, None, None, len(row.speeds)), row, None)
-    return Entry(statistics.compare(fastest.speeds, row.speeds).ratio, row, None)
+    return Entry(pairwise.compare(fastest.speeds, row.speeds).ratio, row, None)
 
 
 def _overall_slowdown(
@@ -215,7 +215,7 @@ def _overall_slowdown(
     pairs = [
         (tables[n].rows[0].speeds, row.speeds) for n in common_indices if (row := entries[n].row)
     ]
-    return statistics.overall_ratio(pairs) if len(pairs) > 1 else None
+    return pairwise.overall_ratio(pairs) if len(pairs) > 1 else None
 
 
 def _name_networks(tables: Sequence[Table]) -> list[Network]:

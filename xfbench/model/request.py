@@ -252,9 +252,11 @@ class Protocol(BaseModel):
     `most` is the maximum number of launches.
     `precision` is the relative half-width of the throughput's 95 % interval that is to be reached;
     null: always do `most` launches.
+    `ranked` is whether the order of the cells is enough. The order is known if any two cells differ
+    certainly, or by less than `precision`.
 
-    If all cells of a leaderboard have `least` launches and have reached the precision, they get no
-    further launch.
+    If all cells of a leaderboard have `least` launches and have reached the precision (or their
+    order is known), they get no further launch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -262,6 +264,7 @@ class Protocol(BaseModel):
     least: int = Field(default=5, ge=1)
     most: int = Field(default=20, ge=1)
     precision: float | None = Field(default=0.02, gt=0)
+    ranked: bool = False
 
     @classmethod
     def fixed(cls, launches: int) -> Protocol:

@@ -271,6 +271,14 @@ SETTINGS: tuple[Setting, ...] = (
         default=0.02,
     ),
     Setting(
+        name="until_ranked",
+        panel="How long",
+        help="Launch the cells of a leaderboard only until their order is known: any two differ "
+        "certainly, or by less than --until-precision",
+        is_switch=True,
+        default=False,
+    ),
+    Setting(
         name="seed",
         panel="How long",
         help="Seeds of weights and data, such as 0,1,2; the leaderboard has one row for all seeds "

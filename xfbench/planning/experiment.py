@@ -43,6 +43,7 @@ DEFAULT_INPUT_THREADS = 1
 # Steps between two synchronizations. A GPU queues steps and would idle during a synchronization.
 WINDOWS = {"cpu": 1, "cuda": 10}
 LOADER = settings.BY_NAME["loader"]
+_LEAST_FOR_ORDER = 3  # launches of each cell before its order may be known
 MAX_CELLS = 100_000
 MAX_LAUNCHES = 1_000_000
 MAX_LOCAL_RANKS = 1024  # with launcher local
@@ -350,6 +351,8 @@ def _check_ranks(m: Matrix) -> None:
 def _protocol(m: Matrix) -> Protocol:
     if m.launches:
         return Protocol.fixed(m.launches)
+    if m.until_ranked:
+        return Protocol(least=_LEAST_FOR_ORDER, precision=m.until_precision, ranked=True)
     return Protocol(precision=m.until_precision)
 
 

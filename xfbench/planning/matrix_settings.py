@@ -36,6 +36,7 @@ class MatrixSettings(BaseModel):
     warmup_time: float | None = None
     launches: Positive | None = None
     until_precision: Share = 0.02
+    until_ranked: bool = False
     seed: Annotated[Sequence[NonNegative], BeforeValidator(as_list)] = (0,)
     threads: Positives | Literal["powers"] | None = None
     ranks: Annotated[Sequence[Positive], BeforeValidator(as_list)] = (1,)

@@ -21,14 +21,14 @@ Adjustment = Callable[
 ]
 _DEFAULT = "quick"
 # If these are the only settings, they apply to the experiment `quick`.
-_REPETITION_SETTINGS = {"launches", "until_precision", "seed"}
+_REPETITION_SETTINGS = {"launches", "until_precision", "until_ranked", "seed"}
 
 
 def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> Plan:
     """Build the plan for these settings. Raises UsageError if they are invalid.
 
-    If no settings of cells except `launches`, `until_precision` and `seed` are given, the plan has
-    the cells of the experiment `quick`. Otherwise, `quick` gives only the default frameworks and
+    If no settings of cells except those in `_REPETITION_SETTINGS` are given, the plan has the cells
+    of the experiment `quick`. Otherwise, `quick` gives only the default frameworks and
     workloads.
 
     - `values`: values of settings and of options of a run, by name. Settings that are not given are
@@ -44,8 +44,10 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
     }
     options = {setting.name: setting.default for setting in settings.RUN_OPTIONS} | dict(values)
     bundle: Path | None = values.get("bundle")
-    if {"launches", "until_precision"} <= set(cell_settings):
-        raise errors.UsageError("--launches and --until-precision exclude each other: use only one")
+    for name in ("until_precision", "until_ranked"):
+        if {"launches", name} <= set(cell_settings):
+            option = settings.BY_NAME[name].option
+            raise errors.UsageError(f"--launches and {option} exclude each other: use only one")
     matrices = _build_matrices_with_quick_defaults({"seed": (0,), **cell_settings})
     interpreters: dict[str, Path] = dict(options["python"] or {})
     if bundle:

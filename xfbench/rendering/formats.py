@@ -133,23 +133,27 @@ def to_csv(lines_with_same_keys: Sequence[Mapping[str, object]]) -> str:
 
 
 def format_with_interval(interval: Interval | Figure | None) -> str:
-    """Return the value with the digits that its interval supports, such as "123.4 ± 1.2".
+    """Return the value with the ends of its interval, such as "123.4 (122.2–124.6)".
 
-    A wide interval is written as bounds, such as "120 (80–160)". An interval is wide if its
-    half-width is more than a quarter of the value. The text for None is "–".
+    The numbers have the digits that the interval supports: two significant digits of its
+    half-width. If the half-width is more than a quarter of the value, each number has two
+    significant digits. The text for None is "–".
     """
     if interval is None:
         return "–"
     if interval.low is None or interval.high is None:
         return format_number(interval.value, 3)
     half_width = (interval.high - interval.low) / 2
-    if half_width > interval.value / 4:
-        bounds = f"{format_number(interval.low, 2)}–{format_number(interval.high, 2)}"
-        return f"{format_number(interval.value, 2)} ({bounds})"
     if half_width <= 1e-6 * interval.value:  # the launches differ only by rounding
         return format_number(interval.value, 6)
-    decimals = 1 - math.floor(math.log10(half_width))  # two significant digits of the half-width
-    return f"{_format_rounded(interval.value, decimals)} ± {_format_rounded(half_width, decimals)}"
+    if half_width > interval.value / 4:
+        numbers = [format_number(n, 2) for n in (interval.value, interval.low, interval.high)]
+    else:
+        decimals = 1 - math.floor(math.log10(half_width))
+        numbers = [
+            _format_rounded(n, decimals) for n in (interval.value, interval.low, interval.high)
+        ]
+    return f"{numbers[0]} ({numbers[1]}–{numbers[2]})"
 
 
 def format_number(value: float, significant_digits: int) -> str:

@@ -117,16 +117,11 @@ def _configuration_count_text(row: Row) -> str:
 def _share_of_best_text(row: Row) -> str:
     """Return the row's throughput as a fraction of the best ranked row's; "–" if not known.
 
-    The text has two decimals, or one decimal if the interval is wide. The interval is wide if its
-    upper bound is at least 0.1 above the fraction.
+    The bounds are those that decide the ranks.
     """
-    throughput, share = row.images_per_second, row.relative_to_best
-    if throughput is None or share is None:
-        return "–"
-    is_wide = (
-        throughput.high is not None and (throughput.high / throughput.value - 1) * share >= 0.1
-    )
-    return f"{share:.1f}" if is_wide else f"{share:.2f}"
+    if row.relative_interval and row.relative_interval.low is not None:
+        return _format_value_and_bounds(row.relative_interval, ".2f")
+    return _format_or_dash(row.relative_to_best, ".2f")
 
 
 def _memory_limit_text(row: Row) -> str:

@@ -18,7 +18,7 @@ from xfbench.base.version import __version__
 from xfbench.model.record import Machine
 from xfbench.model.request import Cell
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, DocumentPart, SealedDocument
-from xfbench.statistics import Interval
+from xfbench.statistics import CONFIDENCE, Interval
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
 FOLDER = "tuned"
@@ -27,11 +27,12 @@ Setting = dict[str, str | int]
 
 
 class Figure(DocumentPart):
-    """A throughput in images/s or a ratio of throughputs, with its 95 % confidence interval.
+    """A throughput in images/s or a ratio of throughputs, with its confidence interval.
 
     - `low`, `high`: limits of the interval. They are null with fewer than two launches.
     - `launches`: number of launches. For a ratio, the smaller of the two cells' numbers.
     - `label`: strength of the evidence, which is "claim", "indicative" or "smoke".
+    - `confidence`: confidence of the interval; null if it is the range of few launches.
     """
 
     value: float
@@ -39,6 +40,7 @@ class Figure(DocumentPart):
     high: float | None
     launches: int
     label: str
+    confidence: float | None = CONFIDENCE
 
     @classmethod
     def from_interval(cls, interval: Interval) -> Figure:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from xfbench import statistics
+from xfbench import pairwise, statistics
 from xfbench.analysis import scaling
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
@@ -124,7 +124,7 @@ def analyze_best_of(
         reasons = of_cells.unverified_reasons_by_id(measured, certificates)
         verified = [cell for cell in measured if id(cell) not in reasons]
         scores = [_score_launches(launches_of_cell[id(cell)], quantity) for cell in verified]
-        ranks = dict(zip(map(id, verified), statistics.cell_ranks(scores), strict=True))
+        ranks = dict(zip(map(id, verified), pairwise.rank_cells(scores).ranks, strict=True))
         possible_best = [cell for cell in verified if ranks[id(cell)][0] == 1]
         if len({str(cell.setting(analysis.over)) for cell in verified}) > 1:
             outcomes.append((verified, possible_best))
@@ -244,22 +244,33 @@ def analyze_ratio(
             for cell, baseline in zip(group, baselines, strict=True)
             if baseline is not cell
         ]
-    launches = [counted_values_by_block(quantity, cell.records) for cell, _ in pairs]
+    launches = {
+        id(cell): counted_values_by_block(quantity, cell.records)
+        for pair in pairs
+        for cell in pair
+        if cell
+    }
     reasons = [
-        _no_ratio_reason(cell, baseline, cell_launches, certificates)
-        for (cell, baseline), cell_launches in zip(pairs, launches, strict=True)
+        _no_ratio_reason(cell, baseline, launches[id(cell)], certificates)
+        for cell, baseline in pairs
     ]
-    confidence = statistics.joint_confidence(reasons.count(None))
+    # The ratio to the best cell says how many times worse the cell is.
+    is_inverted = analysis.against == "best" and not quantity.lower_is_better
+    ratios = iter(
+        pairwise.compare_all(
+            [
+                (launches[id(cell)], launches[id(baseline)])[:: -1 if is_inverted else 1]
+                for (cell, baseline), reason in zip(pairs, reasons, strict=True)
+                if not reason
+            ]
+        )
+    )
     values: list[Value] = []
-    for (cell, baseline), cell_launches, reason in zip(pairs, launches, reasons, strict=True):
-        if baseline is None or not cell_launches:
+    for (cell, baseline), reason in zip(pairs, reasons, strict=True):
+        if baseline is None or not launches[id(cell)]:
             values.append(_build_value(analysis, cell, cells, None, reason))
             continue
-        sides = (cell_launches, counted_values_by_block(quantity, baseline.records))
-        # The ratio to the best cell says how many times worse the cell is.
-        if analysis.against == "best" and not quantity.lower_is_better:
-            sides = (sides[1], sides[0])
-        interval = None if reason else statistics.compare(*sides, confidence=confidence).ratio
+        interval = None if reason else next(ratios).ratio
         setting = of_cells.format_setting(analysis.over, baseline.setting(analysis.over))
         values.append(_build_value(analysis, cell, cells, interval, reason, f"against {setting}"))
     compared = [(value, value.interval) for value in values if value.interval]

@@ -172,9 +172,12 @@ def _agreement(interval: Interval, claim: Claim) -> Agreement:
 
     - "yes": the interval lies between the bounds.
     - "no": the interval lies outside the bounds.
-    - "unknown": the interval crosses a bound, has no ends, or is based on too few launches.
+    - "unknown": the interval crosses a bound, has no ends, or is based on too few launches. The
+      range of fewer than five launches is no confidence interval.
     """
-    if interval.low is None or interval.high is None or interval.label == "smoke":
+    if interval.low is None or interval.high is None or interval.confidence is None:
+        return "unknown"
+    if interval.label == "smoke":
         return "unknown"
     low, high = claim.bounds
     if low <= interval.low and interval.high <= high:

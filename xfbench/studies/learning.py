@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from xfbench import statistics
+from xfbench import pairwise
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.learning import (
     best_common_test_loss,
@@ -78,12 +78,12 @@ def analyze_parallel_and_learning_speedups(
             speeds = [
                 counted_values_by_block(throughput, each.records) for each in (cell, baseline)
             ]
-            parallel = statistics.compare(*speeds).ratio if all(speeds) else None
+            parallel = pairwise.compare(*speeds).ratio if all(speeds) else None
             times = [
                 seconds_to_test_loss_by_block(learning_records[id(each)], level)
                 for each in (baseline, cell)
             ]
-            learning = statistics.compare(*times).ratio if all(times) else None
+            learning = pairwise.compare(*times).ratio if all(times) else None
             if not learning and not reason:
                 reason = "no run of this cell, or no run with one rank, has a finite loss"
             if reason:
@@ -147,7 +147,7 @@ def _learning_speedup_by_loss(
             seconds_to_test_loss_by_block(records, loss),
         )
         if base_times and cell_times:
-            times: Interval = statistics.compare(base_times, cell_times).ratio
+            times: Interval = pairwise.compare(base_times, cell_times).ratio
             points.append((loss, times.value, times.low, times.high))
     return tuple(points)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from xfbench import statistics
+from xfbench import pairwise, statistics
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.host import memory
 from xfbench.planning.study_form import Analysis, Claim
@@ -380,9 +380,9 @@ def analyze_stops_growing(
     )
 
 
-def _compare_throughput(cell: MeasuredCell, baseline: MeasuredCell) -> statistics.Comparison:
+def _compare_throughput(cell: MeasuredCell, baseline: MeasuredCell) -> pairwise.Comparison:
     throughput = QUANTITIES["images_per_second"]
-    return statistics.compare(
+    return pairwise.compare(
         counted_values_by_block(throughput, cell.records),
         counted_values_by_block(throughput, baseline.records),
     )

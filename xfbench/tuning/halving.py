@@ -22,7 +22,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from xfbench import statistics
+from xfbench import pairwise, statistics
 from xfbench.statistics import Block, Launches
 from xfbench.tuning.effects import (
     Factors,
@@ -265,12 +265,11 @@ def are_distinguishable_or_negligible(winner: Launches, rivals: Sequence[Launche
     interval.
     """
     for rival in filter(None, rivals if winner else ()):
-        comparison = statistics.compare(rival, winner, confidence=_ONE_SIDED)
+        comparison = pairwise.compare(rival, winner, confidence=_ONE_SIDED)
         high = comparison.ratio.high
-        if high is None:
+        if high is None or comparison.p is None:
             return False
-        [is_distinguishable] = statistics.are_distinguishable([comparison.p])
-        if not is_distinguishable and high > 1 + NEGLIGIBLE:
+        if comparison.p >= 1 - statistics.CONFIDENCE and high > 1 + NEGLIGIBLE:
             return False
     return bool(winner)
 
@@ -338,12 +337,13 @@ def choose_winner(winner: T, speeds: Mapping[T, Launches]) -> T:
         return winner
     if not winner_launches:
         return next(iter(speeds_relative_to_fastest(rivals)))
-    comparisons = [statistics.compare(launches, winner_launches) for launches in rivals.values()]
-    are_certain = statistics.are_distinguishable([comparison.p for comparison in comparisons])
+    comparisons = pairwise.compare_all(
+        [(launches, winner_launches) for launches in rivals.values()]
+    )
     faster = [
         rival
-        for rival, comparison, is_certain in zip(rivals, comparisons, are_certain, strict=True)
-        if is_certain and comparison.ratio.value > 1
+        for rival, comparison in zip(rivals, comparisons, strict=True)
+        if comparison.verdict == "faster"
     ]
     return next(
         iter(speeds_relative_to_fastest({rival: rivals[rival] for rival in faster})), winner

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xfbench import statistics
+from xfbench import pairwise, statistics
 from xfbench.base import errors
 from xfbench.equality import certify
 from xfbench.execution import launch
@@ -250,7 +250,7 @@ def _ratio_figure(
     """
     if baseline is None or baseline == cell or not speeds.get(cell) or not speeds.get(baseline):
         return None
-    return Figure.from_interval(statistics.compare(speeds[cell], speeds[baseline]).ratio)
+    return Figure.from_interval(pairwise.compare(speeds[cell], speeds[baseline]).ratio)
 
 
 class _SearchLauncher:

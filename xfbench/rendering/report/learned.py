@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xfbench import statistics
+from xfbench import pairwise
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.learning import (
     best_common_test_loss,
@@ -56,8 +56,8 @@ def build_learning_speed_up_figures(
                 seconds_to_test_loss_by_block(runs_by_ranks[ranks], target_loss)
                 for ranks in (1, row.ranks)
             ]
-            learning = statistics.compare(*times).ratio
-            images = statistics.compare(row.speeds, group[0].speeds).ratio
+            learning = pairwise.compare(*times).ratio
+            images = pairwise.compare(row.speeds, group[0].speeds).ratio
             for kind, ratio in (("learning", learning), ("images", images)):
                 points_by_kind[kind].append(Point(row.ranks, ratio.value, ratio.low, ratio.high))
             ratio_texts = (

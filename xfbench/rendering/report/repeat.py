@@ -15,7 +15,7 @@ from xfbench.model.settings import Setting
 from xfbench.model.strategy import format_options
 
 # These follow from the records of a row.
-_REPETITION = ("launches", "until_precision", "seed")
+_REPETITION = ("launches", "until_precision", "until_ranked", "seed")
 # A name or value that needs no quotes in any shell.
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
@@ -111,7 +111,8 @@ def _launches_or_precision_option(records: Sequence[Record]) -> dict[str, object
         return {"--launches": len(records)}
     if protocol.precision is None:
         return {"--launches": protocol.most}
-    return {"--until-precision": f"{100 * protocol.precision:g}%"}
+    precision_option = {"--until-precision": f"{100 * protocol.precision:g}%"}
+    return precision_option | ({"--until-ranked": True} if protocol.ranked else {})
 
 
 def has_user_chosen_python(records: Sequence[Record]) -> bool:

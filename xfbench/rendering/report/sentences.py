@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.rendering import tables
 from xfbench.rendering.report.figures import row_name, row_name_parts
-from xfbench.statistics import CLAIM_LAUNCHES
+from xfbench.statistics import CLAIM_HALF_WIDTH, CLAIM_LAUNCHES
 
 _MAX_NAMED = 3
 
@@ -124,7 +124,12 @@ def _interval_sentence(row: Row) -> str:
     )
     label = {
         "claim": "enough for a claim",
-        "indicative": f"indicative; a claim needs {CLAIM_LAUNCHES}",
+        "indicative": "indicative; a claim needs "
+        + (
+            f"{CLAIM_LAUNCHES}"
+            if speed.launches < CLAIM_LAUNCHES
+            else f"an interval of ±{CLAIM_HALF_WIDTH:.0%}"
+        ),
         "smoke": "only a smoke test",
     }[row.label]
     if row.sessions == 2:
@@ -134,7 +139,8 @@ def _interval_sentence(row: Row) -> str:
     remarks += [f"{row.failed} more failed"] if row.failed else []
     launches = "; ".join([f"{count} ({label})", *remarks])
     sessions = f" of {row.sessions} sessions" if row.sessions > 2 else ""
-    return f"The 95 % interval is {low} to {high} images/s, over {launches}{sessions}."
+    name = "95 % interval" if speed.confidence else "range"
+    return f"The {name} is {low} to {high} images/s, over {launches}{sessions}."
 
 
 def use_no_break_spaces(text: str) -> str:

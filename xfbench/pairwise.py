@@ -1,0 +1,372 @@
+"""Comparisons of cells by their launches. All comparisons of a table or a command are a family.
+
+The method (docs/method.md, "Comparisons"):
+
+1. Launches that are far off are moved toward the others of their cell and block
+   (`block_model.pull_in_outliers`). Otherwise one launch could hide a difference.
+2. Launches of the same block are compared in pairs, as differences of logarithms. So slow changes
+   of the machine cancel out.
+3. The variances of all pairs of a family say together how much launches vary
+   (`block_model.moderate_variances`). Five launches of a single pair say little about that.
+4. Student's t-intervals hold together with 95 % (Bonferroni). A verdict is whether the interval
+   excludes 1. So a verdict never contradicts the interval that is shown beside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics as stdlib_statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+from xfbench import block_model
+from xfbench.statistics import (
+    CONFIDENCE,
+    MIN_SESSIONS,
+    Block,
+    Interval,
+    Launches,
+    take_logarithms,
+    values_by_session,
+)
+
+POWER = 0.8  # probability of detecting the smallest visible difference
+_MAX_LOGARITHM = 700.0  # larger logarithms overflow a float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The ratio of A to B, with its confidence interval.
+
+    - `p`: two-sided probability of a ratio at least as extreme if A and B are equally fast. It is
+      not corrected for the other comparisons of the family.
+    - `smallest_visible_difference`: relative difference that such launches detect with probability
+      `POWER`, at the confidence of the interval.
+    - `paired`: whether launches of the same blocks were compared.
+
+    With too few launches, `p` and `smallest_visible_difference` are None.
+    """
+
+    ratio: Interval
+    p: float | None
+    smallest_visible_difference: float | None
+    paired: bool
+
+    @property
+    def verdict(self) -> Literal["faster", "slower", "not_distinguishable"]:
+        """Return what the interval of the ratio says: whether it excludes 1.
+
+        The verdict has the confidence of the interval.
+        """
+        if self.ratio.low is not None and self.ratio.low > 1:
+            return "faster"
+        if self.ratio.high is not None and self.ratio.high < 1:
+            return "slower"
+        return "not_distinguishable"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The ranks of groups of cells.
+
+    - `ranks`: for each group, its best and its worst possible rank; rank 1 is the fastest.
+    - `relative`: for each group, the ratio of its first cell to the first cell of the first group.
+      The intervals belong to the family that decides the ranks. It is None for the first group.
+    """
+
+    ranks: tuple[tuple[int, int], ...]
+    relative: tuple[Interval | None, ...]
+
+
+@dataclass(frozen=True)
+class _Difference:
+    """The difference between the mean logarithms of two sets of launches.
+
+    - `error`: standard error of the difference; None if it is unknown.
+    - `freedom`: degrees of freedom of `error`.
+    - `count`: number of pairs if `paired`, else the number of launches of the smaller set. Of
+      several sessions, the number of sessions.
+    - `is_over_sessions`: whether the pairs are sessions.
+    """
+
+    centre: float
+    error: float | None
+    freedom: float
+    count: int
+    paired: bool
+    is_over_sessions: bool = False
+
+
+def have_comparable_sessions(a: Launches, b: Launches) -> bool:
+    """Return whether A and B have a common session, or each has enough sessions to compare."""
+    sessions_a, sessions_b = ({block.session for block in side} for side in (a, b))
+    return bool(sessions_a & sessions_b) or min(map(len, (sessions_a, sessions_b))) >= MIN_SESSIONS
+
+
+def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comparison:
+    """Compare A and B, and return the ratio of A to B.
+
+    Only launches of sessions that A and B have in common are compared:
+
+    - In three common sessions or more, the differences within the sessions are compared.
+    - In one or two common sessions, launches of the same block are compared in pairs, if there are
+      two common blocks or more and the side with fewer blocks has no other blocks. Otherwise
+      Welch's test compares the two sides.
+    - Without a common session, Welch's test compares the means of the sessions, if each side has
+      three sessions or more. With fewer sessions nothing is known about the difference between
+      sessions, so there is no interval.
+
+    `confidence` applies to the interval of the ratio. Raises ValueError if a side has no launch.
+    """
+    [comparison] = compare_all([(a, b)], confidence=confidence)
+    return comparison
+
+
+def compare_all(
+    pairs: Sequence[tuple[Launches, Launches]], *, confidence: float = CONFIDENCE
+) -> list[Comparison]:
+    """Compare A and B of each pair (A, B), as `compare` does, as one family.
+
+    The `confidence` holds for all intervals together. Raises ValueError if a side has no launch.
+    """
+    differences = _moderate(pairs, _compute_differences(pairs))
+    known = sum(difference.error is not None for difference in differences)
+    confidence_of_each = 1 - (1 - confidence) / max(1, known)
+    return [_build_comparison(difference, confidence_of_each) for difference in differences]
+
+
+def overall_ratio(pairs: Sequence[tuple[Launches, Launches]]) -> Interval:
+    """Return the geometric mean of the ratios of A to B, over all pairs (A, B).
+
+    Each pair is compared as in `compare`. The interval combines the pairs' standard errors, which
+    are independent. Its degrees of freedom are those of Welch and Satterthwaite. If the standard
+    error of a pair is unknown, the result has no interval. A pair (A, A) has exactly the ratio 1.
+    Raises ValueError if there is no pair.
+    """
+    if not pairs:
+        raise ValueError("at least one pair is needed")
+    differences = _compute_differences([(a, b) for a, b in pairs if a is not b])
+    centre = math.fsum(difference.centre for difference in differences) / len(pairs)
+    count = min(
+        (difference.count for difference in differences), default=min(len(a) for a, _ in pairs)
+    )
+    squares = [difference.error**2 for difference in differences if difference.error is not None]
+    if not differences or len(squares) < len(differences):
+        return Interval(math.exp(centre), None, None, count)
+    variance = math.fsum(squares)
+    weights = math.fsum(
+        v**2 / difference.freedom for v, difference in zip(squares, differences, strict=True)
+    )
+    freedom = (
+        variance**2 / weights if weights else min(difference.freedom for difference in differences)
+    )
+    half_width = (
+        float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance) / len(pairs)
+    )
+    return Interval(
+        math.exp(centre),
+        _bounded_exp(centre - half_width),
+        _bounded_exp(centre + half_width),
+        count,
+    )
+
+
+def rank_cells(cells: Sequence[Launches]) -> Ranking:
+    """Return the ranks of cells. Cells that are not distinguishable share ranks."""
+    return rank_groups([[cell] for cell in cells])
+
+
+def rank_groups(groups: Sequence[Sequence[Launches]]) -> Ranking:
+    """Return the ranks of groups of cells.
+
+    The first cell of a group must be the group's fastest cell. Group A is faster than group B if
+    the first cell of A is faster than every cell of B. All pairs of cells from different groups are
+    one family. Therefore the result is valid although the launches themselves show which cell is
+    the fastest.
+    """
+    cells = [(n, index) for n, group in enumerate(groups) for index in range(len(group))]
+    pairs = [(a, b) for a, b in itertools.combinations(cells, 2) if a[0] != b[0]]
+    comparisons = compare_all([(groups[a][i], groups[b][j]) for (a, i), (b, j) in pairs])
+    beaten: dict[tuple[int, int], int] = defaultdict(int)
+    relative: list[Interval | None] = [None] * len(groups)
+    for (a, b), comparison in zip(pairs, comparisons, strict=True):
+        if comparison.verdict != "not_distinguishable":
+            fast, slow = (a, b) if comparison.verdict == "faster" else (b, a)
+            beaten[fast[0], slow[0]] += not fast[1]
+        if a == (0, 0) and not b[1]:
+            relative[b[0]] = comparison.ratio.inverse()
+    better = [0] * len(groups)
+    worse = [0] * len(groups)
+    for (winner, loser), count in beaten.items():
+        if count == len(groups[loser]):
+            better[loser] += 1
+            worse[winner] += 1
+    ranks = [(1 + above, len(groups) - below) for above, below in zip(better, worse, strict=True)]
+    return Ranking(tuple(ranks), tuple(relative))
+
+
+def is_order_known(cells: Sequence[Launches], tolerance: float) -> bool:
+    """Return whether any two cells differ certainly, or by no more than a share of `tolerance`."""
+
+    def is_known(comparison: Comparison) -> bool:
+        low, high = comparison.ratio.low, comparison.ratio.high
+        if low is None or high is None:
+            return False
+        is_small = high <= 1 + tolerance and low >= 1 / (1 + tolerance)
+        return is_small or comparison.verdict != "not_distinguishable"
+
+    return all(map(is_known, compare_all([*itertools.combinations(cells, 2)])))
+
+
+def _build_comparison(difference: _Difference, confidence: float) -> Comparison:
+    centre, error = difference.centre, difference.error
+    if error is None:
+        ratio = Interval(_bounded_exp(centre), None, None, difference.count)
+        return Comparison(ratio, None, None, False)
+    t_confidence, t_power = special.stdtrit(difference.freedom, [(1 + confidence) / 2, POWER])
+    low, high = (_bounded_exp(centre + sign * t_confidence * error) for sign in (-1, 1))
+    # Without variation between launches, the probability is 0 or 1.
+    t_value = abs(centre) / error if error else math.copysign(math.inf, abs(centre) - 1e-300)
+    p = float(min(1.0, 2 * special.stdtr(difference.freedom, -t_value)))
+    visible_difference = math.expm1(min((t_confidence + t_power) * error, _MAX_LOGARITHM))
+    ratio = Interval(_bounded_exp(centre), low, high, difference.count, confidence)
+    return Comparison(ratio, p, visible_difference, difference.paired)
+
+
+def _bounded_exp(logarithm: float) -> float:
+    """Return the exponential of `logarithm`, limited so that it does not overflow."""
+    return math.exp(min(logarithm, _MAX_LOGARITHM))
+
+
+def _compute_differences(pairs: Sequence[tuple[Launches, Launches]]) -> list[_Difference]:
+    """Return the difference of each pair, after outliers of all cells were pulled in."""
+    cells = {id(cell): cell for pair in pairs for cell in pair}
+    if not all(cells.values()):
+        raise ValueError("each side needs at least one launch")
+    logs = dict(zip(cells, _pull_in_outliers([*cells.values()]), strict=True))
+    return [_difference(logs[id(a)], logs[id(b)]) for a, b in pairs]
+
+
+def _moderate(
+    pairs: Sequence[tuple[Launches, Launches]], differences: Sequence[_Difference]
+) -> list[_Difference]:
+    """Return the differences with moderated standard errors. Unpaired ones are unchanged."""
+    moderated = [*differences]
+    for is_over_sessions in (False, True):
+        chosen = [
+            n
+            for n, difference in enumerate(differences)
+            if difference.paired and difference.is_over_sessions == is_over_sessions
+        ]
+        counts = np.array([differences[n].count for n in chosen])
+        errors = np.array([differences[n].error for n in chosen], dtype=float)
+        variances, freedoms = block_model.moderate_variances(
+            np.square(errors) * counts,
+            np.array([differences[n].freedom for n in chosen]),
+            _count_independent([pairs[n] for n in chosen]),
+        )
+        for n, count, variance, freedom in zip(chosen, counts, variances, freedoms, strict=True):
+            error = math.sqrt(variance / count)
+            moderated[n] = replace(differences[n], error=error, freedom=float(freedom))
+    return moderated
+
+
+def _count_independent(pairs: Sequence[tuple[Launches, Launches]]) -> int:
+    """Return how many of the pairs' differences do not follow from the others.
+
+    For example, the difference of A and C follows from those of A and B, and of B and C.
+    """
+    group_of_cell = {id(cell): {id(cell)} for pair in pairs for cell in pair}
+    count = 0
+    for a, b in pairs:
+        group_a, group_b = group_of_cell[id(a)], group_of_cell[id(b)]
+        if group_a is not group_b:
+            count += 1
+            group_a |= group_b
+            group_of_cell.update(dict.fromkeys(group_b, group_a))
+    return count
+
+
+def _pull_in_outliers(cells: Sequence[Launches]) -> list[dict[Block, float]]:
+    """Return the logarithms of the launches. In each session, outliers are pulled in."""
+    logs = [dict(take_logarithms(cell)) for cell in cells]
+    blocks_by_session: dict[str, set[Block]] = defaultdict(set)
+    for cell in logs:
+        for block in cell:
+            blocks_by_session[block.session].add(block)
+    for session, unordered_blocks in blocks_by_session.items():
+        blocks = sorted(unordered_blocks)
+        launched = [cell for cell in logs if any(block.session == session for block in cell)]
+        table = np.array([[cell.get(block, np.nan) for cell in launched] for block in blocks])
+        for cell, column in zip(launched, block_model.pull_in_outliers(table).T, strict=True):
+            cell.update(
+                (block, float(value))
+                for block, value in zip(blocks, column, strict=True)
+                if not np.isnan(value)
+            )
+    return logs
+
+
+def _difference(a: Launches, b: Launches) -> _Difference:
+    """Return the difference between the mean logarithms of A and B, with its standard error.
+
+    `a` and `b` have the logarithms of the launches, by block. `compare` says what is compared.
+    """
+    sessions_a, sessions_b = values_by_session(a), values_by_session(b)
+    common = sorted(sessions_a.keys() & sessions_b.keys())
+    if not common:
+        means_a, means_b = (
+            [stdlib_statistics.fmean(values.values()) for values in sessions.values()]
+            for sessions in (sessions_a, sessions_b)
+        )
+        difference = _unpaired_difference(means_a, means_b)
+        is_known = min(len(means_a), len(means_b)) >= MIN_SESSIONS
+        return difference if is_known else replace(difference, error=None)
+    if len(common) < MIN_SESSIONS:
+        return _difference_within_sessions(
+            {block: value for session in common for block, value in sessions_a[session].items()},
+            {block: value for session in common for block, value in sessions_b[session].items()},
+        )
+    centres = [
+        _difference_within_sessions(sessions_a[session], sessions_b[session]).centre
+        for session in common
+    ]
+    return replace(_paired_difference(centres), is_over_sessions=True)
+
+
+def _difference_within_sessions(a: Launches, b: Launches) -> _Difference:
+    common = a.keys() & b.keys()
+    if len(common) >= 2 and len(common) >= min(len(a), len(b)):
+        return _paired_difference([a[block] - b[block] for block in sorted(common)])
+    return _unpaired_difference([*a.values()], [*b.values()])
+
+
+def _paired_difference(differences: Sequence[float]) -> _Difference:
+    centre, variance = _moments(differences)
+    count = len(differences)
+    return _Difference(centre, math.sqrt(variance / count), count - 1.0, count, True)
+
+
+def _unpaired_difference(a: Sequence[float], b: Sequence[float]) -> _Difference:
+    """Return the difference of two independent means, by Welch."""
+    (mean_a, variance_a), (mean_b, variance_b) = _moments(a), _moments(b)
+    count = min(len(a), len(b))
+    if count < 2:
+        return _Difference(mean_a - mean_b, None, 0.0, count, False)
+    mean_variances = variance_a / len(a), variance_b / len(b)
+    error = math.sqrt(sum(mean_variances))
+    weights = mean_variances[0] ** 2 / (len(a) - 1) + mean_variances[1] ** 2 / (len(b) - 1)
+    freedom = error**4 / weights if weights else float(count - 1)
+    return _Difference(mean_a - mean_b, error, freedom, count, False)
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and the variance of `values`. The variance of one value is 0."""
+    mean = math.fsum(values) / len(values)
+    return mean, math.fsum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)
