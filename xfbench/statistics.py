@@ -50,6 +50,10 @@ CLAIM_HALF_WIDTH = 0.1  # a claim needs an interval of ±10 % or less
 MIN_SESSIONS = 3  # from this number of sessions on, intervals are over sessions
 INDICATIVE_LAUNCHES = 3
 _OUTLIER_SCORE = 3.5  # modified z-score
+# Correlation of neighbouring launches in recorded series (docs/intervals.md), and its weight in
+# launches.
+_TYPICAL_CORRELATION, _TYPICAL_WEIGHT = 0.1, 10
+_MAX_CORRELATION = 0.7
 _MIN_STEP_S, _MAX_STEP_S = 1e-9, 1e9  # plausible seconds of a step
 
 
@@ -209,7 +213,7 @@ def interval_of_launches(launches: Launches) -> Interval:
     """
     sessions = values_by_session(launches)
     if len(sessions) < MIN_SESSIONS:
-        return median_interval([*launches.values()])
+        return median_interval([launches[block] for block in sorted(launches)])
     medians = [median_interval([*values.values()]).value for values in sessions.values()]
     return replace(geometric_interval(medians), launches=len(launches))
 
@@ -230,11 +234,14 @@ def values_by_session(launches: Launches) -> dict[str, dict[Block, float]]:
 def median_interval(values: Sequence[float]) -> Interval:
     """Return the median of positive values, with an interval that assumes no distribution.
 
+    - `values`: in the order in which they were measured.
+
     The interval interpolates between the logarithms of order statistics (Hettmansperger and
     Sheather, Statistics & Probability Letters 4, 1986, 75–79). With five values, it extends their
-    range by 18 % of the distance to the next value at each end. With fewer than five values,
-    `low` and `high` are the range. A single value has neither. Raises ValueError if `values` is
-    empty or a value is not positive.
+    range by 18 % of the distance to the next value at each end. If neighbours resemble each other,
+    the interval is widened (see `neighbour_correlation`). With fewer than five values, `low` and
+    `high` are the range. A single value has neither. Raises ValueError if `values` is empty or a
+    value is not positive.
     """
     if not values or min(values) <= 0:
         raise ValueError("values must be positive, and at least one is needed")
@@ -250,7 +257,31 @@ def median_interval(values: Sequence[float]) -> Interval:
     depth, weight = _interval_depth(count)
     low = (1 - weight) * logs[depth - 1] + weight * logs[depth]
     high = (1 - weight) * logs[count - depth] + weight * logs[count - depth - 1]
+    correlation = neighbour_correlation(values)
+    # The variance of a mean of correlated values is larger by this factor (Bartlett 1935).
+    widening = math.sqrt((1 + correlation) / (1 - correlation))
+    centre = math.log(value)
+    low, high = (centre + widening * (end - centre) for end in (low, high))
     return Interval(value, math.exp(low), math.exp(high), count)
+
+
+def neighbour_correlation(values: Sequence[float]) -> float:
+    """Return an estimate of the correlation of neighbouring launches, from 0 to 0.7.
+
+    - `values`: in the order in which they were measured.
+
+    This is the correlation of the ranks of neighbours, plus its bias (Kendall, Biometrika 41,
+    1954, 403–404). Few values hardly determine it. Therefore the result is a mean with a weight of
+    n for the estimate from n values, and of 10 for a typical correlation.
+    """
+    count = len(values)
+    _, places, ties = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(ties) - (ties - 1) / 2)[places] - (count + 1) / 2  # ties share their mean
+    total = float(np.sum(ranks**2))
+    estimate = float(np.sum(ranks[1:] * ranks[:-1])) / total if total else 0.0
+    estimate += (1 + 3 * max(estimate, 0.0)) / count
+    weighted = count * estimate + _TYPICAL_WEIGHT * _TYPICAL_CORRELATION
+    return min(max(weighted / (count + _TYPICAL_WEIGHT), 0.0), _MAX_CORRELATION)
 
 
 @lru_cache

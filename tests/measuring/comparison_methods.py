@@ -11,10 +11,11 @@ from itertools import combinations
 import numpy as np
 from scipy import special, stats
 
+from xfbench import block_model
+
 Intervals = tuple[np.ndarray, np.ndarray]
 _CONFIDENCE = 0.95
-_HUBER_LIMIT = 1.345  # 95 % efficiency for normal values (Huber 1964)
-_HUBER_STEPS = 30
+_PERMUTATIONS = 200
 
 
 def paired_t(logs: np.ndarray) -> Intervals:
@@ -38,37 +39,75 @@ def tukey(logs: np.ndarray) -> Intervals:
 def moderated_t(logs: np.ndarray) -> Intervals:
     """Return t-intervals of the paired differences with moderated variances (Smyth 2004)."""
     differences = pair_differences(logs)
-    variances, freedom = moderate(differences.var(axis=1, ddof=1), _freedom(logs))
-    return _t_intervals(differences, variances, freedom)
+    moderated = [
+        block_model.moderate_variances(
+            each, np.full(len(each), _freedom(logs)), independent=logs.shape[2] - 1
+        )
+        for each in differences.var(axis=1, ddof=1)
+    ]
+    variances, freedoms = (np.array(part) for part in zip(*moderated, strict=True))
+    return _t_intervals(differences, variances, freedoms)
 
 
 def robust_moderated_t(logs: np.ndarray) -> Intervals:
-    """Return the intervals of `moderated_t` for Huber's pseudo-values of a two-way model."""
-    return moderated_t(pseudo_values(logs))
+    """Return the intervals of `moderated_t` after outliers were pulled in. xfbench does this."""
+    return moderated_t(np.array([block_model.pull_in_outliers(table) for table in logs]))
 
 
 def robust_paired_t(logs: np.ndarray) -> Intervals:
-    """Return the intervals of `paired_t` for Huber's pseudo-values of a two-way model."""
-    return paired_t(pseudo_values(logs))
+    """Return the intervals of `paired_t` after outliers were pulled in."""
+    return paired_t(np.array([block_model.pull_in_outliers(table) for table in logs]))
 
 
-def order_statistics(logs: np.ndarray) -> Intervals:
-    """Return the widest intervals that order statistics of the paired differences give."""
+def signed_rank(logs: np.ndarray) -> Intervals:
+    """Return intervals of Hodges and Lehmann's shift, from Wilcoxon's signed-rank test.
+
+    They are infinite where the test of few blocks cannot reach the corrected level.
+    """
     differences = pair_differences(logs)
-    low, high = differences.min(axis=1), differences.max(axis=1)
     blocks, pairs = differences.shape[1:]
-    if 2**-blocks * 2 > (1 - _CONFIDENCE) / pairs * 1.3:  # not even the range is wide enough
-        return np.median(differences, axis=1), np.full(low.shape, np.inf)
+    first, second = np.triu_indices(blocks)
+    means = np.sort((differences[:, first] + differences[:, second]) / 2, axis=1)
+    probabilities = np.ones(1)
+    for rank in range(1, blocks + 1):
+        with_rank = np.zeros(len(probabilities) + rank)
+        with_rank[: len(probabilities)] += probabilities / 2
+        with_rank[rank:] += probabilities / 2
+        probabilities = with_rank
+    level = (1 - _CONFIDENCE) / pairs
+    depth = int(np.searchsorted(np.cumsum(probabilities), level / 2, side="right"))
+    if not depth:
+        return np.median(means, axis=1), np.full((len(logs), pairs), np.inf)
+    low, high = means[:, depth - 1], means[:, -depth]
     return (low + high) / 2, (high - low) / 2
+
+
+def permutation(logs: np.ndarray) -> Intervals:
+    """Return intervals from permutations of the residuals within blocks: one width for all pairs.
+
+    This is exact if all cells vary alike.
+    """
+    rng = np.random.default_rng(0)
+    residuals = _center(logs)
+    centres = pair_differences(logs).mean(axis=1)
+    ranges = []
+    for table in residuals:
+        means = rng.permuted(np.tile(table, (_PERMUTATIONS, 1, 1)), axis=2).mean(axis=1)
+        ranges.append(np.quantile(np.ptp(means, axis=1), _CONFIDENCE))
+    # Residuals vary less than launches, because the effects of cells and blocks were fitted.
+    _, blocks, cells = logs.shape
+    share = np.sqrt(blocks * cells / ((blocks - 1) * (cells - 1)))
+    return centres, np.broadcast_to(share * np.array(ranges)[:, None], centres.shape)
 
 
 METHODS: dict[str, Callable[[np.ndarray], Intervals]] = {
     "paired t": paired_t,
     "Tukey": tukey,
-    "moderated t": moderated_t,
+    "signed rank": signed_rank,
+    "permutation": permutation,
     "robust paired t": robust_paired_t,
+    "moderated t": moderated_t,
     "robust moderated t": robust_moderated_t,
-    "order statistics": order_statistics,
 }
 
 
@@ -76,56 +115,6 @@ def pair_differences(logs: np.ndarray) -> np.ndarray:
     """Return the differences of all pairs of cells, an array (draws, blocks, pairs)."""
     first, second = np.array([*combinations(range(logs.shape[2]), 2)]).T
     return logs[:, :, first] - logs[:, :, second]
-
-
-def moderate(variances: np.ndarray, freedom: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the moderated variances (draws, pairs) and their degrees of freedom (draws, 1).
-
-    - `variances`: sample variances of the pairs, with `freedom` degrees of freedom each.
-
-    The prior is fitted to the variances of a draw by moments of their logarithms.
-    """
-    count = variances.shape[1]
-    if count < 2:
-        return variances, np.full((len(variances), 1), freedom)
-    logs = np.log(np.maximum(variances, 1e-30))
-    excess = logs.var(axis=1, ddof=1, keepdims=True) - special.polygamma(1, freedom / 2)
-    prior_freedom = np.where(
-        excess > 0, 2 * inverse_trigamma(np.maximum(excess, 1e-6)), np.inf
-    ).clip(max=1e6)
-    centre = logs.mean(axis=1, keepdims=True) - special.digamma(freedom / 2) + np.log(freedom / 2)
-    prior = np.exp(centre + special.digamma(prior_freedom / 2) - np.log(prior_freedom / 2))
-    total = prior_freedom + freedom
-    return (prior_freedom * prior + freedom * variances) / total, total
-
-
-def inverse_trigamma(values: np.ndarray) -> np.ndarray:
-    """Return the numbers whose trigamma function has these values (Newton's method)."""
-    result = 0.5 + 1 / values
-    for _ in range(20):
-        trigamma = special.polygamma(1, result)
-        result = result + trigamma * (1 - trigamma / values) / special.polygamma(2, result)
-    return np.asarray(result)
-
-
-def pseudo_values(logs: np.ndarray) -> np.ndarray:
-    """Return Huber's pseudo-values of the model with an effect of each cell and of each block."""
-    draws, blocks, cells = logs.shape
-    residuals = logs.copy()
-    for _ in range(3):  # median polish
-        residuals = residuals - np.median(residuals, axis=1, keepdims=True)
-        residuals = residuals - np.median(residuals, axis=2, keepdims=True)
-    share = blocks * cells / ((blocks - 1) * (cells - 1))
-    scale = 1.4826 * np.median(np.abs(residuals), axis=(1, 2), keepdims=True) * np.sqrt(share)
-    limit = _HUBER_LIMIT * np.maximum(scale, 1e-12)
-    fit = logs - residuals
-    for _ in range(_HUBER_STEPS):
-        clipped = np.clip(logs - fit, -limit, limit)
-        fit = fit + clipped.mean(axis=1, keepdims=True) + clipped.mean(axis=2, keepdims=True)
-        fit = fit - clipped.mean(axis=(1, 2), keepdims=True)
-    residuals = logs - fit
-    inside = (np.abs(residuals) <= limit).mean(axis=(1, 2), keepdims=True)
-    return np.asarray(fit + np.clip(residuals, -limit, limit) / inside)
 
 
 def _t_intervals(

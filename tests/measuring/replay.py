@@ -1,47 +1,372 @@
-"""How often intervals of few launches contain the median of many: `make replay`. Not a test.
+"""Methods of measuring, tried on recorded series of launches: `make replay`. Not a test.
 
-The launches are those of the recorded series (`series.py`) and of simulations. For each method of
-`interval_methods.py` and each number of launches:
+The launches are those of the recorded series (`series.py`), and of simulations. The tables:
 
-- random: launches are drawn without replacement from the 40 of a cell. The truth is their median.
-- consecutive: the same, of launches that follow one another.
-- width: median width of the intervals, relative to Student's t, in cells without outliers.
+- Figures of a launch: how much launches differ, with the median step and with the sustained rate.
+- Intervals of one cell: how often they contain the median of the 40 launches of the session.
+- False verdicts: cells of a session are centred at their medians, so that no two differ.
+- Power: how often a difference of 10 % is found at a spread of 3 %.
+- Stop rules: launches and seconds until ±2 %, or until the order is known.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from tabulate import tabulate
 
+from tests.measuring import comparison_methods, interval_methods
 from tests.measuring import series as recorded
-from tests.measuring.interval_methods import METHODS
-from xfbench import statistics
+from xfbench import pairwise, statistics
+from xfbench.statistics import Block, Launches
 
 COUNTS = (5, 7, 10, 20)
 DRAWS = 1000
+VERDICT_DRAWS = 2000
+MAX_LAUNCHES, MIN_LAUNCHES, MIN_LAUNCHES_FOR_ORDER = 20, 5, 3
+PRECISION = 0.02
+FAR_OFF = 3.5  # robust standard deviations
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The launches of one cell in one session.
+
+    - `logs`: logarithm of each launch's speed at its median step, in the order of the session.
+    - `seconds`: duration of each launch.
+    """
+
+    name: str
+    session: str
+    logs: np.ndarray
+    seconds: np.ndarray
+
+    @property
+    def has_outliers(self) -> bool:
+        """Return whether a launch is far off the others."""
+        return any(statistics.outliers([*np.exp(self.logs)]))
 
 
 def main() -> None:
-    """Print a table for the recorded series, and one for each simulation."""
+    """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=recorded.FOLDER)
     all_series = recorded.read_all(parser.parse_args().folder)
-    cells = [
-        log_speeds(launches) for series in all_series for launches in series.by_cell().values()
-    ]
+    cells = [cell for series in all_series for cell in read_cells(series)]
     if cells:
         print(f"{len(cells)} cells of {len(all_series)} recorded series\n")
-        print(build_table(cells))
-    for name, simulated in simulate_cells().items():
+        print(build_launch_table(all_series), "\n")
+        print(build_interval_table([cell.logs for cell in cells]), "\n")
+        print(build_verdict_table(all_series), "\n")
+        print(build_stop_table(all_series))
+    for name, logs in simulate_cells().items():
         print(f"\nsimulated: {name}\n")
-        print(build_table(simulated))
+        print(build_interval_table(logs))
 
 
-def log_speeds(launches: Sequence[recorded.Launch]) -> np.ndarray:
-    """Return the logarithm of each launch's speed at its median step."""
-    return np.array([np.log(launch.images / np.median(launch.step_s)) for launch in launches])
+def read_cells(series: recorded.Series) -> list[Cell]:
+    """Return the cells of a series."""
+    return [
+        Cell(
+            name,
+            series.session,
+            log_speeds(launches, median_step_speed),
+            np.array([launch.seconds for launch in launches]),
+        )
+        for name, launches in series.by_cell().items()
+    ]
+
+
+def median_step_speed(images: int, steps: np.ndarray) -> float:
+    """Return images per second at the median step."""
+    return float(images / np.median(steps))
+
+
+def sustained_speed(images: int, steps: np.ndarray) -> float:
+    """Return all images over all seconds."""
+    return float(images * len(steps) / steps.sum())
+
+
+def log_speeds(
+    launches: Sequence[recorded.Launch],
+    speed: Callable[[int, np.ndarray], float],
+    warmup_s: float = 1.0,
+    timed_s: float = np.inf,
+) -> np.ndarray:
+    """Return the logarithm of each launch's speed.
+
+    Only the steps that begin at least `warmup_s` after the first step count, for `timed_s`.
+    """
+    logs = []
+    for launch in launches:
+        steps = np.array(launch.step_s)
+        starts = np.cumsum(steps) - steps
+        timed = steps[(starts >= warmup_s) & (starts < warmup_s + timed_s)]
+        logs.append(np.log(speed(launch.images, timed if len(timed) else steps[-1:])))
+    return np.array(logs)
+
+
+def build_launch_table(all_series: Sequence[recorded.Series]) -> str:
+    """Return a table of the spread between launches, by figure and by seconds of timed steps.
+
+    - short: 20 steps after three steps of warm-up, as before minimum durations.
+    - spread: median over the cells of the standard deviation of the logarithms.
+    - robust spread: the same from the median absolute deviation.
+    - per machine time: spread · √(seconds of a launch), relative to that of short launches.
+    """
+    figures = {"median step": median_step_speed, "sustained rate": sustained_speed}
+    rows = []
+    for series in all_series:
+        cells = series.by_cell()
+        reference = None
+        for timed_s in (None, 1.0, 2.5, np.inf):
+            for name, speed in figures.items():
+                spreads, robust_spreads, costs = [], [], []
+                for launches in cells.values():
+                    if timed_s is None:
+                        logs = np.array(
+                            [
+                                np.log(speed(launch.images, np.array(launch.step_s[3:23])))
+                                for launch in launches
+                            ]
+                        )
+                        timed = [sum(launch.step_s[:23]) for launch in launches]
+                    else:
+                        logs = log_speeds(launches, speed, timed_s=timed_s)
+                        timed = [min(sum(launch.step_s), 1 + timed_s) for launch in launches]
+                    rest = [launch.seconds - sum(launch.step_s) for launch in launches]
+                    spreads.append(logs.std(ddof=1))
+                    robust_spreads.append(1.4826 * np.median(np.abs(logs - np.median(logs))))
+                    costs.append(logs.std(ddof=1) * np.sqrt(np.mean(timed) + np.mean(rest)))
+                if reference is None:
+                    reference = np.array(costs)
+                rows.append(
+                    [
+                        series.session[:8],
+                        "20 steps" if timed_s is None else f"{min(timed_s, 5):g} s",
+                        name,
+                        f"{np.median(spreads):.1%}",
+                        f"{np.median(robust_spreads):.1%}",
+                        f"{np.median(np.array(costs) / reference):.2f}",
+                    ]
+                )
+    headers = ["session", "timed", "figure", "spread", "robust spread", "per machine time"]
+    return tabulate(rows, headers, "github", disable_numparse=True)
+
+
+def build_interval_table(cells: Sequence[np.ndarray]) -> str:
+    """Return a table of the methods for intervals of one cell.
+
+    - random: share of intervals that contain the median of all launches of the cell, of launches
+      drawn without replacement.
+    - consecutive: the same, of launches that follow one another.
+    - width: median width of the intervals, relative to Student's t, in cells without outliers.
+    """
+    rows = []
+    for count in COUNTS:
+        figures = compare_interval_methods(cells, count)
+        rows += [
+            [count, name, f"{random:.1%}", f"{consecutive:.1%}", f"{width:.2f}"]
+            for name, (random, consecutive, width) in figures.items()
+        ]
+    headers = ["launches", "method", "random", "consecutive", "width"]
+    return tabulate(rows, headers, "github", disable_numparse=True)
+
+
+def compare_interval_methods(
+    cells: Sequence[np.ndarray], count: int
+) -> Mapping[str, tuple[float, float, float]]:
+    """Return (coverage of random draws, of consecutive launches, relative width) by method."""
+    rng = np.random.default_rng(0)
+    methods = interval_methods.METHODS
+    quiet = [not any(statistics.outliers([*np.exp(cell)])) for cell in cells]
+    hits: dict[str, list[np.ndarray]] = {name: [] for name in methods}
+    consecutive_hits: dict[str, list[np.ndarray]] = {name: [] for name in methods}
+    widths: dict[str, list[float]] = {name: [] for name in methods}
+    for cell, is_quiet in zip(cells, quiet, strict=True):
+        truth = float(np.median(cell))
+        draws = rng.permuted(np.tile(cell, (DRAWS, 1)), axis=1)[:, :count]
+        windows = np.lib.stride_tricks.sliding_window_view(cell, count)
+        for name, method in methods.items():
+            low, high = method(draws)
+            hits[name].append((low <= truth) & (truth <= high))
+            if is_quiet or not any(quiet):
+                widths[name].append(float(np.median(high - low)))
+            low, high = method(windows)
+            consecutive_hits[name].append((low <= truth) & (truth <= high))
+    reference = np.array(widths["Student's t"])
+    return {
+        name: (
+            float(np.concatenate(hits[name]).mean()),
+            float(np.concatenate(consecutive_hits[name]).mean()),
+            float(np.median(np.array(widths[name]) / reference)),
+        )
+        for name in methods
+    }
+
+
+def build_verdict_table(all_series: Sequence[recorded.Series]) -> str:
+    """Return a table of the methods for comparisons.
+
+    - false: share of draws in which any two of the cells differ, although none does.
+    - power: share of cells found slower than a cell that is 10 % faster. The deviations of each
+      cell from its median are scaled to a spread of 3 %.
+    """
+    rows = []
+    tables = [centred_table(series) for series in all_series]
+    methods = comparison_methods.METHODS
+    for count, cells in itertools.product((5, 10), (2, 4, 7)):
+        rng = np.random.default_rng(1)
+        false: dict[str, list[np.ndarray]] = {name: [] for name in methods}
+        found: dict[str, list[np.ndarray]] = {name: [] for name in methods}
+        for table in tables:
+            draws = draw_blocks(table, count, cells, VERDICT_DRAWS // len(tables), rng)
+            scaled = draw_blocks(
+                table / table.std(axis=0, ddof=1) * 0.03,
+                count,
+                cells,
+                VERDICT_DRAWS // len(tables),
+                rng,
+            )
+            scaled[:, :, 0] += np.log(1.1)
+            for name, method in methods.items():
+                centres, half_widths = method(draws)
+                false[name].append((np.abs(centres) > half_widths).any(axis=1))
+                centres, half_widths = method(scaled)
+                found[name].append((centres > half_widths)[:, : cells - 1].ravel())
+        rows += [
+            [
+                count,
+                cells,
+                name,
+                f"{np.concatenate(false[name]).mean():.1%}",
+                f"{np.concatenate(found[name]).mean():.0%}",
+            ]
+            for name in methods
+        ]
+    headers = ["blocks", "cells", "method", "false", "power"]
+    return tabulate(rows, headers, "github", disable_numparse=True)
+
+
+def centred_table(series: recorded.Series) -> np.ndarray:
+    """Return the logarithms (blocks, cells) of a series, less the median of each cell.
+
+    Blocks in which a launch is missing are left out.
+    """
+    by_number = [
+        dict(
+            zip(
+                (launch.number for launch in launches),
+                log_speeds(launches, median_step_speed),
+                strict=True,
+            )
+        )
+        for launches in series.by_cell().values()
+    ]
+    numbers = sorted(set.intersection(*map(set, by_number)))
+    table = np.array([[cell[number] for cell in by_number] for number in numbers])
+    return np.asarray(table - np.median(table, axis=0))
+
+
+def draw_blocks(
+    table: np.ndarray, blocks: int, cells: int, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return random blocks of random cells of a table, an array (draws, blocks, cells)."""
+    block_order = rng.permuted(np.tile(np.arange(len(table)), (draws, 1)), axis=1)[:, :blocks]
+    cell_order = rng.permuted(np.tile(np.arange(table.shape[1]), (draws, 1)), axis=1)[:, :cells]
+    return np.asarray(table[block_order[:, :, None], cell_order[:, None, :]])
+
+
+def build_stop_table(all_series: Sequence[recorded.Series], orders: int = 50) -> str:
+    """Return a table of the stop rules, one row for each workload of a session.
+
+    The blocks come in random orders, and once in the order in which they were launched.
+
+    - launches to ±2 %: blocks until all cells are known to ±2 % (5 to 20).
+    - coverage: share of intervals at the stop that contain the median of all launches.
+    - launches to order: blocks until the order is known (3 to 20).
+    - contradictions: orders in which two cells differ certainly at the stop, and certainly the
+      other way round after 20 launches.
+    """
+    rows = []
+    rng = np.random.default_rng(2)
+    for series in all_series:
+        by_workload: dict[str, list[Cell]] = {}
+        for cell in read_cells(series):
+            by_workload.setdefault(cell.name.split(" · ")[0], []).append(cell)
+        for workload, cells in by_workload.items():
+            blocks = min(len(cell.logs) for cell in cells)
+            precise, ordered, hits, contradictions = [], [], [], 0
+            for number in range(orders):
+                order = rng.permutation(blocks) if number else np.arange(blocks)
+                stop = blocks_until_precise([cell.logs[order] for cell in cells])
+                precise.append(stop)
+                hits += [
+                    is_covered(cell.logs[order[:stop]], float(np.median(cell.logs)))
+                    for cell in cells
+                ]
+                stop = blocks_until_ordered([cell.logs[order] for cell in cells])
+                ordered.append(stop)
+                contradictions += is_contradicted([cell.logs[order] for cell in cells], stop)
+            spreads = [cell.logs.std(ddof=1) for cell in cells]
+            rows.append(
+                [
+                    series.session[:8],
+                    workload,
+                    f"{min(spreads):.1%}–{max(spreads):.1%}",
+                    f"{precise[0]}; {np.mean(precise):.1f}",
+                    f"{np.mean(hits):.0%}",
+                    f"{ordered[0]}; {np.mean(ordered):.1f}",
+                    f"{contradictions} of {orders}",
+                ]
+            )
+    headers = ["session", "workload", "spreads", "launches to ±2 %", "coverage"]
+    headers += ["launches to order", "contradictions"]
+    return tabulate(rows, headers, "github", disable_numparse=True)
+
+
+def to_launches(logs: np.ndarray) -> Launches:
+    """Return launches of one session with these logarithms of speeds."""
+    return {Block("", 0, number, 0): float(np.exp(log)) for number, log in enumerate(logs)}
+
+
+def blocks_until_precise(cells: Sequence[np.ndarray]) -> int:
+    """Return after how many blocks all cells are known to ±2 %."""
+    for count in range(MIN_LAUNCHES, MAX_LAUNCHES):
+        if all(statistics.is_precise(to_launches(cell[:count]), PRECISION) for cell in cells):
+            return count
+    return MAX_LAUNCHES
+
+
+def blocks_until_ordered(cells: Sequence[np.ndarray]) -> int:
+    """Return after how many blocks the order of the cells is known."""
+    for count in range(MIN_LAUNCHES_FOR_ORDER, MAX_LAUNCHES):
+        if pairwise.is_order_known([to_launches(cell[:count]) for cell in cells], PRECISION):
+            return count
+    return MAX_LAUNCHES
+
+
+def is_covered(logs: np.ndarray, truth: float) -> bool:
+    """Return whether the interval of these launches contains `truth`."""
+    interval = statistics.interval_of_launches(to_launches(logs))
+    assert interval.low is not None and interval.high is not None
+    return bool(np.log(interval.low) <= truth <= np.log(interval.high))
+
+
+def is_contradicted(cells: Sequence[np.ndarray], stop: int) -> bool:
+    """Return whether 20 launches contradict the order after `stop` launches."""
+    early, late = (
+        pairwise.compare_all(
+            [*itertools.combinations([to_launches(cell[:count]) for cell in cells], 2)]
+        )
+        for count in (stop, MAX_LAUNCHES)
+    )
+    return any(
+        {a.verdict, b.verdict} == {"faster", "slower"} for a, b in zip(early, late, strict=True)
+    )
 
 
 def simulate_cells(cells: int = 20, launches: int = 40) -> dict[str, list[np.ndarray]]:
@@ -58,50 +383,6 @@ def simulate_cells(cells: int = 20, launches: int = 40) -> dict[str, list[np.nda
         "one launch in ten far off": [*(normal[1] - far_off)],
         "two modes": [*(normal[2] + two_modes)],
         "neighbours correlated by 0.4": [*correlated],
-    }
-
-
-def build_table(cells: Sequence[np.ndarray]) -> str:
-    """Return a table of the methods' figures."""
-    rows = []
-    for count in COUNTS:
-        figures = compare_methods(cells, count)
-        rows += [
-            [count, name, f"{random:.1%}", f"{consecutive:.1%}", f"{width:.2f}"]
-            for name, (random, consecutive, width) in figures.items()
-        ]
-    headers = ["launches", "method", "random", "consecutive", "width"]
-    return tabulate(rows, headers, "github", disable_numparse=True)
-
-
-def compare_methods(
-    cells: Sequence[np.ndarray], count: int
-) -> Mapping[str, tuple[float, float, float]]:
-    """Return (coverage of random draws, of consecutive launches, relative width) by method."""
-    rng = np.random.default_rng(0)
-    quiet = [not any(statistics.outliers(list(np.exp(cell)))) for cell in cells]
-    hits: dict[str, list[np.ndarray]] = {name: [] for name in METHODS}
-    consecutive_hits: dict[str, list[np.ndarray]] = {name: [] for name in METHODS}
-    widths: dict[str, list[float]] = {name: [] for name in METHODS}
-    for cell, is_quiet in zip(cells, quiet, strict=True):
-        truth = float(np.median(cell))
-        draws = rng.permuted(np.tile(cell, (DRAWS, 1)), axis=1)[:, :count]
-        windows = np.lib.stride_tricks.sliding_window_view(cell, count)
-        for name, method in METHODS.items():
-            low, high = method(draws)
-            hits[name].append((low <= truth) & (truth <= high))
-            if is_quiet or not any(quiet):
-                widths[name].append(float(np.median(high - low)))
-            low, high = method(windows)
-            consecutive_hits[name].append((low <= truth) & (truth <= high))
-    reference = np.array(widths["Student's t"])
-    return {
-        name: (
-            float(np.concatenate(hits[name]).mean()),
-            float(np.concatenate(consecutive_hits[name]).mean()),
-            float(np.median(np.array(widths[name]) / reference)),
-        )
-        for name in METHODS
     }
 
 

@@ -41,11 +41,11 @@ def test_interpolated_order_statistics_cover_the_median(count, name):
 
 def test_simulated_cells_are_covered_as_expected():
     cells = replay.simulate_cells(cells=6)
-    figures = replay.compare_methods(cells["one launch in ten far off"], 10)
+    figures = replay.compare_interval_methods(cells["one launch in ten far off"], 10)
     assert set(figures) == set(METHODS)
     random, _, width = figures["interpolated order statistics"]
     assert random >= 0.93 and width < 0.8
-    _, consecutive, _ = replay.compare_methods(cells["neighbours correlated by 0.4"], 5)[
+    _, consecutive, _ = replay.compare_interval_methods(cells["neighbours correlated by 0.4"], 5)[
         "interpolated order statistics"
     ]
     assert consecutive < 0.93
