@@ -13,8 +13,8 @@ from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe_machine
-from xfbench.rendering import slowdown_tables, tables
 from xfbench.pairwise import rank_cells, rank_groups
+from xfbench.rendering import slowdown_tables, tables
 
 HERE = describe_machine()
 ELSEWHERE = HERE.model_copy(update={"cpu_model": "Another"})

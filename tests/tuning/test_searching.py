@@ -139,7 +139,13 @@ def test_search_without_its_framework_reports_the_reason(cells, tmp_path):
 )
 def test_short_launch_has_at_least_one_whole_window(cell, usual, window, share, expected):
     rung = Rung(1, 8, 1, share, 1)
-    assert searching.steps_per_launch(cell(steps=usual, window=window), rung) == expected
+    assert searching.shorten(cell(steps=usual, window=window), rung).steps == expected
+
+
+def test_short_launch_is_shorter_in_steps_and_seconds_but_not_in_warmup(cell):
+    full = cell(steps=20, min_seconds=5.0, min_warmup_seconds=1.0)
+    short = searching.shorten(full, Rung(1, 8, 1, 0.25, 1))
+    assert (short.steps, short.min_seconds, short.min_warmup_seconds) == (5, 1.25, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +171,7 @@ def test_predicted_launch_time_grows_with_its_steps(record, cell):
     short = record(steps=(0.5, 0.5, 9.0), fields={"conditions": conditions})  # three steps
     assert searching._predict_seconds_from_record(cell(steps=23), short) == 10 + 20 * 0.5
     assert searching._predict_seconds_from_record(cell(steps=3), short) == 10
+    assert searching._predict_seconds_from_record(cell(steps=3, min_seconds=6.0), short) == 14.5
 
 
 def test_seed_determines_the_order_in_each_block(build_launcher, cells):

@@ -195,7 +195,8 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
         {
             "settings": planned_rung.settings,
             "launches": planned_rung.launches,
-            "steps": searching.steps_per_launch(search_space.cells[0], planned_rung),
+            "steps": searching.shorten(search_space.cells[0], planned_rung).steps,
+            "min_seconds": searching.shorten(search_space.cells[0], planned_rung).min_seconds,
         }
         for planned_rung in searching.planned_rungs(search_space)
     ]
@@ -213,6 +214,7 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
             "confirmation": {
                 "launches": [choices.min_launches, choices.max_launches],
                 "steps": search_space.default.steps,
+                "min_seconds": search_space.default.min_seconds,
             },
             "launches_at_most": max_launches,
         }
@@ -221,10 +223,14 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
     _print_plan_text(search_space, choices, rungs, max_launches)
 
 
+def _describe_length(steps: int | None, min_seconds: float | None) -> str:
+    return f"steps: {steps}" + (f" or more, for {min_seconds:g} s" if min_seconds else "")
+
+
 def _print_plan_text(
     search_space: Space,
     choices: SearchOptions,
-    rungs: Sequence[Mapping[str, int]],
+    rungs: Sequence[Mapping[str, Any]],
     max_launches: int,
 ) -> None:
     from xfbench.tuning import halving, repeating
@@ -234,7 +240,8 @@ def _print_plan_text(
     for number, rung in enumerate(rungs, 1):
         print(
             f"rung {number}: {rung['settings']} settings, "
-            f"launches per setting: {rung['launches']}, steps: {rung['steps']}"
+            f"launches per setting: {rung['launches']}, "
+            f"{_describe_length(rung['steps'], rung['min_seconds'])}"
         )
     if rungs:
         print(
@@ -247,11 +254,13 @@ def _print_plan_text(
         if choices.min_launches < choices.max_launches
         else choices.max_launches
     )
+    default = search_space.default
     print(
-        f"confirmation: launches per setting: {launch_counts}, steps: {search_space.default.steps}"
+        f"confirmation: launches per setting: {launch_counts}, "
+        f"{_describe_length(default.steps, default.min_seconds)}"
     )
     print(
-        f"repeats: at most {repeating.MAX_REPEATS} of each launch "
+        f"repeats: at most {repeating.MAX_REPEATS} of each launch of a rung "
         "that has a high core-to-core latency"
     )
     has_several_batches = len({cell.global_batch_size for cell in search_space.cells}) > 1

@@ -54,11 +54,13 @@ class RungDone(DocumentPart):
     - `settings`: number of settings.
     - `launches`: number of launches per setting.
     - `steps`: number of timed steps per launch of the best setting.
+    - `min_seconds`: minimum duration of these steps; null: none.
     """
 
     settings: int
     launches: int
-    steps: int
+    steps: int | None
+    min_seconds: float | None = None
 
 
 class Loser(DocumentPart):

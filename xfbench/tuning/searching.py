@@ -147,7 +147,12 @@ def find_and_confirm_best_setting(
         seed=choices.seed,
         budget_seconds=choices.budget_seconds,
         rungs=[
-            RungDone(settings=count, launches=rung.launches, steps=steps_per_launch(best, rung))
+            RungDone(
+                settings=count,
+                launches=rung.launches,
+                steps=shorten(best, rung).steps,
+                min_seconds=shorten(best, rung).min_seconds,
+            )
             for rung, count in halved.rungs
         ],
         dropped=[
@@ -185,7 +190,7 @@ def max_launches(space: Space, choices: SearchOptions) -> int:
     """Return the maximum number of launches of a search.
 
     The number is the sum of the launches in all planned rungs, in MAX_EXTRA_RUNGS extra rungs, and
-    in the confirmation. Repeated launches (`repeating.py`) are not included.
+    in the confirmation. Repeated launches of rungs (`repeating.py`) are not included.
     """
     confirmed_count = len({*space.cells[:2], space.default}) if len(space.cells) < 3 else 3
     rungs = planned_rungs(space)
@@ -201,13 +206,15 @@ def planned_rungs(space: Space) -> list[Rung]:
     )
 
 
-def steps_per_launch(cell: Cell, rung: Rung) -> int:
-    """Return the number of timed steps of a launch in this rung.
+def shorten(cell: Cell, rung: Rung) -> Cell:
+    """Return the cell with the timed steps and the minimum duration of a launch in this rung.
 
-    The number is a multiple of the cell's window.
+    The number of steps is a multiple of the cell's window. The warm-up is not shortened.
     """
     assert cell.steps is not None
-    return max(1, round(cell.steps * rung.share / cell.window)) * cell.window
+    steps = max(1, round(cell.steps * rung.share / cell.window)) * cell.window
+    min_seconds = cell.min_seconds and cell.min_seconds * rung.share
+    return cell.model_copy(update={"steps": steps, "min_seconds": min_seconds})
 
 
 def _verify_and_collect_unverified(
@@ -270,9 +277,7 @@ class _SearchLauncher:
 
         Each block launches the cells in a new random order.
         """
-        short_cells = {
-            cell: cell.model_copy(update={"steps": steps_per_launch(cell, rung)}) for cell in cells
-        }
+        short_cells = {cell: shorten(cell, rung) for cell in cells}
         reusable_records = self._find_reusable_records(
             [short_cells[cell].request(b) for cell in cells for b in rung.blocks]
         )
@@ -316,9 +321,10 @@ class _SearchLauncher:
         """Confirm the winner: launch it and its rivals until the choice between them is settled.
 
         Return the images per second of each launch that counts, by cell and block. Each launch has
-        the full number of steps. A rival is settled if more launches would hardly change the choice
-        between it and the winner (see `halving.are_distinguishable_or_negligible`). A settled rival
-        is not launched again.
+        the full length. None is repeated, so that the figures are those of `xfbench run`.
+
+        A rival is settled if more launches would hardly change the choice between it and the winner
+        (see `halving.are_distinguishable_or_negligible`). A settled rival is not launched again.
 
         The confirmation also ends in any of these cases:
 
@@ -354,18 +360,11 @@ class _SearchLauncher:
                 self.ended_by_budget = True
                 break
 
-            def launch(cell: Cell, block: int = block) -> Record | None:
+            for cell in self._shuffle(pending, block):
                 request = cell.request(block)
-                if request not in reusable_records and not self._fits_whole_remaining_budget(
-                    self._predict_launch_seconds(cell, cell)
-                ):
-                    return None
-                return self._launch_or_reuse(cell, request, reusable_records, "confirming")
-
-            for cell, record in repeating.launch_block(
-                self._shuffle(pending, block), launch, self.cores.decide_and_count_repeat
-            ).items():
-                records[cell].append(record)
+                records[cell].append(
+                    self._launch_or_reuse(cell, request, reusable_records, "confirming")
+                )
         return {cell: _speeds_by_block(cell_records) for cell, cell_records in records.items()}
 
     def _launch_or_reuse(
@@ -504,12 +503,14 @@ def _launch_seconds(record: Record) -> float:
 def _predict_seconds_from_record(cell: Cell, record: Record) -> float:
     """Predict the duration of a launch of `cell`, in seconds, from the record of an earlier launch.
 
-    The two launches may differ in the number of steps.
+    The two launches may differ in the number of steps, and in their minimum duration.
     """
     assert record.request and record.measurement
-    extra_steps = (cell.steps or 0) - (record.request.steps or 0)
     step_s = stdlib_statistics.median(record.measurement.step_seconds or (0.0,))
-    return max(0.0, _launch_seconds(record) + extra_steps * step_s)
+    timed_s, timed_s_of_record = (
+        max((each.steps or 0) * step_s, each.min_seconds or 0.0) for each in (cell, record.request)
+    )
+    return max(0.0, _launch_seconds(record) + timed_s - timed_s_of_record)
 
 
 def _describe_outcome(record: Record) -> str:

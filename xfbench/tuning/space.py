@@ -206,9 +206,6 @@ def _build_matrix(request: SpaceRequest, batch_sizes: Sequence[int], **settings:
         data=request.data,
         steps=request.steps,
         warmup=request.warmup,
-        # The rungs have launches of few steps, so that many settings can be tried.
-        min_time=0,
-        warmup_time=0,
         **settings,
     )
 
