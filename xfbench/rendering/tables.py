@@ -75,11 +75,13 @@ def _launch_count_and_label_text(row: Row) -> str:
     if row.images_per_second is None:
         return "0"
     notes = [row.label]
+    speed = row.images_per_second
+    notes += ["range"] if speed.low is not None and speed.confidence is None else []
     notes += [f"{row.sessions} sessions"] if row.sessions > 1 else []
     notes += [f"{row.outliers} far off"] if row.outliers else []
     notes += [f"{row.unstable} changed level"] if row.unstable else []
     notes += [f"{row.failed} failed"] if row.failed else []
-    return f"{row.images_per_second.launches} ({', '.join(notes)})"
+    return f"{speed.launches} ({', '.join(notes)})"
 
 
 def _reader_and_pixel_error_text(row: Row) -> str:
