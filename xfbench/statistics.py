@@ -52,7 +52,7 @@ INDICATIVE_LAUNCHES = 3
 _OUTLIER_SCORE = 3.5  # modified z-score
 # Correlation of neighbouring launches in recorded series (docs/intervals.md), and its weight in
 # launches.
-_TYPICAL_CORRELATION, _TYPICAL_WEIGHT = 0.1, 10
+_TYPICAL_CORRELATION, _TYPICAL_WEIGHT = 0.15, 10
 _MAX_CORRELATION = 0.7
 _MIN_STEP_S, _MAX_STEP_S = 1e-9, 1e9  # plausible seconds of a step
 

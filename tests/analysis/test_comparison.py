@@ -15,8 +15,9 @@ from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, FailLimit, Side
 from xfbench.base import errors
 from xfbench.host.machine import describe_machine
+from xfbench.pairwise import Comparison
 from xfbench.rendering import record_listing
-from xfbench.statistics import Comparison, Interval
+from xfbench.statistics import Interval
 from xfbench.store.results_folder import Store
 
 

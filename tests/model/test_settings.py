@@ -36,6 +36,7 @@ EXAMPLES = {
     "warmup_time": ("0.5", 0.5),
     "launches": ("7", 7),
     "until_precision": ("1%", 0.01),
+    "until_ranked": ("", True),
     "seed": ("0,3", [0, 3]),
     "threads": ("1,2", [1, 2]),
     "ranks": ("1,2", [1, 2]),

@@ -80,16 +80,24 @@ def test_search_over_budget_still_confirms_the_winner(build_launcher, cells):
     assert sum(bool(speeds) for speeds in confirmed.values()) >= 2
 
 
-def test_spoiled_launches_are_repeated_within_the_budget(build_launcher, cells):
-    options = {"min_launches": 1, "max_launches": 1, "budget_seconds": 3.5 * SECONDS}
-    launches, _ = build_launcher(cells[:2], lambda *_: SLOW, **options)
+def test_launches_of_the_confirmation_are_not_repeated(build_launcher, cells):
+    """Its figures are those of `run`, which repeats no launch."""
+    launches, _ = build_launcher(cells[:2], lambda *_: SLOW, min_launches=1, max_launches=1)
     launches.cores.decide_and_count_repeat = lambda record: True
     launches.launch_finalists_until_settled(
         cells[0],
         [cells[1]],
         search_by_successive_halving(cells[:2], split_work_allocator_affinity, launches.run_rung),
     )
-    assert len(launches.records) == 3
+    assert len(launches.records) == 2
+
+
+def test_spoiled_launches_of_rungs_are_repeated_within_the_budget(build_launcher, cells):
+    options = {"min_launches": 0, "max_launches": 1, "budget_seconds": 5.5 * SECONDS}
+    launches, _ = build_launcher(cells[:3], lambda *_: SLOW, **options)
+    launches.cores.decide_and_count_repeat = lambda record: True
+    search_by_successive_halving(cells[:3], split_work_allocator_affinity, launches.run_rung)
+    assert len(launches.records) == 5
 
 
 def test_confirmation_launches_close_rivals_more_often(build_launcher, cells):

@@ -106,6 +106,6 @@ def test_wrong_name_is_refused_before_the_search_starts(fields, words):
         build_test_space(**fields)
 
 
-def test_launches_of_a_search_have_no_minimum_duration():
+def test_launches_of_a_search_are_as_long_as_those_of_run():
     space = build_test_space("reference")
-    assert {(cell.min_seconds, cell.min_warmup_seconds) for cell in space.cells} == {(None, None)}
+    assert {(cell.min_seconds, cell.min_warmup_seconds) for cell in space.cells} == {(5.0, 1.0)}

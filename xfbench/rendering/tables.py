@@ -426,12 +426,12 @@ def _row_columns(table: Table, row: Row) -> dict[str, Any]:
     checkpoint_costs = document.pop("checkpointing") or {}
     for field in fields(CheckpointCosts):
         document[f"checkpoint_{field.name}"] = checkpoint_costs.get(field.name)
-    for name in ("spread", "accuracy", "efficiency"):
+    for name in ("spread", "accuracy", "efficiency", "relative_interval"):
         interval = document.pop(name) or {}
         for end in ("value", "low", "high"):
             document[f"{name}_{end}"] = interval.get(end)
     document["rank_low"], document["rank_high"] = document.pop("rank") or (None, None)
-    for key in ("value", "low", "high", "launches", "label"):
+    for key in ("value", "low", "high", "launches", "confidence", "label"):
         document[f"images_per_second_{key}"] = throughput.get(key)
     return document
 
