@@ -2,6 +2,7 @@
 
 import ast
 import io
+import math
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from tests import fake_framework
 from tests.product_modules import MODULES
+from tests.sample_records import vary_record
 from xfbench import progress, session
 from xfbench.execution.launch import LaunchContext
 from xfbench.model.plan import Plan, Submission
@@ -163,3 +165,63 @@ def test_functions_of_the_command_line_are_short():
     }
     assert len(lengths) > 50
     assert {name: length for name, length in lengths.items() if length > 60} == {}
+
+
+@pytest.fixture
+def launch_made_up(monkeypatch, tmp_path, record, cell):
+    """Return a function that launches three cells until their protocol ends.
+
+    The launches are made-up records: `speeds[framework](number)` is the speed of a launch. The
+    function returns the frameworks of the launches in their order.
+    """
+
+    def launch(protocol, speeds):
+        def make_record(request, context, protocol=None):
+            speed = speeds[request.framework](request.launch)
+            made_up = vary_record(record((4 / speed,), request.launch), request=dict(request))
+            return made_up, context.store.create_run_folder()
+
+        monkeypatch.setattr(session, "run_launch", make_record)
+        cells = [cell(framework=framework) for framework in speeds]
+        requests = [each.request(number) for number in range(1, 21) for each in cells]
+        runner = session.Session(LaunchContext(Store(tmp_path / "results")))
+        records = runner.launch(requests, dict.fromkeys(cells, protocol))
+        return [each.request.framework for each in records]
+
+    return launch
+
+
+def noise(number):
+    """Return a factor that depends on the number of the launch only, between 0.9 and 1.1."""
+    return 1 + 0.1 * math.sin(7 * number)
+
+
+def test_launches_end_when_the_order_is_known(launch_made_up):
+    speeds = {
+        "quick": lambda number: 200 * noise(number),
+        "medium": lambda number: 100 * noise(number + 0.001),
+        "also_medium": lambda number: 100.1 * noise(number),
+    }
+    ranked = Protocol(least=3, most=20, precision=0.02, ranked=True)
+    assert launch_made_up(ranked, speeds) == [*speeds] * 3
+    assert len(launch_made_up(Protocol(precision=0.02), speeds)) == 60
+
+
+def test_launches_go_on_while_the_order_is_unknown(launch_made_up):
+    speeds = {
+        "one": lambda number: 100 * noise(number),
+        "another": lambda number: 100 * noise(3 * number + 1),
+    }
+    ranked = Protocol(least=3, most=20, precision=0.02, ranked=True)
+    assert len(launch_made_up(ranked, speeds)) == 40
+
+
+def test_cells_stay_together_until_each_is_precise_and_blocks_are_complete(launch_made_up):
+    speeds = {
+        "quiet": lambda number: 100 + number / 100,
+        "noisy_at_first": lambda number: 100 if number > 3 else 80 + 5 * number,
+        "also_quiet": lambda number: 50.0,
+    }
+    launches = launch_made_up(Protocol(precision=0.02), speeds)
+    assert launches == [*speeds] * (len(launches) // 3)
+    assert 5 < len(launches) // 3 < 20
