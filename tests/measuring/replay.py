@@ -4,7 +4,7 @@ The launches are those of the recorded series (`series.py`), and of simulations.
 
 - Figures of a launch: how much launches differ, with the median step and with the sustained rate.
 - Intervals of one cell: how often they contain the median of the 40 launches of the session.
-- False verdicts: cells of a session are centred at their medians, so that no two differ.
+- False verdicts: all launches are of one cell, so that no two cells differ.
 - Power: how often a difference of 10 % is found at a spread of 3 %.
 - Stop rules: launches and seconds until ±2 %, or until the order is known.
 """
@@ -211,44 +211,51 @@ def compare_interval_methods(
 def build_verdict_table(all_series: Sequence[recorded.Series]) -> str:
     """Return a table of the methods for comparisons.
 
-    - false: share of draws in which any two of the cells differ, although none does.
+    - false: share of draws in which any two cells differ, although all launches are of one cell:
+      successive launches of it form a block, in a random order.
     - power: share of cells found slower than a cell that is 10 % faster. The deviations of each
       cell from its median are scaled to a spread of 3 %.
     """
     rows = []
-    tables = [centred_table(series) for series in all_series]
     methods = comparison_methods.METHODS
-    for count, cells in itertools.product((5, 10), (2, 4, 7)):
+    cells_of_series = [cell.logs for series in all_series for cell in read_cells(series)]
+    tables = [centred_table(series) for series in all_series]
+    for blocks, cells in ((5, 2), (5, 4), (5, 7), (10, 2), (10, 4)):
         rng = np.random.default_rng(1)
-        false: dict[str, list[np.ndarray]] = {name: [] for name in methods}
-        found: dict[str, list[np.ndarray]] = {name: [] for name in methods}
-        for table in tables:
-            draws = draw_blocks(table, count, cells, VERDICT_DRAWS // len(tables), rng)
-            scaled = draw_blocks(
-                table / table.std(axis=0, ddof=1) * 0.03,
-                count,
-                cells,
-                VERDICT_DRAWS // len(tables),
-                rng,
-            )
-            scaled[:, :, 0] += np.log(1.1)
-            for name, method in methods.items():
-                centres, half_widths = method(draws)
-                false[name].append((np.abs(centres) > half_widths).any(axis=1))
-                centres, half_widths = method(scaled)
-                found[name].append((centres > half_widths)[:, : cells - 1].ravel())
-        rows += [
+        equal = draw_equal_cells(cells_of_series, blocks, cells, VERDICT_DRAWS, rng)
+        scaled = np.concatenate(
             [
-                count,
-                cells,
-                name,
-                f"{np.concatenate(false[name]).mean():.1%}",
-                f"{np.concatenate(found[name]).mean():.0%}",
+                draw_blocks(
+                    table / table.std(axis=0, ddof=1) * 0.03,
+                    blocks,
+                    cells,
+                    VERDICT_DRAWS // len(tables),
+                    rng,
+                )
+                for table in tables
             ]
-            for name in methods
-        ]
+        )
+        scaled[:, :, 0] += np.log(1.1)
+        for name, method in methods.items():
+            centres, half_widths = method(equal)
+            false = (np.abs(centres) > half_widths).any(axis=1)
+            centres, half_widths = method(scaled)
+            found = (centres > half_widths)[:, : cells - 1]
+            rows.append([blocks, cells, name, f"{false.mean():.1%}", f"{found.mean():.0%}"])
     headers = ["blocks", "cells", "method", "false", "power"]
     return tabulate(rows, headers, "github", disable_numparse=True)
+
+
+def draw_equal_cells(
+    cells: Sequence[np.ndarray], blocks: int, count: int, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return launches of one cell as if they were of `count` cells, (draws, blocks, count)."""
+    drawn = []
+    for _ in range(draws):
+        logs = cells[rng.integers(len(cells))]
+        start = rng.integers(len(logs) - blocks * count + 1)
+        drawn.append(logs[start : start + blocks * count].reshape(blocks, count))
+    return rng.permuted(np.array(drawn), axis=2)
 
 
 def centred_table(series: recorded.Series) -> np.ndarray:
