@@ -254,17 +254,15 @@ def analyze_ratio(
         _no_ratio_reason(cell, baseline, launches[id(cell)], certificates)
         for cell, baseline in pairs
     ]
+    sides = [
+        (launches[id(cell)], launches[id(baseline)])
+        for (cell, baseline), reason in zip(pairs, reasons, strict=True)
+        if not reason
+    ]
     # The ratio to the best cell says how many times worse the cell is.
-    is_inverted = analysis.against == "best" and not quantity.lower_is_better
-    ratios = iter(
-        pairwise.compare_all(
-            [
-                (launches[id(cell)], launches[id(baseline)])[:: -1 if is_inverted else 1]
-                for (cell, baseline), reason in zip(pairs, reasons, strict=True)
-                if not reason
-            ]
-        )
-    )
+    if analysis.against == "best" and not quantity.lower_is_better:
+        sides = [(baseline_launches, cell_launches) for cell_launches, baseline_launches in sides]
+    ratios = iter(pairwise.compare_all(sides))
     values: list[Value] = []
     for (cell, baseline), reason in zip(pairs, reasons, strict=True):
         if baseline is None or not launches[id(cell)]:
