@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from xfbench.analysis import leaderboard
+from xfbench.base import revisions
 from xfbench.model import certificate
 from xfbench.model.record import Record
 from xfbench.rendering import profile_tables, tables
@@ -21,3 +23,15 @@ def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) 
     print(
         f"Records: {folder} ({len(records)} new) · tables: xfbench leaderboard --results {folder}"
     )
+
+
+def print_revision_comparisons(commits: Sequence[str], store: Store) -> None:
+    """Print the command that compares each later revision with the first one.
+
+    - `commits`: the full hashes of the revisions, in the order of `--revisions`.
+    """
+    base, *later = map(revisions.shorten, commits or [""])
+    for commit in later:
+        command = ["xfbench", "compare", f"revision={commit}", f"revision={base}"]
+        command += ["--fail-on", "slower:5%", "--results", str(store.folder)]
+        print(f"Compare the revisions: {shlex.join(command)}")

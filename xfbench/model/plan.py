@@ -123,9 +123,17 @@ class Plan(BaseModel):
             and request.launch <= min_launches.get(request.cell(), 1)
         ]
 
-    def for_frameworks(self, frameworks: Collection[str]) -> Self:
-        """Return the plan with only the requests for these frameworks."""
-        requests = tuple(request for request in self.requests if request.framework in frameworks)
+    @property
+    def revisions(self) -> list[str]:
+        """The revisions of the cells, in the order in which the user gave them."""
+        return list(dict.fromkeys(cell.revision for cell, _ in self.protocols if cell.revision))
+
+    def for_environments(self, keys: Collection[str]) -> Self:
+        """Return the plan with only the requests for environments with these keys.
+
+        The keys are `Cell.environment_key`.
+        """
+        requests = tuple(request for request in self.requests if request.environment_key in keys)
         return self.model_copy(update={"requests": requests})
 
     def split_by_nodes(self) -> list[Self]:

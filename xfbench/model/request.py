@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from xfbench.base import digests
+from xfbench.base import digests, revisions
 from xfbench.model.stored_settings import StoredSettings
 from xfbench.model.strategy import Value, format_options
 
@@ -53,6 +53,11 @@ def describe_solver_setting(name: str, value: Any) -> str:
     if name == "rate_scaling" and value in (None, "none"):
         return "rate not scaled"
     return "rate as published" if value is None else f"rate {value}"
+
+
+def environment_key(framework: str, revision: str | None) -> str:
+    """Return the name of an environment in a session: see `Cell.environment_key`."""
+    return f"{framework} at {revisions.shorten(revision)}" if revision else framework
 
 
 class PreparedSet(BaseModel):
@@ -117,6 +122,7 @@ class _OwnFields(BaseModel):
     rate_scaling: Literal["linear"] | None = None
     rate_warmup: int | None = Field(default=None, ge=0)
     probe: Literal["process", "huge_pages", "modules", "ranks", "native"] | None = None
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40,64}$")
 
 
 class Cell(StoredSettings, _OwnFields):
@@ -142,6 +148,8 @@ class Cell(StoredSettings, _OwnFields):
     `rate_warmup` is the length of the learning rate's warm-up in epochs; null: the published
     warm-up.
     `probe` is the test of HPC support that replaces the measurement; null: no test.
+    `revision` is the full hash of the git commit whose worker and adapter run; null: those of the
+    running xfbench.
 
     `training.py` applies the settings of the solver. These are the values of `probe`:
 
@@ -223,6 +231,15 @@ class Cell(StoredSettings, _OwnFields):
             self.changed_solver_text,
         )
 
+    @property
+    def environment_key(self) -> str:
+        """The name of the cell's environment in a session, such as "torch".
+
+        If the cell has a revision, the revision's adapter decides the environment. Then the name is
+        text such as "torch at 0a1b2c3d4e5f".
+        """
+        return environment_key(self.framework, self.revision)
+
     def label(self) -> str:
         """Return a short text that identifies the cell in progress lines and errors."""
         node_text = f" on {self.nodes} nodes" if self.nodes > 1 else ""
@@ -238,6 +255,7 @@ class Cell(StoredSettings, _OwnFields):
         ]
         parts += [f"{self.threads} threads", self.allocator or ""]
         parts += [f"probe {self.probe} by {self.launcher}"] if self.probe else []
+        parts += [f"revision {revisions.shorten(self.revision)}"] if self.revision else []
         return " · ".join(filter(None, parts))
 
     def request(self, launch: int) -> Request:
@@ -312,7 +330,10 @@ class Request(Cell):
         """
         choices = ("strategy_options", "data_set", "checkpoints")
         unset_names = {name for name in choices if not getattr(self, name)}
-        nullable_names = ("input", "input_threads", "probe", *SOLVER, *StoredSettings.model_fields)
+        nullable_names = (
+            *("input", "input_threads", "probe", "revision", *SOLVER),
+            *StoredSettings.model_fields,
+        )
         unset_names |= {
             name
             for name in nullable_names

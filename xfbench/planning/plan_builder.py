@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench.base import errors
+from xfbench.base import errors, revisions
+from xfbench.environments import environment
 from xfbench.model import adapter, settings
 from xfbench.model.plan import Plan, Submission
 from xfbench.model.request import Cell, Protocol
@@ -35,7 +36,8 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
       None or missing.
     - `adjust`: function that uses tuned values for the settings that are not given.
 
-    In a plan for a bundle, the interpreter of each framework is `python3`.
+    In a plan for a bundle, the interpreter of each framework is `python3`. With `revisions`, the
+    plan has each cell once for each of these git revisions.
     """
     cell_settings = {
         setting.name: values[setting.name]
@@ -60,6 +62,15 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
             )
         fields = {settings.BY_NAME[name].cell_field for name in cell_settings}
         cells = adjust(cells, fields, interpreters)
+    if options["revisions"]:
+        if bundle:
+            raise errors.UsageError(
+                "--bundle writes only the running xfbench: check out a revision and write a bundle "
+                "there, or leave out --revisions"
+            )
+        cells = _repeat_for_revisions(
+            cells, revisions.resolve_revisions(options["revisions"]), interpreters
+        )
     checkpoint_dir = options["checkpoint_dir"] and Path(options["checkpoint_dir"])
     if checkpoint_dir is not None:
         _validate_checkpoint_dir_option(
@@ -81,6 +92,26 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
         submission=Submission.from_settings(options),
         bundle=bundle,
     )
+
+
+def _repeat_for_revisions(
+    cells: Sequence[tuple[Cell, Protocol]],
+    commits: Sequence[str],
+    interpreters: Mapping[str, Path],
+) -> list[tuple[Cell, Protocol]]:
+    """Return each cell once for each revision. The order of the revisions stays.
+
+    The cells of all revisions have the same settings, even if the defaults of a revision's adapter
+    differ. Only the kind of environment is that of the revision's adapter.
+    """
+
+    def build_cell(cell: Cell, commit: str) -> Cell:
+        kind = environment.determine_kind(
+            adapter.load(cell.framework, commit), interpreters.get(cell.framework), cell.site
+        )
+        return cell.model_copy(update={"revision": commit, "environment": kind})
+
+    return [(build_cell(cell, commit), protocol) for cell, protocol in cells for commit in commits]
 
 
 def resolve_interpreter(framework: str, interpreter_file: str | Path) -> Path:

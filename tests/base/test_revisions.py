@@ -4,8 +4,7 @@ import subprocess
 
 import pytest
 
-from xfbench.base import paths
-from xfbench.execution import revision
+from xfbench.base import paths, revisions
 
 
 @pytest.fixture
@@ -15,9 +14,9 @@ def checkout(tmp_path, monkeypatch):
     package.mkdir()
     (package / "module.py").write_text("A = 1\n")
     monkeypatch.setattr(paths, "package_folder", lambda name: package)
-    revision.find_revision.cache_clear()
+    revisions.find_revision.cache_clear()
     yield tmp_path
-    revision.find_revision.cache_clear()
+    revisions.find_revision.cache_clear()
 
 
 def git(folder, *words):
@@ -35,23 +34,23 @@ def commit_all(folder):
 
 def test_a_clean_checkout_has_its_commit(checkout):
     commit = commit_all(checkout)
-    assert revision.find_revision() == (commit, False)
+    assert revisions.find_revision() == (commit, False)
 
 
 def test_a_changed_file_makes_the_commit_dirty(checkout):
     commit = commit_all(checkout)
     (checkout / "xfbench" / "module.py").write_text("A = 2\n")
-    assert revision.find_revision() == (commit, True)
+    assert revisions.find_revision() == (commit, True)
 
 
 def test_an_untracked_file_does_not_make_the_commit_dirty(checkout):
     commit = commit_all(checkout)
     (checkout / "notes").write_text("A = 2\n")
-    assert revision.find_revision() == (commit, False)
+    assert revisions.find_revision() == (commit, False)
 
 
 def test_an_installed_package_has_no_commit(checkout):
-    assert revision.find_revision() == (None, None)
+    assert revisions.find_revision() == (None, None)
 
 
 def test_a_package_inside_another_repository_has_no_commit(checkout, monkeypatch):
@@ -60,4 +59,4 @@ def test_a_package_inside_another_repository_has_no_commit(checkout, monkeypatch
     site_packages = checkout / "site-packages"
     site_packages.mkdir()
     monkeypatch.setattr(paths, "package_folder", lambda name: site_packages / name)
-    assert revision.find_revision() == (None, None)
+    assert revisions.find_revision() == (None, None)
