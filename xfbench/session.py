@@ -184,6 +184,7 @@ class Session:
 
         If a framework or an allocator is unavailable, the context gets the reason.
 
+        - `frameworks`: names of frameworks, or `Cell.interpreter_key` if interpreters have names.
         - `pythons`: for a framework, the interpreter that replaces its managed environment.
         - `revisions`: git revisions whose adapters decide the environments; None: the adapters of
           the running xfbench.
@@ -281,7 +282,7 @@ class Session:
         self._tell(Listener.preparation_started, plan)
         _require_compatible_workers(requests, self.say)
         self.prepare(
-            (request.framework for request in requests),
+            (request.interpreter_key for request in requests),
             plan.pythons,
             next((request.site for request in requests), None),
             (request.allocator for request in requests),
@@ -308,7 +309,7 @@ class Session:
         """Prepare what the jobs of a plan need, because their nodes may have no network."""
         _require_compatible_workers(plan.requests, self.say)
         context = LaunchContext(self.context.store)
-        frameworks = [request.framework for request in plan.requests]
+        frameworks = [request.interpreter_key for request in plan.requests]
         allocator_names = [request.allocator for request in plan.requests]
         revisions = dict.fromkeys(request.revision for request in plan.requests)
         site = plan.requests[0].site
@@ -353,7 +354,7 @@ def _prepare(
             continue
         try:
             context.environments[key] = environment.ensure_environment(
-                adapter.load(name, revision), pythons.get(name), say, site
+                adapter.load(name.partition(":")[0], revision), pythons.get(name), say, site
             )
         except UnavailableError as error:
             context.unavailable[key] = job.redact_names(str(error))

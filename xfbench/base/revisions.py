@@ -1,7 +1,7 @@
-"""Git revisions of xfbench: the commit of the running code, and the measuring code of other commits.
+"""Git revisions of xfbench: the commit of the running code, and the code of other commits.
 
-The code that measures is the worker, the adapters and the workloads. For a commit, it is extracted
-to `revisions/HASH` in the cache.
+Only the code that measures is used of other commits: the worker, the adapters and the workloads. It
+is extracted to `revisions/HASH` in the cache.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def ensure_code(commit: str) -> Path:
             )
         except processes.CommandError as error:
             raise UsageError(
-                f"the code of revision {shorten(commit)} cannot be extracted from {checkout}: {error}"
+                f"cannot extract the code of revision {shorten(commit)} from {checkout}: {error}"
             ) from error
         with tarfile.open(file) as archive:
             archive.extractall(Path(scratch, "code"), filter="data")

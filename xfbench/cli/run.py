@@ -43,6 +43,7 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     xfbench run --framework torch,caffe --workload alexnet --checkpoints 4
     xfbench run --workload alexnet --batch-size 16 --profile
     xfbench run --framework tensorflow --data photos-tfrecord --loader xfbench,native
+    xfbench run --framework torch --python torch:old=PATH --python torch:new=PATH
     xfbench run --revisions main,working-tree --framework torch --workload lenet --launches 5
     """
     from xfbench import progress, session
@@ -93,7 +94,7 @@ def _print_records_exit_if_failed(
 ) -> None:
     """Print the leaderboard tables of `records`, or JSON.
 
-    Below the tables, print the commands that compare the plan's revisions with the first one.
+    Below the tables, print the commands that compare the plan's revisions or interpreters.
 
     Exit with status 1 if any record has a status other than ok or unsupported.
     """
@@ -106,7 +107,7 @@ def _print_records_exit_if_failed(
         )
     else:
         conclusion.print_leaderboard_and_results_path(records, store)
-        conclusion.print_revision_comparisons(plan.revisions, store)
+        conclusion.print_compare_commands(plan, store)
     if set(summary) - {"ok", "unsupported"}:
         raise typer.Exit(1)
 

@@ -30,7 +30,7 @@ def _build_shell_lines(request: Request, plan: Plan) -> list[str]:
         return [f"# {': '.join(status_and_reason)}"]
     framework_adapter = adapter.load(request.framework, request.revision)
     try:
-        python = plan.pythons.get(request.framework)
+        python = plan.pythons.get(request.interpreter_key)
         framework_environment = environment.find_environment(
             framework_adapter, python, request.site
         )

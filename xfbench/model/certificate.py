@@ -1,9 +1,9 @@
 """Certificates of verified networks, bound to the digests of everything they depend on.
 
 A certificate covers every launch with the same workload, adapter, environment, kernel, device kind,
-precision, ranks and strategy on the same kind of machine. It covers no other launch. A certificate
-of a git revision also covers only launches with the same worker. The name of a certificate's file is
-the digest of its content. Therefore an edited certificate is detected.
+precision, ranks and strategy on the same kind of machine. It covers no other launch. If it was
+created for a git revision, the worker must be the same too. The name of a certificate's file is the
+digest of its content. Therefore an edited certificate is detected.
 """
 
 from __future__ import annotations
