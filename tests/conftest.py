@@ -92,11 +92,11 @@ def pytest_terminal_summary(terminalreporter, config):
 
 @pytest.fixture(scope="session")
 def certifying_home(tmp_path_factory):
-    """The user's cache without its certificates, so that only those of this session count."""
+    """The user's cache without certificates and revisions: only those of this session count."""
     home = tmp_path_factory.mktemp("home")
     (paths.cache() / "environments").mkdir(parents=True, exist_ok=True)
     for folder in paths.cache().iterdir():
-        if folder.name != "certificates":
+        if folder.name not in ("certificates", "revisions"):
             (home / folder.name).symlink_to(folder)
     return home
 

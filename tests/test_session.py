@@ -24,6 +24,7 @@ RESERVED = {
         *("xfbench.session", "xfbench.cli.env"),
         # These verify, or compute what a network should give, in environments of their own.
         *("xfbench.equality.oracle", "xfbench.equality.plants", "xfbench.equality.verdicts"),
+        "xfbench.equality.worker_check",
         *("xfbench.execution.canary", "xfbench.execution.tracing"),
     },
     "ensure_library": {"xfbench.session"},

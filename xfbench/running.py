@@ -49,6 +49,7 @@ def run(
     sync_every: int | None = None,
     checkpoints: int | None = None,
     profile: bool = False,
+    revisions: str | Sequence[str] | None = None,
     tuned: bool = False,
     verify: bool = True,
     time_limit: float | str | None = None,
@@ -117,6 +118,8 @@ def run(
     - `checkpoints`: number of checkpoints to take during the run (default: none).
     - `profile`: run a few extra steps under the framework's profiler and record the time of each
       layer.
+    - `revisions`: git revisions whose worker and adapters are measured in turns, such as
+      main,working-tree (see docs/regression.md) (default: the running xfbench).
     - `tuned`: use the values found by `xfbench tune` for options you don't set.
     - `verify`: whether to verify first; unverified cells are not ranked.
     - `time_limit`: time limit of one launch, such as 90s or 2h (default: 30m).

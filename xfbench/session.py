@@ -23,8 +23,9 @@ from pathlib import Path
 
 from xfbench import bundle, pairwise, statistics
 from xfbench.base.errors import UnavailableError, UsageError
+from xfbench.base.revisions import shorten
 from xfbench.environments import allocators, environment
-from xfbench.equality import certify
+from xfbench.equality import certify, worker_check
 from xfbench.execution import dry_run, job, job_queue
 from xfbench.execution.launch import LaunchContext, run_launch
 from xfbench.host import doctor
@@ -32,7 +33,7 @@ from xfbench.model import adapter
 from xfbench.model.certificate import certified_fields
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
-from xfbench.model.request import Cell, Protocol, Request
+from xfbench.model.request import Cell, Protocol, Request, environment_key
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store
 
@@ -177,14 +178,20 @@ class Session:
         pythons: Mapping[str, Path] | None = None,
         site: str | None = None,
         allocator_names: Iterable[str | None] = (),
+        revisions: Iterable[str | None] = (None,),
     ) -> None:
         """Prepare environments and libraries of memory allocators, unless that was done before.
 
         If a framework or an allocator is unavailable, the context gets the reason.
 
+        - `frameworks`: names of frameworks, or `Cell.interpreter_key` if interpreters have names.
         - `pythons`: for a framework, the interpreter that replaces its managed environment.
+        - `revisions`: git revisions whose adapters decide the environments; None: the adapters of
+          the running xfbench.
         """
-        _prepare(self.context, frameworks, pythons or {}, site, allocator_names, self.say)
+        _prepare(
+            self.context, frameworks, pythons or {}, site, allocator_names, revisions, self.say
+        )
 
     def certify(self, requests: Sequence[Request]) -> None:
         """Verify each kind of cell that has no certificate yet."""
@@ -280,11 +287,13 @@ class Session:
         requests = plan.without_recorded(done).requests
         started = time.monotonic()
         self._tell(Listener.preparation_started, plan)
+        _require_compatible_workers(requests, self.say)
         self.prepare(
-            (request.framework for request in requests),
+            (request.interpreter_key for request in requests),
             plan.pythons,
             next((request.site for request in requests), None),
             (request.allocator for request in requests),
+            dict.fromkeys(request.revision for request in requests),
         )
         self._tell(Listener.preparation_ended, context, time.monotonic() - started)
         if plan.verify:
@@ -305,11 +314,13 @@ class Session:
 
     def _prepare_submitted(self, plan: Plan) -> LaunchContext:
         """Prepare what the jobs of a plan need, because their nodes may have no network."""
+        _require_compatible_workers(plan.requests, self.say)
         context = LaunchContext(self.context.store)
-        frameworks = [request.framework for request in plan.requests]
+        frameworks = [request.interpreter_key for request in plan.requests]
         allocator_names = [request.allocator for request in plan.requests]
+        revisions = dict.fromkeys(request.revision for request in plan.requests)
         site = plan.requests[0].site
-        _prepare(context, frameworks, plan.pythons, site, allocator_names, self.say)
+        _prepare(context, frameworks, plan.pythons, site, allocator_names, revisions, self.say)
         return context
 
     def _tell(self, event: Callable[..., None], *arguments: object) -> None:
@@ -325,24 +336,36 @@ class Session:
                 warnings.warn(f"{name} hears nothing more: {error!r}", stacklevel=2)
 
 
+def _require_compatible_workers(requests: Sequence[Request], say: environment.Say) -> None:
+    """Raise UsageError if the worker of a requested revision does not fit this version."""
+    for revision in dict.fromkeys(request.revision for request in requests):
+        if revision is not None:
+            say(f"revision {shorten(revision)}: checking its worker")
+            worker_check.require_compatible_worker(
+                revision, [request for request in requests if request.revision == revision]
+            )
+
+
 def _prepare(
     context: LaunchContext,
     frameworks: Iterable[str],
     pythons: Mapping[str, Path],
     site: str | None,
     allocator_names: Iterable[str | None],
+    revisions: Iterable[str | None],
     say: environment.Say,
 ) -> None:
-    for name in dict.fromkeys(frameworks):
-        if name in context.environments or name in context.unavailable:
+    for name, revision in itertools.product(dict.fromkeys(frameworks), revisions):
+        key = environment_key(name, revision)
+        if key in context.environments or key in context.unavailable:
             continue
         try:
-            context.environments[name] = environment.ensure_environment(
-                adapter.load(name), pythons.get(name), say, site
+            context.environments[key] = environment.ensure_environment(
+                adapter.load(name.partition(":")[0], revision), pythons.get(name), say, site
             )
         except UnavailableError as error:
-            context.unavailable[name] = job.redact_names(str(error))
-            say(f"{name}: unavailable: {error}")
+            context.unavailable[key] = job.redact_names(str(error))
+            say(f"{key}: unavailable: {error}")
     for allocator in filter(None, dict.fromkeys(allocator_names)):
         if allocator in context.allocators or allocator in context.unallocated:
             continue

@@ -15,7 +15,7 @@ LINE = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{'|'.join(PROGRAMS)}) \S")
 # A page writes these for a path, a name or an id of the reader.
 PLACEHOLDERS = (
     (r"xfbench run \.\.\.", "xfbench run --framework torch --workload lenet"),
-    (r"/opt/torch/bin/python|/path/to/python", "$TORCH"),
+    (r"/opt/(torch|old|new)/bin/python|/path/to/python", "$TORCH"),
     (r"/scratch/ilsvrc2012", "$HOME/pictures"),
     (r"\bNAME\b(?= --workload)", "reference"),
     (r"\b29a81d7e7a1f\b", "$RECORD"),
@@ -83,6 +83,11 @@ STATUS = {
 
 # Commands that another test runs.
 RUN_BY_OTHER_TESTS = {
+    "xfbench run --revisions HEAD~1,HEAD --framework torch --workload lenet --launches 5": (
+        "needs a clone with history: tests/cli/test_revisions.py"
+    ),
+    "xfbench compare revision=NEW revision=OLD --fail-on slower:5%": "tests/cli/test_revisions.py",
+    "xfbench compare python=new python=old --fail-on slower:5%": "tests/cli/test_revisions.py",
     "xfbench predict --where affinity=none --to-ranks 64,1024": (
         "needs runs on several nodes: tests/cluster/test_prediction.py"
     ),
@@ -111,6 +116,8 @@ HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
 # such a command writes.
 ONLY_PARSED = (
     "xfbench compare after before --fail-on slower:5%",
+    "xfbench compare python=new python=old --fail-on slower:5%",
+    "xfbench compare revision=NEW revision=OLD --fail-on slower:5%",
     "xfbench doctor",
     "xfbench env list",
     "xfbench machine",
@@ -122,6 +129,9 @@ ONLY_PARSED = (
     "xfbench results import .benchmarks",
     "xfbench results import benchmarks.json",
     "xfbench run --framework torch --python torch=/opt/torch/bin/python --workload lenet",
+    "xfbench run --framework torch --python torch:old=/opt/old/bin/python "
+    "--python torch:new=/opt/new/bin/python",
+    "xfbench run --revisions HEAD~1,HEAD --framework torch --workload lenet --launches 5",
     "xfbench study report thread-sweep --output thread-sweep.html",
     "xfbench trace --framework caffe --workload lenet --output caffe.npz",
 )

@@ -1,7 +1,7 @@
 """Test of the workflow in docs/github-actions: it runs the steps as GitHub's runner does.
 
 The adapter of the base sleeps half a second in each step, and that of the change the same or more.
-Actions, which fetch and store files, are left out.
+Both are commits of one clone. Actions, which fetch and store files, are left out.
 """
 
 import os
@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 WORKFLOW = yaml.safe_load((ROOT / "docs/github-actions/regression.yml").read_text())
 SMALL = {"FRAMEWORKS": "reference", "WORKLOADS": "lenet", "BATCH_SIZE": "2"}
-SMALL |= {"STEPS": "2", "LAUNCHES": "1"}
+SMALL |= {"STEPS": "2", "LAUNCHES": "3"}
 OFFLINE = {"PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1"}
 SHELLS = {None: ["bash", "-e"], "bash": ["bash", "--noprofile", "--norc", "-eo", "pipefail"]}
 STEP = "    def step(self, batch: tuple[np.ndarray, np.ndarray]) -> None:\n"
@@ -25,15 +25,28 @@ STEP = "    def step(self, batch: tuple[np.ndarray, np.ndarray]) -> None:\n"
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
-    """The workspace of the runner, with the checkouts `base` and `change`."""
+    """The workspace of the runner: a clone with the tag `base`."""
     folder = tmp_path_factory.mktemp("workflow")
-    for side in ("base", "change"):
-        for name in ("xfbench", "adapters", "workloads", "launchers"):
-            shutil.copytree(ROOT / name, folder / side / name)
-        for name in ("pyproject.toml", "README.md", "LICENSE"):
-            shutil.copy(ROOT / name, folder / side)
-        write_sleeping_adapter(folder / side, 0.5)
+    for name in ("xfbench", "adapters", "workloads", "launchers"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    run_git(folder, "init", "--quiet")
+    commit_sleeping_adapter(folder, 0.5)
+    run_git(folder, "tag", "base")
     return folder
+
+
+def run_git(folder, *words):
+    identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    command = ["git", "-C", folder, *identity, *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit_sleeping_adapter(folder, seconds):
+    write_sleeping_adapter(folder, seconds)
+    run_git(folder, "add", "xfbench", "adapters", "workloads", "launchers", "pyproject.toml")
+    run_git(folder, "commit", "--quiet", "--allow-empty", "--message", f"sleep {seconds} s")
 
 
 def write_sleeping_adapter(checkout, seconds):
@@ -48,20 +61,19 @@ def write_sleeping_adapter(checkout, seconds):
 
 
 def add_dependencies(workspace):
-    """Add what this interpreter has installed, except xfbench, to the new environments."""
+    """Add what this interpreter has installed, except xfbench, to the new environment."""
     dependencies = workspace / "dependencies"
     dependencies.mkdir(exist_ok=True)
     for path in Path(sysconfig.get_path("purelib")).iterdir():
         link = dependencies / path.name
         if "xfbench" not in path.name and path.suffix != ".pth" and not link.exists():
             link.symlink_to(path)
-    for side in ("base", "change"):
-        python = workspace / side / ".venv/bin/python"
-        # Before Python 3.12 a new environment has a setuptools that is too old for the build.
-        uninstall_command = [python, "-m", "pip", "--quiet", "uninstall", "--yes", "setuptools"]
-        subprocess.run(uninstall_command, check=True, timeout=100, capture_output=True)
-        [site_packages] = python.parent.parent.glob("lib/python*/site-packages")
-        (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
+    python = workspace / ".venv/bin/python"
+    # Before Python 3.12 a new environment has a setuptools that is too old for the build.
+    uninstall_command = [python, "-m", "pip", "--quiet", "uninstall", "--yes", "setuptools"]
+    subprocess.run(uninstall_command, check=True, timeout=100, capture_output=True)
+    [site_packages] = python.parent.parent.glob("lib/python*/site-packages")
+    (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
 
 
 def run_workflow(workspace):
@@ -72,6 +84,7 @@ def run_workflow(workspace):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST"))}
     programs = Path(sys.executable).parent
     environment |= {**job["env"], **SMALL, **OFFLINE, "PATH": f"{programs}:{os.environ['PATH']}"}
+    environment["BASE"] = run_git(workspace, "rev-parse", "base")
     statuses, outputs, has_failed = {}, {}, False
     for step in job["steps"]:
         is_always = {None: False, "always()": True}[step.get("if")]
@@ -87,7 +100,7 @@ def run_workflow(workspace):
             timeout=300,
             check=False,
         )
-        if step["name"] == "Make environments":
+        if step["name"] == "Make the environment":
             add_dependencies(workspace)
         statuses[step["name"]] = 0 if step.get("continue-on-error") else process.returncode
         outputs[step["name"]] = process.stdout + process.stderr
@@ -97,12 +110,13 @@ def run_workflow(workspace):
 
 @pytest.mark.deep
 def test_only_a_slower_adapter_fails_the_workflow(workspace):
+    commit_sleeping_adapter(workspace, 0.5)
     statuses, outputs = run_workflow(workspace)
     assert not any(statuses.values()), outputs
     assert {"Install", "Measure both in turns", "Compare", "Report"} <= set(statuses)
     assert "would have been found" in outputs["Compare"]
 
-    write_sleeping_adapter(workspace / "change", 1)
+    commit_sleeping_adapter(workspace, 1)
     statuses, outputs = run_workflow(workspace)
     assert {name for name, status in statuses.items() if status} == {"Compare"}, outputs
     assert statuses["Compare"] == 1

@@ -171,7 +171,9 @@ def parse_positive_int(text: str) -> int:
 def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
     """Return the interpreter of each framework from pairs such as `torch=/usr/bin/python3`.
 
-    Raises UsageError if a pair has another form, a framework is unknown or a file does not exist.
+    Several interpreters of a framework have names, as in `torch:old=/usr/bin/python3`. Raises
+    UsageError if a pair has another form or is repeated, a framework is unknown or a file does not
+    exist.
     """
     from xfbench.planning import plan_builder
 
@@ -180,6 +182,11 @@ def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
         name, equals, path = pair.partition("=")
         if not equals or not path:
             raise UsageError(f"--python {pair}: expected NAME=PATH, such as torch=/usr/bin/python3")
+        if name in interpreters:
+            raise UsageError(
+                f"--python {pair}: {name} has an interpreter already: give both a name, such as "
+                f"{name}:old=PATH and {name}:new=PATH"
+            )
         interpreters[name] = plan_builder.resolve_interpreter(name, path)
     return interpreters
 

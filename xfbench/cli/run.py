@@ -14,6 +14,7 @@ from xfbench.cli.options import parse_options, with_settings
 from xfbench.model import settings
 
 if TYPE_CHECKING:
+    from xfbench.model.plan import Plan
     from xfbench.model.record import Record
     from xfbench.planning.plan_builder import Adjustment
     from xfbench.session import Preview
@@ -42,6 +43,8 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     xfbench run --framework torch,caffe --workload alexnet --checkpoints 4
     xfbench run --workload alexnet --batch-size 16 --profile
     xfbench run --framework tensorflow --data photos-tfrecord --loader xfbench,native
+    xfbench run --framework torch --python torch:old=PATH --python torch:new=PATH
+    xfbench run --revisions main,working-tree --framework torch --workload lenet --launches 5
     """
     from xfbench import progress, session
     from xfbench.base import paths
@@ -56,8 +59,9 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     if job:
         with job_queue.write_heartbeat(job.parent):
             events = progress.JsonLines(job.parent / job_queue.EVENTS)
-            records = session.run(Plan.read(job), store, progress.choose_listener(), events)
-            _print_records_exit_if_failed(records, store, as_json)
+            plan = Plan.read(job)
+            records = session.run(plan, store, progress.choose_listener(), events)
+            _print_records_exit_if_failed(records, plan, store, as_json)
         return
     adjust = _build_tuned_adjustment(store.folder) if values.pop("tuned", False) else None
     plan = plan_builder.build_plan(values, adjust)
@@ -72,7 +76,7 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
         )
         print(f"then import it: xfbench results import --bundle {plan.bundle}")
     elif records or plan.submission.wait:
-        _print_records_exit_if_failed(records, store, as_json)
+        _print_records_exit_if_failed(records, plan, store, as_json)
 
 
 def _build_tuned_adjustment(results: Path) -> Adjustment:
@@ -85,8 +89,12 @@ def _build_tuned_adjustment(results: Path) -> Adjustment:
     return using.build_adjustment(results)
 
 
-def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_json: bool) -> None:
+def _print_records_exit_if_failed(
+    records: Sequence[Record], plan: Plan, store: Store, as_json: bool
+) -> None:
     """Print the leaderboard tables of `records`, or JSON.
+
+    Below the tables, print the commands that compare the plan's revisions or interpreters.
 
     Exit with status 1 if any record has a status other than ok or unsupported.
     """
@@ -99,6 +107,7 @@ def _print_records_exit_if_failed(records: Sequence[Record], store: Store, as_js
         )
     else:
         conclusion.print_leaderboard_and_results_path(records, store)
+        conclusion.print_compare_commands(plan, store)
     if set(summary) - {"ok", "unsupported"}:
         raise typer.Exit(1)
 

@@ -305,7 +305,7 @@ def _inspect_environment(
         job, reply = folder / "job.json", folder / "reply.json"
         job_content = json.dumps({"action": "inspect", "module": adapter.module}).encode()
         job.write_bytes(job_content)
-        archive = worker_archive.ensure_worker_archive(adapter.name)
+        archive = worker_archive.ensure_worker_archive(adapter.name, adapter.revision)
         try:
             processes.output(
                 [str(interpreter), str(archive), str(job), str(reply)],

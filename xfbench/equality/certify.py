@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from xfbench.base import atomic_files, paths
+from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier, unverifiable_reason
@@ -35,7 +36,8 @@ def build_subject(
     return Subject.from_request(
         request,
         facts.workload_facts(training.workload_with_solver_of_cell(request)).digest,
-        adapter.load(request.framework).digest,
+        adapter.load(request.framework, request.revision).digest,
+        worker_archive.worker_digest(request.framework, request.revision),
         environment.digest,
         machine_facts or machine.describe_machine(),
     )
@@ -162,7 +164,7 @@ def certify_requests(
     verifier = Verifier(say_progress)
     session.store.create_and_check_folders()
     for request in {certified_fields(request): request for request in requests}.values():
-        environment = session.environments.get(request.framework)
+        environment = session.environments.get(request.environment_key)
         if environment is None:
             continue
         if reason := unverifiable_reason(request):
@@ -192,7 +194,7 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
 
     The certificate is also copied to the results folder. Nothing is verified.
     """
-    environment = session.environments.get(request.framework)
+    environment = session.environments.get(request.environment_key)
     if environment is None:
         return
     subject = build_subject(request, environment)

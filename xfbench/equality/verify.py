@@ -87,7 +87,8 @@ class Verdict:
 
 def unverifiable_reason(request: Request) -> str | None:
     """Return why a supported request cannot be verified. None if it can be verified."""
-    strategy = adapter.load(request.framework).find_or_build_strategy(request.strategy)
+    framework_adapter = adapter.load(request.framework, request.revision)
+    strategy = framework_adapter.find_or_build_strategy(request.strategy)
     return ASYNCHRONOUS if strategy.asynchronous else None
 
 
@@ -215,7 +216,7 @@ class Verifier:
         activations: Path | None,
     ) -> jobs.CaseResults:
         framework_adapter, workload = (
-            adapter.load(request.framework),
+            adapter.load(request.framework, request.revision),
             cases.workload_with_case_rate_and_warmup(request),
         )
         return self.run(

@@ -28,9 +28,9 @@ def list_commands_by_cell(plan: Plan) -> dict[str, list[str]]:
 def _build_shell_lines(request: Request, plan: Plan) -> list[str]:
     if status_and_reason := launch.launch_obstacle(request):
         return [f"# {': '.join(status_and_reason)}"]
-    framework_adapter = adapter.load(request.framework)
+    framework_adapter = adapter.load(request.framework, request.revision)
     try:
-        python = plan.pythons.get(request.framework)
+        python = plan.pythons.get(request.interpreter_key)
         framework_environment = environment.find_environment(
             framework_adapter, python, request.site
         )

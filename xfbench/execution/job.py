@@ -65,7 +65,8 @@ def build_job_document(
 
 def resolve_strategy_options(request: Request) -> dict[str, Value]:
     """Return all options of the strategy. Options that the request lacks have defaults."""
-    strategy = adapter.load(request.framework).find_or_build_strategy(request.strategy)
+    framework_adapter = adapter.load(request.framework, request.revision)
+    strategy = framework_adapter.find_or_build_strategy(request.strategy)
     return strategy.options_with_defaults(dict(request.strategy_options), request.device)
 
 
@@ -173,7 +174,9 @@ def write_job_files(job: dict[str, Any], folder: Path) -> str:
     """
     content = json.dumps(job, indent=1).encode()
     (folder / "request.json").write_bytes(content)
-    archive = worker_archive.ensure_worker_archive(job["request"]["framework"])
+    archive = worker_archive.ensure_worker_archive(
+        job["request"]["framework"], job["request"].get("revision")
+    )
     _link_or_copy(archive, folder / "worker.pyz")
     return digests.of_bytes(content)
 
@@ -200,7 +203,8 @@ def read_and_merge_replies(
             return {**answer, "reason": _prefix_rank(reason, rank, request)}
         answers[rank] = answer
     try:
-        strategy = adapter.load(request.framework).find_or_build_strategy(request.strategy)
+        framework_adapter = adapter.load(request.framework, request.revision)
+        strategy = framework_adapter.find_or_build_strategy(request.strategy)
         return ranks.merge_replies(
             [answers[rank] for rank in range(request.ranks)],
             request.nodes,

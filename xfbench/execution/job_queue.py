@@ -151,9 +151,9 @@ def _submit_and_follow(
         context = prepare(plan)
         for name, reason in context.unavailable.items():
             records += _add_records_for_missing(
-                plan.for_frameworks([name]), (), store, "unavailable", reason
+                plan.for_environments([name]), (), store, "unavailable", reason
             )
-        plan = plan.for_frameworks(context.environments)
+        plan = plan.for_environments(context.environments)
         if not plan.requests:
             continue
         started_jobs.append(job)

@@ -26,9 +26,9 @@ from xfbench.store.results_folder import Store
 class LaunchContext:
     """The state that the launches of a session share: the store, environments and certificates.
 
-    - `environments`: the environment of each framework.
+    - `environments`: the environments, by `Cell.environment_key`.
     - `certificates`: the id of the certificate that covers each combination of `certified_fields`.
-    - `unavailable`: the reason for each unavailable framework.
+    - `unavailable`: the reason for each unavailable environment, by `Cell.environment_key`.
     - `allocators`: the memory allocators that are ready.
     - `unallocated`: the reason for each unavailable memory allocator.
     - `time_limit`: time limit of one launch in seconds.
@@ -104,18 +104,18 @@ def run_launch(
     folder is None. For example, the framework may be unavailable. `protocol_to_store` is stored in
     the record.
     """
-    framework_adapter = adapter.load(request.framework)
+    framework_adapter = adapter.load(request.framework, request.revision)
     workload = training.workload_with_solver_of_cell(request)
     fields: dict[str, Any] = {"request": request, "protocol": protocol_to_store}
     fields["workload"] = facts.workload_facts(workload)
     fields["machine"] = machine.describe_machine()
     if status_and_reason := launch_obstacle(request):
         return Record.make(status=status_and_reason[0], reason=status_and_reason[1], **fields), None
-    reason = context.unavailable.get(request.framework)
+    reason = context.unavailable.get(request.environment_key)
     reason = reason or context.unallocated.get(request.allocator or "")
     if reason:
         return Record.make(status="unavailable", reason=reason, **fields), None
-    framework_environment = context.environments[request.framework]
+    framework_environment = context.environments[request.environment_key]
     # Measure before reading the conditions, so that the measurement does not count as other work.
     if not request.probe:
         fields["limit"] = roofline.find_or_measure_limit(request, machine.list_accelerator_models())

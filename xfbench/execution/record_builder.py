@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from xfbench import statistics
-from xfbench.base import digests
+from xfbench.base import digests, revisions
 from xfbench.base.version import __version__
 from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment
-from xfbench.execution import canary, probing, rank_communication, revision, validity
+from xfbench.execution import canary, probing, rank_communication, validity
 from xfbench.host import conditions, roofline
 from xfbench.model import gpus, worker_reply
 from xfbench.model.adapter import Adapter
@@ -67,31 +67,15 @@ def build_record(
             return Record.make(
                 status="ok", support=probing.build_probe_support(request, answer), **fields
             )
-        measurement = Measurement.model_validate(answer["measurement"])
-        observed = Observed.model_validate(answer["observed"])
-        fields |= {
-            "measurement": measurement,
-            "observed": observed,
-            "learning": [Epoch.model_validate(epoch) for epoch in answer["learning"] or ()] or None,
-        }
-        if answer.get("checkpoints"):
-            checkpoint_fields = {**answer["checkpoints"], "format": framework_adapter.checkpoint}
-            fields["checkpoints"] = Checkpoints.model_validate(checkpoint_fields)
-        if answer.get("communication"):
-            fields["communication"] = _build_communication(
-                framework_adapter, request, answer["communication"]
-            )
-        if storage := known_fields.get("storage"):
-            fields["storage"] = Storage(
-                medium=storage.medium, reads=storage.reads, **answer["storage"]
-            )
-        if request.probe:
-            fields["support"] = probing.build_probe_support(request, answer)
-        loss = Canary.model_validate(answer["canary"]).loss
+        fields |= read_measured_fields(
+            request, answer, framework_adapter, known_fields.get("storage")
+        )
         kinds = [str(kind) for kind in answer.get("kinds") or ()]
     except worker_reply.WRONG as error:  # includes pydantic's ValidationError
         reason = f"the reply is invalid: {' '.join(str(error).split())[:300]}"
         return Record.make(status="crashed", reason=reason, **fields)
+    measurement, observed, loss = fields["measurement"], fields["observed"], fields["canary"].loss
+    del fields["canary"]  # incomplete
     expected_loss = canary.compute_expected_loss_before_training(
         request.workload,
         request.data,
@@ -135,6 +119,40 @@ def build_record(
     return Record.make(status="invalid", reason=f"noisy: {'; '.join(noise)}", **fields)
 
 
+def read_measured_fields(
+    request: Request,
+    answer: dict[str, Any],
+    framework_adapter: Adapter,
+    known_storage: Storage | None,
+) -> dict[str, Any]:
+    """Return the record's fields that come from the reply of a training.
+
+    - `known_storage`: the storage of the data set without the reply's fields; None without one.
+
+    Raises one of `worker_reply.WRONG` if the reply is invalid.
+    """
+    fields: dict[str, Any] = {
+        "measurement": Measurement.model_validate(answer["measurement"]),
+        "observed": Observed.model_validate(answer["observed"]),
+        "learning": [Epoch.model_validate(epoch) for epoch in answer["learning"] or ()] or None,
+        "canary": Canary.model_validate(answer["canary"]),
+    }
+    if answer.get("checkpoints"):
+        checkpoint_fields = {**answer["checkpoints"], "format": framework_adapter.checkpoint}
+        fields["checkpoints"] = Checkpoints.model_validate(checkpoint_fields)
+    if answer.get("communication"):
+        fields["communication"] = _build_communication(
+            framework_adapter, request, answer["communication"]
+        )
+    if known_storage:
+        fields["storage"] = Storage(
+            medium=known_storage.medium, reads=known_storage.reads, **answer["storage"]
+        )
+    if request.probe:
+        fields["support"] = probing.build_probe_support(request, answer)
+    return fields
+
+
 def _build_communication(
     framework_adapter: Adapter, request: Request, reported_fields: dict[str, Any]
 ) -> Communication:
@@ -154,12 +172,13 @@ def _build_communication(
 
 
 def _build_software(framework_adapter: Adapter, framework_environment: Environment) -> Software:
-    commit, dirty = revision.find_revision()
+    revision = framework_adapter.revision
+    commit, dirty = (revision, False) if revision else revisions.find_revision()
     return Software(
         xfbench_version=__version__,
         git_commit=commit,
         git_dirty=dirty,
-        worker_digest=worker_archive.worker_digest(framework_adapter.name),
+        worker_digest=worker_archive.worker_digest(framework_adapter.name, revision),
         adapter_digest=framework_adapter.digest,
         environment_digest=framework_environment.digest,
         packages=framework_environment.packages,

@@ -2,7 +2,7 @@
 
 The name of an adapter is the name of its folder. The environment variable `XFBENCH_ADAPTERS` lists
 folders with more adapters, separated by colons. These adapters replace built-in adapters of the
-same name.
+same name. For another git revision of xfbench, the built-in adapters are those of the revision.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from xfbench.base import digests, errors, paths, toml_files
+from xfbench.base import digests, errors, paths, revisions, toml_files
 from xfbench.model.strategy import Strategy, Value
 
 
@@ -78,6 +78,7 @@ class Adapter(_Table):
     """The content of a framework's `adapter.toml`.
 
     - `folder`: the folder that contains `adapter.toml`.
+    - `revision`: the commit of xfbench to which the adapter belongs; None: the running xfbench.
     - `module`: the Python module of the framework.
     - `together`: descriptions of strategies, by name. A strategy without description has defaults.
     - `reuses`: names of adapters whose code this adapter uses.
@@ -89,6 +90,7 @@ class Adapter(_Table):
     """
 
     folder: Path
+    revision: str | None = None
     name: str
     title: str
     module: str
@@ -128,7 +130,7 @@ class Adapter(_Table):
 
         The keys are paths relative to the folder that contains the adapters.
         """
-        adapters = [self, *(load(name) for name in self.reuses)]
+        adapters = [self, *(load(name, self.revision) for name in self.reuses)]
         return {
             f"{adapter.folder.name}/{name}": content
             for adapter in adapters
@@ -141,12 +143,17 @@ class Adapter(_Table):
         return digests.of_files(self.files)
 
 
-def find_folders() -> dict[str, Path]:
+def find_folders(revision: str | None = None) -> dict[str, Path]:
     """Return the folder of each adapter, by name.
 
-    A user's adapter replaces a built-in one of the same name.
+    A user's adapter replaces a built-in one of the same name. `revision` is the full hash of the
+    commit whose built-in adapters are used; None: those of the running xfbench.
     """
-    roots = [paths.package_folder("xfbench.adapters")]
+    roots = [
+        revisions.ensure_code(revision) / "adapters"
+        if revision
+        else paths.package_folder("xfbench.adapters")
+    ]
     roots += [Path(root) for root in os.environ.get("XFBENCH_ADAPTERS", "").split(":") if root]
     return {
         file.parent.name: file.parent
@@ -160,15 +167,23 @@ def list_names() -> list[str]:
     return sorted(find_folders())
 
 
-def load(name: str) -> Adapter:
-    """Load the adapter `name`. Raises UsageError if it does not exist or its file is invalid."""
-    folders_by_name = find_folders()
+def load(name: str, revision: str | None = None) -> Adapter:
+    """Load the adapter `name`, or that of the commit `revision`.
+
+    Raises UsageError if it does not exist or its file is invalid.
+    """
+    folders_by_name = find_folders(revision)
     if name not in folders_by_name:
-        raise errors.unknown_name_error("framework", name, folders_by_name)
+        kind = f"framework of revision {revisions.shorten(revision)}" if revision else "framework"
+        raise errors.unknown_name_error(kind, name, folders_by_name)
     file = folders_by_name[name] / "adapter.toml"
     try:
         return Adapter(
-            **{**toml_files.read_text_and_content(file)[1], "folder": folders_by_name[name]}
+            **{
+                **toml_files.read_text_and_content(file)[1],
+                "folder": folders_by_name[name],
+                "revision": revision,
+            }
         )
     except ValidationError as error:
         first = error.errors()[0]

@@ -10,7 +10,7 @@ from xfbench.workloads import workloads
 
 def refusal_reason(request: Request) -> str | None:
     """Return why the adapter does not support this request; None if it does."""
-    framework_adapter = adapter.load(request.framework)
+    framework_adapter = adapter.load(request.framework, request.revision)
     for kind, requested, supported in (
         ("device", request.device, framework_adapter.devices),
         ("precision", request.precision, framework_adapter.precisions),

@@ -1,8 +1,9 @@
 """Certificates of verified networks, bound to the digests of everything they depend on.
 
 A certificate covers every launch with the same workload, adapter, environment, kernel, device kind,
-precision, ranks and strategy on the same kind of machine. It covers no other launch. The name of a
-certificate's file is the digest of its content. Therefore an edited certificate is detected.
+precision, ranks and strategy on the same kind of machine. It covers no other launch. If it was
+created for a git revision, the worker must be the same too. The name of a certificate's file is the
+digest of its content. Therefore an edited certificate is detected.
 """
 
 from __future__ import annotations
@@ -37,12 +38,17 @@ class _FrozenModel(BaseModel):
 
 
 class Subject(_FrozenModel):
-    """What a certificate covers: all launches that have the same value in each of these fields."""
+    """What a certificate covers: all launches that have the same value in each of these fields.
+
+    - `worker_digest`: the digest of the worker's code, for a request with a revision; else None.
+      The worker of a revision may differ from the worker of the xfbench that verifies.
+    """
 
     framework: str
     workload: str
     workload_digest: str
     adapter_digest: str
+    worker_digest: str | None = None
     environment_digest: str
     kernel: str
     device: str
@@ -59,6 +65,7 @@ class Subject(_FrozenModel):
         request: Request,
         workload_digest: str,
         adapter_digest: str,
+        worker_digest: str,
         environment_digest: str,
         machine: Machine,
     ) -> Self:
@@ -68,6 +75,7 @@ class Subject(_FrozenModel):
             workload=request.workload,
             workload_digest=workload_digest,
             adapter_digest=adapter_digest,
+            worker_digest=worker_digest if request.revision else None,
             environment_digest=environment_digest,
             kernel=request.kernel,
             device=request.device,
@@ -82,7 +90,8 @@ class Subject(_FrozenModel):
     @property
     def key(self) -> str:
         """A file name for the subject. Equal subjects have equal keys."""
-        omitted_fields = set() if self.strategy_options else {"strategy_options"}
+        optional_fields = ("strategy_options", "worker_digest")
+        omitted_fields = {name for name in optional_fields if not getattr(self, name)}
         return digests.of_json(self.model_dump(mode="json", exclude=omitted_fields))[7:39]
 
 
@@ -171,6 +180,7 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
         request,
         facts.digest,
         software.adapter_digest,
+        software.worker_digest,
         software.environment_digest,
         machine,
     )
@@ -199,7 +209,7 @@ def certified_fields(request: Request) -> CertifiedFields:
     Threads, batch and data are not among these fields.
     """
     return (
-        request.framework,
+        request.environment_key,
         request.workload,
         request.kernel,
         request.device,

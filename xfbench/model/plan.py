@@ -50,7 +50,7 @@ class Plan(BaseModel):
 
     - `requests`: the launches that may be needed, in order.
     - `protocols`: the cells, each with its number of launches.
-    - `pythons`: interpreters by framework.
+    - `pythons`: interpreters by framework, or by `Cell.interpreter_key` if they have names.
     - `verify`: whether to verify the networks.
     - `strict`: whether to refuse to run on a noisy machine, and to discard noisy launches.
     - `time_limit`: maximum seconds per launch.
@@ -123,9 +123,22 @@ class Plan(BaseModel):
             and request.launch <= min_launches.get(request.cell(), 1)
         ]
 
-    def for_frameworks(self, frameworks: Collection[str]) -> Self:
-        """Return the plan with only the requests for these frameworks."""
-        requests = tuple(request for request in self.requests if request.framework in frameworks)
+    @property
+    def revisions(self) -> list[str]:
+        """The revisions of the cells, in the order in which the user gave them."""
+        return list(dict.fromkeys(cell.revision for cell, _ in self.protocols if cell.revision))
+
+    @property
+    def interpreter_names(self) -> list[str]:
+        """The names of the cells' interpreters, in the order in which the user gave them."""
+        return list(dict.fromkeys(cell.python for cell, _ in self.protocols if cell.python))
+
+    def for_environments(self, keys: Collection[str]) -> Self:
+        """Return the plan with only the requests for environments with these keys.
+
+        The keys are `Cell.environment_key`.
+        """
+        requests = tuple(request for request in self.requests if request.environment_key in keys)
         return self.model_copy(update={"requests": requests})
 
     def split_by_nodes(self) -> list[Self]:

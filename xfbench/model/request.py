@@ -15,13 +15,15 @@ from pydantic import (
     model_validator,
 )
 
-from xfbench.base import digests
+from xfbench.base import digests, revisions
 from xfbench.model.stored_settings import StoredSettings
 from xfbench.model.strategy import Value, format_options
 
 Positive = Field(ge=1)
 # Settings of the solver that a cell may change (see `training.py`). None: the published value.
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
+# A name that the user gives to an interpreter, as a regular expression.
+INTERPRETER_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 # Fields of a request that say who launches it and when, not what is launched.
 _SESSION_FIELDS = {"session", "position"}
 
@@ -53,6 +55,11 @@ def describe_solver_setting(name: str, value: Any) -> str:
     if name == "rate_scaling" and value in (None, "none"):
         return "rate not scaled"
     return "rate as published" if value is None else f"rate {value}"
+
+
+def environment_key(interpreter_key: str, revision: str | None) -> str:
+    """Return the name of an environment in a session: see `Cell.environment_key`."""
+    return f"{interpreter_key} at {revisions.shorten(revision)}" if revision else interpreter_key
 
 
 class PreparedSet(BaseModel):
@@ -117,6 +124,8 @@ class _OwnFields(BaseModel):
     rate_scaling: Literal["linear"] | None = None
     rate_warmup: int | None = Field(default=None, ge=0)
     probe: Literal["process", "huge_pages", "modules", "ranks", "native"] | None = None
+    revision: str | None = Field(default=None, pattern=r"^[0-9a-f]{40,64}$")
+    python: str | None = Field(default=None, pattern=INTERPRETER_NAME)
 
 
 class Cell(StoredSettings, _OwnFields):
@@ -142,6 +151,9 @@ class Cell(StoredSettings, _OwnFields):
     `rate_warmup` is the length of the learning rate's warm-up in epochs; null: the published
     warm-up.
     `probe` is the test of HPC support that replaces the measurement; null: no test.
+    `revision` is the full hash of the git commit whose worker and adapter run; null: those of the
+    running xfbench.
+    `python` is the user's name for the interpreter; null: it has none.
 
     `training.py` applies the settings of the solver. These are the values of `probe`:
 
@@ -223,6 +235,20 @@ class Cell(StoredSettings, _OwnFields):
             self.changed_solver_text,
         )
 
+    @property
+    def interpreter_key(self) -> str:
+        """The key of the cell's interpreter in `Plan.pythons`, such as "torch" or "torch:old"."""
+        return f"{self.framework}:{self.python}" if self.python else self.framework
+
+    @property
+    def environment_key(self) -> str:
+        """The name of the cell's environment in a session, such as "torch" or "torch:old".
+
+        If the cell has a revision, the revision's adapter decides the environment. Then the name is
+        text such as "torch at 0a1b2c3d4e5f".
+        """
+        return environment_key(self.interpreter_key, self.revision)
+
     def label(self) -> str:
         """Return a short text that identifies the cell in progress lines and errors."""
         node_text = f" on {self.nodes} nodes" if self.nodes > 1 else ""
@@ -232,12 +258,13 @@ class Cell(StoredSettings, _OwnFields):
         parts = [
             self.workload,
             self.changed_solver_text,
-            self.framework,
+            self.interpreter_key,
             self.kernel,
             *strategy_parts,
         ]
         parts += [f"{self.threads} threads", self.allocator or ""]
         parts += [f"probe {self.probe} by {self.launcher}"] if self.probe else []
+        parts += [f"revision {revisions.shorten(self.revision)}"] if self.revision else []
         return " · ".join(filter(None, parts))
 
     def request(self, launch: int) -> Request:
@@ -315,7 +342,10 @@ class Request(Cell):
         """
         choices = ("strategy_options", "data_set", "checkpoints")
         unset_names = {name for name in choices if not getattr(self, name)}
-        nullable_names = ("input", "input_threads", "probe", *SOLVER, *StoredSettings.model_fields)
+        nullable_names = (
+            *("input", "input_threads", "probe", "revision", "python", *SOLVER),
+            *StoredSettings.model_fields,
+        )
         unset_names |= {
             name
             for name in nullable_names

@@ -54,6 +54,7 @@ FOLDER = ValueType("folder", "str | Path", Path, "DIR")
 OPTIONS = ValueType(
     "names with values", "Mapping[str, int | str]", quantities.parse_named_values, "NAME=VALUE,..."
 )
+REVISION = ValueType("git revision", "str", str, "REVISION")
 INTERPRETERS = ValueType("interpreters", "Mapping[str, str | Path]", str, "NAME=PATH")
 
 
@@ -494,6 +495,16 @@ SETTINGS: tuple[Setting, ...] = (
 
 # What a cell does not depend on. These are no keys of a matrix.
 RUN_OPTIONS: tuple[Setting, ...] = (
+    Setting(
+        name="revisions",
+        panel="What",
+        help="Git revisions whose worker and adapters are measured in turns, such as "
+        "main,working-tree (see docs/regression.md)",
+        type=REVISION,
+        default_words="the running xfbench",
+        is_list=True,
+        record_name="revision",
+    ),
     Setting(
         name="tuned",
         panel="What",

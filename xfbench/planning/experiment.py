@@ -153,8 +153,12 @@ def expand_matrices(
     """Return every cell of the matrices, paired with the protocol that sets its number of launches.
 
     `pythons` maps a framework to the interpreter that the user chose for it. Raises UsageError if a
-    setting is invalid, or if the matrices have too many cells or launches.
+    setting is invalid, if interpreters have names, or if the matrices have too many cells or
+    launches.
     """
+    for key in pythons or {}:
+        if ":" in key:
+            raise errors.UsageError(f"--python {key}=...: only `xfbench run` has named interpreters")
     cell_protocols = [pair for matrix in matrices for pair in _expand_matrix(matrix, pythons or {})]
     launches = sum(protocol.most for _, protocol in cell_protocols)
     if launches > MAX_LAUNCHES:

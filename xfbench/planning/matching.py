@@ -43,6 +43,8 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
     - If the host or the user decides the setting, such as `threads`, any value belongs to the
       matrix.
     - Otherwise, only the default value belongs to the matrix.
+
+    Launches of a git revision or a named interpreter belong to no matrix.
     """
     if r.framework not in m.framework or r.workload not in m.workload:
         return False
@@ -69,6 +71,8 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
         ),
         *(_stored_and_allowed_values(m, r)),
         (r.probe, m.probe or [None]),
+        (r.revision, [None]),
+        (r.python, [None]),
         (r.launcher, [m.launcher] if m.probe and m.launcher else None),
     )
     if not all(allowed is None or value in allowed for value, allowed in allowed_values):

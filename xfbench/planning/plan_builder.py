@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench.base import errors
+from xfbench.base import errors, revisions
+from xfbench.environments import environment
 from xfbench.model import adapter, settings
 from xfbench.model.plan import Plan, Submission
-from xfbench.model.request import Cell, Protocol
+from xfbench.model.request import INTERPRETER_NAME, Cell, Protocol
 from xfbench.planning import experiment
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
@@ -35,7 +37,8 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
       None or missing.
     - `adjust`: function that uses tuned values for the settings that are not given.
 
-    In a plan for a bundle, the interpreter of each framework is `python3`.
+    In a plan for a bundle, the interpreter of each framework is `python3`. Otherwise, the plan has
+    each cell once for each named interpreter of its framework, and for each git revision.
     """
     cell_settings = {
         setting.name: values[setting.name]
@@ -50,18 +53,26 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
             raise errors.UsageError(f"--launches and {option} exclude each other: use only one")
     matrices = _build_matrices_with_quick_defaults({"seed": (0,), **cell_settings})
     interpreters: dict[str, Path] = dict(options["python"] or {})
+    named_interpreters = {key for key in interpreters if ":" in key}
     if bundle:
+        _refuse_options_of_this_machine(options, is_tuned=adjust is not None)
         names = {name for matrix in matrices for name in matrix.framework}
         interpreters = dict.fromkeys(names, Path("python3"))
-    cells = experiment.expand_matrices(matrices, interpreters)
+    cells = experiment.expand_matrices(
+        matrices, {key: interpreters[key] for key in interpreters.keys() - named_interpreters}
+    )
     if adjust is not None:
-        if bundle:
+        if named_interpreters:
             raise errors.UsageError(
-                "--tuned has values for this machine, but --bundle is for another machine: "
-                "use only one of these options"
+                "--tuned has values for one interpreter of a framework: leave out --tuned, or the "
+                "names of interpreters"
             )
         fields = {settings.BY_NAME[name].cell_field for name in cell_settings}
         cells = adjust(cells, fields, interpreters)
+    cells = _repeat_for_named_interpreters(cells, interpreters)
+    if options["revisions"]:
+        commits = revisions.resolve_revisions(options["revisions"])
+        cells = _repeat_for_revisions(cells, commits, interpreters)
     checkpoint_dir = options["checkpoint_dir"] and Path(options["checkpoint_dir"])
     if checkpoint_dir is not None:
         _validate_checkpoint_dir_option(
@@ -85,16 +96,78 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
     )
 
 
-def resolve_interpreter(framework: str, interpreter_file: str | Path) -> Path:
-    """Return the absolute path of the interpreter that `--python` gives for the framework.
+def _refuse_options_of_this_machine(options: Mapping[str, Any], *, is_tuned: bool) -> None:
+    """Raise UsageError if an option has no meaning for a bundle."""
+    if is_tuned:
+        raise errors.UsageError(
+            "--tuned has values for this machine, but --bundle is for another machine: "
+            "use only one of these options"
+        )
+    if any(":" in key for key in options["python"] or ()):
+        raise errors.UsageError(
+            "--bundle has one interpreter for each framework, which run.sh gets on the other "
+            "machine: leave out --python"
+        )
+    if options["revisions"]:
+        raise errors.UsageError(
+            "--bundle has only the code of the running xfbench: check out each revision and write "
+            "a bundle there, or leave out --revisions"
+        )
 
-    Raises UsageError if the framework is unknown or there is no such file.
+
+def _repeat_for_named_interpreters(
+    cells: Sequence[tuple[Cell, Protocol]], interpreters: Mapping[str, Path]
+) -> list[tuple[Cell, Protocol]]:
+    """Return each cell once for each interpreter of its framework, if interpreters have names."""
+    repeated: list[tuple[Cell, Protocol]] = []
+    for cell, protocol in cells:
+        keys = [key for key in interpreters if key.partition(":")[0] == cell.framework]
+        names = [key.partition(":")[2] or None for key in keys]
+        update = {"environment": "python"} if keys else {}
+        repeated += [
+            (cell.model_copy(update={**update, "python": name}), protocol)
+            for name in names or [None]
+        ]
+    return repeated
+
+
+def _repeat_for_revisions(
+    cells: Sequence[tuple[Cell, Protocol]],
+    commits: Sequence[str],
+    interpreters: Mapping[str, Path],
+) -> list[tuple[Cell, Protocol]]:
+    """Return each cell once for each revision. The order of the revisions stays.
+
+    The cells of all revisions have the same settings, even if the defaults of a revision's adapter
+    differ. Only the kind of environment is that of the revision's adapter.
     """
+
+    def build_cell(cell: Cell, commit: str) -> Cell:
+        kind = environment.determine_kind(
+            adapter.load(cell.framework, commit), interpreters.get(cell.interpreter_key), cell.site
+        )
+        return cell.model_copy(update={"revision": commit, "environment": kind})
+
+    return [(build_cell(cell, commit), protocol) for cell, protocol in cells for commit in commits]
+
+
+def resolve_interpreter(key: str, interpreter_file: str | Path) -> Path:
+    """Return the absolute path of the interpreter that `--python` gives for a framework.
+
+    - `key`: the framework, or the framework and a name of the interpreter, such as "torch:old".
+
+    Raises UsageError if the framework is unknown, the name is invalid or there is no such file.
+    """
+    framework, has_name, name = key.partition(":")
     if framework not in adapter.list_names():
         raise errors.unknown_name_error("framework", framework, adapter.list_names())
+    if has_name and not re.match(INTERPRETER_NAME, name):
+        raise errors.UsageError(
+            f"--python {key}={interpreter_file}: a name has letters, digits, '.', '-' and '_'"
+        )
     interpreter_path = Path(interpreter_file).expanduser().absolute()
     if not interpreter_path.is_file():
-        raise errors.UsageError(f"--python {framework}={interpreter_file}: no such file")
+        raise errors.UsageError(f"--python {key}={interpreter_file}: no such file")
     return interpreter_path
 
 

@@ -68,6 +68,7 @@ def setting_options(request: Request) -> dict[str, object]:
         options[setting.option] = (
             None if not is_given else True if setting.is_switch else setting.format_stored(stored)
         )
+    options["--revisions"] = request.revision
     return options
 
 
