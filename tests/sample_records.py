@@ -57,6 +57,7 @@ def build_record_certificate(record, **changes):
         record.request,
         record.workload.digest,
         SOFTWARE.adapter_digest,
+        SOFTWARE.worker_digest,
         SOFTWARE.environment_digest,
         machine.describe_machine(),
     )
@@ -82,6 +83,7 @@ def certify_records(records):
             record.request,
             record.workload.digest,
             record.software.adapter_digest,
+            record.software.worker_digest,
             record.software.environment_digest,
             record.machine,
         )

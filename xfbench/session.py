@@ -23,7 +23,6 @@ from pathlib import Path
 
 from xfbench import bundle, pairwise, statistics
 from xfbench.base.errors import UnavailableError, UsageError
-from xfbench.base.revisions import shorten
 from xfbench.environments import allocators, environment
 from xfbench.equality import certify, worker_check
 from xfbench.execution import dry_run, job, job_queue
@@ -287,7 +286,7 @@ class Session:
         requests = plan.without_recorded(done).requests
         started = time.monotonic()
         self._tell(Listener.preparation_started, plan)
-        _require_compatible_workers(requests, self.say)
+        worker_check.require_compatible_workers(requests, self.say)
         self.prepare(
             (request.interpreter_key for request in requests),
             plan.pythons,
@@ -314,7 +313,7 @@ class Session:
 
     def _prepare_submitted(self, plan: Plan) -> LaunchContext:
         """Prepare what the jobs of a plan need, because their nodes may have no network."""
-        _require_compatible_workers(plan.requests, self.say)
+        worker_check.require_compatible_workers(plan.requests, self.say)
         context = LaunchContext(self.context.store)
         frameworks = [request.interpreter_key for request in plan.requests]
         allocator_names = [request.allocator for request in plan.requests]
@@ -334,16 +333,6 @@ class Session:
                     listener.closed()
                 name = type(listener).__name__
                 warnings.warn(f"{name} hears nothing more: {error!r}", stacklevel=2)
-
-
-def _require_compatible_workers(requests: Sequence[Request], say: environment.Say) -> None:
-    """Raise UsageError if the worker of a requested revision does not fit this version."""
-    for revision in dict.fromkeys(request.revision for request in requests):
-        if revision is not None:
-            say(f"revision {shorten(revision)}: checking its worker")
-            worker_check.require_compatible_worker(
-                revision, [request for request in requests if request.revision == revision]
-            )
 
 
 def _prepare(

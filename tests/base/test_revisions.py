@@ -70,7 +70,8 @@ def test_a_package_inside_another_repository_has_no_commit(checkout, monkeypatch
 def code(checkout, monkeypatch, tmp_path_factory):
     """Return a checkout with two commits of code that measures, and an empty cache."""
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path_factory.mktemp("cache")))
-    for name in ("adapters/odd/train.py", "workloads/net.py", "xfbench/worker/loop.py"):
+    names = ("adapters/odd/train.py", "workloads/net.py", "workloads/old.py", "xfbench/worker/x.py")
+    for name in names:
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         (checkout / name).write_text("A = 1\n")
     (checkout / "xfbench/__init__.py").write_text("")
@@ -155,13 +156,13 @@ def test_uncommitted_changes_are_a_commit_of_their_own(code):
     assert revisions.resolve_revisions(["working-tree"]) == [head]
     (code / "adapters/odd/train.py").write_text("A = 3\n")
     (code / "adapters/odd/new.py").write_text("B = 1\n")
-    (code / "workloads/net.py").unlink()
+    (code / "workloads/old.py").unlink()
     before = git(code, "status", "--porcelain"), git(code, "rev-parse", "HEAD")
     _, commit = revisions.resolve_revisions(["HEAD", "working-tree"])
     assert (git(code, "status", "--porcelain"), git(code, "rev-parse", "HEAD")) == before
     assert git(code, "rev-parse", f"{commit}~1") == head
     changes = git(code, "diff", "--name-status", head, commit).split()
-    assert changes == "A adapters/odd/new.py M adapters/odd/train.py D workloads/net.py".split()
+    assert changes == "A adapters/odd/new.py M adapters/odd/train.py D workloads/old.py".split()
     assert read_train(commit) == "A = 3\n"
     assert revisions.resolve_revisions(["working-tree"]) == [commit]
     (code / "adapters/odd/new.py").write_text("B = 2\n")

@@ -205,7 +205,7 @@ def test_a_job_gets_the_revisions(clone, run_revisions, tmp_path):
 
 @pytest.mark.deep
 def test_only_a_slower_revision_fails_the_comparison(run_revisions):
-    options = [*TINY, "--launches", "4", "--framework", "torch"]
+    options = [*TINY, "--launches", "3", "--framework", "torch"]
     for revision, status in (("slow", 1), ("same", 0)):
         outcome = run_revisions("run", "--revisions", f"base,{revision}", *options)
         assert outcome.returncode == 0, outcome.stderr
@@ -245,6 +245,7 @@ def test_a_certificate_of_a_revision_is_for_its_worker(clone, run_revisions, cel
     assert build_subject(None).worker_digest is None
 
 
+@pytest.mark.deep
 def test_named_interpreters_are_launched_in_turns(run_inline, tmp_path):
     pythons = [f"--python=reference:{name}={sys.executable}" for name in ("old", "new")]
     outcome = run_inline("run", *REFERENCE, *pythons, "--launches", "2", "--no-verify")

@@ -251,7 +251,7 @@ def _cell(record: Record) -> str | None:
 def _cell_of(request: Request, adapter_digest: str, environment_digest: str) -> str | None:
     """Recompute the cell as a launch does that has failed: nothing else is needed for it."""
     answer = {"status": "failed", "reason": "not launched"}
-    adapter = SimpleNamespace(name=_ANY_ADAPTER, digest=adapter_digest)
+    adapter = SimpleNamespace(name=_ANY_ADAPTER, digest=adapter_digest, revision=None)
     environment = SimpleNamespace(digest=environment_digest, packages={})
     fields = {"workload": _workload_facts(request)}
     return record_builder.build_record(request, answer, adapter, environment, fields).cell
@@ -269,6 +269,7 @@ def _certificate_key(record: Record) -> str | None:
         record.request,
         _workload_facts(record.request.model_copy(update={"launch": 1})).digest,
         record.software.adapter_digest,
+        record.software.worker_digest,
         record.software.environment_digest,
         record.machine,
     ).key

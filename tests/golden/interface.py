@@ -144,6 +144,7 @@ def toml_keys() -> dict[str, Any]:
     """
     adapters = form.schema_fields(adapter.Adapter.model_json_schema())
     del adapters["folder"]  # the place of the file
+    del adapters["revision"]  # that of the place
     peaks = tomllib.loads(Path(roofline.__file__).with_name("peaks.toml").read_text("utf-8"))
     meanings = schema_page.load_extra_meanings()
     return {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,28 +28,31 @@ _TIME_LIMIT = 300.0  # seconds
 _READ_SETTING = re.compile(rb'request(?:\[|\.get\()"(\w+)"')
 
 
-def require_compatible_worker(revision: str, requests: Sequence[Request]) -> None:
-    """Raise UsageError if this version cannot measure with the worker of a revision.
+def require_compatible_workers(requests: Sequence[Request], say: Callable[[str], None]) -> None:
+    """Raise UsageError if this version cannot measure with the worker of a requested revision.
 
-    - `revision`: the full hash of the commit.
-    - `requests`: the launches of this revision.
+    - `say`: is called with a message for each revision whose worker does the short jobs
     """
-    name = f"revision {shorten(revision)}"
-    for field in sorted(_find_unknown_settings(revision)):
-        default = Cell.model_fields[field].get_default()
-        if any(getattr(request, field) != default for request in requests):
+    commits = list(dict.fromkeys(each.revision for each in requests if each.revision))
+    for commit in commits:
+        for field in sorted(_find_unknown_settings(commit)):
+            default = Cell.model_fields[field].get_default()
+            if any(getattr(each, field) != default for each in requests if each.revision == commit):
+                raise UsageError(
+                    f"the worker of revision {shorten(commit)} does not know "
+                    f"{_format_option(field)}, which this run sets: name a newer revision, or do "
+                    "not set it (--steps N replaces --min-time)"
+                )
+    for commit in commits:
+        say(f"revision {shorten(commit)}: checking its worker")
+        try:
+            _do_short_jobs(commit)
+        except (UnavailableError, jobs.CheckError, *worker_reply.WRONG) as error:
+            reason = " ".join(str(error).split())[:300]
             raise UsageError(
-                f"the worker of {name} does not know {_format_option(field)}, which this run sets: "
-                "name a newer revision, or do not set it (--steps N replaces --min-time)"
-            )
-    try:
-        _do_short_jobs(revision)
-    except (UnavailableError, jobs.CheckError, *worker_reply.WRONG) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UsageError(
-            f"the worker of {name} does not fit this version of xfbench: {reason}: name a newer "
-            "revision, or run the xfbench of that revision"
-        ) from error
+                f"the worker of revision {shorten(commit)} does not fit this version of xfbench: "
+                f"{reason}: name a newer revision, or run the xfbench of that revision"
+            ) from error
 
 
 def _find_unknown_settings(revision: str) -> set[str]:

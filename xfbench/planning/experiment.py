@@ -158,7 +158,9 @@ def expand_matrices(
     """
     for key in pythons or {}:
         if ":" in key:
-            raise errors.UsageError(f"--python {key}=...: only `xfbench run` has named interpreters")
+            raise errors.UsageError(
+                f"--python {key}=...: only `xfbench run` has named interpreters"
+            )
     cell_protocols = [pair for matrix in matrices for pair in _expand_matrix(matrix, pythons or {})]
     launches = sum(protocol.most for _, protocol in cell_protocols)
     if launches > MAX_LAUNCHES:
