@@ -97,7 +97,7 @@ def throughput_of_cell(launches):
         half_width = t * statistics.stdev(medians) / math.sqrt(len(medians))
         low, high = middle - half_width, middle + half_width
     elif len(values) >= 5:
-        low, high = interval_of_median(values)
+        low, high = interval_of_median([launches[block] for block in sorted(launches)])
     else:
         low, high, confidence = min(values), max(values), None
     if len(values) >= 5 and len(sessions) != 2 and math.exp(high - low) <= 1.1**2:
@@ -116,6 +116,7 @@ def throughput_of_cell(launches):
 
 def interval_of_median(values):
     """Return the ends of the 95 % interval of the median of five values or more."""
+    r = neighbour_correlation(values)
     values, count = sorted(values), len(values)
 
     def coverage(d):
@@ -124,10 +125,18 @@ def interval_of_median(values):
     d = max([1, *(d for d in range(1, count // 2 + 1) if coverage(d) >= 0.95)])
     q = (coverage(d) - 0.95) / (coverage(d) - coverage(d + 1))
     w = (count - d) * q / (d + (count - 2 * d) * q)
-    return (
-        (1 - w) * values[d - 1] + w * values[d],
-        (1 - w) * values[-d] + w * values[-d - 1],
-    )
+    ends = (1 - w) * values[d - 1] + w * values[d], (1 - w) * values[-d] + w * values[-d - 1]
+    median = statistics.median(values)
+    return [median + math.sqrt((1 + r) / (1 - r)) * (end - median) for end in ends]
+
+
+def neighbour_correlation(values):
+    """Return the correlation of neighbouring launches, of values in their order."""
+    n, ranks = len(values), stats.rankdata(values)
+    ranks = ranks - ranks.mean()
+    a = sum(ranks[1:] * ranks[:-1]) / sum(ranks**2) if sum(ranks**2) else 0
+    r1 = a + (1 + 3 * max(a, 0)) / n
+    return min(max((n * r1 + 10 * 0.15) / (n + 10), 0), 0.7)
 
 
 def spread(launches):

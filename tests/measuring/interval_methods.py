@@ -9,6 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy import special
 
+from xfbench import statistics
+
 Ends = tuple[np.ndarray, np.ndarray]
 _CONFIDENCE = 0.95
 _BOOTSTRAP_DRAWS, _BOOTSTRAP_BLOCK = 400, 2
@@ -99,10 +101,17 @@ def block_bootstrap(logs: np.ndarray) -> Ends:
     return low, high
 
 
+def widened_order_statistics(logs: np.ndarray) -> Ends:
+    """Return the intervals of xfbench: interpolated, and widened for correlated neighbours."""
+    intervals = [statistics.median_interval([*np.exp(draw)]) for draw in logs]
+    return np.log([i.low or 0 for i in intervals]), np.log([i.high or 0 for i in intervals])
+
+
 METHODS: dict[str, Callable[[np.ndarray], Ends]] = {
     "Student's t": student_t,
     "order statistics": order_statistics,
     "interpolated order statistics": interpolated_order_statistics,
+    "interpolated and widened": widened_order_statistics,
     "signed rank": signed_rank,
     "median and t": robust_t,
     "block bootstrap": block_bootstrap,
