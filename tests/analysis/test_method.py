@@ -100,10 +100,14 @@ def expected_figures(documents):
         elapsed = (
             document["measurement"]["startup_seconds"] + document["measurement"]["build_seconds"]
         )
+        previous = None
         for epoch in document["learning"]:
-            elapsed += epoch["seconds"]
             if epoch["test_accuracy"] >= accuracy:
-                return elapsed
+                rise = epoch["test_accuracy"] - previous if previous else 0
+                share = (accuracy - previous) / rise if rise else 1
+                return elapsed + share * epoch["seconds"]
+            elapsed += epoch["seconds"]
+            previous = epoch["test_accuracy"]
         return None
 
     def joules_per_image(document):
@@ -124,7 +128,7 @@ def expected_figures(documents):
         "unstable": sum(
             is_level_changed(document["measurement"]["step_seconds"]) for document in documents
         ),
-        "share_of_peak": sum(shares) / len(shares),
+        "share_of_peak": math.exp(sum(map(math.log, shares)) / len(shares)),
         "test_accuracy": statistics.fmean(
             document["learning"][-1]["test_accuracy"] for document in documents
         ),
