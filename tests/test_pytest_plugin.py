@@ -13,6 +13,7 @@ from xfbench.equality.verify import Verdict
 from xfbench.exchange.replay import ReplayTimer
 from xfbench.execution import canary
 from xfbench.host import machine
+from xfbench.host.roofline import usual_matrix_product
 from xfbench.model import adapter, certificate
 from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
@@ -123,7 +124,7 @@ def test_benchmark_rounds_are_the_steps_of_the_record(session, pytester):
             * record.workload.train_macs_per_image
             * request.global_batch_size
             / median
-            / record.limit.matrix_product
+            / usual_matrix_product(record.limit).value
         ),
         "steady": True,
     }

@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import os
 import pkgutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,9 @@ class Workload:
     - `source`: a citation of the published definition.
     - `epoch_images`: the number of training images in the published data set. None if the network
       was published without a data set.
+    - `target_loss`: the test loss until which the time of training is compared. None: there is no
+      default, so a study must name one. It does not change what is trained. Therefore it is neither
+      in the JSON nor in a digest.
     """
 
     network: Network
@@ -62,6 +65,7 @@ class Workload:
     data: str
     source: str
     epoch_images: int | None = None
+    target_loss: float | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:

@@ -88,6 +88,7 @@ WORKLOADS = (
         data="synthetic",
         source="Caffe 1.0, examples/cifar10/cifar10_full_train_test.prototxt",
         epoch_images=CIFAR10,
+        target_loss=1.0,
     ),
     Workload(
         network=_QUICK,
@@ -97,5 +98,6 @@ WORKLOADS = (
         data="synthetic",
         source="Caffe 1.0, examples/cifar10/cifar10_quick_train_test.prototxt",
         epoch_images=CIFAR10,
+        target_loss=1.0,
     ),
 )

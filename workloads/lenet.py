@@ -44,5 +44,6 @@ WORKLOADS = (
         data="digits",
         source="Caffe 1.0, examples/mnist/lenet_train_test.prototxt",
         epoch_images=MNIST,
+        target_loss=0.2,
     ),
 )

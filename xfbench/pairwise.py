@@ -129,15 +129,22 @@ def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comp
 
 
 def compare_all(
-    pairs: Sequence[tuple[Launches, Launches]], *, confidence: float = CONFIDENCE
+    pairs: Sequence[tuple[Launches, Launches]],
+    *,
+    confidence: float = CONFIDENCE,
+    interval_count: int | None = None,
 ) -> list[Comparison]:
     """Compare A and B of each pair (A, B), as `compare` does, as one family.
 
-    The `confidence` holds for all intervals together. Raises ValueError if a side has no launch.
+    - `confidence`: holds for all intervals of the family together.
+    - `interval_count`: number of these intervals, if the family has more than those of the pairs.
+
+    Raises ValueError if a side has no launch.
     """
     differences = _moderate(pairs, _compute_differences(pairs))
-    known = sum(difference.error is not None for difference in differences)
-    confidence_of_each = 1 - (1 - confidence) / max(1, known)
+    if interval_count is None:
+        interval_count = sum(difference.error is not None for difference in differences)
+    confidence_of_each = 1 - (1 - confidence) / max(1, interval_count)
     return [_build_comparison(difference, confidence_of_each) for difference in differences]
 
 

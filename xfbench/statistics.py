@@ -54,6 +54,7 @@ _OUTLIER_SCORE = 3.5  # modified z-score
 # launches.
 _TYPICAL_CORRELATION, _TYPICAL_WEIGHT = 0.15, 10
 _MAX_CORRELATION = 0.7
+_MIN_BOUND = 1e-300  # the inverse of a smaller number overflows
 _MIN_STEP_S, _MAX_STEP_S = 1e-9, 1e9  # plausible seconds of a step
 
 
@@ -97,7 +98,9 @@ class Interval:
 
     def inverse(self) -> Interval:
         """Return the interval of 1 / value."""
-        low, high = (bound and 1 / bound for bound in (self.high, self.low))
+        low, high = (
+            None if bound is None else 1 / max(bound, _MIN_BOUND) for bound in (self.high, self.low)
+        )
         return replace(self, value=1 / self.value, low=low, high=high)
 
 

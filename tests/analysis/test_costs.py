@@ -4,6 +4,7 @@ import pytest
 
 from xfbench.analysis.costs import costs_of_launches
 from xfbench.model.record import Epoch
+from xfbench.rendering.tables import time_to_accuracy_text
 
 
 def build_epochs(*accuracies):
@@ -38,15 +39,38 @@ def test_solution_time_includes_startup_build_and_all_epochs(trained):
     assert launch_costs.solution_seconds == 33
 
 
-def test_accuracy_time_ends_with_the_first_accurate_epoch(trained):
-    launches = [trained(0.5, 0.96, 0.94), trained(0.5, 0.9, 0.97), trained(0.96, 0.9, 0.9)]
-    assert costs_of_launches(launches, 0.95).accuracy_seconds == 23
-    assert costs_of_launches(launches[1:2], 0.97).accuracy_seconds == 33
-    assert costs_of_launches(launches[1:2], 0.98).accuracy_seconds is None
+def test_accuracy_time_is_interpolated_between_evaluations(trained):
+    """Start-up and building take 3 s, an epoch 10 s. Within the first epoch, its end counts."""
+    launches = [trained(0.9, 1.0, 0.94), trained(0.5, 0.9, 0.97), trained(0.96, 0.9, 0.9)]
+    assert costs_of_launches(launches, 0.95).accuracy_seconds == pytest.approx(18)
+    assert costs_of_launches(launches[1:2], 0.97).accuracy_seconds == pytest.approx(33)
+    assert costs_of_launches(launches[2:], 0.95).accuracy_seconds == pytest.approx(13)
+    below = costs_of_launches(launches[1:2], 0.98)
+    assert (below.accuracy_seconds, below.accuracy_reached, below.accuracy_runs) == (None, 0, 1)
 
 
-def test_launch_below_the_accuracy_leaves_no_accuracy_time(trained):
-    assert costs_of_launches([trained(0.96), trained(0.94)], 0.95).accuracy_seconds is None
+def test_missed_accuracy_leaves_a_median_if_more_than_half_reached_it(trained):
+    reached = [trained(0.9, 1.0), trained(0.94, 0.96), trained(0.9, 0.95), trained(0.8, 0.96)]
+    costs = costs_of_launches([*reached, trained(0.9, 0.94)], 0.95)
+    assert costs.accuracy_seconds == pytest.approx(3 + 10 + 10 * 0.15 / 0.16)
+    assert time_to_accuracy_text(costs) == "22.4 s (4 of 5 runs)"
+    half = costs_of_launches([trained(0.9, 0.96), trained(0.9, 0.94)], 0.95)
+    assert half.accuracy_seconds is None
+    assert time_to_accuracy_text(half) == "– (1 of 2 runs)"
+    assert time_to_accuracy_text(costs_of_launches(reached[:2], 0.95)) == "18 s"
+
+
+def test_diverged_launch_missed_the_accuracy(trained):
+    diverged = trained(0.96, losses=(2.3, None))
+    diverged = diverged.model_copy(
+        update={
+            "status": "invalid",
+            "request": diverged.request.model_copy(update={"epochs": 1, "steps": None}),
+        }
+    )
+    costs = costs_of_launches([trained(0.9, 0.96), trained(0.9, 0.96), diverged], 0.95)
+    assert (costs.accuracy_reached, costs.accuracy_runs) == (2, 3)
+    assert costs.accuracy_seconds == pytest.approx(3 + 10 + 10 * 5 / 6)
 
 
 def test_memory_is_the_peak_and_energy_is_per_image(trained):

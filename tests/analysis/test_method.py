@@ -116,10 +116,14 @@ def expected_figures(documents):
         elapsed = (
             document["measurement"]["startup_seconds"] + document["measurement"]["build_seconds"]
         )
+        previous = None
         for epoch in document["learning"]:
-            elapsed += epoch["seconds"]
             if epoch["test_accuracy"] >= accuracy:
-                return elapsed
+                rise = epoch["test_accuracy"] - previous if previous else 0
+                share = (accuracy - previous) / rise if rise else 1
+                return elapsed + share * epoch["seconds"]
+            elapsed += epoch["seconds"]
+            previous = epoch["test_accuracy"]
         return None
 
     def joules_per_image(document):
@@ -138,7 +142,7 @@ def expected_figures(documents):
         "unstable": sum(
             is_level_changed(document["measurement"]["step_seconds"]) for document in documents
         ),
-        "share_of_peak": sum(shares) / len(shares),
+        "share_of_peak": statistics.median(shares),
         "test_accuracy": statistics.fmean(accuracies),
         "accuracy_half_width": stats.t.ppf(0.975, len(accuracies) - 1) * stats.sem(accuracies),
         "startup_seconds": median([measurement["startup_seconds"] for measurement in measurements]),

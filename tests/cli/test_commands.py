@@ -84,6 +84,7 @@ def test_command_help_has_an_example(run_inline, command):
         ("leaderboard --by xyzzy", "framework_version"),
         ("leaderboard --by treads", "did you mean threads"),
         ("leaderboard --by workload", "--view slowdown"),
+        ("leaderboard --reference torch", "--view slowdown"),
         ("workload show lenett", "did you mean lenet"),
         ("workload export lenet --format onnx", "unknown format"),
         ("env create torhc", "did you mean torch"),
@@ -147,6 +148,9 @@ def test_the_leaderboard_has_slowdowns_and_latex(run_inline, results):
     document = json.loads(run_inline(*"leaderboard --view slowdown --json".split()).stdout)
     [row] = document["slowdowns"][0]["rows"]
     assert row["networks"][0]["slowdown"]["value"] == 1
+    assert document["slowdowns"][0]["reference"] == "reference"
+    outcome = run_inline(*"leaderboard --view slowdown --reference torhc".split())
+    assert outcome.returncode == 2 and "unknown reference 'torhc'" in outcome.stderr
     outcome = run_inline(*"leaderboard --view slowdown --by threads --format latex".split())
     assert "\\toprule" in outcome.stdout
 

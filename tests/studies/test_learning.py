@@ -3,36 +3,22 @@
 import pytest
 
 from tests.sample_records import build_record_certificate
-from xfbench.analysis import learning
 
 SIZES = {"global_batch_size": 8, "batch_size_per_rank": 4}
 
 
-def test_common_loss_is_the_best_loss_all_runs_reach(make_training):
-    runs = [make_training([1.0, 0.5, 0.2]), make_training([0.9, 0.4, 0.45])]
-    assert learning.best_common_test_loss(runs) == 0.4
-    assert learning.best_common_test_loss([*runs, make_training([None, None])]) is None
-
-
-def test_seconds_to_a_loss_count_whole_epochs(make_training):
-    run = make_training([1.0, 0.5, 0.2], seconds=2.0)
-    assert [learning.seconds_to_test_loss(run, loss) for loss in (1.0, 0.5, 0.3, 0.1)] == [
-        2,
-        4,
-        6,
-        None,
-    ]
-
-
 @pytest.fixture
 def make_scaling_finding(make_study, make_training, make_finding):
-    """Return a function that compares runs on one and two ranks, with three seeds each."""
+    """Return a function that compares runs on one and two ranks, with three seeds each.
 
-    def make(one_rank_losses, two_rank_losses, epoch_times_s=(1.0, 0.5), **claim):
+    `diverged_seeds`: the seeds whose runs on two ranks diverge.
+    """
+
+    def make(one_rank_losses, two_rank_losses, diverged_seeds=(), **analysis):
         torch_fields = {"framework": "torch", "kernel": "onednn", "scaling": "weak"}
         matrix = {"framework": ["torch"], "ranks": [1, 2], "scaling": "weak", "seed": [0, 1, 2]}
         matrix |= {"epochs": len(one_rank_losses), "steps": None, "data": ["digits"]}
-        study = make_study({"name": "learning_speedup", **claim}, matrix=matrix)
+        study = make_study({"name": "learning_speedup", **analysis}, matrix=matrix)
         rank_fields = ({}, {"ranks": 2, "strategy": "ddp", **SIZES})
         certificates = [
             build_record_certificate(
@@ -44,7 +30,7 @@ def make_scaling_finding(make_study, make_training, make_finding):
         for losses, request_fields, epoch_s, certificate in zip(
             (one_rank_losses, two_rank_losses),
             rank_fields,
-            epoch_times_s,
+            (1.0, 0.5),
             certificates,
             strict=True,
         ):
@@ -52,7 +38,11 @@ def make_scaling_finding(make_study, make_training, make_finding):
                 record = make_training(
                     losses, epoch_s * (1 + 0.01 * seed), seed=seed, **torch_fields, **request_fields
                 )
-                records.append(record.model_copy(update={"certificate": certificate.id}))
+                update = {"certificate": certificate.id}
+                if seed in diverged_seeds and request_fields:
+                    measurement = record.measurement.model_copy(update={"losses": (2.3, None)})
+                    update |= {"status": "invalid", "reason": "NaN", "measurement": measurement}
+                records.append(record.model_copy(update=update))
         return make_finding(
             study, records, {certificate.id: certificate for certificate in certificates}
         )
@@ -61,14 +51,14 @@ def make_scaling_finding(make_study, make_training, make_finding):
 
 
 def test_twice_the_ranks_and_epochs_give_no_learning_speedup(make_scaling_finding):
-    finding = make_scaling_finding([1.0, 0.5, 0.4, 0.4], [2.0, 1.0, 0.7, 0.5])
+    finding = make_scaling_finding([1.0, 0.5, 0.4, 0.4], [2.0, 1.0, 0.7, 0.5], target=0.5)
     figures = {value.fields["speedup"]: value.interval.value for value in finding.values}
     assert figures == pytest.approx({"parallel": 2.0, "learning": 1.0}, rel=1e-6)
     assert "trains 2" in finding.sentence and "learns 1" in finding.sentence
 
 
 def test_equal_learning_per_epoch_gives_the_parallel_speedup(make_scaling_finding):
-    finding = make_scaling_finding([1.0, 0.5, 0.4], [1.0, 0.5, 0.4])
+    finding = make_scaling_finding([1.0, 0.5, 0.4], [1.0, 0.5, 0.4], target=0.4)
     figures = {value.fields["speedup"]: value.interval.value for value in finding.values}
     assert figures == pytest.approx({"parallel": 2.0, "learning": 2.0}, rel=1e-6)
     [curve] = finding.curves
@@ -76,10 +66,34 @@ def test_equal_learning_per_epoch_gives_the_parallel_speedup(make_scaling_findin
     assert curve.points[0][0] == pytest.approx(0.4)
 
 
-def test_diverged_runs_give_no_speedup(make_scaling_finding):
-    finding = make_scaling_finding([1.0, 0.5], [None, None])
-    assert "diverged" in " ".join(finding.notes)
+def test_target_may_depend_on_the_workload_and_has_a_default(make_scaling_finding):
+    losses = [1.0, 0.5, 0.4]
+    for target, phrase in (
+        ({"lenet": 0.5}, "a test loss of 0.5"),
+        ({"convnet": 0.5}, "a test loss of 0.2"),
+        (None, "a test loss of 0.2"),
+    ):
+        [note] = make_scaling_finding(losses, losses, target=target).notes
+        assert phrase in note
+
+
+def test_missed_targets_give_no_speedup_but_a_share(make_scaling_finding):
+    finding = make_scaling_finding([1.0, 0.5], [None, None], target=0.5)
     assert not any(value.interval for value in finding.values)
+    assert {value.reason for value in finding.values} == {
+        "only 0 of 3 runs of this cell reached the target, no more than half"
+    }
+    [note] = finding.notes
+    assert "3 of 3 runs on 1 rank and 0 of 3 runs on 2 ranks" in note
+
+
+def test_missed_target_of_one_run_leaves_a_speedup(make_scaling_finding):
+    finding = make_scaling_finding([1.0, 0.5], [1.0, 0.5], target=0.5, diverged_seeds=(2,))
+    [_, learned] = finding.values
+    assert learned.interval.value == pytest.approx(2.02 / 1.01, rel=0.02)
+    assert learned.interval.low is None
+    assert "2 of 3 runs reached it" in learned.note
+    assert "1 run diverged" in " ".join(finding.notes)
 
 
 def test_claim_may_refer_to_a_single_speedup(make_scaling_finding):
@@ -87,12 +101,14 @@ def test_claim_may_refer_to_a_single_speedup(make_scaling_finding):
         {"source": "Y", "text": "t", "low": 1.5, "where": {"speedup": speedup}}
         for speedup in ("parallel", "learning")
     ]
-    finding = make_scaling_finding([1.0, 0.5, 0.4, 0.4], [2.0, 1.0, 0.7, 0.5], claim=claim)
+    finding = make_scaling_finding(
+        [1.0, 0.5, 0.4, 0.4], [2.0, 1.0, 0.7, 0.5], claim=claim, target=0.5
+    )
     assert [judged_claim.verdict for judged_claim in finding.judged] == ["holds", "does not hold"]
 
 
-def test_curve_spans_first_to_best_common_loss(make_scaling_finding):
-    [curve] = make_scaling_finding([1.0, 0.5, 0.4], [0.9, 0.6, 0.4]).curves
+def test_curve_begins_at_the_target_and_ends_before_the_first_losses(make_scaling_finding):
+    [curve] = make_scaling_finding([1.0, 0.5, 0.4], [0.9, 0.6, 0.4], target=0.4).curves
     losses = [point[0] for point in curve.points]
     assert losses == sorted(losses)
-    assert (losses[0], losses[-1]) == pytest.approx((0.4, 0.9))
+    assert losses[0] == pytest.approx(0.4) and 0.8 < losses[-1] < 0.9

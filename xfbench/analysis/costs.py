@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from xfbench.analysis.censored import censored_median
+from xfbench.analysis.learning import TimeToTarget, is_learning_run, time_to_test_accuracy
 from xfbench.model.record import Record
 
 
@@ -13,13 +15,18 @@ from xfbench.model.record import Record
 class Costs:
     """The costs of one cell, from its ok launches.
 
-    Each value is the median over the launches. It is None unless every launch has the value.
+    Each value is the median over the launches. Except for `accuracy_seconds`, it is None unless
+    every launch has the value.
 
     - `startup_seconds`: from the start of the process until the framework is loaded.
     - `build_seconds`: duration of building the network.
     - `solution_seconds`: start-up, building and the steps of all epochs, without evaluations.
-    - `accuracy_seconds`: start-up, building and the steps of epochs until the test accuracy is at
-      least `target`, without evaluations. It is None unless every launch reached `target`.
+    - `accuracy_seconds`: start-up, building and training until the test accuracy is at least
+      `target`, without evaluations. Between two evaluations, the accuracy is interpolated. A launch
+      that missed `target` is censored. The median exists if more than half of the launches reached
+      it (see `censored_median`).
+    - `accuracy_reached`, `accuracy_runs`: how many launches reached `target`, and of how many.
+      Launches that diverged missed it.
     - `peak_rss_bytes`: peak memory. This is the maximum over the launches, not the median.
     - `joules_per_image`: energy of the training devices for one image.
     - `target`: test accuracy from 0 to 1.
@@ -30,6 +37,8 @@ class Costs:
     first_step_seconds: float | None
     solution_seconds: float | None
     accuracy_seconds: float | None
+    accuracy_reached: int
+    accuracy_runs: int
     peak_rss_bytes: int | None
     joules_per_image: float | None
     target: float
@@ -51,40 +60,54 @@ def costs_of_launches(records: Sequence[Record], target_accuracy: float) -> Cost
     def median_field_if_all_known(name: str) -> float | None:
         return median_if_all_known(lambda record: getattr(record.measurement, name))
 
+    runs = [record for record in records if is_learning_run(record)]
+    times = [time_to_test_accuracy(run, target_accuracy) for run in runs]
     return Costs(
         startup_seconds=median_field_if_all_known("startup_seconds"),
         build_seconds=median_field_if_all_known("build_seconds"),
         first_step_seconds=median_field_if_all_known("first_step_seconds"),
-        solution_seconds=median_if_all_known(
-            lambda record: _startup_build_and_training_seconds(record, None)
-        ),
-        accuracy_seconds=median_if_all_known(
-            lambda record: _startup_build_and_training_seconds(record, target_accuracy)
-        ),
+        solution_seconds=median_if_all_known(_startup_build_and_training_seconds),
+        accuracy_seconds=_median_with_startup_and_build(runs, times),
+        accuracy_reached=sum(time.is_reached for time in times),
+        accuracy_runs=len(runs),
         peak_rss_bytes=max(peaks, default=None),
         joules_per_image=median_if_all_known(_joules_per_image),
         target=target_accuracy,
     )
 
 
-def _startup_build_and_training_seconds(
-    record: Record, until_accuracy: float | None
-) -> float | None:
-    """Return the seconds of start-up, building and the steps of epochs, without evaluations.
+def _startup_build_and_training_seconds(record: Record) -> float | None:
+    """Return the seconds of start-up, building and the steps of all epochs, without evaluations.
 
-    - `until_accuracy`: the first epoch with at least this test accuracy is the last that counts.
-      If it is None, all epochs count.
-    - Returns None if no epoch reaches `until_accuracy`, or if a duration is unknown.
+    Returns None if there are no epochs, or if a duration is unknown.
     """
-    measurement, learning = record.measurement, record.learning
-    if measurement is None or not learning or measurement.startup_seconds is None:
+    start_seconds = _startup_and_build_seconds(record)
+    if start_seconds is None or not record.learning:
         return None
-    elapsed_seconds = measurement.startup_seconds + measurement.build_seconds
-    for epoch in learning:
-        elapsed_seconds += epoch.seconds
-        if until_accuracy is not None and (epoch.test_accuracy or 0.0) >= until_accuracy:
-            return elapsed_seconds
-    return elapsed_seconds if until_accuracy is None else None
+    return start_seconds + sum(epoch.seconds for epoch in record.learning)
+
+
+def _median_with_startup_and_build(
+    runs: Sequence[Record], times: Sequence[TimeToTarget]
+) -> float | None:
+    """Return the median of the times of training, start-up and building included.
+
+    Returns None if the median is not known, or the start-up of a run that reached its target.
+    """
+    totals = []
+    for run, time in zip(runs, times, strict=True):
+        start_seconds = _startup_and_build_seconds(run)
+        if start_seconds is None and time.is_reached:
+            return None
+        totals.append((time.seconds + (start_seconds or 0.0), time.is_reached))
+    return censored_median(totals)
+
+
+def _startup_and_build_seconds(record: Record) -> float | None:
+    measurement = record.measurement
+    if measurement is None or measurement.startup_seconds is None:
+        return None
+    return measurement.startup_seconds + measurement.build_seconds
 
 
 def _joules_per_image(record: Record) -> float | None:

@@ -18,9 +18,9 @@ from xfbench.analysis.checkpoints import CheckpointCosts, checkpoint_costs
 from xfbench.analysis.communication import Shares, step_shares
 from xfbench.analysis.costs import Costs, costs_of_launches
 from xfbench.analysis.grouping import describe_hidden_differences, group_by_heading_and_cell
+from xfbench.analysis.peak_share import share_of_usual_peak
 from xfbench.analysis.profiles import Profile, build_profile
 from xfbench.analysis.scaling import Efficiency, compute_scaling_efficiency
-from xfbench.host.roofline import compute_record_peak_share
 from xfbench.model.certificate import Certificate, coverage_error
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
@@ -70,6 +70,8 @@ class Row:
     - `speeds`: images per second of each launch that counts, by the launch's block (see
       `statistics.Launches`).
     - `images_per_second`: median of `speeds`; None if no launch counts.
+    - `peak_share`: operations per second as a share of a usual matrix product on the same cores,
+      with its interval; None if the peak is unknown. `share_of_peak` is its value.
     - `spread`: standard deviation of the logarithms of `speeds`; None for fewer than two launches.
     - `sessions`: number of sessions of these launches. The interval is over sessions if there are
       three or more (see `statistics.interval_of_launches`).
@@ -125,6 +127,7 @@ class Row:
     images_per_second: Interval | None
     spread: Interval | None
     share_of_peak: float | None
+    peak_share: Interval | None
     efficiency: Efficiency | None
     relative_to_best: float | None
     relative_interval: Interval | None
@@ -316,9 +319,7 @@ def _build_row(
     changed_records = [
         record for record in measured_records if record.status == "ok" and is_level_changed(record)
     ]
-    peak_shares = [
-        compute_record_peak_share(r) for r in records if r.status == "ok" and has_valid_steps(r)
-    ]
+    peak_share = share_of_usual_peak(records)
     reason = None
     if has_too_many_failures(len(failed_records), len(measured_records)):
         reason = f"{failed_records[-1].status}: {failed_records[-1].reason}"
@@ -357,7 +358,8 @@ def _build_row(
         input_cpu_share=_mean_of_known(map(reading.input_cpu_share, records)),
         images_per_second=speed,
         spread=log_deviation_interval(speed_values),
-        share_of_peak=_mean_of_known(peak_shares),
+        share_of_peak=peak_share.value if peak_share else None,
+        peak_share=peak_share,
         efficiency=None,
         relative_to_best=None,
         relative_interval=None,

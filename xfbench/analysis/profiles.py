@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from xfbench.host.roofline import usual_matrix_product
 from xfbench.model import facts
 from xfbench.model.record import Measurement, Record
 from xfbench.workloads import WorkloadError, workloads
@@ -224,5 +225,7 @@ def _build_layer_time(
         forward_seconds=forward,
         backward_seconds=backward,
         flops=flops,
-        share_of_peak=flops / record.limit.matrix_product if flops and record.limit else None,
+        share_of_peak=flops / usual_matrix_product(record.limit).value
+        if flops and record.limit
+        else None,
     )

@@ -38,8 +38,8 @@ def test_training(
 
     With `--benchmark-disable`, measure a single step and keep no record in the results folder.
     """
+    from xfbench.analysis.peak_share import share_of_usual_peak
     from xfbench.equality import certify
-    from xfbench.host.roofline import compute_record_peak_share
     from xfbench.session import Session
     from xfbench.statistics import is_level_changed, launch_throughput
     from xfbench.store.results_folder import Store
@@ -57,6 +57,7 @@ def test_training(
         folder = session.context.store.run_folder(record)
         pytest.fail(f"{record.status}: {record.reason}\nrun folder: {folder}", pytrace=False)
     seconds = record.measurement.step_seconds
+    peak_share = share_of_usual_peak([record])
     benchmark.extra_info.update(
         record=record.id,
         status=record.status,
@@ -70,7 +71,7 @@ def test_training(
         precision=cell.precision,
         batch_size=cell.global_batch_size,
         images_per_second=launch_throughput(record),
-        share_of_peak=compute_record_peak_share(record),
+        share_of_peak=peak_share and peak_share.value,
         steady=not is_level_changed(record),
     )
     xfbench_replay.set_next_durations(seconds)

@@ -43,8 +43,17 @@ _ViewOption = Annotated[
         "accuracy of all seeds; costs: start-up time, training time, memory and energy; "
         "communication: share of a step for computing, waiting and exchange; storage: "
         "variation of launches, time for input and checkpoints; slowdown: how much slower "
-        "each framework (or value of --by) is than the fastest; layers: time of each layer, "
+        "each framework (or value of --by) is than a reference; layers: time of each layer, "
         "for launches with --profile."
+    ),
+]
+_ReferenceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VALUE[,VALUE]",
+        help="Framework (or values of --by) with which --view slowdown compares (default: the one "
+        "with figures of most networks, torch if it is one of several). With `best`, each network "
+        "has its own: the fastest.",
     ),
 ]
 _AccuracyOption = Annotated[
@@ -64,6 +73,7 @@ def leaderboard(
     by: _ByOption = "row",
     format: _FormatOption = "text",
     view: _ViewOption = "throughput",
+    reference: _ReferenceOption = None,
     accuracy: _AccuracyOption = "95%",
     published: _PublishedOption = False,
     where: RecordFilterOption = None,
@@ -78,7 +88,7 @@ def leaderboard(
     xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
     xfbench leaderboard --by framework
     xfbench leaderboard --by machine,framework --workload lenet
-    xfbench leaderboard --view slowdown
+    xfbench leaderboard --view slowdown --reference torch
     xfbench leaderboard --published
     xfbench leaderboard --view accuracy
     xfbench leaderboard --view costs --accuracy 97%
@@ -92,7 +102,7 @@ def leaderboard(
     from xfbench.rendering import profile_tables, slowdown_tables, tables
 
     workload_names = parse_list(workload, str, "--workload")
-    _check_choices(format, view, published, workload_names or ())
+    _check_choices(format, view, published, reference, workload_names or ())
     fields = best.parse_group_fields(by)
     [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY
@@ -102,7 +112,7 @@ def leaderboard(
     )
     output_format = "json" if as_json else format
     if view == _SLOWDOWN:
-        slowdowns = slowdown.build_slowdown_tables(ranked_tables, fields)
+        slowdowns = slowdown.build_slowdown_tables(ranked_tables, fields, reference)
         print(slowdown_tables.FORMATS[output_format](slowdowns))
         return
     ranked_tables = best.keep_best_row_per_group(ranked_tables, fields)
@@ -181,7 +191,9 @@ def _print_with_published(
     )
 
 
-def _check_choices(format: str, view: str, published: bool, workloads: Sequence[str]) -> None:
+def _check_choices(
+    format: str, view: str, published: bool, reference: str | None, workloads: Sequence[str]
+) -> None:
     """Raise UsageError if a name is unknown, or if the options contradict each other."""
     from xfbench.base import errors
     from xfbench.rendering import tables
@@ -198,6 +210,8 @@ def _check_choices(format: str, view: str, published: bool, workloads: Sequence[
             "slowdowns with `xfbench results list --published --where "
             "figure.about.study=slowdown`"
         )
+    if reference is not None and view != _SLOWDOWN:
+        raise errors.UsageError("--reference needs --view slowdown")
     for name in workloads:
         if name not in known_workloads():
             raise errors.unknown_name_error("workload", name, known_workloads())

@@ -1,14 +1,20 @@
 """The peak performance of a machine, and the share of the peak that a result reaches.
 
 The peaks are the speed of a matrix product and the bandwidth of a pass over memory. NumPy measures
-them with as many threads as a launch has. Each peak is the best of several measurements in separate
-processes on the same cores. If NumPy's OpenBLAS does not know the processor, OpenBLAS uses kernels
-for old processors. Therefore the AVX-512 kernels are measured too if the processor supports them.
+them with as many threads as a launch has, in several tries. A try is a separate process on the same
+cores, like a launch.
+
+- The best product of all tries is the limit: a faster launch is invalid.
+- The median product of each try is what a usual product reaches. The share of the peak that a table
+  shows divides usual launches by these: the best product of all would be compared with its like.
+
+If NumPy's OpenBLAS does not know the processor, OpenBLAS uses kernels for old processors. Therefore
+the AVX-512 kernels are measured too if the processor supports them.
 
 The cache keeps peaks for an hour, so that the next run of xfbench need not measure them again.
 Accelerators have published peaks (`peaks.toml`).
 
-`python -m xfbench.host.roofline THREADS` measures the peaks and prints them as JSON.
+`python -m xfbench.host.roofline THREADS SECONDS SIZE...` is one try. It prints the peaks as JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import statistics as stdlib_statistics
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -32,20 +39,24 @@ from xfbench.base import atomic_files, digests, paths, processes
 from xfbench.base.errors import XfbenchError
 from xfbench.model.record import Limit, Record, WorkloadFacts
 from xfbench.model.request import Request
-from xfbench.statistics import launch_throughput
+from xfbench.statistics import Block, Interval, interval_of_launches, launch_throughput
 from xfbench.worker import host, system_files
 
-_SECONDS = 0.4  # per measurement
+_SECONDS = 0.4  # per measurement of the first try with each kernel
+_REPEATED_SECONDS = 0.1  # of the other tries
+_TRIES = 5  # with the fastest kernel
 _SIZES = (1024, 2048)  # rows and columns of the matrices
 _STREAM_BYTES = 64 * 2**20  # size of each of three arrays: much larger than the caches
-# The peaks that this process uses, by number of threads; empty if the measurement failed.
-_PEAKS: dict[int, dict[str, float]] = {}
+# The peaks that this process uses, by number of threads; empty if the measurement failed. Their
+# names are those of `measure_peaks`, but "float32_tries" and so on have the medians of all tries.
+_PEAKS: dict[int, dict[str, Any]] = {}
 _CACHE_SECONDS = 3600.0  # limited, because other work may have lowered a measured peak
 _KERNEL_VARIABLE = "OPENBLAS_CORETYPE"
 _AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
 _KERNEL_FLAGS = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
 # Products in other precisions use hardware that NumPy does not use.
 _MEASURED_PRECISIONS = ("float32", "float64")
+_BEST_NAMES = (*_MEASURED_PRECISIONS, "bandwidth")
 
 
 def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
@@ -54,8 +65,8 @@ def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limi
     `accelerators` are the models of this host's accelerators.
 
     - Accelerator: the published peaks.
-    - Processor: measured peaks. A measurement takes three seconds, or nine seconds with AVX-512.
-      The cache keeps the result for each number of threads for an hour.
+    - Processor: measured peaks. A measurement takes about eight seconds, or 14 with AVX-512. The
+      cache keeps the result for each number of threads for an hour.
     """
     if request.device == "cuda":
         return _find_published_limit(accelerators[0], request.precision) if accelerators else None
@@ -74,6 +85,7 @@ def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limi
         threads=request.threads,
         precision=request.precision,
         matrix_product=peaks[request.precision],
+        matrix_product_tries=tuple(peaks.get(f"{request.precision}_tries", ())),
         memory_bandwidth=peaks["bandwidth"],
         source="measured",
     )
@@ -82,10 +94,11 @@ def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limi
 def compute_peak_share(
     limit: Limit | None, workload: WorkloadFacts, images_per_second: float, ranks: int
 ) -> float | None:
-    """Return training operations per second as a share of the matrix-product peak.
+    """Return training operations per second as a share of the best matrix product.
 
-    A multiply-add counts as two operations. Each rank has its own cores, so the peak of a launch is
-    `ranks` times the peak in `limit`. If `limit` is None, the result is None.
+    A launch with a share above 1 is invalid. A multiply-add counts as two operations. Each rank has
+    its own cores, so the peak of a launch is `ranks` times the peak in `limit`. If `limit` is None,
+    the result is None.
     """
     if limit is None:
         return None
@@ -94,7 +107,7 @@ def compute_peak_share(
 
 
 def compute_record_peak_share(record: Record) -> float | None:
-    """Return the share of the peak that a launch reaches. None if unknown.
+    """Return the share of the best matrix product that a launch reaches. None if unknown.
 
     `compute_peak_share` defines the share. The launch's throughput is that of its median step.
     """
@@ -102,6 +115,16 @@ def compute_record_peak_share(record: Record) -> float | None:
         return None
     speed = launch_throughput(record)
     return compute_peak_share(record.limit, record.workload, speed, record.request.ranks)
+
+
+def usual_matrix_product(limit: Limit) -> Interval:
+    """Return what a usual matrix product reaches, in FLOP/s, with its interval over the tries.
+
+    It is computed as the throughput of a cell is computed from its launches. Without tries, it is
+    the peak in `limit`, without an interval.
+    """
+    tries = {Block("", 0, n, 0): flops for n, flops in enumerate(limit.matrix_product_tries)}
+    return interval_of_launches(tries) if tries else Interval(limit.matrix_product, None, None, 1)
 
 
 def load_published_peaks() -> dict[str, dict[str, Any]]:
@@ -135,25 +158,51 @@ def measure_again_and_keep_best_peaks(threads: int) -> None:
     """Measure the peaks with `threads` threads. Keep the best of the old and new values.
 
     The best values replace those in this process and in the cache. Call this function again if a
-    launch exceeds the peak, because other work may have slowed the earlier measurement.
+    launch exceeds the peak, because other work may have slowed the earlier measurement. Therefore
+    the medians of the new tries replace those of the old ones.
     """
-    tries = [_PEAKS[threads]] if _PEAKS.get(threads) else []
-    for kernels in ("", *_list_openblas_kernels(host.machine_facts()["flags"])):
-        kernel_variables = {_KERNEL_VARIABLE: kernels} if kernels else {}
-        try:
-            printed = processes.output(
-                [sys.executable, "-m", "xfbench.host.roofline", str(threads)],
-                environment={**os.environ, **kernel_variables},
-                timeout=300,
-            )
-        except XfbenchError:
-            continue
-        tries.append(json.loads(printed))
-    names = tries[0] if tries else ()
-    _PEAKS[threads] = {name: max(peaks[name] for peaks in tries) for name in names}
-    if names:
-        with suppress(OSError):  # for example a full disk: the next session measures again
-            atomic_files.write(_peaks_file(threads), json.dumps(_PEAKS[threads]).encode())
+    kernel_names = ("", *_list_openblas_kernels(host.machine_facts()["flags"]))
+    first_tries = {name: _try_in_process(threads, name, _SECONDS, _SIZES) for name in kernel_names}
+    known = {name: peaks for name, peaks in first_tries.items() if peaks}
+    if not known:
+        _PEAKS.setdefault(threads, {})
+        return
+    fastest = max(known, key=lambda name: known[name]["float32_median"])
+    fastest_size = int(known[fastest]["size"])
+    repeated = [
+        _try_in_process(threads, fastest, _REPEATED_SECONDS, (fastest_size,))
+        for _ in range(_TRIES - 1)
+    ]
+    tries = [known[fastest], *filter(None, repeated)]
+    all_peaks = [*known.values(), *tries, *filter(None, [_PEAKS.get(threads)])]
+    _PEAKS[threads] = {
+        **{name: max(peaks[name] for peaks in all_peaks) for name in _BEST_NAMES},
+        **{
+            f"{name}_tries": [peaks[f"{name}_median"] for peaks in tries]
+            for name in _MEASURED_PRECISIONS
+        },
+    }
+    with suppress(OSError):  # for example a full disk: the next session measures again
+        atomic_files.write(_peaks_file(threads), json.dumps(_PEAKS[threads]).encode())
+
+
+def _try_in_process(
+    threads: int, kernels: str, seconds: float, sizes: Sequence[int]
+) -> dict[str, float]:
+    """Return `measure_peaks` of a new process, or an empty dictionary if the process failed.
+
+    `kernels`: name of OpenBLAS's kernels; "": those that OpenBLAS chooses.
+    """
+    kernel_variables = {_KERNEL_VARIABLE: kernels} if kernels else {}
+    with suppress(XfbenchError):
+        printed = processes.output(
+            [sys.executable, "-m", "xfbench.host.roofline", *map(str, (threads, seconds, *sizes))],
+            environment={**os.environ, **kernel_variables},
+            timeout=300,
+        )
+        peaks: dict[str, float] = json.loads(printed)
+        return peaks
+    return {}
 
 
 def _peaks_file(threads: int) -> Path:
@@ -167,12 +216,16 @@ def _peaks_file(threads: int) -> Path:
     return paths.cache() / "peaks" / f"{digests.of_json(cache_key)[7:39]}.json"
 
 
-def _read_cached_peaks(file: Path) -> dict[str, float] | None:
+def _read_cached_peaks(file: Path) -> dict[str, Any] | None:
     """Read peaks from `file`. Return None if it is missing, damaged or older than an hour."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if abs(time() - file.stat().st_mtime) < _CACHE_SECONDS:
             peaks = json.loads(file.read_bytes())
-            return {name: float(peaks[name]) for name in (*_MEASURED_PRECISIONS, "bandwidth")}
+            tries = [f"{name}_tries" for name in _MEASURED_PRECISIONS]
+            return {
+                **{name: float(peaks[name]) for name in _BEST_NAMES},
+                **{name: [float(flops) for flops in peaks[name]] for name in tries},
+            }
     return None
 
 
@@ -183,31 +236,43 @@ def _list_openblas_kernels(cpu_flags: Sequence[str]) -> list[str]:
     ]
 
 
-def measure_peaks(threads: int) -> dict[str, float]:
-    """Measure the peaks with `threads` threads.
+def measure_peaks(
+    threads: int, seconds: float = _SECONDS, sizes: Sequence[int] = _SIZES
+) -> dict[str, float]:
+    """Measure the peaks with `threads` threads, for `seconds` each.
 
-    Return the FLOP/s of a matrix product for each precision, and "bandwidth" in B/s.
+    `sizes`: numbers of rows and columns of the matrices. Return:
+
+    - For each precision, the FLOP/s of the best matrix product, such as "float32", and of the
+      median product of the fastest size, such as "float32_median".
+    - "size": the fastest size in float32.
+    - "bandwidth": the bandwidth in B/s.
     """
+    peaks: dict[str, float] = {}
     with threadpoolctl.threadpool_limits(threads):
-        product_peaks = {
-            name: _measure_product_peak(np.dtype(name)) for name in _MEASURED_PRECISIONS
-        }
-    return {**product_peaks, "bandwidth": _measure_bandwidth(threads)}
+        for name in _MEASURED_PRECISIONS:
+            rates = {size: _measure_products(np.dtype(name), seconds, size) for size in sizes}
+            medians = {size: stdlib_statistics.median(rates[size]) for size in sizes}
+            fastest_size = max(medians, key=lambda size: medians[size])
+            peaks[name] = max(map(max, rates.values()))
+            peaks[f"{name}_median"] = medians[fastest_size]
+            peaks.setdefault("size", fastest_size)
+    return {**peaks, "bandwidth": _measure_bandwidth(threads, seconds)}
 
 
-def _measure_product_peak(dtype: np.dtype) -> float:
-    best = 0.0
-    for size in _SIZES:
-        a, b = np.ones((size, size), dtype), np.ones((size, size), dtype)
-        out = np.empty_like(a)
-        end = perf_counter() + _SECONDS
-        while (start := perf_counter()) < end:
-            np.matmul(a, b, out=out)
-            best = max(best, 2 * size**3 / (perf_counter() - start))
-    return best
+def _measure_products(dtype: np.dtype, seconds: float, size: int) -> list[float]:
+    """Return the FLOP/s of each of several matrix products, of one or more."""
+    a, b = np.ones((size, size), dtype), np.ones((size, size), dtype)
+    out = np.empty_like(a)
+    rates: list[float] = []
+    end = perf_counter() + seconds
+    while (start := perf_counter()) < end or not rates:
+        np.matmul(a, b, out=out)
+        rates.append(2 * size**3 / (perf_counter() - start))
+    return rates
 
 
-def _measure_bandwidth(threads: int) -> float:
+def _measure_bandwidth(threads: int, seconds: float) -> float:
     """Measure the bytes per second of a = b + c with arrays in memory.
 
     Bytes are counted as in STREAM (McCalpin): each array counts once.
@@ -223,7 +288,7 @@ def _measure_bandwidth(threads: int) -> float:
     best = 0.0
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(add_piece, pieces))
-        end = perf_counter() + _SECONDS
+        end = perf_counter() + seconds
         while (start := perf_counter()) < end:
             list(pool.map(add_piece, pieces))
             best = max(best, 3 * _STREAM_BYTES / (perf_counter() - start))
@@ -231,4 +296,5 @@ def _measure_bandwidth(threads: int) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure_peaks(int(sys.argv[1]))))
+    thread_count, duration, *matrix_sizes = sys.argv[1:]
+    print(json.dumps(measure_peaks(int(thread_count), float(duration), [*map(int, matrix_sizes)])))

@@ -36,7 +36,7 @@ _SIGNED_FIELDS = (
 )
 _DIVISOR_FIELDS = (
     *("seconds", "step_seconds", "save_seconds", "load_seconds", "wall_seconds"),
-    *("matrix_product", "cores"),
+    *("matrix_product", "matrix_product_tries", "cores"),
 )
 _MIN_DIVISOR = 1e-12
 

@@ -141,7 +141,9 @@ class Limit(DocumentPart):
     """The peak performance of the hardware that a launch used: its cores or its accelerator.
 
     `matrix_product` is in floating-point operations per second, with the launch's precision and
-    number of threads.
+    number of threads; it is the best of several tries. Faster launches are invalid.
+    `matrix_product_tries` has the median product of each try, in a process of its own; empty: a
+    published peak, or a record of an earlier version.
     `memory_bandwidth` is in bytes per second, read and written.
     `source` is "measured", or the publication that states the peak.
     """
@@ -149,6 +151,7 @@ class Limit(DocumentPart):
     threads: int
     precision: str
     matrix_product: float
+    matrix_product_tries: tuple[float, ...] = ()
     memory_bandwidth: float
     source: str
 

@@ -47,6 +47,7 @@ def as_list(setting: Any) -> Any:
 
 Positives = Annotated[Sequence[Positive], BeforeValidator(as_list)]
 Bytes = Annotated[int, Field(ge=1), BeforeValidator(_parse_byte_size)]
+TargetLoss = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(gt=0, lt=1), BeforeValidator(_parse_share)]
 
 
@@ -192,6 +193,9 @@ class Analysis(_Table):
     - `against`: the value of `over` that is the baseline. A table gives a baseline for each
       framework. Three words stand for values: "least" for the smallest value, "previous" for the
       next smaller value, and "best" for the value with the best result.
+    - `target`: the test loss until which the analysis `learning_speedup` compares times of
+      training. A table gives one for each workload. Default: the workload's own
+      (`Workload.target_loss`).
     - `where`: settings and values that select the cells.
     - `beside`: published figures whose quantity starts with this text are drawn with the measured
       figures; "": no published figures are drawn.
@@ -202,6 +206,7 @@ class Analysis(_Table):
     over: SettingName = ""
     of: str = "images_per_second"
     against: Scalar | dict[str, Scalar] = "least"
+    target: TargetLoss | dict[str, TargetLoss] | None = None
     where: ValueBySetting = Field(default_factory=dict)
     plot: Literal["bars", "lines", "none"] = "bars"
     beside: str = ""

@@ -43,6 +43,7 @@ _UNITS_BY_ENDING = {
     "joules": "J",
     "macs_per_image": "multiply-accumulates",
     "matrix_product": "floating-point operations/s",
+    "matrix_product_tries": "floating-point operations/s",
     "memory_bandwidth": "B/s",
     "cpus": "CPUs",
     "hz": "Hz",

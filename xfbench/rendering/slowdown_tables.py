@@ -8,19 +8,30 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
 from xfbench.analysis.leaderboard import Row
-from xfbench.analysis.slowdown import NOT_MEASURED, Entry, Line, Slowdown
+from xfbench.analysis.slowdown import (
+    BEST,
+    NO_REFERENCE,
+    NOT_MEASURED,
+    Entry,
+    Line,
+    Slowdown,
+)
 from xfbench.model.record import Status
 from xfbench.rendering import formats
 from xfbench.rendering.tables import SELECTION_NOTE, format_with_interval
 from xfbench.statistics import Interval
 
-_REASON_WORDS = {status for status in get_args(Status) if status != "ok"} | {NOT_MEASURED}
+_REASON_WORDS = {status for status in get_args(Status) if status != "ok"}
+_REASON_WORDS |= {NOT_MEASURED, NO_REFERENCE}
 
 
 def headers(table: Slowdown) -> list[str]:
     """Return the headers of the columns that `row_texts` fills."""
-    mean = [f"mean of {len(table.common)}"] if len(table.common) > 1 else []
-    return [*table.by, *(network.name for network in table.networks), *mean]
+    count = len(table.common)
+    means = [] if count < 2 else [f"mean of {count}"]
+    if means and table.reference != BEST:
+        means.append(f"total time of {count}")
+    return [*table.by, *(network.name for network in table.networks), *means]
 
 
 def row_texts(table: Slowdown, line: Line) -> list[str]:
@@ -28,11 +39,24 @@ def row_texts(table: Slowdown, line: Line) -> list[str]:
 
     - The values that form the line's group.
     - For each network, the slowdown, or a word that says why there is none.
-    - The mean of the slowdowns in the networks `table.common`. It is left out if there are fewer
-      than two such networks.
+    - The means over the networks `table.common`. They are left out if there are fewer than two such
+      networks. If the line has a slowdown in only some of them, the text has the number.
     """
-    mean = [format_ratio_with_interval(line.overall)] if len(table.common) > 1 else []
-    return [*_group_texts(line), *map(_slowdown_or_reason_text, line.entries), *mean]
+    means = [] if len(table.common) < 2 else [_mean_text(table, line, line.overall)]
+    if means and table.reference != BEST:
+        means.append(_mean_text(table, line, line.total_time))
+    return [*_group_texts(line), *map(_slowdown_or_reason_text, line.entries), *means]
+
+
+def _mean_text(table: Slowdown, line: Line, mean: Interval | None) -> str:
+    text = format_ratio_with_interval(mean)
+    if mean is None or _is_complete(table, line):
+        return text
+    return f"{text} [{len(line.averaged)} of {len(table.common)}]"
+
+
+def _is_complete(table: Slowdown, line: Line) -> bool:
+    return len(line.averaged) == len(table.common)
 
 
 def group_texts_and_settings_per_network(line: Line) -> list[str]:
@@ -77,11 +101,15 @@ def format_ratio_with_interval(interval: Interval | None) -> str:
 def notes_under_table(table: Slowdown) -> Iterator[str]:
     """Yield the notes under the table.
 
-    The notes say how the mean is computed and how rows were selected. If a group was measured in a
-    network but has no slowdown there, a note gives the reason.
+    The notes say what the intervals and the means are, and how rows were selected. If a group was
+    measured in a network but has no slowdown there, a note gives the reason.
     """
+    if any(entry.slowdown and entry.slowdown.low for line in table.lines for entry in line.entries):
+        yield "All intervals of the table together hold with 95 %."
+    if table.reference == BEST:
+        yield "The intervals allow for the luck of the row that seems to be the best."
     if len(table.common) > 1:
-        yield f"Mean: geometric, over {', '.join(table.common)}."
+        yield from _notes_on_means(table)
     rows = [entry.row for line in table.lines for entry in line.entries if entry.slowdown]
     if any(row and (row.configurations or 1) > 1 for row in rows):
         yield SELECTION_NOTE
@@ -95,6 +123,18 @@ def notes_under_table(table: Slowdown) -> Iterator[str]:
             missing[(reason, *names)].append(line.name)
     for (reason, *names), lines in missing.items():
         yield f"{', '.join(lines)} in {', '.join(names)}: {reason}"
+
+
+def _notes_on_means(table: Slowdown) -> Iterator[str]:
+    yield f"Mean: geometric, over {', '.join(table.common)}."
+    if table.reference != BEST:
+        yield "Total time: for the same number of images of each of these networks."
+    partial = [line.name for line in table.lines if line.overall and not _is_complete(table, line)]
+    if partial:
+        yield (
+            f"{', '.join(partial)}: means over fewer networks, which cannot be compared with the "
+            "other means. --workload selects networks that all rows have."
+        )
 
 
 def _group_texts(line: Line) -> list[str]:
@@ -156,8 +196,10 @@ def _csv_lines(table: Slowdown) -> Iterator[dict[str, Any]]:
                 "batch_size": network.batch_size or None,
                 **_value_and_bound_columns("slowdown", entry.slowdown),
                 "launches": entry.slowdown.launches if entry.slowdown else None,
+                "reference": table.reference,
                 **_value_and_bound_columns("overall", line.overall),
-                "overall_networks": ", ".join(table.common),
+                **_value_and_bound_columns("total_time", line.total_time),
+                "overall_networks": ", ".join(line.averaged),
                 "reason": entry.reason,
                 **_value_and_bound_columns("images_per_second", speed),
                 **{name: getattr(row, name, None) for name in _ROW_FIELDS},

@@ -10,6 +10,7 @@ from typing import Any
 from xfbench.analysis.checkpoints import CheckpointCosts
 from xfbench.analysis.communication import Shares
 from xfbench.analysis.comparison import CellComparison
+from xfbench.analysis.costs import Costs
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.prediction import Point
 from xfbench.analysis.scaling import Efficiency
@@ -154,7 +155,7 @@ COLUMNS: dict[str, list[Column]] = {
         *_CONFIGURATION_COLUMNS,
         ("of best", _share_of_best_text),
         ("efficiency", _efficiency_text),
-        ("of peak", lambda row: _format_or_dash(row.share_of_peak, ".0%")),
+        ("of peak", lambda row: _format_value_and_bounds(row.peak_share, ".0%")),
         ("launches", _launch_count_and_label_text),
         ("equal", lambda row: "yes" if row.reason is None else "–"),
         ("test acc.", lambda row: _format_or_dash(row.test_accuracy, ".1%")),
@@ -165,7 +166,7 @@ COLUMNS: dict[str, list[Column]] = {
         ("build", lambda row: _format_seconds(row.costs.build_seconds)),
         ("first step", lambda row: _format_seconds(row.costs.first_step_seconds)),
         ("all epochs", lambda row: _format_seconds(row.costs.solution_seconds)),
-        ("to accuracy", lambda row: _format_seconds(row.costs.accuracy_seconds)),
+        ("to accuracy", lambda row: time_to_accuracy_text(row.costs)),
         ("memory", lambda row: _format_gigabytes(row.costs.peak_rss_bytes)),
         ("J/image", lambda row: _format_or_dash(row.costs.joules_per_image, ".3g")),
     ],
@@ -173,7 +174,7 @@ COLUMNS: dict[str, list[Column]] = {
         *_CONFIGURATION_COLUMNS,
         ("seeds", lambda row: str(row.seeds)),
         ("test acc.", lambda row: _format_value_and_bounds(row.accuracy, ".2%")),
-        ("to accuracy", lambda row: _format_seconds(row.costs.accuracy_seconds)),
+        ("to accuracy", lambda row: time_to_accuracy_text(row.costs)),
         ("all epochs", lambda row: _format_seconds(row.costs.solution_seconds)),
     ],
     "communication": [
@@ -347,6 +348,20 @@ def _format_seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g} s"
 
 
+def time_to_accuracy_text(costs: Costs) -> str:
+    """Return the median time to the target accuracy, such as "38 s (4 of 5 runs)".
+
+    The number of runs that reached the accuracy is left out if all did.
+    """
+    if costs.accuracy_runs == 0:
+        return "–"
+    seconds = _format_seconds(costs.accuracy_seconds)
+    if costs.accuracy_reached == costs.accuracy_runs:
+        return seconds
+    plural = "" if costs.accuracy_runs == 1 else "s"
+    return f"{seconds} ({costs.accuracy_reached} of {costs.accuracy_runs} run{plural})"
+
+
 def _format_gigabytes(size_bytes: int | None) -> str:
     return "–" if size_bytes is None else f"{size_bytes / 1e9:.2g} GB"
 
@@ -426,7 +441,7 @@ def _row_columns(table: Table, row: Row) -> dict[str, Any]:
     checkpoint_costs = document.pop("checkpointing") or {}
     for field in fields(CheckpointCosts):
         document[f"checkpoint_{field.name}"] = checkpoint_costs.get(field.name)
-    for name in ("spread", "accuracy", "efficiency", "relative_interval"):
+    for name in ("spread", "accuracy", "efficiency", "relative_interval", "peak_share"):
         interval = document.pop(name) or {}
         for end in ("value", "low", "high"):
             document[f"{name}_{end}"] = interval.get(end)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xfbench import pairwise, statistics
-from xfbench.analysis import scaling
+from xfbench.analysis import best_comparison, scaling
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
 from xfbench.planning.study_form import Analysis, Claim, Scalar
@@ -227,10 +227,12 @@ def analyze_ratio(
     `cells.comparison_groups`).
 
     If `against` is "best", the ratio always says how many times worse the cell is than the best
-    cell. For quantities of which more is better, the ratio is therefore inverted.
+    cell. For quantities of which more is better, the ratio is therefore inverted. The intervals
+    allow for the luck of the cell that seems to be the best (see `best_comparison.py`).
     """
     quantity = find_quantity(analysis)
     pairs: list[tuple[MeasuredCell, MeasuredCell | None]] = []
+    candidate_groups: list[list[MeasuredCell]] = []
     for group in of_cells.comparison_groups(cells, analysis.over):
         if len({str(cell.setting(analysis.over)) for cell in group}) == 1:
             continue
@@ -238,6 +240,7 @@ def analyze_ratio(
         if analysis.against == "best":
             unverified = of_cells.unverified_reasons_by_id(measured, certificates)
             measured = [cell for cell in measured if id(cell) not in unverified] or measured
+            candidate_groups.append(measured)
         baselines = [_choose_baseline(analysis, cell, measured, quantity) for cell in group]
         pairs += [
             (cell, baseline)
@@ -254,21 +257,24 @@ def analyze_ratio(
         _no_ratio_reason(cell, baseline, launches[id(cell)], certificates)
         for cell, baseline in pairs
     ]
-    sides = [
-        (launches[id(cell)], launches[id(baseline)])
-        for (cell, baseline), reason in zip(pairs, reasons, strict=True)
-        if not reason
-    ]
-    # The ratio to the best cell says how many times worse the cell is.
-    if analysis.against == "best" and not quantity.lower_is_better:
-        sides = [(baseline_launches, cell_launches) for cell_launches, baseline_launches in sides]
-    ratios = iter(pairwise.compare_all(sides))
+    against_best = _ratios_to_best(candidate_groups, quantity)
+    ratios = iter(
+        pairwise.compare_all(
+            [
+                (launches[id(cell)], launches[id(baseline)])
+                for (cell, baseline), reason in zip(pairs, reasons, strict=True)
+                if not reason and id(cell) not in against_best
+            ]
+        )
+    )
     values: list[Value] = []
     for (cell, baseline), reason in zip(pairs, reasons, strict=True):
         if baseline is None or not launches[id(cell)]:
             values.append(_build_value(analysis, cell, cells, None, reason))
             continue
-        interval = None if reason else next(ratios).ratio
+        interval = None
+        if not reason:
+            interval = against_best.get(id(cell)) or next(ratios).ratio
         setting = of_cells.format_setting(analysis.over, baseline.setting(analysis.over))
         values.append(_build_value(analysis, cell, cells, interval, reason, f"against {setting}"))
     compared = [(value, value.interval) for value in values if value.interval]
@@ -290,6 +296,25 @@ def analyze_ratio(
         if len(compared) == 1:
             sentence = f"{format_value_with_bounds(low[1], 'times')} {word} ({low_label})."
     return _build_finding_and_judge_bounds(analysis, sentence, "times", values)
+
+
+def _ratios_to_best(
+    groups: Sequence[Sequence[MeasuredCell]], quantity: Quantity
+) -> dict[int, Interval]:
+    """Return how many times worse each cell is than the best of its group, by `id(cell)`."""
+    scores = [
+        [
+            _score_launches(counted_values_by_block(quantity, cell.records), quantity)
+            for cell in group
+        ]
+        for group in groups
+    ]
+    intervals = best_comparison.slowdowns_against_best(scores)
+    return {
+        id(cell): interval
+        for group, of_group in zip(groups, intervals, strict=True)
+        for cell, interval in zip(group, of_group, strict=True)
+    }
 
 
 def _no_ratio_reason(

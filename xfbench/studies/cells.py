@@ -11,6 +11,7 @@ from typing import Any
 from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.grouping import group_by_heading_and_cell
 from xfbench.analysis.leaderboard import Certificates
+from xfbench.analysis.learning import has_diverged
 from xfbench.execution import probing
 from xfbench.model import adapter
 from xfbench.model.machines import machine_class
@@ -90,12 +91,6 @@ class MeasuredCell:
     def diverged_records(self) -> list[Record]:
         """Return the records of launches that diverged."""
         return [record for record in self.records if has_diverged(record)]
-
-
-def has_diverged(record: Record) -> bool:
-    """Return whether the launch did all its steps but had a loss that is not finite."""
-    measurement = record.measurement
-    return record.status == "invalid" and measurement is not None and None in measurement.losses
 
 
 def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:

@@ -10,9 +10,12 @@ from typing import Any
 from xfbench import pairwise
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.learning import (
-    best_common_test_loss,
-    best_test_loss,
-    seconds_to_test_loss_by_block,
+    RunsToTarget,
+    default_target_loss,
+    has_diverged,
+    is_learning_run,
+    learning_speedup,
+    runs_to_test_loss,
 )
 from xfbench.model.record import Record
 from xfbench.planning.study_form import Analysis
@@ -34,10 +37,10 @@ def analyze_parallel_and_learning_speedups(
     """Return a finding with the parallel and the learning speed-up over one rank.
 
     - Parallel speed-up: images per second, divided by the images per second of one rank.
-    - Learning speed-up: time that one rank needs to reach ℓ*, divided by the time that several
-      ranks need. ℓ* is the lowest test loss that all runs reached.
+    - Learning speed-up: time that one rank needs to reach the target loss, divided by the time that
+      several ranks need. `analysis.target` or the workload sets the target.
 
-    The curves of the finding show the learning speed-up at several test losses.
+    The curves of the finding show the learning speed-up at the target and at larger test losses.
     """
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []
@@ -45,51 +48,52 @@ def analyze_parallel_and_learning_speedups(
     notes: list[str] = []
     phrases: list[str] = []
     for group in of_cells.comparison_groups(cells, "ranks"):
-        learning_records = {
-            id(cell): [r for r in cell.ok_records() if r.learning] for cell in group
+        records_of_cell = {
+            id(cell): [record for record in cell.records if is_learning_run(record)]
+            for cell in group
         }
-        runs = [cell for cell in group if learning_records[id(cell)]]
+        runs = [cell for cell in group if records_of_cell[id(cell)]]
         label = of_cells.cell_name(group[0], cells, ("ranks", "strategy"))
-        diverged_count = _count_diverged(
-            [record for cell in runs for record in learning_records[id(cell)]]
+        diverged_count = sum(
+            has_diverged(record) for cell in runs for record in records_of_cell[id(cell)]
         )
         if diverged_count:
             notes.append(f"{label}: {pluralize(diverged_count, 'run')} diverged (non-finite loss)")
-        level = best_common_test_loss(
-            [
-                r
-                for cell in runs
-                for r in learning_records[id(cell)]
-                if best_test_loss(r) is not None
-            ]
-        )
-        if not runs or runs[0].request.ranks != 1 or level is None or len(runs) < 2:
-            values += [
-                _build_speedup_value(
-                    cell, label, "", None, "needs runs with one rank and with several"
-                )
-                for cell in group
-            ]
+        target = _target_loss(analysis, group[0].request.workload)
+        missing = ""
+        if not runs or runs[0].request.ranks != 1 or len(runs) < 2:
+            missing = "needs runs with one rank and with several"
+        elif target is None:
+            missing = "there is no target loss: set `target` of the analysis in the study's file"
+        if missing or target is None:
+            values += [_build_speedup_value(cell, label, "", None, missing) for cell in group]
             continue
         baseline = runs[0]
-        notes.append(f"{label}: ℓ* is a test loss of {level:.3g}, which all runs reached")
+        times = {id(cell): runs_to_test_loss(records_of_cell[id(cell)], target) for cell in runs}
+        shares = join_words(
+            [
+                f"{times[id(cell)].share} on {of_cells.format_setting('ranks', cell.request.ranks)}"
+                for cell in runs
+            ]
+        )
+        notes.append(f"{label}: the target, a test loss of {target:.3g}, was reached by {shares}")
         for cell in runs[1:]:
             reason = of_cells.incomparable_reason(cell, baseline, certificates)
             speeds = [
                 counted_values_by_block(throughput, each.records) for each in (cell, baseline)
             ]
             parallel = pairwise.compare(*speeds).ratio if all(speeds) else None
-            times = [
-                seconds_to_test_loss_by_block(learning_records[id(each)], level)
-                for each in (baseline, cell)
-            ]
-            learning = pairwise.compare(*times).ratio if all(times) else None
+            learning = learning_speedup(times[id(baseline)], times[id(cell)])
             if not learning and not reason:
-                reason = "no run of this cell, or no run with one rank, has a finite loss"
+                reason = _no_speedup_reason(times[id(baseline)], times[id(cell)])
             if reason:
                 parallel = learning = None  # one speed-up without the other would be misleading
             values.append(_build_speedup_value(cell, label, PARALLEL, parallel, reason))
-            values.append(_build_speedup_value(cell, label, LEARNING, learning, reason))
+            values.append(
+                _build_speedup_value(
+                    cell, label, LEARNING, learning, reason, (times[id(baseline)], times[id(cell)])
+                )
+            )
             if parallel and learning:
                 ranks = of_cells.format_setting("ranks", cell.request.ranks)
                 phrases.append(
@@ -98,7 +102,7 @@ def analyze_parallel_and_learning_speedups(
                     f"and learns {format_value_with_bounds(learning, 'times')} as fast"
                 )
             curve = _learning_speedup_by_loss(
-                learning_records[id(baseline)], learning_records[id(cell)], level
+                records_of_cell[id(baseline)], records_of_cell[id(cell)], target
             )
             if not reason and curve:
                 name = f"{label} · {of_cells.format_setting('ranks', cell.request.ranks)}"
@@ -122,43 +126,69 @@ def analyze_parallel_and_learning_speedups(
     )
 
 
-def _count_diverged(records: Sequence[Record]) -> int:
-    return sum(best_test_loss(record) is None for record in records)
+def _target_loss(analysis: Analysis, workload: str) -> float | None:
+    """Return the target of the analysis, or else of the workload; None if neither has one."""
+    target = analysis.target
+    if isinstance(target, dict):
+        target = target.get(workload)
+    return default_target_loss(workload) if target is None else target
+
+
+def _no_speedup_reason(one_rank: RunsToTarget, several_ranks: RunsToTarget) -> str:
+    """Return why there is no learning speed-up: too few runs reached the target."""
+    too_few = [
+        f"only {runs.share} {place}"
+        for runs, place in ((one_rank, "with one rank"), (several_ranks, "of this cell"))
+        if runs.median_seconds is None
+    ]
+    return f"{join_words(too_few)} reached the target, no more than half"
 
 
 def _learning_speedup_by_loss(
-    base_records: Sequence[Record], records: Sequence[Record], lowest_loss: float
+    base_records: Sequence[Record], records: Sequence[Record], target_loss: float
 ) -> tuple[tuple[float, float, float | None, float | None], ...]:
     """Return points (test loss, learning speed-up, lower bound, upper bound).
 
-    Return up to _CURVE_POINTS points. Their test losses range from `lowest_loss` to the lowest test
-    loss after the first epoch of a run.
+    Return up to _CURVE_POINTS points. Their test losses range from `target_loss` to just below the
+    lowest test loss after the first epoch of a run: within the first epoch, times are not known.
     """
     epoch_losses = [r.learning[0].test_loss for r in (*base_records, *records) if r.learning]
     first_losses = [loss for loss in epoch_losses if loss is not None]
-    if not first_losses or min(first_losses) <= lowest_loss or lowest_loss <= 0:
+    if not first_losses or min(first_losses) <= target_loss:
         return ()
-    step = math.log(min(first_losses) / lowest_loss) / (_CURVE_POINTS - 1)
+    step = math.log(min(first_losses) / target_loss) / _CURVE_POINTS
     points = []
     for number in range(_CURVE_POINTS):
-        loss = lowest_loss * math.exp(step * number)
-        base_times, cell_times = (
-            seconds_to_test_loss_by_block(base_records, loss),
-            seconds_to_test_loss_by_block(records, loss),
+        loss = target_loss * math.exp(step * number)
+        speedup = learning_speedup(
+            runs_to_test_loss(base_records, loss), runs_to_test_loss(records, loss)
         )
-        if base_times and cell_times:
-            times: Interval = pairwise.compare(base_times, cell_times).ratio
-            points.append((loss, times.value, times.low, times.high))
+        if speedup:
+            points.append((loss, speedup.value, speedup.low, speedup.high))
     return tuple(points)
 
 
 def _build_speedup_value(
-    cell: MeasuredCell, label: str, speedup_kind: str, interval: Interval | None, reason: str | None
+    cell: MeasuredCell,
+    label: str,
+    speedup_kind: str,
+    interval: Interval | None,
+    reason: str | None,
+    runs: Sequence[RunsToTarget] = (),
 ) -> Value:
+    """Return the value of one speed-up.
+
+    `runs`: of a learning speed-up, the runs with one rank and those of the cell.
+    """
     fields: dict[str, Any] = {
         **analyses.settings_and_strategy_options(cell),
         "speedup": speedup_kind,
     }
+    note = "S, images per second" if speedup_kind == PARALLEL else ""
+    if runs:
+        note = "L, time to the target loss"
+        if any(side.reached < len(side.times) for side in runs):
+            note += f" ({' and '.join(side.share for side in runs)} reached it)"
     value = Value(
         name=f"{label} · {speedup_kind}" if speedup_kind else label,
         at=of_cells.format_setting("ranks", cell.request.ranks),
@@ -166,11 +196,7 @@ def _build_speedup_value(
         interval=interval,
         fields=fields,
         reason=reason,
-        note="S, images per second"
-        if speedup_kind == PARALLEL
-        else "L, time to ℓ*"
-        if speedup_kind
-        else "",
+        note=note,
     )
     if interval is None and reason is None:
         return replace(value, reason="no launch counts")

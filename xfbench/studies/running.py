@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from xfbench.analysis.learning import has_diverged
 from xfbench.base import errors
 from xfbench.host import sites
 from xfbench.model import capabilities
@@ -21,7 +22,6 @@ from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch, Size
 from xfbench.studies import media
 from xfbench.studies.batch_search import CellSearch
-from xfbench.studies.cells import has_diverged
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,15 @@ from xfbench.analysis.leaderboard import build_tables
 from xfbench.model.record import Epoch
 from xfbench.rendering.report import learned
 
-LOSSES = {1: (1.0, 0.5, 0.3, 0.2), 2: (1.2, 0.8, 0.5, 0.3), 4: (1.5, 1.1, 0.8, 0.6)}
+# LeNet's target is a test loss of 0.2. Between 0.4 and 0.1, it is reached half way.
+LOSSES = {1: (0.8, 0.4, 0.2, 0.1), 2: (1.6, 0.8, 0.4, 0.2), 4: (1.6, 0.8, 0.4, 0.1)}
 
 
 @pytest.fixture
 def make_launches(measured):
     """A function that makes launches of three seeds; `n` ranks need 1/n of the time of an epoch.
 
-    Each number of ranks has its own losses. The lowest loss that all of them reach is 0.6.
+    Each number of ranks has its own losses.
     """
 
     def make(ranks=(1, 2, 4), losses=LOSSES):
@@ -53,16 +54,31 @@ def build_figures(records, certificates):
 
 
 def test_learning_speedup_is_drawn_beside_throughput_speedup(make_launches):
-    """One rank needs 2 epochs to reach 0.6, two ranks 3 of half the time, four 4 of a quarter."""
+    """One rank needs 3 epochs, two ranks 4 of half the time, four 3.5 of a quarter."""
     [figure] = build_figures(*certify_records(make_launches()))
     lines = {line.name.rpartition(" ")[2]: line.points for line in figure.lines}
     assert set(lines) == {"learning", "images", "ideal"}
     assert [point.x for point in lines["learning"]] == [1, 2, 4]
-    assert [point.y for point in lines["learning"]] == pytest.approx([1, 2 / 1.5, 2])
+    assert [point.y for point in lines["learning"]] == pytest.approx([1, 3 / 2, 3 / (3.5 / 4)])
     assert [point.y for point in lines["images"]] == pytest.approx([1, 2, 4])
     assert all(point.low <= point.y <= point.high for point in lines["learning"][1:])
-    assert [row[-1] for row in figure.data] == ["0.6", "0.6"]
-    assert "time to the best test loss" in figure.description
+    assert [row[-1] for row in figure.data] == ["3 of 3 runs, 3 of 3 runs"] * 2
+    assert "time to a test loss of 0.2" in figure.description
+
+
+def test_share_of_runs_that_reached_the_target_is_shown(make_launches):
+    records = make_launches(ranks=(1, 2))
+    reached = make_launches(ranks=(4,))[:2]
+    missed = make_launches(ranks=(4,), losses={4: (1.6, 0.8, 0.4, 0.3)})[2:]
+    [figure] = build_figures(*certify_records([*records, *reached, *missed]))
+    assert [row[-1] for row in figure.data] == [
+        "3 of 3 runs, 3 of 3 runs",
+        "3 of 3 runs, 2 of 3 runs",
+    ]
+    lines = {line.name.rpartition(" ")[2]: line.points for line in figure.lines}
+    assert lines["learning"][-1].x == 4 and lines["learning"][-1].low is None
+    few = make_launches(ranks=(1, 2), losses={**LOSSES, 2: (1.6, 0.8, 0.4, 0.3)})
+    assert build_figures(*certify_records(few)) == []
 
 
 def test_learning_speedup_needs_a_baseline_and_more_ranks(make_launches):

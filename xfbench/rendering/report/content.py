@@ -423,9 +423,12 @@ def _row_facts(row: Row, last_record: Record) -> Iterable[tuple[str, str]]:
         "build": row_costs.build_seconds,
         "first step": row_costs.first_step_seconds,
         "all epochs": row_costs.solution_seconds,
-        f"to {row_costs.target:.0%} accuracy": row_costs.accuracy_seconds,
     }
     costs = [f"{name} {value:.3g} s" for name, value in parts.items() if value is not None]
+    if row_costs.accuracy_runs:
+        costs.append(
+            f"to {row_costs.target:.0%} accuracy {tables.time_to_accuracy_text(row_costs)}"
+        )
     costs += [f"memory {row_costs.peak_rss_bytes / 1e9:.2g} GB"] if row_costs.peak_rss_bytes else []
     if row_costs.joules_per_image is not None:
         costs.append(f"{row_costs.joules_per_image:.3g} J/image")

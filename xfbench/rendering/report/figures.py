@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xfbench.analysis.leaderboard import Row, Table
+from xfbench.host.roofline import usual_matrix_product
 from xfbench.model.record import Record
 from xfbench.rendering import tables
 
@@ -333,7 +334,7 @@ def group_rows_into_scaling_curves(rows: Sequence[Row]) -> list[list[Row]]:
 def _build_share_of_limit_figure(
     rows: Sequence[Row], records_by_id: Mapping[str, Record]
 ) -> Figure | None:
-    """Return the figure of each row's speed as a share of the speed of a matrix product.
+    """Return the figure of each row's speed as a share of the speed of a usual matrix product.
 
     The matrix product runs on the same cores as the row's training. Return None if the share is
     not known for any row.
@@ -348,25 +349,31 @@ def _build_share_of_limit_figure(
             ),
             None,
         )
-        if row.share_of_peak is None or limit is None:
+        share = row.peak_share
+        if share is None or limit is None:
             continue
         label = _note_if_not_ranked(row, row_name(row))
-        bars.append(Bar(label, row.share_of_peak))
-        possible = limit.matrix_product * row.ranks
-        done = row.share_of_peak * possible
+        bars.append(Bar(label, share.value, share.low, share.high))
+        possible = usual_matrix_product(limit).value * row.ranks
+        done = share.value * possible
         of_both = (f"{done / 1e9:.3g}", f"{possible / 1e9:.3g}")
-        data.append((label, f"{row.share_of_peak:.1%}", *of_both, limit.source))
+        has_bounds = share.low is not None and share.high is not None
+        bounds = f"{share.low:.1%} – {share.high:.1%}" if has_bounds else "–"
+        data.append((label, f"{share.value:.1%}", bounds, *of_both, limit.source))
     if not bars:
         return None
     best = max(bars, key=lambda bar: bar.value)
     return Figure(
         title="Share of the limit",
         description=(
-            "Arithmetic of training as a share of the matrix product on the same cores. "
+            "Arithmetic of training as a share of a usual matrix product on the same cores. "
             f"The highest is {best.name}: {best.value:.0%}."
         ),
         y="share of the matrix product",
-        headers=("configuration", "share", "GFLOP/s", "possible", "source of the limit"),
+        headers=(
+            *("configuration", "share", "95 % interval"),
+            *("GFLOP/s", "possible", "source of the limit"),
+        ),
         data=tuple(data),
         bars=tuple(bars[:MOST_BARS]),
         limit=(1.0, "limit"),

@@ -55,7 +55,7 @@ def build_tables(boards: Iterable[Table]) -> list[SlowdownTable]:
                 tables.describe_settings_outside_group(entry.row, line) if entry.slowdown else ""
                 for entry in line.entries
             ]
-            settings += [""] * (len(texts) - len(settings))  # the mean has no setting
+            settings += [""] * (len(texts) - len(settings))  # the means have no setting
             fields = [Field(text, setting) for text, setting in zip(texts, settings, strict=True)]
             lines.append((line.name, tuple(fields)))
         notes = list(tables.notes_under_table(table))

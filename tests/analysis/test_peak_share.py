@@ -1,0 +1,80 @@
+"""The share of the peak: usual launches over usual matrix products, with an interval."""
+
+import numpy as np
+import pytest
+
+from xfbench.analysis.peak_share import share_of_usual_peak
+from xfbench.model.record import Limit
+from xfbench.statistics import counted_speeds_by_block, interval_of_launches
+
+PEAK = 1e12
+
+
+@pytest.fixture
+def launch(record):
+    """Return a function that makes a launch at 40 images/s, divided by `factor`."""
+
+    def make(number, factor=1.0, tries=(), best=PEAK, **fields):
+        limit = Limit(
+            threads=1,
+            precision="float32",
+            matrix_product=best,
+            matrix_product_tries=tries,
+            memory_bandwidth=1e11,
+            source="measured",
+        )
+        return record(steps=(0.1 * factor,) * 3, launch=number, fields={"limit": limit, **fields})
+
+    return make
+
+
+def share_at(images_per_second, launch_record, peak=PEAK):
+    return 2 * launch_record.workload.train_macs_per_image * images_per_second / peak
+
+
+def test_share_of_old_records_is_relative_to_the_best_try(launch):
+    launches = [launch(n + 1, 1 + 0.02 * n) for n in range(5)]
+    share = share_of_usual_peak(launches)
+    speed = interval_of_launches(counted_speeds_by_block(launches))
+    expected = [share_at(value, launches[0]) for value in (speed.value, speed.low, speed.high)]
+    assert (share.value, share.low, share.high) == pytest.approx(expected)
+
+
+def test_share_is_relative_to_usual_tries_and_has_their_interval(launch):
+    tries = tuple(PEAK * factor for factor in (0.78, 0.8, 0.8, 0.8, 0.82))
+    launches = [launch(n + 1, 1 + 0.02 * n, tries) for n in range(5)]
+    without_tries = share_of_usual_peak([launch(n + 1, 1 + 0.02 * n) for n in range(5)])
+    share = share_of_usual_peak(launches)
+    assert share.value == pytest.approx(without_tries.value / 0.8, rel=1e-3)
+    assert share.high / share.low > without_tries.high / without_tries.low * 1.005
+
+
+def test_ranks_have_peaks_of_their_own(launch):
+    [one, two] = [launch(1), launch(1)]
+    two = two.model_copy(update={"request": two.request.model_copy(update={"ranks": 2})})
+    assert share_of_usual_peak([two]).value == pytest.approx(share_of_usual_peak([one]).value / 2)
+
+
+def test_failed_launches_and_unknown_limits_have_no_share(launch, record):
+    failed = launch(1, status="failed", reason="x", measurement=None)
+    assert share_of_usual_peak([failed, record()]) is None
+    assert share_of_usual_peak([failed, launch(1)]).launches == 1
+
+
+def test_interval_covers_the_share_of_usual_launches_and_tries(launch):
+    """Launches vary by 3 %, tries by 2 %. The share of the best try is too low."""
+    rng = np.random.default_rng(27)
+    truth = None
+    covered, best_shares = 0, []
+    count = 100
+    for _ in range(count):
+        tries = tuple(float(PEAK * np.exp(rng.normal(0, 0.02))) for _ in range(5))
+        launches = [
+            launch(n + 1, float(np.exp(rng.normal(0, 0.03))), tries, max(tries)) for n in range(5)
+        ]
+        truth = share_at(40, launches[0])
+        share = share_of_usual_peak(launches)
+        covered += share.low <= truth <= share.high
+        best_shares.append(share.value * np.exp(np.mean(np.log(tries))) / max(tries) / truth)
+    assert covered / count >= 0.92
+    assert np.mean(best_shares) < 0.985

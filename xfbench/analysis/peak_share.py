@@ -1,0 +1,69 @@
+"""The share of the machine's peak that the launches of a cell reach, with its interval.
+
+Both sides are usual ones: usual launches, and usual matrix products of several tries. Dividing by
+the best product of all would make every share too small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from xfbench.host.roofline import usual_matrix_product
+from xfbench.model.record import Record
+from xfbench.statistics import (
+    Block,
+    Interval,
+    has_valid_steps,
+    interval_of_launches,
+    launch_throughput,
+    next_block,
+)
+
+
+def share_of_usual_peak(records: Iterable[Record]) -> Interval | None:
+    """Return the operations of training per second as a share of a usual matrix product.
+
+    A multiply-add counts as two operations. Each rank has its own cores, so the peak of a launch is
+    that of a rank times the number of ranks. The interval combines that of the launches with that
+    of the tries: the squares of the half-widths of the logarithms are added. Without tries, it is
+    that of the launches alone. Returns None if no ok launch has a limit.
+    """
+    shares: dict[Block, float] = {}
+    peaks: list[Interval] = []
+    for record in records:
+        share_and_peak = _share_and_peak(record)
+        if share_and_peak:
+            share, peak = share_and_peak
+            shares[next_block(record, shares)] = share
+            peaks.append(peak)
+    return _widen(interval_of_launches(shares), peaks) if shares else None
+
+
+def _share_and_peak(record: Record) -> tuple[float, Interval] | None:
+    request, workload, limit = record.request, record.workload, record.limit
+    if record.status != "ok" or not has_valid_steps(record):
+        return None
+    if request is None or workload is None or limit is None:
+        return None
+    peak = usual_matrix_product(limit)
+    operations = 2 * workload.train_macs_per_image * launch_throughput(record)
+    share = operations / (peak.value * request.ranks)
+    return (share, peak) if share > 0 else None
+
+
+def _widen(share: Interval, peaks: Iterable[Interval]) -> Interval:
+    """Return the share with the widest interval of the peaks added to its own."""
+    peak_ends = [
+        (p.value, p.low, p.high) for p in peaks if p.low is not None and p.high is not None
+    ]
+    if share.low is None or share.high is None or not peak_ends:
+        return share
+    above_peak = max(math.log(high / value) for value, _, high in peak_ends)
+    below_peak = max(math.log(value / low) for value, low, _ in peak_ends)
+    return replace(
+        share,
+        low=share.value * math.exp(-math.hypot(math.log(share.value / share.low), above_peak)),
+        high=share.value * math.exp(math.hypot(math.log(share.high / share.value), below_peak)),
+    )
