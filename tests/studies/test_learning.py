@@ -83,6 +83,8 @@ def test_missed_targets_give_no_speedup_but_a_share(make_scaling_finding):
     assert {value.reason for value in finding.values} == {
         "only 0 of 3 runs of this cell reached the target, no more than half"
     }
+    assert finding.sentence.startswith("No learning speed-up is known: only 0 of 3 runs")
+    assert finding.has_content
     [note] = finding.notes
     assert "3 of 3 runs on 1 rank and 0 of 3 runs on 2 ranks" in note
 

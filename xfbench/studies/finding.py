@@ -103,8 +103,8 @@ class Finding:
 
     @property
     def has_content(self) -> bool:
-        """Whether the finding has a value with a result, or a table of its own."""
-        return bool(self.table) or any(value.interval for value in self.values)
+        """Whether the finding has a value with a result, a remark, or a table of its own."""
+        return bool(self.table or self.notes) or any(value.interval for value in self.values)
 
 
 def judge_claims_with_bounds(

@@ -109,9 +109,7 @@ def analyze_parallel_and_learning_speedups(
                 curves.append(Curve(name, curve))
     return Finding(
         title=analysis.title or "Parallel and learning speed-up",
-        sentence=f"{join_words(phrases)}."
-        if phrases
-        else "There are no cells with different numbers of ranks to compare.",
+        sentence=f"{join_words(phrases)}." if phrases else _sentence_without_speedup(values),
         over="ranks",
         unit="times",
         values=tuple(values),
@@ -132,6 +130,13 @@ def _target_loss(analysis: Analysis, workload: str) -> float | None:
     if isinstance(target, dict):
         target = target.get(workload)
     return default_target_loss(workload) if target is None else target
+
+
+def _sentence_without_speedup(values: Sequence[Value]) -> str:
+    reasons = [value.reason for value in values if value.fields["speedup"] == LEARNING]
+    if reasons:
+        return f"No learning speed-up is known: {reasons[0]}."
+    return "There are no cells with different numbers of ranks to compare."
 
 
 def _no_speedup_reason(one_rank: RunsToTarget, several_ranks: RunsToTarget) -> str:
