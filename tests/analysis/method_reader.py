@@ -195,8 +195,11 @@ class Comparison:
     p: float | None = None
 
 
-def compare_family(cells, pairs):
-    """Return the comparisons of one family, by pair of names."""
+def compare_family(cells, pairs, interval_count=None):
+    """Return the comparisons of one family, by pair of names.
+
+    `interval_count` is the number of intervals in the family, if it has more than the pairs have.
+    """
     differences = family_differences(cells, pairs)
     known = {pair: value for pair, value in differences.items() if value.variance is not None}
     moderated = {}
@@ -204,7 +207,7 @@ def compare_family(cells, pairs):
         same_kind = {pair: value for pair, value in known.items() if value.kind == kind}
         moderated |= same_kind if kind == "unpaired" else moderate_variances(same_kind)
     return {
-        pair: compare(moderated[pair], confidence=1 - 0.05 / len(known))
+        pair: compare(moderated[pair], confidence=1 - 0.05 / (interval_count or len(known)))
         if pair in known
         else Comparison(differences[pair], math.exp(differences[pair].mean))
         for pair in pairs
@@ -402,6 +405,23 @@ def geometric_mean(differences, count):
         "value": math.exp(mean),
         "low": math.exp(mean - half_width),
         "high": math.exp(mean + half_width),
+    }
+
+
+def geometric_mean_of_intervals(comparisons):
+    """Return the geometric mean of ratios. The squares of their half-widths are added."""
+    mean = statistics.fmean(math.log(comparison.ratio) for comparison in comparisons)
+    below, above = (
+        math.hypot(*half_widths) / len(comparisons)
+        for half_widths in (
+            [math.log(comparison.ratio / comparison.low) for comparison in comparisons],
+            [math.log(comparison.high / comparison.ratio) for comparison in comparisons],
+        )
+    )
+    return {
+        "value": math.exp(mean),
+        "low": math.exp(mean - below),
+        "high": math.exp(mean + above),
     }
 
 

@@ -680,20 +680,22 @@ def test_slowdowns_follow_from_the_record_files(make_launch, write_results, prin
     )
     [table] = print_json("leaderboard", "--view", "slowdown", "--results", folder)["slowdowns"]
     cells = read_cells(folder, "framework", "workload")
-    fastest = {
-        network: method_reader.choose_fastest(cells, [(f, network) for f in FRAMEWORKS])
+    assert table["reference"] == "torch"
+    others = [framework for framework in FRAMEWORKS if framework != "torch"]
+    pairs = {
+        (framework, network): (("torch", network), (framework, network))
+        for framework in others
         for network in NETWORKS
     }
+    comparisons = method_reader.compare_family(
+        cells, list(pairs.values()), interval_count=len(pairs) + 2 * len(others)
+    )
     for row in table["rows"]:
         framework = row["group"]["framework"]
-        pairs = {network: (fastest[network], (framework, network)) for network in NETWORKS}
+        if framework == "torch":
+            continue
+        of_row = [comparisons[pairs[framework, network]] for network in NETWORKS]
         for figure in row["networks"]:
-            a, b = pairs[figure["network"]]
-            if a != b:
-                comparison = method_reader.compare_pair(cells[a], cells[b])
-                assert_ratio(figure["slowdown"], comparison)
-        slower = [pair for pair in pairs.values() if pair[0] != pair[1]]
-        if slower:
-            differences = method_reader.family_differences(cells, slower).values()
-            mean = method_reader.geometric_mean(differences, len(NETWORKS))
-            assert {name: row["overall"][name] for name in mean} == pytest.approx(mean)
+            assert_ratio(figure["slowdown"], comparisons[pairs[framework, figure["network"]]])
+        mean = method_reader.geometric_mean_of_intervals(of_row)
+        assert {name: row["overall"][name] for name in mean} == pytest.approx(mean)
