@@ -46,7 +46,7 @@ Launches = Mapping[Block, float]
 
 CONFIDENCE = 0.95
 CLAIM_LAUNCHES = 5
-CLAIM_HALF_WIDTH = 0.1  # a claim needs an interval of ±10 % or less
+CLAIM_HALF_WIDTH = 0.25  # a claim needs an interval of ±25 % or less
 MIN_SESSIONS = 3  # from this number of sessions on, intervals are over sessions
 INDICATIVE_LAUNCHES = 3
 _OUTLIER_SCORE = 3.5  # modified z-score
@@ -78,7 +78,7 @@ class Interval:
     def label(self) -> str:
         """Return "claim", "indicative" or "smoke".
 
-        - claim: five launches or more, and the interval is ±10 % or narrower.
+        - claim: five launches or more, and the interval is ±25 % or narrower.
         - smoke: one or two launches.
         """
         if self.launches < INDICATIVE_LAUNCHES:

@@ -100,7 +100,7 @@ def throughput_of_cell(launches):
         low, high = interval_of_median([launches[block] for block in sorted(launches)])
     else:
         low, high, confidence = min(values), max(values), None
-    if len(values) >= 5 and len(sessions) != 2 and math.exp(high - low) <= 1.1**2:
+    if len(values) >= 5 and len(sessions) != 2 and math.exp(high - low) <= 1.25**2:
         label = "claim"
     else:
         label = "smoke" if len(values) < 3 else "indicative"
