@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,9 @@ def test_a_record_names_the_revision_that_ran(clone, run_revisions, tmp_path):
         assert (software.git_commit, software.git_dirty) == (revision, False)
         assert software.worker_digest == worker_archive.worker_digest("reference", revision)
         assert f"revision {revision[:12]}" in outcome.stderr
+        with zipfile.ZipFile(Store(tmp_path / "results").run_folder(record) / "worker.pyz") as code:
+            is_slow = b"sleep(0.2)" in code.read("xfbench/worker/loop.py")
+        assert is_slow == (revision == slow)
     assert by_revision[base].cell != by_revision[slow].cell
     assert by_revision[base].software.adapter_digest == by_revision[slow].software.adapter_digest
     assert by_revision[base].software.worker_digest != by_revision[slow].software.worker_digest

@@ -12,6 +12,7 @@ from tests.cluster.commands import (
 )
 from tests.fake_framework import SLOW
 from tests.remaining_processes import list_workers
+from xfbench.base import revisions
 from xfbench.model import adapter
 
 
@@ -139,3 +140,15 @@ def test_dry_run_prints_the_script_and_submits_nothing(cluster, command_words):
 def test_all_four_frameworks_offer_mpi():
     for name in ("caffe", "mxnet", "tensorflow", "torch"):
         assert "mpi" in adapter.load(name).strategies
+
+
+@pytest.mark.deep
+def test_a_job_measures_the_revisions(cluster, command_words):
+    """The job finds the code that the login node has extracted."""
+    if revisions.find_checkout() is None:
+        pytest.skip("this is no git checkout")
+    [head] = revisions.resolve_revisions(["HEAD"])
+    completed = cluster.run(*command_words(options="--ranks 1 --steps 3 --revisions HEAD"))
+    [record] = read_records(completed)
+    assert (record["status"], record["request"]["revision"]) == ("ok", head), completed.stderr
+    assert record["software"]["git_commit"] == head

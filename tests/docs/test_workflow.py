@@ -76,15 +76,18 @@ def add_dependencies(workspace):
     (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
 
 
-def run_workflow(workspace):
-    """Run the steps as GitHub does; return their exit statuses and outputs by name."""
+def run_workflow(workspace, home):
+    """Run the steps as GitHub does; return their exit statuses and outputs by name.
+
+    `home` is the cache.
+    """
     shutil.rmtree(workspace / "results", ignore_errors=True)  # a new workspace has none
     [job] = WORKFLOW["jobs"].values()
     shell = SHELLS[WORKFLOW.get("defaults", {}).get("run", {}).get("shell")]
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST"))}
     programs = Path(sys.executable).parent
     environment |= {**job["env"], **SMALL, **OFFLINE, "PATH": f"{programs}:{os.environ['PATH']}"}
-    environment["BASE"] = run_git(workspace, "rev-parse", "base")
+    environment |= {"BASE": run_git(workspace, "rev-parse", "base"), "XFBENCH_HOME": str(home)}
     statuses, outputs, has_failed = {}, {}, False
     for step in job["steps"]:
         is_always = {None: False, "always()": True}[step.get("if")]
@@ -109,15 +112,15 @@ def run_workflow(workspace):
 
 
 @pytest.mark.deep
-def test_only_a_slower_adapter_fails_the_workflow(workspace):
+def test_only_a_slower_adapter_fails_the_workflow(workspace, certifying_home):
     commit_sleeping_adapter(workspace, 0.5)
-    statuses, outputs = run_workflow(workspace)
+    statuses, outputs = run_workflow(workspace, certifying_home)
     assert not any(statuses.values()), outputs
     assert {"Install", "Measure both in turns", "Compare", "Report"} <= set(statuses)
     assert "would have been found" in outputs["Compare"]
 
     commit_sleeping_adapter(workspace, 1)
-    statuses, outputs = run_workflow(workspace)
+    statuses, outputs = run_workflow(workspace, certifying_home)
     assert {name for name, status in statuses.items() if status} == {"Compare"}, outputs
     assert statuses["Compare"] == 1
     assert "is slower" in outputs["Compare"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tarfile
 import tempfile
 import time
 from collections.abc import Sequence
@@ -112,20 +111,23 @@ def ensure_code(commit: str) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="partial-") as scratch:
         _move_unused_code(folder.parent, Path(scratch))
-        file = Path(scratch, "code.tar")
+        code = Path(scratch, "code")
+        code.mkdir()
         try:
             _git(
-                *(checkout, "archive", "--format=tar", f"--output={file}", commit),
-                *("--", *_CODE_FOLDERS, *_CODE_FILES),
+                *(checkout, "-c", "core.hooksPath=/dev/null", f"--work-tree={code}"),
+                *("checkout", commit, "--", *_CODE_FOLDERS, *_CODE_FILES),
+                variables={"GIT_INDEX_FILE": str(Path(scratch, "index"))},
             )
         except processes.CommandError as error:
             raise UsageError(
                 f"cannot extract the code of revision {shorten(commit)} from {checkout}: {error}"
             ) from error
-        with tarfile.open(file) as archive:
-            archive.extractall(Path(scratch, "code"), filter="data")
-        with contextlib.suppress(OSError):  # another process was faster
-            Path(scratch, "code").rename(folder)
+        try:
+            code.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
     return folder
 
 

@@ -226,11 +226,13 @@ def test_repeat_command_includes_non_default_settings(measured):
 def test_repeat_command_covers_every_cell_field(measured):
     """Every field has an option, except fields that follow from others.
 
-    A probe has none because only its study starts it. The seed is that of all records of a row.
+    A probe has none because only its study starts it. An interpreter has none because records have
+    no path. The seed is that of all records of a row.
     """
     options = repeat.setting_options(measured[0].request)
-    fields = {each.cell_field for each in settings.SETTINGS if each.option in options} | {"seed"}
-    derived_fields = {"environment", "data_set", "probe"}
+    declared = settings.BY_NAME.values()
+    fields = {each.cell_field for each in declared if each.option in options} | {"seed"}
+    derived_fields = {"environment", "data_set", "probe", "python"}
     derived_fields |= {"global_batch_size", "batch_size_per_rank"}
     assert set(Cell.model_fields) - derived_fields <= fields
 
