@@ -123,8 +123,11 @@ def ensure_code(commit: str) -> Path:
             raise UsageError(
                 f"cannot extract the code of revision {shorten(commit)} from {checkout}: {error}"
             ) from error
-        with contextlib.suppress(OSError):  # another process was faster
+        try:
             code.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
     return folder
 
 
