@@ -7,7 +7,7 @@ PARALLEL := --numprocesses 2 --instafail --durations 25 --timeout 1200
 QUICK := not deep and not long
 DEEP := deep and not long
 
-.PHONY: help bench test test-deep test-all coverage mutants golden overhead intervals series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema settings
+.PHONY: help bench test test-deep test-all coverage mutants golden overhead series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema settings
 
 #@ Use
 
@@ -87,10 +87,6 @@ schema: $(VENV)/installed ## Write docs/schema.md and xfbench/model/record.schem
 
 overhead: $(VENV)/developed ## Measure what the harness adds to a step (10 minutes, a quiet machine).
 	$(BIN)/python -m tests.measuring.overhead
-
-intervals: $(VENV)/developed ## How often intervals contain what many launches say (half an hour, quiet).
-	$(BIN)/xfbench run --launches 20 --results results/intervals
-	$(BIN)/python -m tests.measuring.launches results/intervals
 
 input: $(VENV)/developed ## Measure what input costs a step (a quarter of an hour, a quiet machine).
 	$(BIN)/python -m tests.measuring.input

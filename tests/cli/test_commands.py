@@ -127,7 +127,7 @@ def test_a_dry_run_of_a_bundle_writes_nothing(run_inline, tmp_path):
 
 def test_a_run_ends_with_a_table_and_keeps_its_records(measured_run):
     table, folder = measured_run
-    assert "reference" in table and "2 (smoke)" in table
+    assert "reference" in table and "2 (smoke, range)" in table
     assert len(list((folder / "records").rglob("*.json"))) == 2
 
 
