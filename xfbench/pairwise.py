@@ -218,8 +218,13 @@ def rank_groups(groups: Sequence[Sequence[Launches]]) -> Ranking:
     return Ranking(tuple(ranks), tuple(relative))
 
 
-def is_order_known(cells: Sequence[Launches], tolerance: float) -> bool:
-    """Return whether any two cells differ certainly, or by no more than a share of `tolerance`."""
+def is_order_known(
+    cells: Sequence[Launches], tolerance: float, *, confidence: float = CONFIDENCE
+) -> bool:
+    """Return whether any two cells differ certainly, or by no more than a share of `tolerance`.
+
+    `confidence` holds for all pairs together.
+    """
 
     def is_known(comparison: Comparison) -> bool:
         low, high = comparison.ratio.low, comparison.ratio.high
@@ -228,7 +233,8 @@ def is_order_known(cells: Sequence[Launches], tolerance: float) -> bool:
         is_small = high <= 1 + tolerance and low >= 1 / (1 + tolerance)
         return is_small or comparison.verdict != "not_distinguishable"
 
-    return all(map(is_known, compare_all([*itertools.combinations(cells, 2)])))
+    pairs = [*itertools.combinations(cells, 2)]
+    return all(map(is_known, compare_all(pairs, confidence=confidence)))
 
 
 def _build_comparison(difference: _Difference, confidence: float) -> Comparison:
@@ -263,14 +269,18 @@ def _compute_differences(pairs: Sequence[tuple[Launches, Launches]]) -> list[_Di
 def _moderate(
     pairs: Sequence[tuple[Launches, Launches]], differences: Sequence[_Difference]
 ) -> list[_Difference]:
-    """Return the differences with moderated standard errors. Unpaired ones are unchanged."""
+    """Return the differences with moderated standard errors. Unpaired ones are unchanged.
+
+    Only pairs that are connected by common cells say something about the noise of each other. Cells
+    of different networks need not be equally noisy.
+    """
     moderated = [*differences]
-    for is_over_sessions in (False, True):
-        chosen = [
-            n
-            for n, difference in enumerate(differences)
-            if difference.paired and difference.is_over_sessions == is_over_sessions
-        ]
+    networks = _connected_groups(pairs)
+    groups: dict[tuple[int, bool], list[int]] = defaultdict(list)
+    for n, difference in enumerate(differences):
+        if difference.paired:
+            groups[networks[id(pairs[n][0])], difference.is_over_sessions].append(n)
+    for chosen in groups.values():
         counts = np.array([differences[n].count for n in chosen])
         errors = np.array([differences[n].error for n in chosen], dtype=float)
         variances, freedoms = block_model.moderate_variances(
@@ -289,15 +299,19 @@ def _count_independent(pairs: Sequence[tuple[Launches, Launches]]) -> int:
 
     For example, the difference of A and C follows from those of A and B, and of B and C.
     """
+    groups = _connected_groups(pairs)
+    return len(groups) - len(set(groups.values()))
+
+
+def _connected_groups(pairs: Sequence[tuple[Launches, Launches]]) -> dict[int, int]:
+    """Return a number for each cell, by `id`. Cells connected by pairs have the same number."""
     group_of_cell = {id(cell): {id(cell)} for pair in pairs for cell in pair}
-    count = 0
     for a, b in pairs:
         group_a, group_b = group_of_cell[id(a)], group_of_cell[id(b)]
         if group_a is not group_b:
-            count += 1
             group_a |= group_b
             group_of_cell.update(dict.fromkeys(group_b, group_a))
-    return count
+    return {cell: min(group) for cell, group in group_of_cell.items()}
 
 
 def _pull_in_outliers(cells: Sequence[Launches]) -> list[dict[Block, float]]:

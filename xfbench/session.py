@@ -381,6 +381,8 @@ def _is_precise(records: Sequence[Record], protocol: Protocol | None) -> bool:
     if len(records) < protocol.least:
         return False
     speeds = statistics.counted_speeds_by_block(records)
+    if not speeds:
+        return True  # more launches of a cell that always fails say nothing new
     return len(speeds) >= protocol.least and statistics.is_precise(speeds, protocol.precision)
 
 
@@ -401,4 +403,9 @@ def _is_order_known(
     if min(map(len, records.values())) < least or min(counts, default=0) < least:
         return False
     tolerance = min(protocol.precision or 0.0 for protocol in ranked)
-    return pairwise.is_order_known([of_cell for of_cell in speeds if of_cell], tolerance)
+    # The order is looked at after each block, so each look has a part of the error (Bonferroni).
+    looks = max(protocol.most for protocol in ranked) - least + 1
+    confidence = 1 - (1 - statistics.CONFIDENCE) / max(1, looks)
+    return pairwise.is_order_known(
+        [of_cell for of_cell in speeds if of_cell], tolerance, confidence=confidence
+    )

@@ -191,7 +191,7 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     A single value has no interval. Raises ValueError if `values` is empty or a value is not
     positive.
     """
-    if not values or min(values) <= 0:
+    if not values or not all(value > 0 for value in values):
         raise ValueError("values must be positive, and at least one is needed")
     logs = [math.log(value) for value in values]
     centre = statistics.fmean(logs)
@@ -200,7 +200,11 @@ def geometric_interval(values: Sequence[float], confidence: float = CONFIDENCE) 
     error = statistics.stdev(logs) / math.sqrt(len(logs))
     half_width = float(special.stdtrit(len(logs) - 1, (1 + confidence) / 2)) * error
     return Interval(
-        math.exp(centre), math.exp(centre - half_width), math.exp(centre + half_width), len(logs)
+        math.exp(centre),
+        math.exp(centre - half_width),
+        math.exp(centre + half_width),
+        len(logs),
+        confidence,
     )
 
 
@@ -216,9 +220,14 @@ def interval_of_launches(launches: Launches) -> Interval:
     """
     sessions = values_by_session(launches)
     if len(sessions) < MIN_SESSIONS:
-        return median_interval([launches[block] for block in sorted(launches)])
+        return median_interval([launches[block] for block in sorted(launches, key=_time_order)])
     medians = [median_interval([*values.values()]).value for values in sessions.values()]
     return replace(geometric_interval(medians), launches=len(launches))
+
+
+def _time_order(block: Block) -> tuple[str, int, int, int]:
+    """Return a sort key: a session launches all seeds of a block before the next block."""
+    return block.session, block.launch, block.repetition, block.seed
 
 
 def take_logarithms(launches: Launches) -> Launches:
@@ -246,7 +255,7 @@ def median_interval(values: Sequence[float]) -> Interval:
     `high` are the range. A single value has neither. Raises ValueError if `values` is empty or a
     value is not positive.
     """
-    if not values or min(values) <= 0:
+    if not values or not all(value > 0 for value in values):
         raise ValueError("values must be positive, and at least one is needed")
     count, ordered = len(values), sorted(values)
     middle, value = count // 2, ordered[count // 2]
@@ -265,7 +274,8 @@ def median_interval(values: Sequence[float]) -> Interval:
     widening = math.sqrt((1 + correlation) / (1 - correlation))
     centre = math.log(value)
     low, high = (centre + widening * (end - centre) for end in (low, high))
-    return Interval(value, math.exp(low), math.exp(high), count)
+    # The limits matter if launches are equal, because of rounding.
+    return Interval(value, min(math.exp(low), value), max(math.exp(high), value), count)
 
 
 def neighbour_correlation(values: Sequence[float]) -> float:
@@ -315,7 +325,7 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
         return Interval(mean, None, None, 1)
     error = statistics.stdev(values) / math.sqrt(len(values))
     half_width = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
-    return Interval(mean, mean - half_width, mean + half_width, len(values))
+    return Interval(mean, mean - half_width, mean + half_width, len(values), confidence)
 
 
 def log_deviation_interval(

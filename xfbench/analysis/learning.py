@@ -68,7 +68,13 @@ class RunsToTarget:
     @property
     def median_seconds(self) -> float | None:
         """Return the median time, or None if it is not known (see `censored_median`)."""
-        return censored_median([(time.seconds, time.is_reached) for time in self.times.values()])
+        # Runs that end early, measured in seconds, have not reached the target earlier.
+        return censored_median(
+            [
+                (time.seconds if time.is_reached else math.inf, time.is_reached)
+                for time in self.times.values()
+            ]
+        )
 
 
 def default_target_loss(workload: str) -> float | None:
