@@ -5,7 +5,8 @@ best of each" and "Slowdown" of that page. They use nothing of xfbench, so that 
 compares the program with its documentation.
 
 The **launches** of a cell are a dictionary: y, the logarithm of a launch's throughput in images
-per second, by block. A block is (session, seed, number, repetition). Cells are dictionaries of
+per second, by block. A block is (session, seed, number, repetition); the repetition is 1 unless
+the cell has several launches with the same session, seed and number. Cells are dictionaries of
 launches, by the cell's name.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 # Launches of one row may differ in these fields of the request.
-FIELDS_WITHIN_ROW = {"seed", "launch", "session", "position"}
+FIELDS_WITHIN_ROW = {"seed", "launch", "session", "position", "profile"}
 
 
 # Records
