@@ -5,7 +5,8 @@ best of each" and "Slowdown" of that page. They use nothing of xfbench, so that 
 compares the program with its documentation.
 
 The **launches** of a cell are a dictionary: y, the logarithm of a launch's throughput in images
-per second, by block. A block is (session, seed, number, repetition). Cells are dictionaries of
+per second, by block. A block is (session, seed, number, repetition); the repetition is 1 unless
+the cell has several launches with the same session, seed and number. Cells are dictionaries of
 launches, by the cell's name.
 """
 
@@ -20,7 +21,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 # Launches of one row may differ in these fields of the request.
-FIELDS_WITHIN_ROW = {"seed", "launch", "session", "position"}
+FIELDS_WITHIN_ROW = {"seed", "launch", "session", "position", "profile"}
 
 
 # Records
@@ -97,7 +98,8 @@ def throughput_of_cell(launches):
         half_width = t * statistics.stdev(medians) / math.sqrt(len(medians))
         low, high = middle - half_width, middle + half_width
     elif len(values) >= 5:
-        low, high = interval_of_median([launches[block] for block in sorted(launches)])
+        blocks = sorted(launches, key=lambda block: (block[0], block[2], block[3], block[1]))
+        low, high = interval_of_median([launches[block] for block in blocks])
     else:
         low, high, confidence = min(values), max(values), None
     if len(values) >= 5 and len(sessions) != 2 and math.exp(high - low) <= 1.25**2:
@@ -205,7 +207,13 @@ def compare_family(cells, pairs, interval_count=None):
     moderated = {}
     for kind in ("blocks", "sessions", "unpaired"):
         same_kind = {pair: value for pair, value in known.items() if value.kind == kind}
-        moderated |= same_kind if kind == "unpaired" else moderate_variances(same_kind)
+        if kind == "unpaired":
+            moderated |= same_kind
+            continue
+        for group in connected_groups(pairs):
+            moderated |= moderate_variances(
+                {pair: value for pair, value in same_kind.items() if pair[0] in group}
+            )
     return {
         pair: compare(moderated[pair], confidence=1 - 0.05 / (interval_count or len(known)))
         if pair in known
@@ -377,6 +385,16 @@ def inverse_trigamma(value):
     """Return the positive z with trigamma(z) = value."""
     ln_z = optimize.brentq(lambda ln_z: special.polygamma(1, math.exp(ln_z)) - value, -40, 40)
     return math.exp(ln_z)
+
+
+def connected_groups(pairs):
+    """Return the sets of names that chains of pairs connect."""
+    groups = []
+    for pair in pairs:
+        connected = [group for group in groups if group & {*pair}]
+        groups = [group for group in groups if not group & {*pair}]
+        groups.append({*pair}.union(*connected))
+    return groups
 
 
 def count_independent(pairs):

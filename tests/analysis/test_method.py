@@ -526,6 +526,34 @@ def test_cells_without_rank_are_in_no_comparison(make_launch, write_results, pri
         assert (row["rank"], row["relative_interval"]) == (None, None)
 
 
+def test_the_best_of_a_framework_has_three_launches_if_any_has(
+    make_launch, write_results, print_json
+):
+    random = np.random.default_rng(10)
+    counts = {("torch", 1): 3, ("torch", 2): 2, ("mxnet", 1): 1, ("mxnet", 2): 2}
+    folder = write_results(
+        [
+            make_launch(
+                random.normal(7 + threads, 0.02),
+                launch,
+                "session",
+                framework=framework,
+                threads=threads,
+            )
+            for (framework, threads), count in counts.items()
+            for launch in range(1, count + 1)
+        ]
+    )
+    [table] = print_json("leaderboard", "--by", "framework", "--results", folder)["tables"]
+    cells = read_cells(folder, "framework", "threads")
+    assert {name: len(launches) for name, launches in cells.items()} == counts
+    groups = [[name for name in cells if name[0] == row["framework"]] for row in table["rows"]]
+    best_cells = [method_reader.choose_best(cells, group) for group in groups]
+    assert best_cells == [("mxnet", 2), ("torch", 1)]
+    assert [(row["framework"], row["threads"]) for row in table["rows"]] == best_cells
+    assert [row["rank"] for row in table["rows"]] == method_reader.rank_groups(cells, groups)
+
+
 def test_asynchronous_ranks_add_up(make_launch, write_results, print_json):
     draft = make_launch(
         7, session="session", ranks=2, strategy="dist_async", scaling="weak", batch_size_per_rank=32
