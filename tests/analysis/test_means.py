@@ -66,6 +66,29 @@ def test_total_time_is_the_ratio_of_sums_of_seconds_per_image():
         means.total_time_ratio([])
 
 
+@pytest.mark.parametrize("noisy_side", [0, 1])
+def test_noise_of_a_network_counts_with_its_share_of_the_total_time(noisy_side):
+    """The second network takes 90 % of the time of both sides."""
+    blocks = [make_block(n) for n in range(LAUNCHES)]
+    noise = (0.98, 1.0, 1.02, 0.99, 1.01)
+
+    def relative_width(noisy_network):
+        pairs = [
+            tuple(
+                {
+                    block: speed * (factor if (network, side) == (noisy_network, noisy_side) else 1)
+                    for block, factor in zip(blocks, noise, strict=True)
+                }
+                for side in (0, 1)
+            )
+            for network, speed in enumerate((90.0, 10.0))
+        ]
+        ratio = means.total_time_ratio(pairs)
+        return math.log(ratio.high / ratio.low)
+
+    assert relative_width(1) / relative_width(0) == pytest.approx(9, rel=0.01)
+
+
 @pytest.mark.parametrize("shared_noise", [0.0, 0.2])
 def test_intervals_of_means_cover_the_truth(shared_noise):
     """Also if the ratio differs between networks, and if blocks have noise in common."""

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from xfbench.analysis.peak_share import share_of_usual_peak
+from xfbench.host.roofline import usual_matrix_product
 from xfbench.model.record import Limit
 from xfbench.statistics import counted_speeds_by_block, interval_of_launches
 
@@ -47,6 +48,15 @@ def test_share_is_relative_to_usual_tries_and_has_their_interval(launch):
     share = share_of_usual_peak(launches)
     assert share.value == pytest.approx(without_tries.value / 0.8, rel=1e-3)
     assert share.high / share.low > without_tries.high / without_tries.low * 1.005
+
+
+def test_interval_of_the_tries_turns_around_in_the_share(launch):
+    tries = tuple(PEAK * factor for factor in (0.7, 0.8, 0.82, 0.79, 0.81))
+    launches = [launch(n, 1.0, tries) for n in range(1, 6)]
+    share, peak = share_of_usual_peak(launches), usual_matrix_product(launches[0].limit)
+    assert share.low / share.value == pytest.approx(peak.value / peak.high)
+    assert share.high / share.value == pytest.approx(peak.value / peak.low)
+    assert share.high > share.value > share.low
 
 
 def test_ranks_have_peaks_of_their_own(launch):

@@ -33,10 +33,11 @@ def test_slowdown_table_shows_ratios_settings_and_reasons(open_report, networks)
     rows = {row.locator("th").inner_text(): row for row in table.locator("tbody tr").all()}
     assert list(rows)[:2] == ["caffe", "torch"]
     torch = rows["torch"].locator("td").all_inner_texts()
-    assert torch[0].startswith("4.0") and "onednn, 1 thread" in torch[0]
+    assert table.locator("caption").inner_text().startswith("slowdown against torch")
+    assert torch[0].startswith("1.00") and "onednn, 1 thread" in torch[0]
     assert torch[1].startswith("1.00") and "onednn, 2 threads" in torch[1]
     caffe = rows["caffe"].locator("td").all_inner_texts()
-    assert caffe[0].startswith("1.00") and caffe[1].startswith("4.")
+    assert caffe[0].startswith("0.25") and float(caffe[1].split()[0]) > 1
     assert rows["tensorflow"].locator("td").all_inner_texts()[:2] == ["not measured", "crashed"]
     assert report_page.get_by_text("tensorflow in lenet: crashed: rank 0 was killed").is_visible()
     assert report_page.get_by_text("over convnet, lenet").is_visible()
