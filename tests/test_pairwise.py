@@ -250,3 +250,47 @@ def test_ranking_has_the_ratios_that_decide_the_ranks():
     assert ranking.relative[0] is None
     assert [ratio.value for ratio in ranking.relative[1:]] == pytest.approx([0.5, 0.25], rel=0.1)
     assert all(ratio.low < ratio.value < ratio.high < 1 for ratio in ranking.relative[1:])
+
+
+def test_looking_at_the_order_after_each_block_is_rarely_wrong():
+    """Without the correction for the looks, one run in five ends with a false verdict."""
+    random = np.random.default_rng(22)
+    ends = {1: 0, 18: 0}
+    for _ in range(150):
+        logs = simulate_table(random, 2, 20, spread=0.02)
+        cells = {count: to_cells(logs[:count]) for count in range(3, 21)}
+        differs = {
+            count: compare(*pair).verdict != "not_distinguishable" for count, pair in cells.items()
+        }
+        for looks in ends:
+            stop = next(
+                (n for n, pair in cells.items() if is_order_known(pair, 0.02, looks=looks)), 20
+            )
+            ends[looks] += differs[stop]
+    assert ends[18] <= 18  # three standard deviations above 5 %
+    assert ends[1] > 1.5 * ends[18]
+
+
+def test_a_noisy_pair_is_not_judged_by_pairs_that_have_no_cell_in_common():
+    """For example, a noisy network among three quiet ones."""
+    random = np.random.default_rng(23)
+    families_with_errors = 0
+    for _ in range(400):
+        pairs = [
+            tuple(to_cells(random.normal(0, spread, (5, 2)))) for spread in (0.01, 0.01, 0.01, 0.05)
+        ]
+        families_with_errors += any(
+            comparison.verdict != "not_distinguishable" for comparison in compare_all(pairs)
+        )
+    assert families_with_errors <= 34
+
+
+def test_a_single_common_launch_does_not_replace_many_sessions():
+    random = np.random.default_rng(24)
+    a = simulate_sessions(random, 4, launches=2, name="A", ratio=1.5)
+    b = simulate_sessions(random, 4, launches=2, name="B")
+    common = make_block(0, "common")
+    assert compare(a, b).verdict == "faster"
+    assert compare({**a, common: 150.0}, {**b, common: 100.0}).verdict == "faster"
+    few = compare({common: 150.0}, {common: 100.0})
+    assert (few.ratio.low, few.verdict) == (None, "not_distinguishable")

@@ -170,7 +170,7 @@ def test_functions_of_the_command_line_are_short():
 
 @pytest.fixture
 def launch_made_up(monkeypatch, tmp_path, record, cell):
-    """Return a function that launches three cells until their protocol ends.
+    """Return a function that launches cells until their protocol ends.
 
     The launches are made-up records: `speeds[framework](number)` is the speed of a launch. The
     function returns the frameworks of the launches in their order.
@@ -179,7 +179,12 @@ def launch_made_up(monkeypatch, tmp_path, record, cell):
     def launch(protocol, speeds):
         def make_record(request, context, protocol=None):
             speed = speeds[request.framework](request.launch)
-            made_up = vary_record(record((4 / speed,), request.launch), request=dict(request))
+            made_up = vary_record(
+                record((4 / (speed or 1),), request.launch),
+                request=dict(request),
+                status="ok" if speed else "failed",
+                reason=None if speed else "out of memory",
+            )
             return made_up, context.store.create_run_folder()
 
         monkeypatch.setattr(session, "run_launch", make_record)
@@ -226,3 +231,8 @@ def test_cells_stay_together_until_each_is_precise_and_blocks_are_complete(launc
     launches = launch_made_up(Protocol(precision=0.02), speeds)
     assert launches == [*speeds] * (len(launches) // 3)
     assert 5 < len(launches) // 3 < 20
+
+
+def test_a_cell_that_always_fails_does_not_keep_the_others_waiting(launch_made_up):
+    speeds = {"quiet": lambda number: 100.0, "failing": lambda number: None}
+    assert launch_made_up(Protocol(precision=0.02), speeds) == [*speeds] * 5

@@ -29,13 +29,13 @@ def pull_in_outliers(logs: Array) -> Array:
     variance stays honest (Huber, Robust Statistics, 1981, 7.6: pseudo-values). A table with fewer
     than six blocks is returned unchanged.
     """
-    known = ~np.isnan(logs)
+    counts = (~np.isnan(logs)).sum(axis=0)
     blocks, cells = logs.shape
-    freedom = known.sum() - blocks - cells + 1
+    freedom = counts.sum() - blocks - cells + 1
     if blocks < _MIN_BLOCKS or cells < 2 or freedom < 1:
         return logs
     residuals = _polish(logs)
-    distances = np.abs(residuals) * 1.4826 * np.sqrt(known.sum() / freedom)
+    distances = np.abs(residuals) * 1.4826 * np.sqrt(counts.sum() / freedom)
     scale = np.nanmedian(distances)
     if not scale:
         return logs
@@ -52,7 +52,7 @@ def pull_in_outliers(logs: Array) -> Array:
         )
     residuals = logs - fit
     is_far_off = np.abs(residuals) > limits
-    shares = 1 - is_far_off.sum(axis=0) / known.sum(axis=0)
+    shares = 1 - is_far_off.sum(axis=0) / counts
     pulled_in = fit + np.clip(residuals, -limits, limits) / np.maximum(shares, 0.5)
     return np.where(is_far_off.any(axis=0), pulled_in, logs)
 

@@ -229,11 +229,11 @@ class Session:
         """
         self.context.store.create_and_check_folders()
         requests = [*requests]
+        protocols = protocols or {}
         remaining_counts = Counter(request.cell() for request in requests)
         cells_by_table = defaultdict(list)
         for cell in remaining_counts:
             cells_by_table[cell.table_key].append(cell)
-        protocols = protocols or {}
         is_block_launched: dict[tuple[Hashable, int], bool] = {}
         finished: set[Cell] = set()
         records: dict[Cell, list[Record]] = defaultdict(list)
@@ -403,9 +403,7 @@ def _is_order_known(
     if min(map(len, records.values())) < least or min(counts, default=0) < least:
         return False
     tolerance = min(protocol.precision or 0.0 for protocol in ranked)
-    # The order is looked at after each block, so each look has a part of the error (Bonferroni).
-    looks = max(protocol.most for protocol in ranked) - least + 1
-    confidence = 1 - (1 - statistics.CONFIDENCE) / max(1, looks)
+    looks = max(protocol.most for protocol in ranked) - least + 1  # one after each block
     return pairwise.is_order_known(
-        [of_cell for of_cell in speeds if of_cell], tolerance, confidence=confidence
+        [of_cell for of_cell in speeds if of_cell], tolerance, looks=max(1, looks)
     )

@@ -361,6 +361,9 @@ def required_launches(
 ) -> int:
     """Return how many launches are expected to reach the relative precision `precision`.
 
+    The launches are taken as normal and independent. The interval of a median is wider than the one
+    that is used here, so `is_precise` may need more.
+
     - `log_deviation`: standard deviation of the logarithms of a cell's launches.
     - `min_launches`, `max_launches`: limits of the result. The lower limit is at least 2.
     """

@@ -407,27 +407,9 @@ def count_independent(pairs):
 # Means over ratios, and comparisons that are no part of a larger family
 
 
-def geometric_mean(differences, count):
-    """Return the geometric mean of `count` ratios, with its interval.
-
-    `differences` are those of a family. Each ratio that has none is 1.
-    """
-    squares = [difference.squared_error for difference in differences]
-    mean = sum(difference.mean for difference in differences) / count
-    freedom = sum(squares) ** 2 / sum(
-        square**2 / difference.freedom
-        for square, difference in zip(squares, differences, strict=True)
-    )
-    half_width = stats.t.ppf(0.975, freedom) * math.sqrt(sum(squares)) / count
-    return {
-        "value": math.exp(mean),
-        "low": math.exp(mean - half_width),
-        "high": math.exp(mean + half_width),
-    }
-
-
-def geometric_mean_of_intervals(comparisons):
+def geometric_mean(comparisons):
     """Return the geometric mean of ratios. The squares of their half-widths are added."""
+    comparisons = list(comparisons)
     mean = statistics.fmean(math.log(comparison.ratio) for comparison in comparisons)
     below, above = (
         math.hypot(*half_widths) / len(comparisons)

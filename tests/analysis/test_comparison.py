@@ -339,6 +339,17 @@ def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
     assert self_comparison.figures.ratio.value == pytest.approx(1.0)
 
 
+def test_revisions_with_different_workers_need_certificates(fill_folder):
+    """Their adapters are equal. Without revisions, records differ in the worker all the time."""
+    workers = {"a" * 40: "sha256:1", "b" * 40: "sha256:2"}
+    for revision, worker in workers.items():
+        changes = {"worker_digest": worker, "git_commit": revision}
+        results = fill_folder(software=SOFTWARE.model_copy(update=changes), revision=revision)
+    sides = [Side.parse(f"revision={revision}", results) for revision in workers]
+    [pair] = compare(*sides)
+    assert pair.verdict is None and "no equality certificate" in pair.reason
+
+
 @pytest.mark.parametrize("digest_name", ["adapter_digest", "environment_digest"])
 def test_changed_translation_needs_a_certificate(fill_folder, digest_name):
     before = fill_folder("before")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.sample_records import SOFTWARE, certify_records, make_block
-from xfbench import pairwise, statistics
+from xfbench import statistics
 from xfbench.analysis import slowdown
 from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.base.errors import UsageError
@@ -325,52 +325,6 @@ def test_true_slowdowns_are_found_and_covered(simulate_slowdowns, reference):
         ]
     assert np.mean(found) >= 0.9
     assert np.mean(covered) >= 0.95
-
-
-def test_mean_of_ratios_has_the_interval_of_a_mean():
-    """A single pair has its own interval; n equal pairs have one narrower by the root of n."""
-    a = {make_block(n): 10 * 1.02 ** (n % 3) for n in range(6)}
-    b = {make_block(n): 5 * 1.03 ** (n % 2) for n in range(6)}
-    single_mean, ratio = pairwise.overall_ratio([(a, b)]), pairwise.compare(a, b).ratio
-    assert (single_mean.value, single_mean.low, single_mean.high) == pytest.approx(
-        (ratio.value, ratio.low, ratio.high)
-    )
-    mean_of_four = pairwise.overall_ratio([(a, b)] * 4)
-    assert mean_of_four.value == pytest.approx(single_mean.value)
-    width_ratio = math.log(single_mean.high / single_mean.low) / math.log(
-        mean_of_four.high / mean_of_four.low
-    )
-    assert 2 < width_ratio < 2 * 1.4  # more launches also add degrees of freedom
-    with_itself = pairwise.overall_ratio([(a, b), (a, a)])
-    assert with_itself.value == pytest.approx(math.sqrt(single_mean.value))
-    assert math.log(with_itself.high / with_itself.low) == pytest.approx(
-        math.log(single_mean.high / single_mean.low) / 2
-    )
-    without_noise = pairwise.overall_ratio([(a, a), (b, b)])
-    assert (without_noise.value, without_noise.low, without_noise.high) == (1, None, None)
-    single_launch = {make_block(0): 5.0}
-    assert pairwise.overall_ratio([(a, b), (a, single_launch)]).low is None
-    with pytest.raises(ValueError):
-        pairwise.overall_ratio([])
-
-
-def test_mean_of_ratios_covers_the_truth():
-    rng = np.random.default_rng(3)
-
-    def draw_cell(speed):
-        return {make_block(n): float(speed * np.exp(rng.normal(0, 0.05))) for n in range(5)}
-
-    covered = 0
-    for _ in range(400):
-        mean_ratio = pairwise.overall_ratio(
-            [
-                (draw_cell(2), draw_cell(1)),
-                (draw_cell(8), draw_cell(1)),
-                (draw_cell(4), draw_cell(1)),
-            ]
-        )
-        covered += mean_ratio.low < 4 < mean_ratio.high
-    assert 0.92 <= covered / 400 <= 0.98
 
 
 def test_slowdown_rows_can_be_grouped_by_several_fields(boards):

@@ -144,7 +144,9 @@ def test_dry_run_lists_rungs_and_launch_limits(run_process, odd_framework, tmp_p
         "with at most 4 settings, launches per setting: 1"
     ) in lines
     assert "confirmation: launches per setting: 5 to 20, steps: 4" in lines
-    assert "repeats: at most 5 of each launch that has a high core-to-core latency" in lines
+    assert (
+        "repeats: at most 5 of each launch of a rung that has a high core-to-core latency" in lines
+    )
     assert any(line.startswith("quick · ") for line in lines)
     document = json.loads(run_process(*TUNE.split(), "--dry-run", "--json").stdout)
     assert document["further_rungs_at_most"] == 4

@@ -234,18 +234,18 @@ def make_launches(record):
 
 
 def test_launches_stop_when_the_interval_is_narrow_enough(session, make_launches):
-    earlier_records = make_launches(0.01, 0.01)
+    earlier_records = make_launches(*[0.01] * 4)
     chosen_cell = earlier_records[0].request.cell()
-    protocol = Protocol(least=3, most=9, precision=9)
+    protocol = Protocol(least=3, most=9, precision=9)  # five launches have an interval
     requests = launch_order([(chosen_cell, protocol)])
     assert len(requests) == 9
-    [third] = session.launch(requests[2:], {chosen_cell: protocol}, earlier_records)
-    assert (third.request.launch, third.protocol) == (3, protocol)
-    longer_protocol = Protocol(least=4, most=9, precision=9)
-    [fourth] = session.launch(
-        requests[3:], {chosen_cell: longer_protocol}, [*earlier_records, third]
+    [fifth] = session.launch(requests[4:], {chosen_cell: protocol}, earlier_records)
+    assert (fifth.request.launch, fifth.protocol) == (5, protocol)
+    longer_protocol = Protocol(least=6, most=9, precision=9)
+    [sixth] = session.launch(
+        requests[5:], {chosen_cell: longer_protocol}, [*earlier_records, fifth]
     )
-    assert fourth.request.launch == 4
+    assert sixth.request.launch == 6
 
 
 def test_noisy_launches_continue_up_to_the_maximum(session, make_launches):
@@ -262,8 +262,8 @@ def test_cells_of_a_leaderboard_stay_together_until_all_are_precise(session, mak
 
     `threads=1` is the precise cell, `threads=2` is the noisy cell.
     """
-    protocol = Protocol(least=2, most=3, precision=0.02)
-    precise, noisy = make_launches(0.02, 0.02), make_launches(0.02, 0.1)
+    protocol = Protocol(least=5, most=6, precision=0.02)
+    precise, noisy = make_launches(*[0.02] * 5), make_launches(0.02, 0.1, 0.03, 0.04, 0.05)
     noisy = [vary_record(record, request={"threads": 2}) for record in noisy]
     other = [
         vary_record(record, request={"batch_size_per_rank": 8, "global_batch_size": 8})
@@ -271,7 +271,7 @@ def test_cells_of_a_leaderboard_stay_together_until_all_are_precise(session, mak
     ]
     earlier_records = [*precise, *noisy, *other]
     cells = {records[0].request.cell(): protocol for records in (precise, noisy, other)}
-    requests = [cell.request(3) for cell in cells]
+    requests = [cell.request(6) for cell in cells]
     records = list(session.launch(requests, cells, earlier_records))
     assert [record.request for record in records] == requests[:2]
 

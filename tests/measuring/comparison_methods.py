@@ -11,6 +11,7 @@ from itertools import combinations
 import numpy as np
 from scipy import special, stats
 
+from tests.measuring.interval_methods import signed_rank_depth
 from xfbench import block_model
 
 Intervals = tuple[np.ndarray, np.ndarray]
@@ -68,14 +69,7 @@ def signed_rank(logs: np.ndarray) -> Intervals:
     blocks, pairs = differences.shape[1:]
     first, second = np.triu_indices(blocks)
     means = np.sort((differences[:, first] + differences[:, second]) / 2, axis=1)
-    probabilities = np.ones(1)
-    for rank in range(1, blocks + 1):
-        with_rank = np.zeros(len(probabilities) + rank)
-        with_rank[: len(probabilities)] += probabilities / 2
-        with_rank[rank:] += probabilities / 2
-        probabilities = with_rank
-    level = (1 - _CONFIDENCE) / pairs
-    depth = int(np.searchsorted(np.cumsum(probabilities), level / 2, side="right"))
+    depth = signed_rank_depth(blocks, (1 - _CONFIDENCE) / pairs)
     if not depth:
         return np.median(means, axis=1), np.full((len(logs), pairs), np.inf)
     low, high = means[:, depth - 1], means[:, -depth]

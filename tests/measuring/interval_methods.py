@@ -65,15 +65,22 @@ def signed_rank(logs: np.ndarray) -> Ends:
     count = logs.shape[1]
     first, second = np.triu_indices(count)
     means = np.sort((logs[:, first] + logs[:, second]) / 2, axis=1)
+    depth = max(signed_rank_depth(count, 1 - _CONFIDENCE), 1)
+    return means[:, depth - 1], means[:, -depth]
+
+
+def signed_rank_depth(count: int, level: float) -> int:
+    """Return which of the sorted means of two values ends the interval at this level.
+
+    It is 0 if the signed-rank test of `count` values cannot reach the level.
+    """
     probabilities = np.ones(1)
     for rank in range(1, count + 1):
         with_rank = np.zeros(len(probabilities) + rank)
         with_rank[: len(probabilities)] += probabilities / 2
         with_rank[rank:] += probabilities / 2
         probabilities = with_rank
-    excluded = np.searchsorted(np.cumsum(probabilities), (1 - _CONFIDENCE) / 2, side="right")
-    depth = max(int(excluded), 1)
-    return means[:, depth - 1], means[:, -depth]
+    return int(np.searchsorted(np.cumsum(probabilities), level / 2, side="right"))
 
 
 def robust_t(logs: np.ndarray) -> Ends:

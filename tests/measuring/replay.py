@@ -350,8 +350,10 @@ def blocks_until_precise(cells: Sequence[np.ndarray]) -> int:
 
 def blocks_until_ordered(cells: Sequence[np.ndarray]) -> int:
     """Return after how many blocks the order of the cells is known."""
+    looks = MAX_LAUNCHES - MIN_LAUNCHES_FOR_ORDER + 1
     for count in range(MIN_LAUNCHES_FOR_ORDER, MAX_LAUNCHES):
-        if pairwise.is_order_known([to_launches(cell[:count]) for cell in cells], PRECISION):
+        launches = [to_launches(cell[:count]) for cell in cells]
+        if pairwise.is_order_known(launches, PRECISION, looks=looks):
             return count
     return MAX_LAUNCHES
 

@@ -309,6 +309,19 @@ def test_comparison_is_settled_if_launches_would_not_change_it(rival, expected):
     )
 
 
+def test_a_settled_search_has_the_winner_that_is_chosen():
+    """The rival is faster by 5 %. With two rivals, its launches do not show that yet."""
+    speeds = {
+        "w": speeds_by_launch(100, 101, 99, 100, 102),
+        "r": speeds_by_launch(104, 109, 101, 110, 104),
+        "d": speeds_by_launch(70, 72, 69, 75, 60),
+    }
+    assert choose_winner("w", speeds) == "w"
+    assert undecided_settings_to_repeat("w", ["w", "r"], speeds) == ["w", "r"]
+    assert choose_winner("w", {name: speeds[name] for name in "wr"}) == "r"
+    assert undecided_settings_to_repeat("w", ["w", "r"], {n: speeds[n] for n in "wr"}) == []
+
+
 def test_single_launch_settles_no_comparison():
     assert not are_distinguishable_or_negligible(speeds_by_launch(100.0), [speeds_by_launch(50.0)])
     assert not are_distinguishable_or_negligible({}, [STEADY])

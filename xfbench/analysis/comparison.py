@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xfbench import pairwise, statistics
+from xfbench.analysis import means
 from xfbench.analysis.leaderboard import (
     Certificates,
     has_too_many_failures,
@@ -53,7 +54,7 @@ _IGNORED_FIELDS = (
     *("steps", "epochs", "warmup", "window", "min_seconds", "min_warmup_seconds"),
     *("seed", "site"),
 )
-_UNNAMED_FIELDS = ("environment", "workload", *_IGNORED_FIELDS)
+_UNNAMED_FIELDS = ("environment", "workload", "revision", *_IGNORED_FIELDS)
 # Fields by which the index can filter, because they are text in every record.
 _INDEXED_FIELDS = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
 _PAIRS_PER_VERDICT = 5  # pairs of launches for one verdict of A/A
@@ -297,7 +298,9 @@ def compare(a: Side, b: Side) -> SideComparison:
         )
         for (cell_a, cell_b), figure, reason in zip(pairs, figures, reasons, strict=True)
     ]
-    mean = pairwise.overall_ratio(compared) if len(compared) > 1 else None
+    # The mean is one figure: its parts need no correction for many comparisons.
+    ratios = [each.ratio for each in pairwise.compare_all(compared, interval_count=1)]
+    mean = means.geometric_mean(ratios) if len(ratios) > 1 else None
     return SideComparison(comparisons, mean, gaps)
 
 
@@ -505,6 +508,7 @@ def _network_and_code_key(record: Record) -> tuple[Any, ...]:
     return (
         record.workload.digest,
         record.software.adapter_digest,
+        record.software.worker_digest if request.revision else None,
         record.software.environment_digest,
         *(request.framework, request.kernel, request.device, request.precision),
         *(request.ranks, request.strategy, request.strategy_options),

@@ -73,6 +73,8 @@ _HIDDEN_FIELDS = {
     "site": "site {}",
     "input_threads": "{} input threads",
     "environment": "environment {}",
+    "revision": "revision {:.12}",
+    "python": "python {}",
 }
 
 

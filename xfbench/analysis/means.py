@@ -16,8 +16,8 @@ functions of means of k populations, Sankhyā 22 (1960), 357–358).
 from __future__ import annotations
 
 import math
+import statistics as stdlib_statistics
 from collections.abc import Sequence
-from statistics import fmean
 
 from xfbench import pairwise, statistics
 from xfbench.statistics import Interval, Launches
@@ -28,11 +28,12 @@ _MAX_LOGARITHM = 700.0  # larger logarithms overflow a float
 def geometric_mean(ratios: Sequence[Interval]) -> Interval:
     """Return the geometric mean of independent ratios.
 
-    There is no interval if a ratio has none. Raises ValueError if there is no ratio.
+    The interval has the confidence of the ratios' intervals, which must be the same. There is no
+    interval if a ratio has none. Raises ValueError if there is no ratio.
     """
     if not ratios:
         raise ValueError("at least one ratio is needed")
-    centre = fmean(math.log(ratio.value) for ratio in ratios)
+    centre = stdlib_statistics.fmean(math.log(ratio.value) for ratio in ratios)
     return _interval_around(centre, ratios, 1 / len(ratios))
 
 
@@ -44,18 +45,19 @@ def geometric_mean_of_joint(ratios: Sequence[Interval]) -> Interval:
     """
     if not ratios:
         raise ValueError("at least one ratio is needed")
-    ends = [_geometric_mean_or_none(ends) for ends in zip(*map(_ends, ratios), strict=True)]
-    value = math.exp(fmean(math.log(ratio.value) for ratio in ratios))
-    return Interval(value, ends[0], ends[1], min(ratio.launches for ratio in ratios))
-
-
-def _ends(ratio: Interval) -> tuple[float | None, float | None]:
-    return ratio.low, ratio.high
+    return Interval(
+        stdlib_statistics.geometric_mean(ratio.value for ratio in ratios),
+        _geometric_mean_or_none([ratio.low for ratio in ratios]),
+        _geometric_mean_or_none([ratio.high for ratio in ratios]),
+        min(ratio.launches for ratio in ratios),
+        ratios[0].confidence,
+    )
 
 
 def _geometric_mean_or_none(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.exp(fmean(map(math.log, known))) if len(known) == len(values) else None
+    """Return the geometric mean, or None if a value is None."""
+    present = [value for value in values if value is not None]
+    return stdlib_statistics.geometric_mean(present) if len(present) == len(values) else None
 
 
 def total_time_ratio(
@@ -100,5 +102,7 @@ def _interval_around(centre: float, ratios: Sequence[Interval], weight: float) -
     above = [math.log(r.high / r.value) for r in ratios if r.high is not None]
     if len(below) < len(ratios) or len(above) < len(ratios):
         return Interval(math.exp(centre), None, None, count)
+    confidence = ratios[0].confidence
     low, high = centre - weight * math.hypot(*below), centre + weight * math.hypot(*above)
-    return Interval(math.exp(centre), math.exp(low), math.exp(min(high, _MAX_LOGARITHM)), count)
+    high = min(high, _MAX_LOGARITHM)
+    return Interval(math.exp(centre), math.exp(low), math.exp(high), count, confidence)

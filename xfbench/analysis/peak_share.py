@@ -55,6 +55,7 @@ def _share_and_peak(record: Record) -> tuple[float, Interval] | None:
 
 def _widen(share: Interval, peaks: Iterable[Interval]) -> Interval:
     """Return the share with the widest interval of the peaks added to its own."""
+    peaks = list(peaks)
     peak_ends = [
         (p.value, p.low, p.high) for p in peaks if p.low is not None and p.high is not None
     ]
@@ -66,4 +67,5 @@ def _widen(share: Interval, peaks: Iterable[Interval]) -> Interval:
         share,
         low=share.value * math.exp(-math.hypot(math.log(share.value / share.low), above_peak)),
         high=share.value * math.exp(math.hypot(math.log(share.high / share.value), below_peak)),
+        confidence=None if any(p.confidence is None for p in peaks) else share.confidence,
     )

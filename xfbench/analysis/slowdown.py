@@ -304,8 +304,8 @@ def _compare_with_reference(
         )
     slowdowns[reference] = {n: Interval(1.0, None, None, len(speeds[n])) for n in speeds}
     if len(common) > 1:
-        one = Interval(1.0, None, None, min(len(speeds[n]) for n in common))
-        averages[reference] = one, one
+        ratio_to_itself = Interval(1.0, None, None, min(len(speeds[n]) for n in common))
+        averages[reference] = ratio_to_itself, ratio_to_itself
     return slowdowns, common, averages
 
 

@@ -163,18 +163,18 @@ def measure_again_and_keep_best_peaks(threads: int) -> None:
     """
     kernel_names = ("", *_list_openblas_kernels(host.machine_facts()["flags"]))
     first_tries = {name: _try_in_process(threads, name, _SECONDS, _SIZES) for name in kernel_names}
-    known = {name: peaks for name, peaks in first_tries.items() if peaks}
-    if not known:
+    successful_tries = {name: peaks for name, peaks in first_tries.items() if peaks}
+    if not successful_tries:
         _PEAKS.setdefault(threads, {})
         return
-    fastest = max(known, key=lambda name: known[name]["float32_median"])
-    fastest_size = int(known[fastest]["size"])
+    fastest = max(successful_tries, key=lambda name: successful_tries[name]["float32_median"])
+    fastest_size = int(successful_tries[fastest]["size"])
     repeated = [
         _try_in_process(threads, fastest, _REPEATED_SECONDS, (fastest_size,))
         for _ in range(_TRIES - 1)
     ]
-    tries = [known[fastest], *filter(None, repeated)]
-    all_peaks = [*known.values(), *tries, *filter(None, [_PEAKS.get(threads)])]
+    tries = [successful_tries[fastest], *filter(None, repeated)]
+    all_peaks = [*successful_tries.values(), *tries, *filter(None, [_PEAKS.get(threads)])]
     _PEAKS[threads] = {
         **{name: max(peaks[name] for peaks in all_peaks) for name in _BEST_NAMES},
         **{

@@ -258,20 +258,30 @@ def are_distinguishable_or_negligible(winner: Launches, rivals: Sequence[Launche
 
     Return True if one of these conditions holds for each rival that has launches:
 
-    - The rival is significantly faster or slower than the winner.
+    - The rival is significantly faster or slower than the winner, all rivals together.
     - With 95 % confidence, the rival is faster than the winner by at most NEGLIGIBLE.
 
     Return False if the winner has no launch, or if there are too few launches for a confidence
     interval.
     """
-    for rival in filter(None, rivals if winner else ()):
-        comparison = pairwise.compare(rival, winner, confidence=_ONE_SIDED)
-        high = comparison.ratio.high
-        if high is None or comparison.p is None:
-            return False
-        if comparison.p >= 1 - statistics.CONFIDENCE and high > 1 + NEGLIGIBLE:
-            return False
-    return bool(winner)
+    return bool(winner) and all(_are_settled(winner, [*filter(None, rivals)]))
+
+
+def _are_settled(winner: Launches, rivals: Sequence[Launches]) -> list[bool]:
+    """Return for each rival whether it differs from the winner, or is negligibly faster.
+
+    Whether it differs is the verdict that `choose_winner` uses.
+    """
+
+    def is_negligible(rival: Launches) -> bool:
+        high = pairwise.compare(rival, winner, confidence=_ONE_SIDED).ratio.high
+        return high is not None and high <= 1 + NEGLIGIBLE
+
+    comparisons = pairwise.compare_all([(rival, winner) for rival in rivals])
+    return [
+        comparison.verdict != "not_distinguishable" or is_negligible(rival)
+        for rival, comparison in zip(rivals, comparisons, strict=True)
+    ]
 
 
 def undecided_settings_to_repeat(
@@ -279,16 +289,17 @@ def undecided_settings_to_repeat(
 ) -> list[T]:
     """Return the settings to launch again: the winner and each rival that is not settled.
 
-    A rival is settled if `are_distinguishable_or_negligible` is true for the winner and this rival.
+    `speeds` also has the settings that were settled earlier. A rival without launches is settled.
     Return an empty list if the winner has launches and all rivals are settled.
     """
     rivals = [setting for setting in compared if setting != winner]
-    unsettled = [
-        rival
-        for rival in rivals
-        if not are_distinguishable_or_negligible(speeds[winner], [speeds[rival]])
-    ]
-    return [winner, *unsettled] if unsettled or not speeds[winner] else []
+    if not speeds[winner]:
+        return [winner, *rivals]
+    launched = [setting for setting in speeds if setting != winner and speeds[setting]]
+    are_settled = _are_settled(speeds[winner], [speeds[setting] for setting in launched])
+    is_settled = dict(zip(launched, are_settled, strict=True))
+    unsettled = [rival for rival in rivals if not is_settled.get(rival, True)]
+    return [winner, *unsettled] if unsettled else []
 
 
 def has_spent_share_of_exhaustive(
