@@ -31,10 +31,12 @@ STARTS_PROCESSES = [
     *("subprocess", "multiprocessing", "pty", "concurrent.futures.ProcessPoolExecutor"),
     *("os.system", "os.popen", "os.fork", "os.forkpty", "os.exec", "os.spawn", "os.posix_spawn"),
     *("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "psutil.Popen"),
+    "loky",
 ]
 # A watcher forks its rank. The probes of core-to-core latency end with the worker that starts them.
 MAY_START = {
     "xfbench.base.processes": ["subprocess"],
+    "xfbench.base.parallel": ["loky"],
     "xfbench.worker.watch": ["os.fork"],
     "xfbench.worker.pingpong": ["os.fork"],
     "xfbench.worker.core_latency": ["subprocess"],

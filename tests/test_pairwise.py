@@ -136,8 +136,17 @@ def test_cells_of_common_sessions_are_compared_within_them(sessions):
     assert compare(a, {**b, **only_b}).ratio == comparison.ratio
 
 
-@pytest.mark.parametrize(("blocks", "paired"), [((1, 2, 3), True), ((4, 5, 6), False)])
-def test_launches_are_paired_only_if_all_blocks_match(blocks, paired):
+@pytest.mark.parametrize(
+    ("blocks", "paired"),
+    [
+        ((1, 2, 3), True),
+        ((5,), False),
+        ((4, 5, 6), False),
+        ((2, 3, 4, 5, 6), True),
+        ((3, 4, 5, 6, 7), False),
+    ],
+)
+def test_launches_are_paired_if_most_blocks_match(blocks, paired):
     a = {make_block(n): 100.0 + n % 2 for n in range(1, 6)}
     b = {make_block(n): 90.0 + n % 3 for n in blocks}
     assert compare(a, b).paired == paired

@@ -116,8 +116,8 @@ def compare(a: Launches, b: Launches, *, confidence: float = CONFIDENCE) -> Comp
 
     - In three common sessions or more, the differences within the sessions are compared.
     - In one or two common sessions, launches of the same block are compared in pairs, if there are
-      two common blocks or more and the side with fewer blocks has no other blocks. Otherwise
-      Welch's test compares the two sides.
+      two common blocks or more, and at least four fifths of the blocks of the side with fewer.
+      Otherwise Welch's test compares the two sides.
     - Without a common session, or with too few launches in common ones, Welch's test compares the
       means of the sessions, if each side has three sessions or more. With fewer sessions nothing is
       known about the difference between sessions, so there is no interval.
@@ -337,7 +337,7 @@ def _difference_of_session_means(
 
 def _difference_within_sessions(a: Launches, b: Launches) -> _Difference:
     common = a.keys() & b.keys()
-    if len(common) >= 2 and len(common) >= min(len(a), len(b)):
+    if len(common) >= 2 and 5 * len(common) >= 4 * min(len(a), len(b)):
         return _paired_difference([a[block] - b[block] for block in sorted(common)])
     return _unpaired_difference([*a.values()], [*b.values()])
 

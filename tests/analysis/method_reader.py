@@ -150,6 +150,42 @@ def spread(launches):
     return {"value": deviation, "low": low, "high": high}
 
 
+def describe_steps(documents):
+    """Return what a row's JSON has of the steps of its "ok" launches of one rank."""
+    documents = [document for document in documents if document["status"] == "ok"]
+    steps = [document["measurement"]["step_seconds"] for document in documents]
+
+    def median_percentile(share, least):
+        values = [sorted(s)[math.ceil(share * len(s)) - 1] for s in steps if len(s) >= least]
+        return statistics.median(values) if values else None
+
+    return {
+        "median_seconds": statistics.median(map(statistics.median, steps)),
+        "p95_seconds": median_percentile(0.95, 20),
+        "p99_seconds": median_percentile(0.99, 100),
+        "sustained_images_per_second": statistics.median(
+            document["request"]["global_batch_size"] * len(s) / sum(s)
+            for document, s in zip(documents, steps, strict=True)
+        ),
+        "two_modes": sum(map(has_two_modes, steps)),
+    }
+
+
+def has_two_modes(seconds):
+    """Return whether steps form two groups."""
+    logs, count = np.sort(np.log(seconds)), len(seconds)
+    if count < 20:
+        return False
+    splits = [(logs[:at], logs[at:]) for at in range(1, count)]
+    fast, slow = min(splits, key=lambda split: sum(len(g) * np.var(g) for g in split))
+    distance = slow.mean() - fast.mean()
+    return (
+        min(len(fast), len(slow)) >= max(5, count / 10)
+        and distance > math.log(1.05)
+        and distance >= 6 * math.sqrt((np.var(fast) + np.var(slow)) / 2)
+    )
+
+
 def count_far_off(launches):
     """Return how many launches are far off."""
     values = list(launches.values())
@@ -303,12 +339,13 @@ def pull_in_table(y):
 def difference_of_cells(a, b):
     """Return the difference of two cells' launches."""
     common = values_by_session(a).keys() & values_by_session(b).keys()
+    means_a, means_b = (
+        [statistics.fmean(values) for values in values_by_session(launches).values()]
+        for launches in (a, b)
+    )
+    over_sessions = unpaired_difference(means_a, means_b, least=3)
     if not common:
-        means_a, means_b = (
-            [statistics.fmean(values) for values in values_by_session(launches).values()]
-            for launches in (a, b)
-        )
-        return unpaired_difference(means_a, means_b, least=3)
+        return over_sessions
     a = {block: y for block, y in a.items() if block[0] in common}
     b = {block: y for block, y in b.items() if block[0] in common}
     if len(common) >= 3:
@@ -316,13 +353,15 @@ def difference_of_cells(a, b):
     differences = block_differences(a, b)
     if differences:
         return paired_difference("blocks", differences)
-    return unpaired_difference(list(a.values()), list(b.values()), least=2)
+    within = unpaired_difference(list(a.values()), list(b.values()), least=2)
+    is_better_known = within.variance is None and over_sessions.variance is not None
+    return over_sessions if is_better_known else within
 
 
 def block_differences(a, b):
     """Return the differences block by block; none if the launches are not in the same blocks."""
     common = a.keys() & b.keys()
-    if len(common) < 2 or len(common) < min(len(a), len(b)):
+    if len(common) < 2 or 5 * len(common) < 4 * min(len(a), len(b)):
         return []
     return [a[block] - b[block] for block in common]
 

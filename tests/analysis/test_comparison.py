@@ -294,6 +294,48 @@ def test_cells_without_a_partner_and_failed_cells_are_listed(fill_folder, record
     assert gap == "A: lenet · reference · numpy · 1 threads: 2 of 8 launches crashed: no memory"
 
 
+def test_cells_that_differ_only_in_held_fields_have_different_names(fill_folder):
+    for threads, batch in ((1, 4), (2, 4), (2, 8)):
+        for framework in ("torch", "mxnet"):
+            request = {"threads": threads, "global_batch_size": batch, "batch_size_per_rank": batch}
+            results = fill_folder(framework=framework, kernel="native", **request)
+    a, b = (Side.parse(f"framework={name}", results) for name in ("torch", "mxnet"))
+    details = ("1 threads · batch 4", "2 threads · batch 4", "2 threads · batch 8")
+    for framework, names in (
+        ("torch", [pair.a for pair in compare(a, b)]),
+        ("mxnet", [pair.b for pair in compare(a, b)]),
+        ("torch", [pair.a for pair in comparison.compare_cells_with_themselves(a)[0]]),
+    ):
+        prefix = f"lenet · {framework} · native · "
+        assert sorted(names) == [prefix + detail for detail in details]
+
+
+def test_cells_of_other_code_have_different_names(record, tmp_path):
+    store = Store(tmp_path)
+    store.create_and_check_folders()
+    for digest in ("sha256:2", "sha256:4"):
+        software = SOFTWARE.model_copy(update={"adapter_digest": digest})
+        fields = {"software": software, "machine": describe_machine(), "cell": digest * 4}
+        for launch in (1, 2):
+            store.add(record(launch=launch, fields=fields))
+    comparisons, _, _ = comparison.compare_cells_with_themselves(Side.parse(None, tmp_path))
+    names = {each.a for each in comparisons}
+    assert len(names) == 2 and all(" · cell " in name for name in names)
+
+
+def test_seeds_of_a_cell_are_compared_together(fill_folder):
+    for seed in (0, 1):
+        for threads, slower in ((1, 1.1), (2, 1.0)):
+            results = fill_folder(seed=seed, threads=threads, slower=slower)
+    sides = Side.parse("threads=2", results), Side.parse("threads=1", results)
+    [pair] = compare(*sides)
+    assert pair.verdict == "faster" and pair.figures.paired
+    assert pair.figures.ratio.launches == 12
+    sides = Side.parse("threads=2,seed=0", results), Side.parse("threads=2,seed=1", results)
+    [pair] = compare(*sides)
+    assert pair.a.endswith("2 threads · seed 0") and pair.b.endswith("2 threads · seed 1")
+
+
 def test_launches_of_equal_length_are_preferred(fill_folder):
     for name in ("before", "after"):
         for warmup in (3, 9):

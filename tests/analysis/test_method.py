@@ -138,6 +138,7 @@ def expected_figures(documents):
     measurements = [document["measurement"] for document in documents]
     return {
         **method_reader.throughput_of_cell(launches),
+        **method_reader.describe_steps(documents),
         "outliers": method_reader.count_far_off(launches),
         "unstable": sum(
             is_level_changed(document["measurement"]["step_seconds"]) for document in documents
@@ -209,12 +210,13 @@ def test_table_figures_follow_from_the_record_files(results):
     for framework_documents in method_reader.group_by_row(documents):
         framework = framework_documents[0]["request"]["framework"]
         expected, row = expected_figures(framework_documents), rows[framework]
-        figures = {**row, **row["costs"], **row["images_per_second"]}
+        figures = {**row, **row["costs"], **row["steps"], **row["images_per_second"]}
         figures["accuracy_half_width"] = (row["accuracy"]["high"] - row["accuracy"]["low"]) / 2
         for name, value in expected.items():
             assert figures[name] == (None if value is None else pytest.approx(value)), name
     assert [rows[name]["outliers"] for name in FRAMEWORKS] == [1, 1, 2]
     assert [rows[name]["unstable"] for name in FRAMEWORKS] == [0, 0, 1]
+    assert [rows[name]["steps"]["two_modes"] for name in FRAMEWORKS] == [0, 0, 1]
     best = max(row["images_per_second"]["value"] for row in rows.values())
     for row in rows.values():
         relative_speed = row["images_per_second"]["value"] / best
@@ -253,7 +255,7 @@ SCENARIOS = {
     "launches missing": Scenario((5,), "blocks unpaired", (2, 2, 1), missing=0.2, random_seed=5),
     "outliers": Scenario((9,), "blocks outliers", (1, 2, 2), far_off=0.1),
     "outliers, launches missing": Scenario(
-        (15,), "blocks unpaired outliers", (2, 1, 1), missing=0.06, far_off=0.1
+        (15,), "blocks unpaired outliers", (2, 1, 1), missing=0.2, far_off=0.1, random_seed=6
     ),
     "two sessions": Scenario((6, 3), "blocks outliers", (2, 2), far_off=0.1),
     "three sessions": Scenario((7, 3, 2), "sessions outliers", (1, 2), far_off=0.1),
@@ -262,9 +264,10 @@ SCENARIOS = {
         (2, 1, 3, 2, 6, 2),
         "blocks sessions unpaired unknown outliers",
         (3, 3),
-        missing=0.1,
+        missing=0.25,
         far_off=0.1,
         absent=0.5,
+        random_seed=23,
     ),
     "three seeds": Scenario((3,), "blocks outliers", (2, 2), seeds=3, far_off=0.1),
     "earlier versions": Scenario((2, 2, 2), "sessions", (1, 2), 2, missing=0.1, is_old=True),

@@ -1,24 +1,24 @@
-"""How quickly a results folder of a million records is indexed, and a leaderboard had from it.
+"""How long a results folder of a million records takes to index, and its leaderboards to print.
 
-By hand, since it writes gigabytes: `python -m tests.measuring.results FOLDER [--records N]
-[--singles]`. It makes the records, a pack or single files, prints seconds and memory of each
-step as it goes, and leaves the folder. Launches are of made-up machines: twenty of a cell, 32
-cells in a table.
+Start it by hand, because it writes gigabytes: `python -m tests.measuring.results FOLDER
+[--records N] [--singles]`. It makes the records (a pack, or single files), prints the seconds and
+the memory of each command, and leaves the folder. The launches are of invented machines: twenty of
+each cell, and 32 cells in a table. An eighth of the launches is of LeNet.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
-import os
-import resource
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import rfc8785
 
 from xfbench.base import digests
@@ -32,7 +32,6 @@ from xfbench.workloads import workloads
 LAUNCHES = 20
 KERNELS = {"caffe": "openblas", "mxnet": "onednn", "tensorflow": "onednn", "torch": "onednn"}
 THREADS = (1, 2, 4, 8, 16, 32, 48, 64)
-WORKLOADS = ("lenet", "convnet", "alexnet", "googlenet")
 
 
 def build_template(framework: str, threads: int, workload: str) -> dict:
@@ -101,7 +100,7 @@ def generate_records(count: int) -> Iterator[tuple[str, bytes]]:
     """So many records: hexadecimal id and canonical form without it."""
     templates = [
         build_template(framework, threads, workload)
-        for workload in WORKLOADS
+        for workload in workloads()
         for framework in KERNELS
         for threads in THREADS
     ]
@@ -152,16 +151,28 @@ def write_singles(folder: Path, count: int, skip: int = 0) -> None:
 
 
 def run_timed(activity: str, *command: str) -> None:
-    """Run xfbench, and say how long it took and what memory it had at most."""
+    """Run xfbench, and print how long it took and how much memory its processes had at most."""
     start = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "xfbench", *command], stdout=subprocess.DEVNULL
-    )
-    _, status, usage = os.wait4(process.pid, 0)
+    process = psutil.Popen([sys.executable, "-m", "xfbench", *command], stdout=subprocess.DEVNULL)
+    largest_bytes = 0
+    while process.poll() is None:
+        largest_bytes = max(largest_bytes, memory_of_processes(process))
+        with contextlib.suppress(psutil.TimeoutExpired):
+            process.wait(0.05)
     seconds = time.perf_counter() - start
     print(
-        f"{activity}: {seconds:.2f} s, {usage.ru_maxrss / 2**20:.2f} GiB, exit {status}", flush=True
+        f"{activity}: {seconds:.2f} s, {largest_bytes / 2**30:.2f} GiB, exit {process.returncode}",
+        flush=True,
     )
+
+
+def memory_of_processes(process: psutil.Process) -> int:
+    """Return the bytes of memory that a process and its children use now."""
+    total_bytes = 0
+    with contextlib.suppress(psutil.Error):
+        for member in (process, *process.children(recursive=True)):
+            total_bytes += member.memory_info().rss
+    return total_bytes
 
 
 def main() -> None:
@@ -177,14 +188,17 @@ def main() -> None:
     (write_singles if arguments.singles else write_pack)(folder, count)
     print(f"{count} records made: {time.perf_counter() - start:.0f} s", flush=True)
     folder_options = ["--results", str(folder)]
-    run_timed("first index", "results", "list", "--limit", "1", *folder_options)
-    run_timed("nothing new", "results", "list", "--limit", "1", *folder_options)
+    list_command = ["results", "list", "--limit", "1", *folder_options]
+    leaderboard_command = ["leaderboard", "--workload", "lenet", *folder_options]
+    run_timed("first leaderboard", *leaderboard_command)
+    run_timed("second leaderboard", *leaderboard_command)
+    run_timed("nothing new", *list_command)
     write_singles(folder, count + 1000, count)
-    run_timed("a thousand new", "results", "list", "--limit", "1", *folder_options)
-    leaderboard_options = ["--workload", "lenet", "--where", "machine.cpu_model=Processor 1"]
-    run_timed("a leaderboard", "leaderboard", *leaderboard_options, *folder_options)
+    run_timed("a thousand new", *list_command)
+    run_timed("leaderboard with them", *leaderboard_command)
+    one_machine = ["--where", "machine.cpu_model=Processor 1"]
+    run_timed("leaderboard of a machine", *leaderboard_command, *one_machine)
     print(f"index: {(folder / 'index.duckdb').stat().st_size / 1e6:.0f} MB")
-    print(f"here: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB")
 
 
 if __name__ == "__main__":

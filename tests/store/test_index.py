@@ -1,5 +1,6 @@
 """The index: queries return what the record files contain, even if the index is wrong."""
 
+import itertools
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import temporary_mounts
+from tests.sample_records import vary_record
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe_machine
 from xfbench.store import index, indexing, selection
@@ -79,6 +81,46 @@ def test_index_reads_packed_and_single_records_alike(store, record):
     store.add(new_record)
     assert query_ids(store) == (list_all_ids(store), [])
     assert new_record.id in query_ids(store)[0]
+
+
+def test_defects_of_a_pack_name_their_lines(store):
+    store.pack()
+    [path] = store.packs()
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[3] = lines[3].replace(b'"ok"', b'"no"', 1)
+    lines[11] = lines[11].replace(b'"ok"', b'"\xff"', 1)
+    lines[17] = lines[17][:100]  # the next line is lost with it
+    path.write_bytes(b"".join(lines))
+    ids, damaged = query_ids(store)
+    assert len(ids) == 20 - 4
+    [edited, encoding, joined, name] = sorted(
+        damaged,
+        key=lambda line: int(line.split(" line ")[1].split(":")[0]) if " line " in line else 99,
+    )
+    for number, line in ((4, edited), (12, encoding), (18, joined)):
+        assert line == f"{path.name} line {number}: the content does not match the id; left out"
+    assert name == f"{path.name}: the name does not match the records: some are missing; left out"
+
+
+def test_pack_with_a_record_twice_counts_it_once(store):
+    store.pack()
+    [path] = store.packs()
+    content = path.read_bytes()
+    path.write_bytes(content + content)
+    ids, damaged = query_ids(store)
+    assert ids == list_all_ids(store)
+    assert len(damaged) == 1 and "the name does not match" in damaged[0]
+    with index.open_index(store, print) as record_index:
+        assert record_index.count_preselected() == 20
+
+
+def test_text_with_a_null_character_is_stored(store, record):
+    new_record = vary_record(record(launch=61), status="failed", reason="a\x00é")
+    store.add(new_record)
+    with index.open_index(store, print) as record_index:
+        conditions = selection.parse_conditions(["reason=a\x00é"])
+        assert [found.id for _, found in record_index.select(conditions)] == [new_record.id]
+        assert record_index.count_preselected(conditions) == 1
 
 
 def test_index_follows_added_and_removed_records(store, record):
@@ -304,14 +346,23 @@ def test_index_answers_correctly_after_a_kill(store, delay_s):
 
 
 def test_index_groups_records_with_equal_fields(store):
+    fields = ("request.workload", "request.threads")
+    conditions = selection.parse_conditions(["launch>1"])
     with index.open_index(store, print) as record_index:
-        groups = [
-            [record for _, record in group]
-            for group in record_index.select_grouped(("request.workload", "request.threads"))
-        ]
-    assert [len(group) for group in groups] == [5] * 4
-    for group in groups:
-        assert len({(record.request.workload, record.request.threads) for record in group}) == 1
+        groups = sorted(record_index.group(fields, conditions))
+        numbers = [group.number for group in groups]
+        assert [group.records for group in groups] == [4] * 4
+        assert len({*numbers}) == len({group.digest for group in groups}) == 4
+        chosen = [*record_index.find_in_groups(fields, numbers[:3], conditions)]
+        assert sorted(record_index.group(fields, conditions)) == groups
+    records_by_number = {
+        number: [index.read_if_matching(copies, ())[0][1] for _, copies in group]
+        for number, group in itertools.groupby(chosen, key=lambda pair: pair[0])
+    }
+    assert {*records_by_number} == {*numbers[:3]}
+    for records in records_by_number.values():
+        assert len({(record.request.workload, record.request.threads) for record in records}) == 1
+        assert [record.request.launch for record in records] == [2, 3, 4, 5]
 
 
 VALUES = {
@@ -321,6 +372,7 @@ VALUES = {
     "request.site": st.sampled_from(["null", "x"]),
     "created": st.sampled_from(["2000", "2999", "null"]),
     "source": st.sampled_from(["measured", "published"]),
+    "schema": st.sampled_from(["xfbench.record/1", "other", "null"]),
     "checkpoints.equal": st.sampled_from(["true", "false", "null"]),
     "software.packages.numpy": st.sampled_from(["1", "null"]),
     "measurement.wall_seconds": st.sampled_from(["0.61", "0.615", "0", "null"]),

@@ -51,12 +51,15 @@ def step_shares(records: Sequence[Record]) -> Shares | None:
     launches = [
         (record.communication, statistics.median(record.measurement.step_seconds))
         for record in records
-        if record.status == "ok" and record.communication and record.measurement
+        if record.status == "ok"
+        and record.communication
+        and record.measurement
+        and record.measurement.step_seconds
+        and record.communication.compute_seconds
+        and record.communication.waiting_seconds
+        and record.communication.exposed_seconds
     ]
     request = records[-1].request
-    launches = [
-        (communication, step) for communication, step in launches if communication.compute_seconds
-    ]
     if not launches:
         return None
     last = launches[-1][0]

@@ -7,6 +7,7 @@ fields.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xfbench import pairwise, statistics
-from xfbench.analysis import means
+from xfbench.analysis import grouping, means
 from xfbench.analysis.leaderboard import (
     Certificates,
     has_too_many_failures,
@@ -49,12 +50,23 @@ _DEPENDENT_FIELDS = {
     "batch_size_per_rank": ("global_batch_size",),
     "results": ("machine",),
 }
-# Fields that may always differ: the length of a launch, the seed and the site.
-_IGNORED_FIELDS = (
-    *("steps", "epochs", "warmup", "window", "min_seconds", "min_warmup_seconds"),
-    *("seed", "site"),
-)
+_LENGTH_FIELDS = ("steps", "epochs", "warmup", "window", "min_seconds", "min_warmup_seconds")
+# Fields that may always differ.
+_IGNORED_FIELDS = (*_LENGTH_FIELDS, "seed", "site")
 _UNNAMED_FIELDS = ("environment", "workload", "revision", *_IGNORED_FIELDS)
+# A cell has all seeds. The batch of a rank follows from the batch of all and the number of ranks.
+_UNTOLD_FIELDS = ("seed", "batch_size_per_rank")
+# Templates for values that do not say what they are.
+_VALUE_TEXTS = {
+    **grouping.HIDDEN_FIELDS,
+    "threads": "{} threads",
+    "checkpoints": "{} checkpoints",
+    "ranks": "{} ranks",
+    "global_batch_size": "batch {}",
+    "batch_size_per_rank": "batch {} per rank",
+    "memory_limit": "memory limit {} bytes",
+    "seed": "seed {}",
+}
 # Fields by which the index can filter, because they are text in every record.
 _INDEXED_FIELDS = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
 _PAIRS_PER_VERDICT = 5  # pairs of launches for one verdict of A/A
@@ -197,9 +209,9 @@ class SideComparison:
         }
 
 
-@dataclass
+@dataclass(eq=False)
 class _Cell:
-    """The launches of one cell on one kind of machine.
+    """The launches of one cell, with all seeds, on one kind of machine.
 
     - `records`: records of the ok launches.
     - `failures`: records of the other launches.
@@ -214,8 +226,12 @@ class _Cell:
         return statistics.counted_speeds_by_block(self.records)
 
     @property
+    def last_record(self) -> Record:
+        return (self.records or self.failures)[-1]
+
+    @property
     def label(self) -> str:
-        request = (self.records or self.failures)[-1].request
+        request = self.last_record.request
         assert request is not None
         return request.label()
 
@@ -269,8 +285,8 @@ def compare(a: Side, b: Side) -> SideComparison:
         ]
     )
     gaps = [
-        *_list_gaps("A", cells_a, {id(pair[0]) for pair in pairs}),
-        *_list_gaps("B", cells_b, {id(pair[1]) for pair in pairs}),
+        *_list_gaps("A", cells_a, {pair[0] for pair in pairs}),
+        *_list_gaps("B", cells_b, {pair[1] for pair in pairs}),
     ]
     pairs = [pair for pair in pairs if all(cell.launches for cell in pair)]
     reasons = [
@@ -289,14 +305,8 @@ def compare(a: Side, b: Side) -> SideComparison:
         for (cell_a, cell_b), reason in zip(pairs, reasons, strict=True)
     ]
     comparisons = [
-        CellComparison(
-            _describe_cell(cell_a, cell_b, a, b),
-            _describe_cell(cell_b, cell_a, b, a),
-            figure,
-            None if reason else figure.verdict,
-            reason,
-        )
-        for (cell_a, cell_b), figure, reason in zip(pairs, figures, reasons, strict=True)
+        CellComparison(*names, figure, None if reason else figure.verdict, reason)
+        for names, figure, reason in zip(_name_pairs(pairs, a, b), figures, reasons, strict=True)
     ]
     # The mean is one figure: its parts need no correction for many comparisons.
     ratios = [each.ratio for each in pairwise.compare_all(compared, interval_count=1)]
@@ -318,33 +328,29 @@ def _prefer_launches_of_equal_length(
     pairs: Sequence[tuple[_Cell, _Cell]],
 ) -> list[tuple[_Cell, _Cell]]:
     """Leave out a pair with different lengths if one of its cells has a partner of equal length."""
-    are_equal = [
-        _field_values(a, _IGNORED_FIELDS) == _field_values(b, _IGNORED_FIELDS) for a, b in pairs
-    ]
+    fields = (*_LENGTH_FIELDS, "site")
+    are_equal = [_field_values(a, fields) == _field_values(b, fields) for a, b in pairs]
     matched = {
-        id(cell)
-        for pair, is_equal in zip(pairs, are_equal, strict=True)
-        if is_equal
-        for cell in pair
+        cell for pair, is_equal in zip(pairs, are_equal, strict=True) if is_equal for cell in pair
     }
     return [
         pair
         for pair, is_equal in zip(pairs, are_equal, strict=True)
-        if is_equal or not any(id(cell) in matched for cell in pair)
+        if is_equal or not matched.intersection(pair)
     ]
 
 
-def _list_gaps(name: str, cells: Sequence[_Cell], compared_cells: Collection[int]) -> list[str]:
+def _list_gaps(name: str, cells: Sequence[_Cell], compared_cells: Collection[_Cell]) -> list[str]:
     """Return a line for each cell of a side that has no partner, or whose launches failed.
 
     - `name`: "A" or "B".
-    - `compared_cells`: the identities of the cells that have a partner.
+    - `compared_cells`: the cells that have a partner.
     """
     failed = [f"{name}: {cell.label}: {cell.failure}" for cell in cells if cell.failure]
     unmatched = [
         f"{name}: {cell.label}: no such cell in {'B' if name == 'A' else 'A'}"
         for cell in cells
-        if not cell.failure and id(cell) not in compared_cells
+        if not cell.failure and cell not in compared_cells
     ]
     return [*failed, *unmatched]
 
@@ -360,16 +366,15 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
     3. The number of test verdicts that find a difference.
     """
     comparisons, verdicts = [], []
-    for cell in _load_cells(side):
+    cells = [cell for cell in _load_cells(side) if len(cell.launches) > 1]
+    names = _name_pairs([(cell, cell) for cell in cells], side, side)
+    for cell, (name, _) in zip(cells, names, strict=True):
         speeds = [*cell.launches.values()]
         # In every other pair, swap A and B, so that a drift of the machine favours neither.
         pairs = [speeds[n : n + 2][:: 1 - n % 4] for n in range(0, len(speeds) - 1, 2)]
         launches_a, launches_b = (
             {Block("", 0, n, 0): pair[k] for n, pair in enumerate(pairs)} for k in (0, 1)
         )
-        if not pairs:
-            continue
-        name = _describe_cell(cell, cell, side, side)
         figures = pairwise.compare(launches_a, launches_b)
         comparisons.append(CellComparison(name, f"{name} (again)", figures, figures.verdict))
         for start in range(0, len(launches_b) - _PAIRS_PER_VERDICT + 1, _PAIRS_PER_VERDICT):
@@ -434,30 +439,30 @@ def _load_cells(side: Side) -> list[_Cell]:
 
     Raises UsageError if the side has no ok launch.
     """
-    cells: dict[tuple[str, ...], _Cell] = defaultdict(_Cell)
-    failures: list[Record] = []
-    for record in side.records(say):
-        if record.source != "measured" or record.request is None or record.request.probe:
-            continue
-        if record.status == "ok" and record.cell:
-            cells[record.cell, machine_class(record.machine)].records.append(record)
-        elif record.status != "unsupported":
-            failures.append(record)
+    records = [record for record in side.records(say) if record.source == "measured"]
+    are_ok = [record.status == "ok" and record.cell is not None for record in records]
+    groups = grouping.group_by_heading_and_cell(itertools.compress(records, are_ok))
+    cells = [_Cell(of_cell) for of_table in groups.values() for of_cell in of_table.values()]
     if not cells:
         filters = ",".join(f"{k}={v}" for k, v in side.field_values.items() if k != "results")
         raise errors.UsageError(f"{side.folder} has no ok launch of {filters or 'any cell'}")
     # A launch that failed may not know its cell, which depends on the environment.
-    cell_by_request: dict[Any, _Cell] = defaultdict(_Cell)
-    for (_, machine), cell in cells.items():
-        last_request = cell.records[-1].request
-        assert last_request is not None
-        cell_by_request[last_request.cell(), machine] = cell
-    for record in failures:
-        assert record.request is not None
-        key = record.request.cell(), machine_class(record.machine)
-        cell_by_request[key].failures.append(record)
-    without_ok = [cell for cell in cell_by_request.values() if not cell.records]
-    return [*cells.values(), *without_ok]
+    cells_by_request = {_request_key(cell.last_record): cell for cell in cells}
+    for record, is_ok in zip(records, are_ok, strict=True):
+        request = record.request
+        if is_ok or request is None or request.probe or record.status == "unsupported":
+            continue
+        cell = cells_by_request.setdefault(_request_key(record), _Cell())
+        cell.failures.append(record)
+    without_ok = [cell for cell in cells_by_request.values() if not cell.records]
+    return [*cells, *without_ok]
+
+
+def _request_key(record: Record) -> tuple[Any, ...]:
+    """Return a key that is equal for requests of one cell with any seed, on one kind of machine."""
+    assert record.request is not None
+    seedless_cell = record.request.cell().model_copy(update={"seed": 0})
+    return seedless_cell, machine_class(record.machine)
 
 
 def _has_field_value(name: str, value: str, record: Record) -> bool:
@@ -470,8 +475,7 @@ def _has_field_value(name: str, value: str, record: Record) -> bool:
 
 
 def _field_values(cell: _Cell, names: Iterable[str]) -> list[Any]:
-    record = (cell.records or cell.failures)[-1]
-    return [_field_value(record, name) for name in names]
+    return [_field_value(cell.last_record, name) for name in names]
 
 
 def _field_value(record: Record, name: str) -> Any:
@@ -515,34 +519,85 @@ def _network_and_code_key(record: Record) -> tuple[Any, ...]:
     )
 
 
-def _describe_cell(cell: _Cell, other_cell: _Cell, side: Side, other_side: Side) -> str:
+def _name_pairs(pairs: Sequence[tuple[_Cell, _Cell]], a: Side, b: Side) -> list[tuple[str, str]]:
+    """Return the names of both cells of each pair. Different pairs have different names."""
+
+    def name_pair(pair: tuple[_Cell, _Cell], fields: Collection[str]) -> tuple[str, str]:
+        cell_a, cell_b = pair
+        return (
+            _name_cell(cell_a, cell_b, a, b, fields),
+            _name_cell(cell_b, cell_a, b, a, fields),
+        )
+
+    pairs_by_names: dict[tuple[str, str], list[tuple[_Cell, _Cell]]] = defaultdict(list)
+    for pair in pairs:
+        pairs_by_names[name_pair(pair, ())].append(pair)
+    return [
+        name_pair(pair, _list_differing_fields(pairs_by_names[name_pair(pair, ())]))
+        for pair in pairs
+    ]
+
+
+def _list_differing_fields(pairs: Sequence[tuple[_Cell, _Cell]]) -> list[str]:
+    """Return the fields in which cells of a side differ; the digest of the cell if there is none.
+
+    For one pair, the result is empty.
+    """
+    if len(pairs) < 2:
+        return []
+    differing = [
+        name
+        for name in (*_REQUEST_FIELDS, "machine")
+        if name not in _UNTOLD_FIELDS
+        and any(
+            len({str(_field_values(cell, [name])) for cell in cells}) > 1
+            for cells in zip(*pairs, strict=True)
+        )
+    ]
+    return differing or ["cell"]
+
+
+def _name_cell(
+    cell: _Cell,
+    other_cell: _Cell,
+    side: Side,
+    other_side: Side,
+    further_fields: Collection[str],
+) -> str:
     """Return a name of `cell`.
 
     The name contains:
 
     - The network, the framework and the kernel.
-    - The cell's values of all other fields in which the two cells differ.
+    - The cell's values of all other fields in which the two cells differ, or which a filter of
+      `side` names.
+    - The cell's values of `further_fields`, unless they are the defaults.
     - The machine, and the results folder, if the two cells differ in them.
     - The code revision, if the filter of `side` names one.
     """
-    request = cell.records[-1].request
+    request = cell.last_record.request
     assert request is not None
-    names = ("framework", "kernel", *(n for n in _REQUEST_FIELDS if n not in _UNNAMED_FIELDS))
-    cell_values, other_values = _field_values(cell, names), _field_values(other_cell, names)
-    differing = [
-        describe_solver_setting(name, value)
-        if name in SOLVER
-        else f"{value} {name}"
-        if name in ("threads", "checkpoints")
-        else str(value)
-        for name, value, other_value in zip(names, cell_values, other_values, strict=True)
-        if (name in ("framework", "kernel") or value != other_value) and value is not None
-    ]
-    parts = [request.workload, *dict.fromkeys(differing)]
-    if machine_class(cell.records[-1].machine) != machine_class(other_cell.records[-1].machine):
-        parts.append(machine_class(cell.records[-1].machine))
+    named_fields = {"framework", "kernel", *side.field_values}
+    values: list[str] = []
+    for name in ("framework", "kernel", *_REQUEST_FIELDS):
+        [value], [other_value] = (_field_values(each, [name]) for each in (cell, other_cell))
+        is_named = name in named_fields or (
+            name in further_fields and value != Cell.model_fields[name].default
+        )
+        is_different = value != other_value and name not in _UNNAMED_FIELDS
+        if value is not None and (is_different or is_named):
+            values.append(
+                describe_solver_setting(name, value)
+                if name in SOLVER
+                else _VALUE_TEXTS.get(name, "{}").format(value)
+            )
+    machine, other_machine = (machine_class(c.last_record.machine) for c in (cell, other_cell))
+    if machine != other_machine or "machine" in further_fields:
+        values.append(machine)
     if side.folder != other_side.folder:
-        parts.append(str(side.folder))
+        values.append(str(side.folder))
     if "revision" in side.field_values:
-        parts.append(side.field_values["revision"])
-    return " · ".join(dict.fromkeys(parts))
+        values.append(side.field_values["revision"])
+    if "cell" in further_fields:
+        values.append(f"cell {(cell.last_record.cell or 'none')[7:15]}")
+    return " · ".join(dict.fromkeys([request.workload, *values]))

@@ -119,6 +119,8 @@ def _joules_per_image(record: Record) -> float | None:
     measurement, request = record.measurement, record.request
     if measurement is None or request is None or measurement.energy_joules is None:
         return None
+    if not measurement.step_seconds:
+        return None
     if record.checkpoints and measurement.energy_seconds is None:
         return None
     power = measurement.energy_joules / (measurement.energy_seconds or measurement.wall_seconds)

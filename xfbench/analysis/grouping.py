@@ -12,7 +12,7 @@ from xfbench.model.record import Record
 from xfbench.model.request import Request
 
 # Fields that are equal in all records of a row. If records are split by them, no row is split.
-PARTITION_FIELDS = (
+ROW_FIELDS = (
     *("request.workload", "request.device", "request.precision", "machine.cpu_model"),
     *("request.framework", "request.kernel", "request.threads", "request.ranks"),
 )
@@ -60,7 +60,7 @@ def _cell_key_without_seed(record: Record) -> tuple[Any, ...]:
 
 
 # Fields that no table shows as a column, each with a template for a text with its value.
-_HIDDEN_FIELDS = {
+HIDDEN_FIELDS = {
     "steps": "{} steps",
     "epochs": "{} epochs",
     "min_seconds": "{:g} s or more",
@@ -85,10 +85,10 @@ def describe_hidden_differences(requests: Sequence[Request]) -> list[str]:
     - A description is text such as "20 steps, windows of 5", or "" if no hidden field differs.
     """
     differing = [
-        name for name in _HIDDEN_FIELDS if len({getattr(request, name) for request in requests}) > 1
+        name for name in HIDDEN_FIELDS if len({getattr(request, name) for request in requests}) > 1
     ]
     field_values = [[(name, getattr(request, name)) for name in differing] for request in requests]
     return [
-        ", ".join(_HIDDEN_FIELDS[name].format(value) for name, value in values if value is not None)
+        ", ".join(HIDDEN_FIELDS[name].format(value) for name, value in values if value is not None)
         for values in field_values
     ]

@@ -21,6 +21,7 @@ from xfbench.analysis.grouping import describe_hidden_differences, group_by_head
 from xfbench.analysis.peak_share import share_of_usual_peak
 from xfbench.analysis.profiles import Profile, build_profile
 from xfbench.analysis.scaling import Efficiency, compute_scaling_efficiency
+from xfbench.analysis.steps import Steps, describe_steps
 from xfbench.model.certificate import Certificate, coverage_error
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
@@ -40,6 +41,8 @@ from xfbench.statistics import (
 )
 
 Certificates = Mapping[str, Certificate | str]
+# Workload, data, device, precision, scaling, batch size, machine and solver of a table.
+Heading = tuple[str, str, str, str, Literal["", "strong", "weak"], int, str, str]
 TARGET_ACCURACY = 0.95
 # A row is ranked if at most this share of its launches is not ok.
 MAX_FAILED_SHARE = 0.2
@@ -72,6 +75,7 @@ class Row:
     - `images_per_second`: median of `speeds`; None if no launch counts.
     - `peak_share`: operations per second as a share of a usual matrix product on the same cores,
       with its interval; None if the peak is unknown. `share_of_peak` is its value.
+    - `steps`: what the timed steps say beside their median; None if no launch counts.
     - `spread`: standard deviation of the logarithms of `speeds`; None for fewer than two launches.
     - `sessions`: number of sessions of these launches. The interval is over sessions if there are
       three or more (see `statistics.interval_of_launches`).
@@ -125,6 +129,7 @@ class Row:
     input_share: float | None
     input_cpu_share: float | None
     images_per_second: Interval | None
+    steps: Steps | None
     spread: Interval | None
     share_of_peak: float | None
     peak_share: Interval | None
@@ -246,33 +251,34 @@ def build_tables(
       rows that a certificate covers are ranked.
     - `target_accuracy`: the test accuracy, from 0 to 1, that ends `Costs.accuracy_seconds`.
     """
-    return build_tables_from_partitions([records], certificates, target_accuracy)
+    return build_tables_from_rows(build_rows(records, certificates, target_accuracy))
 
 
-def build_tables_from_partitions(
-    record_partitions: Iterable[Iterable[Record]],
-    certificates: Certificates,
-    target_accuracy: float = TARGET_ACCURACY,
-) -> list[Table]:
-    """Return the leaderboards of records that are read part by part, to save memory.
+def build_rows(
+    records: Iterable[Record], certificates: Certificates, target_accuracy: float
+) -> list[tuple[Heading, Row]]:
+    """Return the rows of `records` with the headings of their tables, not yet ranked.
 
-    - All records of a row must be in the same part. So split records by fields that are equal in a
-      row, such as `grouping.PARTITION_FIELDS`.
-    - The rows of a part are built before the next part is requested.
-
-    The other parameters are those of `build_tables`.
+    All records of a row must be in `records`. The parameters are those of `build_tables`.
     """
-    rows_by_heading: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for part in record_partitions:
-        for head, cells in group_by_heading_and_cell(part).items():
-            rows_by_heading[head] += [
-                _build_row(cell, records, certificates, target_accuracy)
-                for cell, records in cells.items()
-            ]
-    return [_build_table(head, rows) for head, rows in sorted(rows_by_heading.items())]
+    return [
+        (heading, _build_row(cell, of_cell, certificates, target_accuracy))
+        for heading, cells in group_by_heading_and_cell(records).items()
+        for cell, of_cell in cells.items()
+    ]
 
 
-def _build_table(head: tuple[Any, ...], cell_rows: list[Row]) -> Table:
+def build_tables_from_rows(rows: Iterable[tuple[Heading, Row]]) -> list[Table]:
+    """Return the leaderboards of rows that `build_rows` returned, sorted by heading."""
+    rows_by_heading: dict[Heading, list[Row]] = defaultdict(list)
+    for heading, row in rows:
+        rows_by_heading[heading].append(row)
+    return [
+        _build_table(heading, of_table) for heading, of_table in sorted(rows_by_heading.items())
+    ]
+
+
+def _build_table(head: Heading, cell_rows: list[Row]) -> Table:
     workload, data, device, precision, scaling, batch, machine, solver = head
     rows = add_relative_speed_and_sort(
         _with_efficiency(_label_lookalike_rows(_drop_unlaunched_duplicates(cell_rows)), scaling)
@@ -357,6 +363,7 @@ def _build_row(
         input_share=_mean_of_known(map(reading.input_waiting_share, records)),
         input_cpu_share=_mean_of_known(map(reading.input_cpu_share, records)),
         images_per_second=speed,
+        steps=describe_steps(measured_records),
         spread=log_deviation_interval(speed_values),
         share_of_peak=peak_share.value if peak_share else None,
         peak_share=peak_share,

@@ -39,7 +39,8 @@ _FormatOption = Annotated[
 _ViewOption = Annotated[
     str,
     typer.Option(
-        help="Topic of the columns. throughput: images per second; accuracy: mean test "
+        help="Topic of the columns. throughput: images per second; steps: median, 95th and 99th "
+        "percentile of the steps, and the sustained rate; accuracy: mean test "
         "accuracy of all seeds; costs: start-up time, training time, memory and energy; "
         "communication: share of a step for computing, waiting and exchange; storage: "
         "variation of launches, time for input and checkpoints; slowdown: how much slower "
@@ -90,6 +91,7 @@ def leaderboard(
     xfbench leaderboard --by machine,framework --workload lenet
     xfbench leaderboard --view slowdown --reference torch
     xfbench leaderboard --published
+    xfbench leaderboard --view steps
     xfbench leaderboard --view accuracy
     xfbench leaderboard --view costs --accuracy 97%
     xfbench leaderboard --view communication

@@ -7,7 +7,7 @@ an impossible number, all its measurements are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from types import NoneType
 from typing import Any
 
 from pydantic import BaseModel
@@ -24,21 +24,23 @@ _MEASURED_FIELDS = (
     "conditions",
 )
 _FIELDS_WITH_NUMBERS = ("request", "workload", "machine", "observed", *_MEASURED_FIELDS)
-# Larger than any real number of bytes, seconds or operations.
-_MAX_NUMBER, _MAX_SIGNED_NUMBER = 1e21, 1e100
-_SIGNED_FIELDS = (
-    "losses",
-    "train_loss",
-    "test_loss",
-    "exposed_seconds",
-    "waiting_seconds",
-    "phases",
-)
-_DIVISOR_FIELDS = (
-    *("seconds", "step_seconds", "save_seconds", "load_seconds", "wall_seconds"),
-    *("matrix_product", "matrix_product_tries", "cores"),
-)
-_MIN_DIVISOR = 1e-12
+# The limits are beyond any real number of bytes, seconds or operations.
+_LIMITS = (0.0, 1e21)
+_LIMITS_BY_FIELD = {
+    **dict.fromkeys(
+        ("losses", "train_loss", "test_loss", "exposed_seconds", "waiting_seconds", "phases"),
+        (-1e100, 1e100),
+    ),
+    **dict.fromkeys(  # other numbers are divided by these
+        (
+            *("seconds", "step_seconds", "save_seconds", "load_seconds", "wall_seconds"),
+            *("matrix_product", "matrix_product_tries", "cores"),
+        ),
+        (1e-12, 1e21),
+    ),
+}
+_NUMBER_TYPES = frozenset({int, float, bool})
+_LEAF_TYPES = _NUMBER_TYPES | {str, NoneType}
 
 
 def unmeasured_source(record: Record) -> str | None:
@@ -72,18 +74,9 @@ def drop_untrusted_or_impossible_fields(record: Record) -> Record:
 
 def impossible_number(record: Record) -> str | None:
     """Return why a number of the record is impossible, in one line; None if all are possible."""
-    parts = [getattr(record, name) for name in _FIELDS_WITH_NUMBERS]
-    for name, smallest, largest in _smallest_and_largest_number_by_field(parts):
-        if name in _SIGNED_FIELDS:
-            lower_limit, upper_limit = -_MAX_SIGNED_NUMBER, _MAX_SIGNED_NUMBER
-        else:
-            lower_limit, upper_limit = _MIN_DIVISOR if name in _DIVISOR_FIELDS else 0.0, _MAX_NUMBER
-        if not (lower_limit <= smallest and largest <= upper_limit):
-            # An integer may be too large to format as a float.
-            return (
-                f"{name} of {str(smallest if smallest < lower_limit else largest)[:20]}, which "
-                "is impossible"
-            )
+    for name in _FIELDS_WITH_NUMBERS:
+        if error := _find_impossible_number(getattr(record, name)):
+            return error
     checkpoints, measurement = record.checkpoints, record.measurement
     if checkpoints and not (checkpoints.save_seconds and checkpoints.load_seconds):
         return "the checkpoints took no time"
@@ -92,25 +85,39 @@ def impossible_number(record: Record) -> str | None:
     return None
 
 
-def _smallest_and_largest_number_by_field(
-    value: Any, field_name: str = ""
-) -> Iterator[tuple[str, float, float]]:
-    """Yield (field name, minimum, maximum) for each number and each list of numbers in `value`.
+def _find_impossible_number(value: Any, field_name: str = "") -> str | None:
+    """Return which number in `value` is impossible, in one line; None if all are possible.
 
-    `value` is searched with all nested models, dictionaries and lists. The minimum and maximum of a
-    single number are the number itself. `field_name` is the name of the field that has `value`.
+    `value` is searched with all nested models, dictionaries and lists. `field_name` is the name of
+    the field that has `value`. The loop over the fields of a model skips most values, because every
+    launch of a table is searched.
     """
     if isinstance(value, BaseModel):
-        for field, nested_value in value.__dict__.items():
-            yield from _smallest_and_largest_number_by_field(nested_value, field)
-    elif isinstance(value, dict):
-        yield from _smallest_and_largest_number_by_field(tuple(value.values()), field_name)
-    elif isinstance(value, tuple | list):
-        numbers = [number for number in value if isinstance(number, int | float)]
-        if numbers:
-            yield field_name, min(numbers), max(numbers)
-        for nested_value in value:
-            if isinstance(nested_value, BaseModel | tuple | list | dict):
-                yield from _smallest_and_largest_number_by_field(nested_value, field_name)
-    elif isinstance(value, int | float):
-        yield field_name, value, value
+        for name, field_value in value.__dict__.items():
+            kind = type(field_value)
+            if kind in _LEAF_TYPES and kind not in _NUMBER_TYPES:
+                continue
+            low, high = _LIMITS_BY_FIELD.get(name, _LIMITS)
+            if kind in _NUMBER_TYPES and low <= field_value <= high:
+                continue
+            if error := _find_impossible_number(field_value, name):
+                return error
+        return None
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    elif type(value) in _LEAF_TYPES:
+        value = (value,)
+    numbers = [element for element in value if type(element) in _NUMBER_TYPES]
+    if numbers:
+        low, high = _LIMITS_BY_FIELD.get(field_name, _LIMITS)
+        smallest, largest = min(numbers), max(numbers)
+        if not (low <= smallest and largest <= high):
+            # An integer may be too large to format as a float.
+            impossible = str(smallest if smallest < low else largest)[:20]
+            return f"{field_name} of {impossible}, which is impossible"
+    for element in value:
+        if type(element) in _LEAF_TYPES:
+            continue
+        if error := _find_impossible_number(element, field_name):
+            return error
+    return None

@@ -14,6 +14,7 @@ from xfbench.analysis.costs import Costs
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.prediction import Point
 from xfbench.analysis.scaling import Efficiency
+from xfbench.analysis.steps import Steps
 from xfbench.model.strategy import format_options
 from xfbench.rendering import formats
 from xfbench.statistics import Interval
@@ -23,6 +24,7 @@ SELECTION_NOTE = (
     "than it is (docs/method.md, The best of each)."
 )
 _BUSY_TOLERANCE = 0.1  # as a share of the requested threads
+_SUSTAINED_TOLERANCE = 0.05  # as a share of the throughput
 format_with_interval, format_number = formats.format_with_interval, formats.format_number
 # A column of a table: its name, and the function that returns a row's text.
 # A column of `_OPTIONAL_COLUMNS` is left out if it is empty in every row.
@@ -81,8 +83,26 @@ def _launch_count_and_label_text(row: Row) -> str:
     notes += [f"{row.sessions} sessions"] if row.sessions > 1 else []
     notes += [f"{row.outliers} far off"] if row.outliers else []
     notes += [f"{row.unstable} changed level"] if row.unstable else []
+    notes += [f"{row.steps.two_modes} with two modes"] if row.steps and row.steps.two_modes else []
     notes += [f"{row.failed} failed"] if row.failed else []
     return f"{speed.launches} ({', '.join(notes)})"
+
+
+def _sustained_rate_text(row: Row) -> str:
+    return format_number(row.steps.sustained_images_per_second, 3) if row.steps else "–"
+
+
+def _different_sustained_rate_text(row: Row) -> str:
+    """Return the sustained rate if it differs from the throughput by more than 5 %; else "–"."""
+    if row.steps is None or row.images_per_second is None:
+        return "–"
+    ratio = row.steps.sustained_images_per_second / row.images_per_second.value
+    return "–" if abs(ratio - 1) <= _SUSTAINED_TOLERANCE else _sustained_rate_text(row)
+
+
+def _milliseconds_text(row: Row, field_name: str) -> str:
+    seconds = getattr(row.steps, field_name) if row.steps else None
+    return "–" if seconds is None else f"{format_number(1000 * seconds, 3)} ms"
 
 
 def _reader_and_pixel_error_text(row: Row) -> str:
@@ -153,12 +173,21 @@ _CONFIGURATION_COLUMNS: list[Column] = [
 COLUMNS: dict[str, list[Column]] = {
     "throughput": [
         *_CONFIGURATION_COLUMNS,
+        ("sustained", _different_sustained_rate_text),
         ("of best", _share_of_best_text),
         ("efficiency", _efficiency_text),
         ("of peak", lambda row: _format_value_and_bounds(row.peak_share, ".0%")),
         ("launches", _launch_count_and_label_text),
         ("equal", lambda row: "yes" if row.reason is None else "–"),
         ("test acc.", lambda row: _format_or_dash(row.test_accuracy, ".1%")),
+    ],
+    "steps": [
+        *_CONFIGURATION_COLUMNS,
+        ("sustained", _sustained_rate_text),
+        ("median step", lambda row: _milliseconds_text(row, "median_seconds")),
+        ("p95", lambda row: _milliseconds_text(row, "p95_seconds")),
+        ("p99", lambda row: _milliseconds_text(row, "p99_seconds")),
+        ("launches", _launch_count_and_label_text),
     ],
     "costs": [
         *_CONFIGURATION_COLUMNS,
@@ -242,6 +271,7 @@ def _format_bytes(count: float) -> str:
 
 
 _OPTIONAL_COLUMNS = (
+    "sustained",
     "best of",
     "reader",
     "ranks",
@@ -434,6 +464,9 @@ def _row_columns(table: Table, row: Row) -> dict[str, Any]:
     throughput = document.pop("images_per_second") or {}
     document["records"] = " ".join(document["records"])
     document |= document.pop("costs")
+    steps = document.pop("steps") or {}
+    for field in fields(Steps):
+        document[f"steps_{field.name}"] = steps.get(field.name)
     del document["profile"]  # only --view layers prints the profile
     shares = document.pop("communication") or {}
     for field in fields(Shares):

@@ -2,7 +2,8 @@
 
 The index stores the place of each record and the fields that have a single value. It only
 preselects records. Each preselected record is read from its file, verified, and checked against the
-conditions again.
+conditions again. The index also keeps texts that were made from records, such as tables, with a
+digest of the records.
 
 Opening the index brings it up to date. An index that is missing, damaged or of another version is
 rebuilt. A temporary copy of the index is used if the results folder is read-only, or if another
@@ -16,10 +17,10 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 from filelock import FileLock, Timeout
@@ -33,13 +34,34 @@ from xfbench.store.selection import Condition, record_fields
 FILE_NAME = "index.duckdb"
 _LOCK_TIMEOUT_S = 60.0  # after waiting this long for an index in use, a copy is used
 _FETCH_ROWS = 8192
+_MAX_KEPT_TEXTS = 50_000
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
-    "memory_limit": "1GB",
+    "memory_limit": "512MB",
     "enable_external_access": False,
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
 StoredRecord = tuple[Place, Record]
+
+
+class Copies(NamedTuple):
+    """The copies of a record. `id` is hexadecimal."""
+
+    id: str
+    places: tuple[Place, ...]
+
+
+class Group(NamedTuple):
+    """Records with equal values in some fields.
+
+    - `number`: a number that depends on these values only.
+    - `records`: number of records that the index preselects.
+    - `digest`: a text that depends on the ids of these records only.
+    """
+
+    number: int
+    records: int
+    digest: str
 
 
 class Index:
@@ -53,9 +75,7 @@ class Index:
         self._path = path
         self._store = store
         self._open_and_update_or_rebuild()
-        self.damaged = [
-            line for (line,) in self._fetch_all_or_rebuild("SELECT defect FROM damaged ORDER BY 1")
-        ]
+        self.damaged = self._read_defects()
 
     def close(self) -> None:
         """Close the connection to the database."""
@@ -78,14 +98,18 @@ class Index:
 
         A record without a valid copy is skipped, and `damaged` gets a message.
         """
-        for part in self.select_grouped(
-            (),
-            conditions,
-            id_prefix=id_prefix,
-            newest_first=newest_first,
-            max_total_places=max_total_places,
+        condition_sql, values = _preselection_sql(conditions, id_prefix)
+        order = "DESC" if newest_first else "ASC"
+        limit_sql = f"LIMIT {max_total_places}" if max_total_places else ""
+        for _, copies in self._find(
+            "0",
+            f"{condition_sql} ORDER BY created {order}, id {order}, start NULLS FIRST {limit_sql}",
+            values,
         ):
-            yield from part
+            stored, defects = read_if_matching(copies, conditions)
+            self.damaged += defects
+            if stored:
+                yield stored
 
     def newest(self, conditions: Sequence[Condition], limit: int) -> list[StoredRecord]:
         """Return the newest `limit` records that meet all conditions, newest first.
@@ -111,66 +135,126 @@ class Index:
         )
         return int(count)
 
-    def select_grouped(
-        self,
-        group_fields: Sequence[str],
-        conditions: Sequence[Condition] = (),
-        *,
-        id_prefix: str = "",
-        newest_first: bool = False,
-        max_total_places: int | None = None,
-    ) -> Iterator[Iterator[StoredRecord]]:
-        """Yield the records that `select` yields, in groups with equal values in `group_fields`.
+    def group(self, fields: Sequence[str], conditions: Sequence[Condition] = ()) -> list[Group]:
+        """Return the groups by `fields` of the records that the index preselects.
 
-        The other parameters are those of `select`. Read a group completely before you request the
-        next group: the request discards the rest of the current group.
+        A single file that changed since it was indexed is read again first, so that equal digests
+        mean equal records.
         """
-        condition_sql, values = _preselection_sql(conditions, id_prefix)
-        columns = "".join(f', r."{path}"' for path in group_fields)
-        order = "DESC" if newest_first else "ASC"
+        condition_sql, values = _preselection_sql(conditions, "")
+        self._reread_changed_files(condition_sql, values)
+        rows = self._fetch_all_or_rebuild(
+            f"SELECT {_hash_sql(fields)} AS number, "
+            "count(*), bit_xor(hash(r.id)), sum(hash(r.id)::HUGEINT) "
+            f"FROM records r WHERE {condition_sql} GROUP BY number",
+            values,
+        )
+        return [
+            Group(number, count, f"{count} {one_hash} {other_hash}")
+            for number, count, one_hash, other_hash in rows
+        ]
+
+    def find_in_groups(
+        self,
+        fields: Sequence[str],
+        numbers: Collection[int],
+        conditions: Sequence[Condition] = (),
+    ) -> Iterator[tuple[int, Copies]]:
+        """Yield (group number, copies) for each preselected record of these groups.
+
+        - `fields`, `conditions`: those with which `group` returned the groups.
+        - `numbers`: the numbers of the groups.
+
+        The records of a group come in a row, the oldest first.
+        """
+        condition_sql, values = _preselection_sql(conditions, "")
+        number_sql = _hash_sql(fields)
+        return self._find(
+            number_sql,
+            f"{condition_sql} AND {number_sql} IN (SELECT unnest(?::UBIGINT[])) "
+            "ORDER BY number, created, id, start NULLS FIRST",
+            [*values, [*numbers]],
+        )
+
+    def find_kept(self, versions: Mapping[str, str]) -> dict[str, str]:
+        """Return the texts that are kept under these names with these versions, by name."""
+        rows = self._fetch_all_or_rebuild(
+            "SELECT name, version, text FROM kept WHERE name IN (SELECT unnest(?::VARCHAR[]))",
+            [[*versions]],
+        )
+        return {name: text for name, version, text in rows if versions[name] == version}
+
+    def keep(self, entries: Mapping[str, tuple[str, str]]) -> None:
+        """Keep (version, text) under each name, and drop what was kept under these names.
+
+        If there are too many texts, the oldest are dropped.
+        """
+        if not entries:
+            return
+        names = [*entries]
+        versions, texts = map(list, zip(*entries.values(), strict=True))
+        self._fetch_all_or_rebuild(
+            "DELETE FROM kept WHERE name IN (SELECT unnest(?::VARCHAR[]))", [names]
+        )
+        self._fetch_all_or_rebuild(
+            "INSERT INTO kept SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), "
+            "unnest(?::VARCHAR[])",
+            [names, versions, texts],
+        )
+        self._fetch_all_or_rebuild(
+            "DELETE FROM kept WHERE rowid IN (SELECT rowid FROM kept ORDER BY rowid DESC "
+            f"OFFSET {_MAX_KEPT_TEXTS})"
+        )
+
+    def _reread_changed_files(self, condition_sql: str, values: Sequence[Any]) -> None:
+        """Read the preselected single files again that changed since they were indexed."""
+        rows = self._fetch_all_or_rebuild(
+            "SELECT id, source, state FROM copies WHERE start IS NULL "
+            f"AND id IN (SELECT r.id FROM records r WHERE {condition_sql})",
+            values,
+        )
+        folder = self._store.folder / "records"
+        if changed_ids := [
+            identity
+            for identity, source, state in rows
+            if not state or indexing.file_state(f"{folder}/{source}/{identity}.json") != state
+        ]:
+            indexing.forget_files(self._connection, changed_ids)
+            self.close()
+            self._open_and_update_or_rebuild()
+            self.damaged = self._read_defects()
+
+    def _read_defects(self) -> list[str]:
+        return [
+            line for (line,) in self._fetch_all_or_rebuild("SELECT defect FROM damaged ORDER BY 1")
+        ]
+
+    def _find(
+        self, number_sql: str, selection_sql: str, values: Sequence[Any]
+    ) -> Iterator[tuple[int, Copies]]:
+        """Yield (number, copies) for each selected record.
+
+        - `number_sql`: an SQL expression of the number.
+        - `selection_sql`: the rest of the SQL query, after WHERE. Copies of a record must come in a
+          row. `values` has the values of its placeholders.
+        """
         # Select everything first, so that a damaged index fails before any record is yielded.
         self._fetch_all_or_rebuild(
             "CREATE OR REPLACE TEMP TABLE chosen AS "
-            f"SELECT r.id, c.source, c.start, c.length{columns} "
-            f"FROM records r JOIN copies c USING (id) WHERE {condition_sql} "
-            f"ORDER BY {columns[2:] + ', ' if group_fields else ''}"
-            f"r.created {order}, r.id {order}, c.start NULLS FIRST"
-            + (f" LIMIT {max_total_places}" if max_total_places else ""),
+            f"SELECT r.id, {number_sql} AS number, c.source, c.start, c.length "
+            f"FROM records r JOIN copies c USING (id) WHERE {selection_sql}",
             values,
         )
         cursor = self._connection.execute("SELECT * FROM chosen")
         chosen = itertools.chain.from_iterable(iter(lambda: cursor.fetchmany(_FETCH_ROWS), []))
-        for _, part in itertools.groupby(chosen, key=lambda row: row[4:]):
-            yield self._read_matching_records(part, conditions)
+        for (identity, number), rows in itertools.groupby(chosen, key=lambda row: row[:2]):
+            places = (self._place(identity, *row[2:]) for row in rows)
+            yield number, Copies(identity, tuple(places))
 
-    def _read_matching_records(
-        self, rows: Iterable[Sequence[Any]], conditions: Sequence[Condition]
-    ) -> Iterator[StoredRecord]:
-        for identity, copies in itertools.groupby(rows, key=lambda row: row[0]):
-            stored = self._read_valid_copy_or_note_defects(identity, copies)
-            if stored and (not conditions or _meets_conditions(stored[1], conditions)):
-                yield stored
-
-    def _read_valid_copy_or_note_defects(
-        self, identity: str, copies: Iterable[Sequence[Any]]
-    ) -> StoredRecord | None:
-        """Return the first of the record's copies that is valid, or None.
-
-        `identity` is the hexadecimal id of the record. `copies` are rows (id, source, start,
-        length, …). If no copy is valid, the defects of all copies are added to `damaged`.
-        """
-        defects = []
-        for _, source, start, length, *_ in copies:
-            if start is None:
-                place = Place(self._store.record_path(identity))
-            else:
-                place = Place(self._store.folder / "packs" / source, start, length)
-            try:
-                return place, place.record(identity)
-            except (OSError, ValueError) as error:
-                defects.append(defect_message(place.path.name, error))
-        self.damaged += defects
-        return None
+    def _place(self, identity: str, source: str, start: int | None, length: int | None) -> Place:
+        if start is None:
+            return Place(self._store.record_path(identity))
+        return Place(self._store.folder / "packs" / source, start, length)
 
     def _open_and_update_or_rebuild(self) -> None:
         """Open and update the index, or rebuild it if it is damaged or of another version."""
@@ -271,9 +355,38 @@ def _lock_if_writable(store: Store, stack: ExitStack, warn_of_wait: WarningHandl
     return os.access(store.folder, os.W_OK)
 
 
+def read_if_matching(
+    copies: Copies, conditions: Sequence[Condition]
+) -> tuple[StoredRecord | None, list[str]]:
+    """Return the first valid copy of a record if it meets all conditions, and defects.
+
+    If no copy is valid, the defects are a line for each copy. Otherwise there are none.
+    """
+    defects = []
+    for place in copies.places:
+        try:
+            record = place.record(copies.id)
+        except (OSError, ValueError) as error:
+            defects.append(defect_message(place.path.name, error))
+        else:
+            is_matching = not conditions or _meets_conditions(record, conditions)
+            return ((place, record) if is_matching else None), []
+    return None, defects
+
+
 def _meets_conditions(record: Record, conditions: Sequence[Condition]) -> bool:
-    document = record.document()
+    # Only the parts that the conditions name, because a whole record takes long to convert.
+    names = {condition.field.partition(".")[0] for condition in conditions}
+    is_named_by_alias = not names <= Record.model_fields.keys()
+    document = record.model_dump(
+        mode="json", by_alias=True, include=None if is_named_by_alias else names
+    )
     return all(condition.holds(document) for condition in conditions)
+
+
+def _hash_sql(fields: Sequence[str]) -> str:
+    columns = [f'r."{path}"' for path in fields]
+    return f"hash({', '.join(columns)})"
 
 
 def _preselection_sql(conditions: Sequence[Condition], id_prefix: str) -> tuple[str, list[Any]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +22,8 @@ from xfbench.store import pack
 from xfbench.store.results_folder import Store, defect_message, read_record_file
 from xfbench.store.selection import record_fields
 
-_SETTLED_S = 2.0  # a folder's modification time is reliable once it is older than this
+_SETTLED_S = 2.0  # a modification time is reliable once it is older than this
+_INTAKE_THREADS = 2
 _BATCH_RECORDS = 8192
 _BATCH_BYTES = 2**26
 _TYPES = {str: "VARCHAR", int: "BIGINT", float: "DOUBLE", bool: "BOOLEAN"}
@@ -32,11 +34,13 @@ COLUMN_TYPES = {
     if field.kind is not None and path != "id"
 }
 # In `copies`, `source` is the name of a pack, or of the folder of a single file. `start` is the
-# offset in the pack in bytes, and null for a single file.
+# offset in the pack in bytes, and null for a single file. `state` is what `_settled_state` returned
+# for a single file, and null for a pack. `kept` has the texts of `Index.keep`.
 _TABLES_SQL = (
     "CREATE TABLE meta (version VARCHAR, copies BIGINT, records BIGINT)",
     "CREATE TABLE sources (name VARCHAR, state VARCHAR)",
-    "CREATE TABLE copies (id VARCHAR, source VARCHAR, start BIGINT, length BIGINT)",
+    "CREATE TABLE copies (id VARCHAR, source VARCHAR, start BIGINT, length BIGINT, state VARCHAR)",
+    "CREATE TABLE kept (name VARCHAR, version VARCHAR, text VARCHAR)",
     "CREATE TABLE damaged (source VARCHAR, file VARCHAR, state VARCHAR, defect VARCHAR)",
     "CREATE TABLE records (id VARCHAR, readable BOOLEAN, "
     + ", ".join(f'"{path}" {kind}' for path, kind in COLUMN_TYPES.items())
@@ -54,7 +58,7 @@ _EXTRACT_SQL = (
 _KNOWN_IDS_SQL = "SELECT id FROM records WHERE id IN (SELECT unnest($1::VARCHAR[]))"
 _INSERT_COPIES_SQL = (
     "INSERT INTO copies SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[]), "
-    "unnest($3::BIGINT[]), unnest($4::BIGINT[])"
+    "unnest($3::BIGINT[]), unnest($4::BIGINT[]), unnest($5::VARCHAR[])"
 )
 _NAMES_SQL = "(SELECT unnest($1::VARCHAR[]))"
 _COPY_COUNT_SQL, _RECORD_COUNT_SQL = (
@@ -64,7 +68,7 @@ _COPY_COUNT_SQL, _RECORD_COUNT_SQL = (
 _VERSION = digests.of_json([1, *_TABLES_SQL, _EXTRACT_SQL])
 
 
-_CopyRow = tuple[str, str, int | None, int | None]
+_CopyRow = tuple[str, str, int | None, int | None, str | None]
 
 
 class StaleIndexError(Exception):
@@ -72,23 +76,29 @@ class StaleIndexError(Exception):
 
 
 class _Intake:
-    """An inserter of records: it inserts one batch while the caller reads the next batch.
+    """An inserter of records: it inserts batches while the caller reads the next batch.
 
-    Do not use the connection for anything else until `finish` returns. Set `is_new` to true only
-    while every record to insert is new to the index. The inserter then does not look for records
-    that the index already has.
+    No transaction may be open until `finish` returns, because the batches have their own. Set
+    `is_new` to true only while every record to insert is new to the index. The inserter then does
+    not look for records that the index already has.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, *, is_new: bool) -> None:
         self.is_new = is_new
         self._connection = connection
-        self._worker = ThreadPoolExecutor(1)
-        self._pending_insert: Future[None] | None = None
+        self._workers = ThreadPoolExecutor(_INTAKE_THREADS)
+        self._pending_inserts: deque[Future[None]] = deque()
         self._notes: list[tuple[str, str, str | None, str]] = []
         self._clear_batch()
 
     def add_record_copy(
-        self, source: str, identity: str, content: bytes, start: int | None, length: int | None
+        self,
+        source: str,
+        identity: str,
+        content: bytes,
+        start: int | None = None,
+        length: int | None = None,
+        state: str | None = None,
     ) -> None:
         """Queue a copy of a record for insertion.
 
@@ -97,9 +107,10 @@ class _Intake:
         - `content`: JSON text of the record in bytes. Raises UnicodeDecodeError if it is not UTF-8.
         - `start`, `length`: position of the record in the pack and its length, in bytes. They are
           None for a single file.
+        - `state`: what `_settled_state` returns for a single file; None for a pack.
         """
         self._contents[identity] = content.decode()
-        self._copies.append((identity, source, start, length))
+        self._copies.append((identity, source, start, length, state))
         self._size += len(content)
         if len(self._copies) >= _BATCH_RECORDS or self._size >= _BATCH_BYTES:
             self._submit_batch()
@@ -109,8 +120,7 @@ class _Intake:
 
         - `source`: name of the pack. For a single file, the name of the folder that contains it.
         - `file`: name of the file.
-        - `state`: size, modification time and inode of a single file, as `_file_state` returns
-          them; None for a pack.
+        - `state`: what `file_state` returns for a single file; None for a pack.
         - `defect`: message that says what is wrong.
         """
         self._notes.append((source, file, state, defect))
@@ -119,35 +129,36 @@ class _Intake:
         """Insert the remaining records and the noted defects, and wait until this is done."""
         try:
             self._submit_batch()
-            self._wait_for_insert()
+            self._wait_for_inserts(0)
         finally:
-            self._worker.shutdown()
+            self._workers.shutdown()
         for values in self._notes:
             self._connection.execute("INSERT INTO damaged VALUES ($1, $2, $3, $4)", list(values))
 
     def _submit_batch(self) -> None:
-        self._wait_for_insert()
+        # If a record may be known, it may also be in the batch that is inserted now.
+        self._wait_for_inserts(_INTAKE_THREADS - 1 if self.is_new else 0)
         if self._copies:
-            batch = self._contents, self._copies
-            self._pending_insert = self._worker.submit(
-                self._insert_batch, *batch, is_new=self.is_new
+            self._pending_inserts.append(
+                self._workers.submit(
+                    self._insert_batch, self._contents, self._copies, is_new=self.is_new
+                )
             )
         self._clear_batch()
 
-    def _wait_for_insert(self) -> None:
-        if self._pending_insert:
-            self._pending_insert.result()
+    def _wait_for_inserts(self, max_pending: int) -> None:
+        while len(self._pending_inserts) > max_pending:
+            self._pending_inserts.popleft().result()
 
     def _insert_batch(
         self, contents: dict[str, str], copies: list[_CopyRow], *, is_new: bool
     ) -> None:
+        connection = self._connection.cursor()
         if not is_new:
-            for (known_id,) in self._connection.execute(
-                _KNOWN_IDS_SQL, [list(contents)]
-            ).fetchall():
+            for (known_id,) in connection.execute(_KNOWN_IDS_SQL, [list(contents)]).fetchall():
                 del contents[known_id]
-        insert_records(self._connection, contents)
-        self._connection.execute(
+        insert_records(connection, contents)
+        connection.execute(
             _INSERT_COPIES_SQL, [list(column) for column in zip(*copies, strict=True)]
         )
 
@@ -187,12 +198,26 @@ def update_index_in_one_pass(connection: duckdb.DuckDBPyConnection, store: Store
     ).fetchall()
     if len(meta_rows) != 1 or meta_rows[0][0] != _VERSION or meta_rows[0][1:3] != meta_rows[0][3:]:
         raise StaleIndexError
-    connection.execute("BEGIN")
+    # If this ends early, the counts do not match, and the index is rebuilt.
     if _apply_changes(connection, store):
-        connection.execute(
-            f"UPDATE meta SET copies = {_COPY_COUNT_SQL}, records = {_RECORD_COUNT_SQL}"
-        )
-    connection.execute("COMMIT")
+        _note_counts(connection)
+
+
+def forget_files(connection: duckdb.DuckDBPyConnection, ids: Collection[str]) -> None:
+    """Remove the single files of these records from the index. The next update reads them again.
+
+    The ids are hexadecimal.
+    """
+    files_sql = f"start IS NULL AND id IN {_NAMES_SQL}"
+    sources_sql = f"SELECT source FROM copies WHERE {files_sql}"
+    connection.execute(f"UPDATE sources SET state = '' WHERE name IN ({sources_sql})", [[*ids]])
+    connection.execute(f"DELETE FROM copies WHERE {files_sql}", [[*ids]])
+    connection.execute("DELETE FROM records WHERE id NOT IN (SELECT id FROM copies)")
+    _note_counts(connection)
+
+
+def _note_counts(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute(f"UPDATE meta SET copies = {_COPY_COUNT_SQL}, records = {_RECORD_COUNT_SQL}")
 
 
 def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
@@ -206,7 +231,7 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
     for source, file, state in connection.execute(
         "SELECT source, file, state FROM damaged WHERE state IS NOT NULL"
     ).fetchall():
-        if _file_state(store.folder / "records" / source / file) != state:
+        if file_state(store.folder / "records" / source / file) != state:
             indexed_states.pop(source, None)  # the damaged file may be repaired
     changed = [
         name
@@ -257,23 +282,35 @@ def _source_states(store: Store) -> dict[str, str]:
     than `_SETTLED_S` seconds ago has the state "", and the next update reads the folder again. The
     reason is that two changes in the same clock tick give the same modification time.
     """
-    states = {path.name: _file_state(path) for path in store.packs()}
+    states = {path.name: file_state(path) for path in store.packs()}
     for path in (store.folder / "records").glob("??"):
         try:
             modified_ns = path.stat().st_mtime_ns
         except OSError:
             continue
-        is_settled = abs(time.time() - modified_ns / 1e9) > _SETTLED_S
-        states[path.name] = str(modified_ns) if is_settled else ""
+        states[path.name] = str(modified_ns) if _is_settled(modified_ns) else ""
     return states
 
 
-def _file_state(path: Path) -> str:
+def file_state(path: Path | str) -> str:
+    """Return a text that changes when the file changes; "" if there is no file."""
     try:
-        file_status = path.stat()
+        file_status = os.stat(path)  # noqa: PTH116  faster than a Path, for many files
     except OSError:
         return ""
     return f"{file_status.st_size} {file_status.st_mtime_ns} {file_status.st_ino}"
+
+
+def _settled_state(state: str) -> str:
+    """Return the state of a file, or "" if the file may change without a new state.
+
+    Two changes in the same clock tick give the same modification time.
+    """
+    return state if state and _is_settled(int(state.split()[1])) else ""
+
+
+def _is_settled(modified_ns: int) -> bool:
+    return abs(time.time() - modified_ns / 1e9) > _SETTLED_S
 
 
 def _ids_in_folder(folder: Path) -> set[str]:
@@ -289,17 +326,16 @@ def _ids_in_folder(folder: Path) -> set[str]:
 def _add_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> None:
     for identity in sorted(identities):
         path = folder / f"{identity}.json"
+        state = file_state(path)
         try:
             content = read_record_file(path)
             if sealed.verify_id(content) != f"sha256:{identity}":
                 raise sealed.EditedError("the file name does not match the id")
-            intake.add_record_copy(folder.name, identity, content, None, None)
+            intake.add_record_copy(folder.name, identity, content, state=_settled_state(state))
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
-            intake.note_defect(
-                folder.name, path.name, _file_state(path), defect_message(path.name, error)
-            )
+            intake.note_defect(folder.name, path.name, state, defect_message(path.name, error))
 
 
 def _add_pack(intake: _Intake, path: Path) -> None:
