@@ -59,6 +59,10 @@ def main() -> None:
     if cells:
         print(f"{len(cells)} cells of {len(all_series)} recorded series\n")
         print(build_launch_table(all_series), "\n")
+        for series in all_series:
+            print(f"intervals, session {series.session}\n")
+            print(build_interval_table([cell.logs for cell in read_cells(series)]), "\n")
+        print("intervals, all sessions\n")
         print(build_interval_table([cell.logs for cell in cells]), "\n")
         print(build_verdict_table(all_series), "\n")
         print(build_stop_table(all_series))
@@ -145,7 +149,7 @@ def build_launch_table(all_series: Sequence[recorded.Series]) -> str:
                     reference = np.array(costs)
                 rows.append(
                     [
-                        series.session[:8],
+                        series.session[:13],
                         "20 steps" if timed_s is None else f"{min(timed_s, 5):g} s",
                         name,
                         f"{np.median(spreads):.1%}",
@@ -321,7 +325,7 @@ def build_stop_table(all_series: Sequence[recorded.Series], orders: int = 50) ->
             spreads = [cell.logs.std(ddof=1) for cell in cells]
             rows.append(
                 [
-                    series.session[:8],
+                    series.session[:13],
                     workload,
                     f"{min(spreads):.1%}–{max(spreads):.1%}",
                     f"{precise[0]}; {np.mean(precise):.1f}",
