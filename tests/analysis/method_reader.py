@@ -173,16 +173,17 @@ def describe_steps(documents):
 
 def has_two_modes(seconds):
     """Return whether steps form two groups."""
-    logs, count = np.sort(np.log(seconds)), len(seconds)
-    if count < 20:
+    if len(seconds) < 20:
         return False
-    splits = [(logs[:at], logs[at:]) for at in range(1, count)]
+    left_out = len(seconds) // 20
+    logs = np.sort(np.log(seconds))[left_out : len(seconds) - left_out]
+    least = max(4, len(logs) / 10)
+    splits = [(logs[:at], logs[at:]) for at in range(1, len(logs))]
+    splits = [split for split in splits if min(map(len, split)) >= least]
     fast, slow = min(splits, key=lambda split: sum(len(g) * np.var(g) for g in split))
     distance = slow.mean() - fast.mean()
-    return (
-        min(len(fast), len(slow)) >= max(5, count / 10)
-        and distance > math.log(1.05)
-        and distance >= 6 * math.sqrt((np.var(fast) + np.var(slow)) / 2)
+    return distance > math.log(1.05) and distance >= 6 * math.sqrt(
+        (np.var(fast) + np.var(slow)) / 2
     )
 
 

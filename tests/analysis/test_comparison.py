@@ -323,6 +323,55 @@ def test_cells_of_other_code_have_different_names(record, tmp_path):
     assert len(names) == 2 and all(" · cell " in name for name in names)
 
 
+def test_environments_of_the_same_length_have_different_names(record, tmp_path):
+    store = Store(tmp_path)
+    store.create_and_check_folders()
+    for digest in ("sha256:2", "sha256:4"):
+        software = SOFTWARE.model_copy(update={"environment_digest": digest})
+        fields = {"software": software, "machine": describe_machine()}
+        for steps in (20, 50):
+            fields["cell"] = f"{digest}{steps:0>20}"
+            for launch in (1, 2):
+                draft = record(launch=launch, fields=fields)
+                store.add(vary_record(draft, request={"steps": steps}, **fields))
+    comparisons, _, _ = comparison.compare_cells_with_themselves(Side.parse(None, tmp_path))
+    names = {each.a for each in comparisons}
+    assert len(names) == 4 and all(" steps · cell " in name for name in names)
+
+
+def test_launches_are_not_compared_with_themselves(fill_folder):
+    for seed in (0, 1):
+        results = fill_folder(seed=seed)
+    [pair] = compare(Side.parse("seed=0", results), Side.parse("framework=reference", results))
+    assert pair.verdict is None and "launches in common" in pair.reason
+
+
+def test_launches_without_a_cell_count(record, tmp_path):
+    store = Store(tmp_path)
+    store.create_and_check_folders()
+    for launch in range(1, 6):
+        draft = record(launch=launch, fields={"machine": describe_machine()})
+        store.add(vary_record(draft, cell=None, software=None, workload=None))
+    comparisons, _, _ = comparison.compare_cells_with_themselves(Side.parse(None, tmp_path))
+    assert [pair.figures.ratio.launches for pair in comparisons] == [2]
+
+
+def test_failed_launch_belongs_to_the_cell_that_it_names(record, tmp_path):
+    """Two environments have the same request. Only the launches of one fail."""
+    store = Store(tmp_path)
+    store.create_and_check_folders()
+    for digest in ("sha256:2", "sha256:4"):
+        software = SOFTWARE.model_copy(update={"environment_digest": digest})
+        fields = {"software": software, "machine": describe_machine(), "cell": digest * 4}
+        for launch in range(1, 11):
+            draft = record(launch=launch, fields=fields)
+            has_failed = digest.endswith("2") and launch > 5
+            changes = {"status": "crashed", "reason": "signal 9"} if has_failed else {}
+            store.add(vary_record(draft, **fields, **changes))
+    cells = comparison._load_cells(Side.parse(None, tmp_path))
+    assert sorted((len(cell.records), len(cell.failures)) for cell in cells) == [(5, 5), (10, 0)]
+
+
 def test_seeds_of_a_cell_are_compared_together(fill_folder):
     for seed in (0, 1):
         for threads, slower in ((1, 1.1), (2, 1.0)):

@@ -292,4 +292,7 @@ def _make_older(generator, document):
             document[part] = {
                 name: value for name, value in document[part].items() if name not in names
             }
+    if document["request"] and document["request"].get("ranks") == 1:
+        for name in ("ranks", "device", "precision"):
+            del document["request"][name]
     document.pop("cell", None)

@@ -102,8 +102,9 @@ def test_defects_of_a_pack_name_their_lines(store):
     assert name == f"{path.name}: the name does not match the records: some are missing; left out"
 
 
-def test_pack_with_a_record_twice_counts_it_once(store):
+def test_pack_with_a_record_twice_counts_it_once(store, monkeypatch):
     store.pack()
+    monkeypatch.setattr(indexing, "_BATCH_RECORDS", 5)
     [path] = store.packs()
     content = path.read_bytes()
     path.write_bytes(content + content)
@@ -343,6 +344,53 @@ def test_index_answers_correctly_after_a_kill(store, delay_s):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert query_ids(store) == (list_all_ids(store), [])
+
+
+@pytest.mark.parametrize("interrupted", ["_ids_in_folder", "_add_files", "_note_counts"])
+def test_interrupted_update_neither_loses_nor_doubles_records(
+    store, record, monkeypatch, interrupted
+):
+    """All folders seem to have changed, as after a copy."""
+    query_ids(store)
+    store.add(record(launch=70))
+    for path in (store.folder / "records").iterdir():
+        os.utime(path, (1e9, 1e9))
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(indexing, interrupted, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            query_ids(store)
+    assert query_ids(store) == (list_all_ids(store), [])
+    with index.open_index(store, print) as record_index:
+        assert record_index.count_preselected() == 21
+
+
+def test_interrupted_first_update_neither_loses_nor_doubles_records(store, monkeypatch):
+    monkeypatch.setattr(indexing, "_BATCH_RECORDS", 3)
+    note_counts = indexing._note_counts
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(indexing, "_note_counts", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        query_ids(store)
+    monkeypatch.setattr(indexing, "_note_counts", note_counts)
+    with index.open_index(store, print) as record_index:
+        assert record_index.count_preselected() == len([*record_index.select()]) == 20
+
+
+def test_index_that_cannot_keep_texts_goes_on(store, monkeypatch):
+    with index.open_index(store, print) as record_index:
+        record_index.keep({"name": ("1", "text")})
+        assert record_index.find_kept({"name": "1"}) == {"name": "text"}
+        assert record_index.find_kept({"name": "2"}) == {}
+        record_index._connection.execute("DROP TABLE kept")
+        record_index.keep({"name": ("1", "text")})
+        assert len([*record_index.select()]) == 20
 
 
 def test_index_groups_records_with_equal_fields(store):

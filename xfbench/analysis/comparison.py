@@ -8,7 +8,7 @@ fields.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -65,6 +65,10 @@ _VALUE_TEXTS = {
     "global_batch_size": "batch {}",
     "batch_size_per_rank": "batch {} per rank",
     "memory_limit": "memory limit {} bytes",
+    "profile": "profile {}",
+    "data_set": "data set {0.format} {0.digest:.15}",
+    "input": "{} reader",
+    "page_cache": "page cache {}",
     "seed": "seed {}",
 }
 # Fields by which the index can filter, because they are text in every record.
@@ -290,7 +294,8 @@ def compare(a: Side, b: Side) -> SideComparison:
     ]
     pairs = [pair for pair in pairs if all(cell.launches for cell in pair)]
     reasons = [
-        incomparable_reason(cell_a.records, cell_b.records, certificates)
+        _overlap_reason(cell_a, cell_b)
+        or incomparable_reason(cell_a.records, cell_b.records, certificates)
         or _session_reason(cell_a.launches, cell_b.launches)
         for cell_a, cell_b in pairs
     ]
@@ -312,6 +317,13 @@ def compare(a: Side, b: Side) -> SideComparison:
     ratios = [each.ratio for each in pairwise.compare_all(compared, interval_count=1)]
     mean = means.geometric_mean(ratios) if len(ratios) > 1 else None
     return SideComparison(comparisons, mean, gaps)
+
+
+def _overlap_reason(a: _Cell, b: _Cell) -> str | None:
+    """Return that A and B have launches in common, or None if they have none."""
+    if {record.id for record in a.records}.isdisjoint(record.id for record in b.records):
+        return None
+    return "A and B have launches in common: choose filters that no launch meets both of"
 
 
 def _session_reason(a: Launches, b: Launches) -> str | None:
@@ -440,7 +452,7 @@ def _load_cells(side: Side) -> list[_Cell]:
     Raises UsageError if the side has no ok launch.
     """
     records = [record for record in side.records(say) if record.source == "measured"]
-    are_ok = [record.status == "ok" and record.cell is not None for record in records]
+    are_ok = [record.status == "ok" for record in records]
     groups = grouping.group_by_heading_and_cell(itertools.compress(records, are_ok))
     cells = [_Cell(of_cell) for of_table in groups.values() for of_cell in of_table.values()]
     if not cells:
@@ -448,20 +460,27 @@ def _load_cells(side: Side) -> list[_Cell]:
         raise errors.UsageError(f"{side.folder} has no ok launch of {filters or 'any cell'}")
     # A launch that failed may not know its cell, which depends on the environment.
     cells_by_request = {_request_key(cell.last_record): cell for cell in cells}
+    cells_by_digest = {
+        (record.cell, machine_class(record.machine)): cell
+        for cell in cells
+        for record in cell.records
+        if record.cell
+    }
     for record, is_ok in zip(records, are_ok, strict=True):
         request = record.request
         if is_ok or request is None or request.probe or record.status == "unsupported":
             continue
-        cell = cells_by_request.setdefault(_request_key(record), _Cell())
+        known_cell = cells_by_digest.get((record.cell, machine_class(record.machine)))
+        cell = known_cell or cells_by_request.setdefault(_request_key(record), _Cell())
         cell.failures.append(record)
     without_ok = [cell for cell in cells_by_request.values() if not cell.records]
     return [*cells, *without_ok]
 
 
 def _request_key(record: Record) -> tuple[Any, ...]:
-    """Return a key that is equal for requests of one cell with any seed, on one kind of machine."""
+    """Return a key that is equal for the requests of one cell on one kind of machine."""
     assert record.request is not None
-    seedless_cell = record.request.cell().model_copy(update={"seed": 0})
+    seedless_cell = record.request.cell().model_copy(update={"seed": 0, "profile": False})
     return seedless_cell, machine_class(record.machine)
 
 
@@ -496,11 +515,8 @@ def incomparable_reason(
     precision and strategy need no certificate. Otherwise a certificate must cover every record.
     """
     last_a, last_b = a[-1], b[-1]
-    if (
-        last_a.software
-        and last_b.software
-        and _network_and_code_key(last_a) == _network_and_code_key(last_b)
-    ):
+    is_known = all(record.software and record.workload for record in (last_a, last_b))
+    if is_known and _network_and_code_key(last_a) == _network_and_code_key(last_b):
         return None
     return next(filter(None, (unranked_reason(record, certificates) for record in (*a, *b))), None)
 
@@ -529,23 +545,25 @@ def _name_pairs(pairs: Sequence[tuple[_Cell, _Cell]], a: Side, b: Side) -> list[
             _name_cell(cell_b, cell_a, b, a, fields),
         )
 
-    pairs_by_names: dict[tuple[str, str], list[tuple[_Cell, _Cell]]] = defaultdict(list)
-    for pair in pairs:
-        pairs_by_names[name_pair(pair, ())].append(pair)
+    names = [name_pair(pair, ()) for pair in pairs]
+    fields_by_names = {
+        chosen: _list_differing_fields(
+            [pair for pair, name in zip(pairs, names, strict=True) if name == chosen]
+        )
+        for chosen in names
+    }
+    fields = [fields_by_names[name] for name in names]
+    names = [name_pair(pair, added) for pair, added in zip(pairs, fields, strict=True)]
+    counts = Counter(names)
     return [
-        name_pair(pair, _list_differing_fields(pairs_by_names[name_pair(pair, ())]))
-        for pair in pairs
+        name_pair(pair, [*added, "cell"]) if counts[name] > 1 else name
+        for pair, added, name in zip(pairs, fields, names, strict=True)
     ]
 
 
 def _list_differing_fields(pairs: Sequence[tuple[_Cell, _Cell]]) -> list[str]:
-    """Return the fields in which cells of a side differ; the digest of the cell if there is none.
-
-    For one pair, the result is empty.
-    """
-    if len(pairs) < 2:
-        return []
-    differing = [
+    """Return the fields in which cells of a side differ."""
+    return [
         name
         for name in (*_REQUEST_FIELDS, "machine")
         if name not in _UNTOLD_FIELDS
@@ -554,7 +572,6 @@ def _list_differing_fields(pairs: Sequence[tuple[_Cell, _Cell]]) -> list[str]:
             for cells in zip(*pairs, strict=True)
         )
     ]
-    return differing or ["cell"]
 
 
 def _name_cell(
@@ -579,7 +596,9 @@ def _name_cell(
     assert request is not None
     named_fields = {"framework", "kernel", *side.field_values}
     values: list[str] = []
-    for name in ("framework", "kernel", *_REQUEST_FIELDS):
+    told_apart = ("workload", "framework", "kernel", "revision")
+    fields = [name for name in _REQUEST_FIELDS if name not in told_apart]
+    for name in ("framework", "kernel", *fields):
         [value], [other_value] = (_field_values(each, [name]) for each in (cell, other_cell))
         is_named = name in named_fields or (
             name in further_fields and value != Cell.model_fields[name].default
@@ -600,4 +619,4 @@ def _name_cell(
         values.append(side.field_values["revision"])
     if "cell" in further_fields:
         values.append(f"cell {(cell.last_record.cell or 'none')[7:15]}")
-    return " · ".join(dict.fromkeys([request.workload, *values]))
+    return " · ".join([request.workload, *values])

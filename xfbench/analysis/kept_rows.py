@@ -4,45 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 
 from pydantic import ConfigDict, TypeAdapter
 
 from xfbench.analysis.leaderboard import Heading, Row
+from xfbench.analysis.profiles import PROFILE_PREFIX
+from xfbench.model.record import Record
 from xfbench.statistics import Block
 
 _Rows = list[tuple[Heading, Row]]
 # JSON objects cannot have blocks as keys.
 _Speeds = list[tuple[str, int, int, int, float]]
-_TEXTS = TypeAdapter(
-    list[tuple[Heading, Row, _Speeds]], config=ConfigDict(ser_json_inf_nan="constants")
-)
 
 
-def encode(rows: Iterable[tuple[Heading, Row]]) -> str | None:
-    """Return rows as a text, or None if they must not be kept.
+@cache
+def _texts() -> TypeAdapter[list[tuple[Heading, Row, _Speeds]]]:
+    """Return the converter of rows, with their speeds apart. It takes long to build."""
+    return TypeAdapter(
+        list[tuple[Heading, Row, _Speeds]], config=ConfigDict(ser_json_inf_nan="constants")
+    )
 
-    Rows with profiles or with communication are not kept, because they also depend on the networks
-    that are installed.
-    """
-    rows = [*rows]
-    if any(row.profile or row.communication for _, row in rows):
+
+def depends_on_networks(record: Record) -> bool:
+    """Return whether the row of a record also depends on the networks that are installed."""
+    phases = record.measurement.phases if record.measurement else ()
+    return bool(record.communication) or any(name.startswith(PROFILE_PREFIX) for name in phases)
+
+
+def encode(rows: Iterable[tuple[Heading, Row]]) -> str:
+    """Return rows as a text."""
+    values = [
+        (heading, replace(row, speeds={}), [(*block, speed) for block, speed in row.speeds.items()])
+        for heading, row in rows
+    ]
+    return _texts().dump_json(values).decode()
+
+
+def decode(text: str) -> _Rows | None:
+    """Return the rows that `encode` encoded, or None if `text` has no rows."""
+    try:
+        values = _texts().validate_json(text)
+    except ValueError:
         return None
-    return _TEXTS.dump_json(
-        [
-            (
-                heading,
-                replace(row, speeds={}),
-                [(*block, speed) for block, speed in row.speeds.items()],
-            )
-            for heading, row in rows
-        ]
-    ).decode()
-
-
-def decode(text: str) -> _Rows:
-    """Return the rows that `encode` encoded. Raises ValueError if `text` has no rows."""
     rows = []
-    for heading, row, speeds in _TEXTS.validate_json(text):
+    for heading, row, speeds in values:
         speeds_by_block = {
             Block(session, seed, launch, repetition): speed
             for session, seed, launch, repetition, speed in speeds

@@ -19,7 +19,7 @@ from xfbench.workloads import WorkloadError, workloads
 from xfbench.workloads.layers import Network
 
 PHASES = ("forward", "backward")
-_PREFIX = "profile/"
+PROFILE_PREFIX = "profile/"
 # Shown for the kind of a layer, or the name of a profiler, that is unknown.
 _UNKNOWN = "–"
 
@@ -144,7 +144,7 @@ def build_profile(records: Sequence[Record]) -> Profile | None:
         for name in dict.fromkeys(
             name for _, measurement in launches for name in measurement.phases
         )
-        if name.startswith(_PREFIX)
+        if name.startswith(PROFILE_PREFIX)
     }
     network = _find_trained_network(last)
     names = [layer.name for layer in network.layers] if network else _layer_names(phase_seconds)
@@ -156,17 +156,17 @@ def build_profile(records: Sequence[Record]) -> Profile | None:
     return Profile(
         profiler=(last.observed and last.observed.profiler) or _UNKNOWN,
         launches=len(launches),
-        step_seconds=phase_seconds[f"{_PREFIX}step"],
-        slowdown=phase_seconds[f"{_PREFIX}step"] / timed_step_seconds,
-        update_seconds=phase_seconds.get(f"{_PREFIX}update", 0.0),
-        other_seconds=phase_seconds.get(f"{_PREFIX}other", 0.0),
+        step_seconds=phase_seconds[f"{PROFILE_PREFIX}step"],
+        slowdown=phase_seconds[f"{PROFILE_PREFIX}step"] / timed_step_seconds,
+        update_seconds=phase_seconds.get(f"{PROFILE_PREFIX}update", 0.0),
+        other_seconds=phase_seconds.get(f"{PROFILE_PREFIX}other", 0.0),
         layers=tuple(_build_layer_time(name, phase_seconds, network, last) for name in names),
     )
 
 
 def _profiled_step_seconds(measurement: Measurement) -> float | None:
     """Return the seconds of a step under the profiler, or None if the launch has no profile."""
-    seconds = measurement.phases.get(f"{_PREFIX}step") if measurement.step_seconds else None
+    seconds = measurement.phases.get(f"{PROFILE_PREFIX}step") if measurement.step_seconds else None
     return seconds if seconds and math.isfinite(seconds) and seconds > 0 else None
 
 
@@ -178,7 +178,7 @@ def _phase_seconds_or_zero(measurement: Measurement, name: str) -> float:
 
 def _layer_names(phase_seconds: dict[str, float]) -> list[str]:
     """Return the names of layers in the keys of `phase_seconds`, in their order."""
-    starts = tuple(f"{_PREFIX}{phase}/" for phase in PHASES)
+    starts = tuple(f"{PROFILE_PREFIX}{phase}/" for phase in PHASES)
     names = [
         name.removeprefix(start)
         for name in phase_seconds
@@ -210,7 +210,9 @@ def _find_trained_network(record: Record) -> Network | None:
 def _build_layer_time(
     name: str, phase_seconds: dict[str, float], network: Network | None, record: Record
 ) -> LayerTime:
-    forward, backward = (phase_seconds.get(f"{_PREFIX}{phase}/{name}", 0.0) for phase in PHASES)
+    forward, backward = (
+        phase_seconds.get(f"{PROFILE_PREFIX}{phase}/{name}", 0.0) for phase in PHASES
+    )
     layer = (
         next((layer for layer in network.layers if layer.name == name), None) if network else None
     )

@@ -7,10 +7,13 @@ certificates or xfbench itself have changed.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
+import scipy
 
 from xfbench.analysis import grouping, kept_rows, leaderboard
 from xfbench.analysis.leaderboard import Certificates, Heading, Row, Table
@@ -24,6 +27,20 @@ MIN_KEPT_RECORDS = 2000  # rows of fewer records are computed quickly
 _MIN_PARALLEL_RECORDS = 10_000  # for fewer records, starting processes takes longer than it saves
 _PART_RECORDS = 1000
 _Part = list[tuple[int, list[Copies]]]  # (number of the group, copies of each of its records)
+
+
+@dataclass(frozen=True)
+class _BuiltGroup:
+    """The rows of a group of records, with their headings.
+
+    - `can_be_kept`: a record with a defect must be read, and reported, each time. So must one that
+      depends on the networks that are installed.
+    """
+
+    number: int
+    rows: list[tuple[Heading, Row]]
+    defects: list[str]
+    can_be_kept: bool
 
 
 def leaderboard_tables(
@@ -53,22 +70,22 @@ def _rows(
 ) -> Iterator[tuple[Heading, Row]]:
     """Yield the rows of the records that meet all conditions, with their headings."""
     groups = record_index.group(grouping.ROW_FIELDS, conditions)
-    are_kept = sum(group.records for group in groups) >= MIN_KEPT_RECORDS
-    # What the rows depend on apart from their records, and what selects the records.
-    basis = _digest_basis(certificates, target_accuracy)
-    selection = digests.of_json([vars(condition) | {"kind": None} for condition in conditions])
-    versions = {
-        group.number: (f"rows {selection} {group.number}", f"{basis} {group.digest}")
-        for group in groups
-    }
-    kept = record_index.find_kept(dict(versions.values())) if are_kept else {}
-    unread = set()
-    for number, (name, _) in versions.items():
-        try:
-            yield from kept_rows.decode(kept[name])
-        except (KeyError, ValueError):
-            unread.add(number)
-    new_texts = {}
+    names_and_versions = {}
+    if sum(group.records for group in groups) >= MIN_KEPT_RECORDS:
+        # What selects the records, and what rows depend on apart from their records.
+        selection = digests.of_json([vars(condition) | {"kind": None} for condition in conditions])
+        basis = _digest_basis(certificates, target_accuracy)
+        names_and_versions = {
+            group.number: (f"rows {selection} {group.number}", f"{basis} {group.digest}")
+            for group in groups
+        }
+    kept_texts = record_index.find_kept(dict(names_and_versions.values()))
+    unread = {group.number: group.records for group in groups}
+    for number, (name, _) in names_and_versions.items():
+        rows = kept_rows.decode(kept_texts[name]) if name in kept_texts else None
+        if rows is not None:
+            yield from rows
+            del unread[number]
     parts = _read_parts(record_index, unread, conditions)
     build = partial(
         _build_rows,
@@ -76,18 +93,16 @@ def _rows(
         certificates=certificates,
         target_accuracy=target_accuracy,
     )
-    unread_records = sum(group.records for group in groups if group.number in unread)
-    for built in parallel.map_in_order(
-        build, parts, in_processes=unread_records >= _MIN_PARALLEL_RECORDS
-    ):
-        for number, rows, defects in built:
-            yield from rows
-            record_index.damaged += defects
-            # A record with a defect is read, and reported, each time.
-            if are_kept and not defects and (text := kept_rows.encode(rows)):
-                name, version = versions[number]
-                new_texts[name] = version, text
-    record_index.keep(new_texts)
+    are_many = sum(unread.values()) >= _MIN_PARALLEL_RECORDS
+    for built_groups in parallel.map_in_order(build, parts, in_processes=are_many):
+        new_texts = {}
+        for built in built_groups:
+            yield from built.rows
+            record_index.damaged += built.defects
+            if built.can_be_kept and built.number in names_and_versions:
+                name, version = names_and_versions[built.number]
+                new_texts[name] = version, kept_rows.encode(built.rows)
+        record_index.keep(new_texts)
 
 
 def _read_parts(
@@ -109,9 +124,9 @@ def _build_rows(
     conditions: Sequence[Condition],
     certificates: Certificates,
     target_accuracy: float,
-) -> list[tuple[int, list[tuple[Heading, Row]], list[str]]]:
-    """Return (number, rows, defects) for each group of a part."""
-    built = []
+) -> list[_BuiltGroup]:
+    """Return the rows of each group of a part."""
+    built_groups = []
     for number, copies_of_records in part:
         records, defects = [], []
         for copies in copies_of_records:
@@ -120,8 +135,9 @@ def _build_rows(
             if stored:
                 records.append(stored[1])
         rows = leaderboard.build_rows(records, certificates, target_accuracy)
-        built.append((number, rows, defects))
-    return built
+        can_be_kept = not defects and not any(map(kept_rows.depends_on_networks, records))
+        built_groups.append(_BuiltGroup(number, rows, defects, can_be_kept))
+    return built_groups
 
 
 def _digest_basis(certificates: Certificates, target_accuracy: float) -> str:
@@ -130,7 +146,8 @@ def _digest_basis(certificates: Certificates, target_accuracy: float) -> str:
         key: proof.id if isinstance(proof, Certificate) else proof
         for key, proof in certificates.items()
     }
-    return digests.of_json([_digest_code(), np.__version__, target_accuracy, proofs])
+    libraries = [sys.version, np.__version__, scipy.__version__]
+    return digests.of_json([_digest_code(), libraries, target_accuracy, proofs])
 
 
 @cache

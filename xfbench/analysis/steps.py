@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics as stdlib_statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from xfbench.statistics import has_valid_steps
 # A percentile needs so many steps that one of them is beyond it.
 _MIN_STEPS_BY_PERCENTILE = {95: 20, 99: 100}
 _MIN_STEPS_OF_MODES = 20
-_MIN_MODE_STEPS, _MIN_MODE_SHARE = 5, 0.1
+_TRIMMED_PART = 20  # one in so many steps at each end may be far off
+_MIN_MODE_STEPS, _MIN_MODE_SHARE = 4, 0.1
 _MIN_MODE_RATIO = 1.05  # of the slower mode to the faster one
 _MIN_MODE_DISTANCE = 6.0  # in standard deviations within a mode
 
@@ -86,32 +88,33 @@ def _median_percentile(series: Iterable[Sequence[float]], percent: int) -> float
 def has_two_modes(seconds: Sequence[float]) -> bool:
     """Return whether the steps form two groups, a fast one and a slow one.
 
-    The logarithms are split where the variance within the two groups is smallest (Fisher 1958). The
-    groups count as modes under these conditions:
+    The logarithms of the steps, without a twentieth at each end, are split where the variance
+    within the two groups is smallest (Fisher 1958). The groups are modes under these conditions:
 
-    - There are at least 20 steps. Each group has at least a tenth of them, and at least five.
+    - There are at least 20 steps. Each group has at least a tenth of the remaining ones, and at
+      least four.
     - The means of the groups differ by more than 5 %, and by at least six standard deviations
       within a group (root mean square; Ashman, Bird and Zepf 1994 call this D).
 
     The two halves of a bell curve are 2.7 standard deviations apart, those of a uniform
     distribution 3.5.
     """
-    count = len(seconds)
-    if count < _MIN_STEPS_OF_MODES or min(seconds) <= 0:
+    if len(seconds) < _MIN_STEPS_OF_MODES or min(seconds) <= 0:
         return False
     if max(seconds) <= _MIN_MODE_RATIO * min(seconds):
         return False
-    logs = np.sort(np.log(seconds))
-    sizes = np.arange(1, count)
-    sums, squares = np.cumsum(logs)[:-1], np.cumsum(logs**2)[:-1]
+    trimmed = len(seconds) // _TRIMMED_PART
+    logs = np.sort(np.log(seconds))[trimmed : len(seconds) - trimmed]
+    count = len(logs)
+    least = max(_MIN_MODE_STEPS, math.ceil(_MIN_MODE_SHARE * count))
+    sizes = np.arange(least, count - least + 1)
+    sums, squares = np.cumsum(logs)[sizes - 1], np.cumsum(logs**2)[sizes - 1]
     fast, slow = sums / sizes, (logs.sum() - sums) / (count - sizes)
     fast_squares = squares - sizes * fast**2
     slow_squares = (logs**2).sum() - squares - (count - sizes) * slow**2
     at = int((fast_squares + slow_squares).argmin())
-    size, distance = int(sizes[at]), float(slow[at] - fast[at])
-    if min(size, count - size) < max(_MIN_MODE_STEPS, _MIN_MODE_SHARE * count):
-        return False
-    if distance <= np.log(_MIN_MODE_RATIO):
-        return False
-    variance = (fast_squares[at] / size + slow_squares[at] / (count - size)) / 2
-    return bool(distance**2 >= _MIN_MODE_DISTANCE**2 * variance)
+    distance = float(slow[at] - fast[at])
+    variance = (fast_squares[at] / sizes[at] + slow_squares[at] / (count - sizes[at])) / 2
+    return bool(
+        distance > math.log(_MIN_MODE_RATIO) and distance**2 >= _MIN_MODE_DISTANCE**2 * variance
+    )

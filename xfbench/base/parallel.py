@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
-from itertools import chain, islice
+from itertools import islice
 from typing import TypeVar
 
 TaskT = TypeVar("TaskT")
@@ -24,7 +24,7 @@ def map_in_order(
       process may use, at most eight. Starting them takes about a second.
 
     At most two tasks per process are begun before their results are requested. If processes cannot
-    be started, or one is killed, the remaining calls are made here. Raises what `function` raises.
+    be started, or one is killed, the calls are made here. Raises what `function` raises.
     """
     count = min(len(os.sched_getaffinity(0)), _MAX_PROCESSES)
     if not in_processes or count < 2:
@@ -34,30 +34,26 @@ def map_in_order(
     from loky import ProcessPoolExecutor
 
     remaining = iter(tasks)
-    begun: deque[TaskT] = deque()
+    begun: deque[tuple[TaskT, Future[ResultT] | None]] = deque()
+    with ProcessPoolExecutor(count) as executor:
+        while True:
+            for task in islice(remaining, 2 * count - len(begun)):
+                begun.append((task, _submit(executor, function, task)))
+            if not begun:
+                return
+            task, future = begun.popleft()
+            try:
+                result = function(task) if future is None else future.result()
+            except BrokenExecutor:
+                result = function(task)
+            yield result
+
+
+def _submit(
+    executor: Executor, function: Callable[[TaskT], ResultT], task: TaskT
+) -> Future[ResultT] | None:
+    """Return the future result, or None if processes cannot be started any more."""
     try:
-        with ProcessPoolExecutor(count) as executor:
-            yield from _results_of_executor(executor, function, remaining, begun, 2 * count)
-    except (BrokenExecutor, OSError):
-        yield from map(function, chain(begun, remaining))
-
-
-def _results_of_executor(
-    executor: Executor,
-    function: Callable[[TaskT], ResultT],
-    remaining: Iterator[TaskT],
-    begun: deque[TaskT],
-    max_begun: int,
-) -> Iterator[ResultT]:
-    """Yield results in order. `begun` has the tasks that were taken, without a result yet."""
-    futures: deque[Future[ResultT]] = deque()
-    while True:
-        for task in islice(remaining, max_begun - len(begun)):
-            begun.append(task)
-            futures.append(executor.submit(function, task))
-        if not begun:
-            return
-        result = futures[0].result()
-        begun.popleft()
-        futures.popleft()
-        yield result
+        return executor.submit(function, task)
+    except (BrokenExecutor, ImportError, NotImplementedError, OSError):
+        return None

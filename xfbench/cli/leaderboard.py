@@ -98,10 +98,10 @@ def leaderboard(
     xfbench leaderboard --view storage
     xfbench leaderboard --view layers --workload alexnet
     """
-    from xfbench.analysis import best, slowdown
+    from xfbench.analysis import best
     from xfbench.analysis import leaderboard as boards
     from xfbench.base import quantities
-    from xfbench.rendering import profile_tables, slowdown_tables, tables
+    from xfbench.rendering import tables
 
     workload_names = parse_list(workload, str, "--workload")
     _check_choices(format, view, published, reference, workload_names or ())
@@ -114,11 +114,16 @@ def leaderboard(
     )
     output_format = "json" if as_json else format
     if view == _SLOWDOWN:
+        from xfbench.analysis import slowdown
+        from xfbench.rendering import slowdown_tables
+
         slowdowns = slowdown.build_slowdown_tables(ranked_tables, fields, reference)
         print(slowdown_tables.FORMATS[output_format](slowdowns))
         return
     ranked_tables = best.keep_best_row_per_group(ranked_tables, fields)
     if view == _LAYERS:
+        from xfbench.rendering import profile_tables
+
         print(profile_tables.FORMATS[output_format](ranked_tables))
     elif published:
         _print_with_published(output_format, ranked_tables, view, stored_figures, workload_names)
@@ -143,7 +148,6 @@ def _read_tables(
     from xfbench.analysis import ranked
     from xfbench.base import paths
     from xfbench.model import certificate
-    from xfbench.rendering import external_figures
     from xfbench.store import index, selection
     from xfbench.store.results_folder import open_existing_store
 
@@ -161,7 +165,11 @@ def _read_tables(
         ranked_tables = ranked.leaderboard_tables(
             record_index, condition_sets, certificates, target_accuracy
         )
-        stored_figures = external_figures.figures_in_index(record_index) if published else []
+        stored_figures = []
+        if published:
+            from xfbench.rendering import external_figures
+
+            stored_figures = external_figures.figures_in_index(record_index)
     for line in record_index.damaged:
         say(line)
     return ranked_tables, stored_figures

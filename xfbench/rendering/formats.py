@@ -14,12 +14,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from xfbench.analysis.prediction import Figure
 from xfbench.base.terminal_text import make_legible
 from xfbench.statistics import Interval
+
+if TYPE_CHECKING:  # this takes long to import, and most tables do not need it
+    from xfbench.analysis.prediction import Figure
 
 _MAX_FIELD_CHARS = 1000  # longer fields are cut
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")

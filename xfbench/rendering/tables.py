@@ -5,26 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xfbench.analysis.checkpoints import CheckpointCosts
 from xfbench.analysis.communication import Shares
-from xfbench.analysis.comparison import CellComparison
 from xfbench.analysis.costs import Costs
 from xfbench.analysis.leaderboard import Row, Table
-from xfbench.analysis.prediction import Point
 from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.steps import Steps
 from xfbench.model.strategy import format_options
 from xfbench.rendering import formats
 from xfbench.statistics import Interval
 
+if TYPE_CHECKING:  # these take long to import, and most tables need neither
+    from xfbench.analysis.comparison import CellComparison
+    from xfbench.analysis.prediction import Point
+
 SELECTION_NOTE = (
     "The same launches select the best configuration and measure it, so it looks a little faster "
     "than it is (docs/method.md, The best of each)."
 )
 _BUSY_TOLERANCE = 0.1  # as a share of the requested threads
-_SUSTAINED_TOLERANCE = 0.05  # as a share of the throughput
+_SUSTAINED_TOLERANCE = 0.05  # as a share of the rate at the median step
 format_with_interval, format_number = formats.format_with_interval, formats.format_number
 # A column of a table: its name, and the function that returns a row's text.
 # A column of `_OPTIONAL_COLUMNS` is left out if it is empty in every row.
@@ -93,11 +95,13 @@ def _sustained_rate_text(row: Row) -> str:
 
 
 def _different_sustained_rate_text(row: Row) -> str:
-    """Return the sustained rate if it differs from the throughput by more than 5 %; else "–"."""
-    if row.steps is None or row.images_per_second is None:
+    """Return the sustained rate if it differs by more than 5 % from the median step's; else "–"."""
+    if row.steps is None:
         return "–"
-    ratio = row.steps.sustained_images_per_second / row.images_per_second.value
-    return "–" if abs(ratio - 1) <= _SUSTAINED_TOLERANCE else _sustained_rate_text(row)
+    rate = row.request.global_batch_size / row.steps.median_seconds
+    ratio = row.steps.sustained_images_per_second / rate
+    is_shown = abs(ratio - 1) > _SUSTAINED_TOLERANCE and not row.asynchronous
+    return _sustained_rate_text(row) if is_shown else "–"
 
 
 def _milliseconds_text(row: Row, field_name: str) -> str:

@@ -18,7 +18,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,6 +178,8 @@ class Index:
 
     def find_kept(self, versions: Mapping[str, str]) -> dict[str, str]:
         """Return the texts that are kept under these names with these versions, by name."""
+        if not versions:
+            return {}
         rows = self._fetch_all_or_rebuild(
             "SELECT name, version, text FROM kept WHERE name IN (SELECT unnest(?::VARCHAR[]))",
             [[*versions]],
@@ -187,24 +189,29 @@ class Index:
     def keep(self, entries: Mapping[str, tuple[str, str]]) -> None:
         """Keep (version, text) under each name, and drop what was kept under these names.
 
-        If there are too many texts, the oldest are dropped.
+        If there are too many texts, the oldest are dropped. If the index cannot be written, nothing
+        is kept. A selection that is being read goes on.
         """
         if not entries:
             return
         names = [*entries]
         versions, texts = map(list, zip(*entries.values(), strict=True))
-        self._fetch_all_or_rebuild(
-            "DELETE FROM kept WHERE name IN (SELECT unnest(?::VARCHAR[]))", [names]
-        )
-        self._fetch_all_or_rebuild(
-            "INSERT INTO kept SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), "
-            "unnest(?::VARCHAR[])",
-            [names, versions, texts],
-        )
-        self._fetch_all_or_rebuild(
-            "DELETE FROM kept WHERE rowid IN (SELECT rowid FROM kept ORDER BY rowid DESC "
-            f"OFFSET {_MAX_KEPT_TEXTS})"
-        )
+        connection = self._connection.cursor()
+        with suppress(duckdb.Error), closing(connection):
+            connection.execute("BEGIN")
+            connection.execute(
+                "DELETE FROM kept WHERE name IN (SELECT unnest(?::VARCHAR[]))", [names]
+            )
+            connection.execute(
+                "INSERT INTO kept SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[]), "
+                "unnest(?::VARCHAR[])",
+                [names, versions, texts],
+            )
+            connection.execute(
+                "DELETE FROM kept WHERE rowid IN (SELECT rowid FROM kept ORDER BY rowid DESC "
+                f"OFFSET {_MAX_KEPT_TEXTS})"
+            )
+            connection.execute("COMMIT")
 
     def _reread_changed_files(self, condition_sql: str, values: Sequence[Any]) -> None:
         """Read the preselected single files again that changed since they were indexed."""
@@ -214,15 +221,23 @@ class Index:
             values,
         )
         folder = self._store.folder / "records"
-        if changed_ids := [
+        changed_ids = [
             identity
             for identity, source, state in rows
             if not state or indexing.file_state(f"{folder}/{source}/{identity}.json") != state
-        ]:
+        ]
+        if not changed_ids:
+            return
+        old_defects = {*self._read_defects()}
+        try:
             indexing.forget_files(self._connection, changed_ids)
+            indexing.update_index_in_one_pass(self._connection, self._store)
+        except (duckdb.Error, indexing.StaleIndexError):
             self.close()
+            self._delete_files_of_closed_index()
             self._open_and_update_or_rebuild()
-            self.damaged = self._read_defects()
+        found_by_reading = [defect for defect in self.damaged if defect not in old_defects]
+        self.damaged = [*self._read_defects(), *found_by_reading]
 
     def _read_defects(self) -> list[str]:
         return [
@@ -385,8 +400,16 @@ def _meets_conditions(record: Record, conditions: Sequence[Condition]) -> bool:
 
 
 def _hash_sql(fields: Sequence[str]) -> str:
-    columns = [f'r."{path}"' for path in fields]
-    return f"hash({', '.join(columns)})"
+    return f"hash({', '.join(map(_column_sql, fields))})"
+
+
+def _column_sql(path: str) -> str:
+    """Return SQL for the value of a field. A missing value is the field's default."""
+    default = record_fields()[path].default
+    column = f'r."{path}"'
+    if default is None:
+        return column
+    return f"coalesce({column}, {_sql_literal_without_escaping(default)})"
 
 
 def _preselection_sql(conditions: Sequence[Condition], id_prefix: str) -> tuple[str, list[Any]]:
@@ -402,13 +425,10 @@ def _preselection_sql(conditions: Sequence[Condition], id_prefix: str) -> tuple[
     for condition in conditions:
         if condition.field not in indexing.COLUMN_TYPES:
             continue
-        column = f'r."{condition.field}"'
-        default = record_fields()[condition.field].default
-        if default is not None:
-            if condition.comparison == "!=" or condition.value == "null":
-                continue  # a field with a default is null only if its parent is null
-            column = f"coalesce({column}, {_sql_literal_without_escaping(default)})"
-        sql, values_of_comparison = _comparison_sql(column, condition)
+        has_default = record_fields()[condition.field].default is not None
+        if has_default and (condition.comparison == "!=" or condition.value == "null"):
+            continue  # a field with a default is null only if its parent is null
+        sql, values_of_comparison = _comparison_sql(_column_sql(condition.field), condition)
         parts.append(f"(NOT r.readable OR {sql})")
         values += values_of_comparison
     return " AND ".join(parts), values

@@ -78,15 +78,20 @@ class StaleIndexError(Exception):
 class _Intake:
     """An inserter of records: it inserts batches while the caller reads the next batch.
 
-    No transaction may be open until `finish` returns, because the batches have their own. Set
-    `is_new` to true only while every record to insert is new to the index. The inserter then does
-    not look for records that the index already has.
+    Do not use the connection for anything else until `finish` returns. Set `is_new` to true only
+    while every record to insert is new to the index. The inserter then does not look for records
+    that the index already has.
+
+    - `is_empty`: whether the index is empty. Its first batches are inserted at the same time, each
+      in a transaction of its own. Otherwise they belong to the open transaction.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, *, is_new: bool) -> None:
-        self.is_new = is_new
+    def __init__(self, connection: duckdb.DuckDBPyConnection, *, is_empty: bool) -> None:
+        self.is_new = is_empty
+        self._is_empty = is_empty
+        self._threads = _INTAKE_THREADS if is_empty else 1
         self._connection = connection
-        self._workers = ThreadPoolExecutor(_INTAKE_THREADS)
+        self._workers = ThreadPoolExecutor(self._threads)
         self._pending_inserts: deque[Future[None]] = deque()
         self._notes: list[tuple[str, str, str | None, str]] = []
         self._clear_batch()
@@ -137,7 +142,7 @@ class _Intake:
 
     def _submit_batch(self) -> None:
         # If a record may be known, it may also be in the batch that is inserted now.
-        self._wait_for_inserts(_INTAKE_THREADS - 1 if self.is_new else 0)
+        self._wait_for_inserts(self._threads - 1 if self.is_new else 0)
         if self._copies:
             self._pending_inserts.append(
                 self._workers.submit(
@@ -153,7 +158,7 @@ class _Intake:
     def _insert_batch(
         self, contents: dict[str, str], copies: list[_CopyRow], *, is_new: bool
     ) -> None:
-        connection = self._connection.cursor()
+        connection = self._connection.cursor() if self._is_empty else self._connection
         if not is_new:
             for (known_id,) in connection.execute(_KNOWN_IDS_SQL, [list(contents)]).fetchall():
                 del contents[known_id]
@@ -198,9 +203,14 @@ def update_index_in_one_pass(connection: duckdb.DuckDBPyConnection, store: Store
     ).fetchall()
     if len(meta_rows) != 1 or meta_rows[0][0] != _VERSION or meta_rows[0][1:3] != meta_rows[0][3:]:
         raise StaleIndexError
-    # If this ends early, the counts do not match, and the index is rebuilt.
-    if _apply_changes(connection, store):
+    # If filling an empty index ends early, the counts do not match, and the index is rebuilt.
+    is_empty = not meta_rows[0][1] and not _fetch_sources(connection)
+    if not is_empty:
+        connection.execute("BEGIN")
+    if _apply_changes(connection, store, is_empty=is_empty):
         _note_counts(connection)
+    if not is_empty:
+        connection.execute("COMMIT")
 
 
 def forget_files(connection: duckdb.DuckDBPyConnection, ids: Collection[str]) -> None:
@@ -208,25 +218,34 @@ def forget_files(connection: duckdb.DuckDBPyConnection, ids: Collection[str]) ->
 
     The ids are hexadecimal.
     """
+    connection.execute("BEGIN")
     files_sql = f"start IS NULL AND id IN {_NAMES_SQL}"
     sources_sql = f"SELECT source FROM copies WHERE {files_sql}"
     connection.execute(f"UPDATE sources SET state = '' WHERE name IN ({sources_sql})", [[*ids]])
     connection.execute(f"DELETE FROM copies WHERE {files_sql}", [[*ids]])
     connection.execute("DELETE FROM records WHERE id NOT IN (SELECT id FROM copies)")
     _note_counts(connection)
+    connection.execute("COMMIT")
 
 
 def _note_counts(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(f"UPDATE meta SET copies = {_COPY_COUNT_SQL}, records = {_RECORD_COUNT_SQL}")
 
 
-def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
+def _fetch_sources(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """Return the states of the sources by name, as they were indexed."""
+    return dict(connection.execute("SELECT name, state FROM sources").fetchall())
+
+
+def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store, *, is_empty: bool) -> bool:
     """Update the tables to match the results folder.
+
+    - `is_empty`: whether the index is empty.
 
     Return whether a pack or a record folder may have changed since the last update.
     """
-    indexed_states = dict(connection.execute("SELECT name, state FROM sources").fetchall())
-    had_sources = bool(indexed_states)
+    indexed_states = _fetch_sources(connection)
+    had_sources = not is_empty
     current_states = _source_states(store)
     for source, file, state in connection.execute(
         "SELECT source, file, state FROM damaged WHERE state IS NOT NULL"
@@ -259,7 +278,7 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
         )
     if had_sources and (missing_ids or removed):
         connection.execute("DELETE FROM records WHERE id NOT IN (SELECT id FROM copies)")
-    intake = _Intake(connection, is_new=not had_sources)
+    intake = _Intake(connection, is_empty=is_empty)
     try:
         for name in packs:
             _add_pack(intake, store.folder / "packs" / name)
@@ -270,6 +289,10 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store) -> bool:
             )
     finally:
         intake.finish()
+    if is_empty:  # a pack may have a record twice
+        connection.execute(
+            "DELETE FROM records WHERE rowid NOT IN (SELECT min(rowid) FROM records GROUP BY id)"
+        )
     for name in changed:
         connection.execute("INSERT INTO sources VALUES ($1, $2)", [name, current_states[name]])
     return bool(changed or removed)
