@@ -470,7 +470,7 @@ def _load_cells(side: Side) -> list[_Cell]:
         request = record.request
         if is_ok or request is None or request.probe or record.status == "unsupported":
             continue
-        known_cell = cells_by_digest.get((record.cell, machine_class(record.machine)))
+        known_cell = cells_by_digest.get((record.cell or "", machine_class(record.machine)))
         cell = known_cell or cells_by_request.setdefault(_request_key(record), _Cell())
         cell.failures.append(record)
     without_ok = [cell for cell in cells_by_request.values() if not cell.records]
