@@ -29,7 +29,7 @@ SHORTENINGS = (
     (r"^(xfbench run\b)(?!.*(--framework|--job))", r"\1 --framework torch"),
     (r"^(xfbench (run|tune|verify)\b.*--workload) (alexnet|caffenet)(?!.*photos)", r"\1 lenet"),
     (r"^(xfbench run\b)(?!.*--workload)", r"\1 --workload lenet"),
-    (r"^(xfbench run\b.*)(--launches \d+|--until-precision \S+)", r"\1--launches 1"),
+    (r"^(xfbench run\b.*)(--launches \d+|--until-precision \S+|--until-ranked)", r"\1--launches 1"),
     (r"^(xfbench (?:run|tune)\b)(?!.*--launches)", r"\1 --launches 1"),
     (r"^(xfbench run\b.*--epochs) \d+", r"\1 1"),
     (r"^(xfbench run\b.*--steps) \d+", r"\1 4"),
