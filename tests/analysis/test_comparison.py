@@ -13,7 +13,7 @@ from tests.sample_records import SOFTWARE, build_record_certificate, make_block,
 from xfbench import pairwise
 from xfbench.analysis import comparison
 from xfbench.analysis.comparison import CellComparison, FailLimit, Side
-from xfbench.base import errors
+from xfbench.base import digests, errors
 from xfbench.host.machine import describe_machine
 from xfbench.pairwise import Comparison
 from xfbench.rendering import record_listing
@@ -310,31 +310,41 @@ def test_cells_that_differ_only_in_held_fields_have_different_names(fill_folder)
         assert sorted(names) == [prefix + detail for detail in details]
 
 
-def test_cells_of_other_code_have_different_names(record, tmp_path):
-    store = Store(tmp_path)
-    store.create_and_check_folders()
-    for digest in ("sha256:2", "sha256:4"):
-        software = SOFTWARE.model_copy(update={"adapter_digest": digest})
-        fields = {"software": software, "machine": describe_machine(), "cell": digest * 4}
-        for launch in (1, 2):
-            store.add(record(launch=launch, fields=fields))
-    comparisons, _, _ = comparison.compare_cells_with_themselves(Side.parse(None, tmp_path))
+@pytest.fixture
+def fill_two_versions(record, tmp_path):
+    """Return a function that fills a folder with launches of two versions of `digest_name`.
+
+    `vary(version, launch)` returns changes of a record.
+    """
+
+    def fill(digest_name, launches, vary):
+        store = Store(tmp_path)
+        store.create_and_check_folders()
+        for version in ("old", "new"):
+            software = SOFTWARE.model_copy(update={digest_name: f"sha256:{version}"})
+            for launch in range(1, launches + 1):
+                changes = vary(version, launch)
+                settings = changes.get("request", {})
+                fields = {"software": software, "machine": describe_machine()}
+                fields["cell"] = digests.of_json([version, settings])
+                store.add(vary_record(record(launch=launch, fields=fields), **fields, **changes))
+        return Side.parse(None, tmp_path)
+
+    return fill
+
+
+def test_cells_of_other_code_have_different_names(fill_two_versions):
+    side = fill_two_versions("adapter_digest", 2, lambda version, launch: {})
+    comparisons, _, _ = comparison.compare_cells_with_themselves(side)
     names = {each.a for each in comparisons}
     assert len(names) == 2 and all(" · cell " in name for name in names)
 
 
-def test_environments_of_the_same_length_have_different_names(record, tmp_path):
-    store = Store(tmp_path)
-    store.create_and_check_folders()
-    for digest in ("sha256:2", "sha256:4"):
-        software = SOFTWARE.model_copy(update={"environment_digest": digest})
-        fields = {"software": software, "machine": describe_machine()}
-        for steps in (20, 50):
-            fields["cell"] = f"{digest}{steps:0>20}"
-            for launch in (1, 2):
-                draft = record(launch=launch, fields=fields)
-                store.add(vary_record(draft, request={"steps": steps}, **fields))
-    comparisons, _, _ = comparison.compare_cells_with_themselves(Side.parse(None, tmp_path))
+def test_environments_of_the_same_length_have_different_names(fill_two_versions):
+    side = fill_two_versions(
+        "environment_digest", 4, lambda version, launch: {"request": {"steps": 20 + launch % 2}}
+    )
+    comparisons, _, _ = comparison.compare_cells_with_themselves(side)
     names = {each.a for each in comparisons}
     assert len(names) == 4 and all(" steps · cell " in name for name in names)
 
@@ -356,19 +366,14 @@ def test_launches_without_a_cell_count(record, tmp_path):
     assert [pair.figures.ratio.launches for pair in comparisons] == [2]
 
 
-def test_failed_launch_belongs_to_the_cell_that_it_names(record, tmp_path):
-    """Two environments have the same request. Only the launches of one fail."""
-    store = Store(tmp_path)
-    store.create_and_check_folders()
-    for digest in ("sha256:2", "sha256:4"):
-        software = SOFTWARE.model_copy(update={"environment_digest": digest})
-        fields = {"software": software, "machine": describe_machine(), "cell": digest * 4}
-        for launch in range(1, 11):
-            draft = record(launch=launch, fields=fields)
-            has_failed = digest.endswith("2") and launch > 5
-            changes = {"status": "crashed", "reason": "signal 9"} if has_failed else {}
-            store.add(vary_record(draft, **fields, **changes))
-    cells = comparison._load_cells(Side.parse(None, tmp_path))
+def test_failed_launch_belongs_to_the_cell_that_it_names(fill_two_versions):
+    """The versions have the same request. Only launches of the old one fail."""
+
+    def vary(version, launch):
+        has_failed = version == "old" and launch > 5
+        return {"status": "crashed", "reason": "signal 9"} if has_failed else {}
+
+    cells = comparison._load_cells(fill_two_versions("environment_digest", 10, vary))
     assert sorted((len(cell.records), len(cell.failures)) for cell in cells) == [(5, 5), (10, 0)]
 
 

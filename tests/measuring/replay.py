@@ -66,6 +66,8 @@ def main() -> None:
         print(build_interval_table([cell.logs for cell in cells]), "\n")
         print(build_verdict_table(all_series), "\n")
         print(build_stop_table(all_series))
+    print("\nsimulated: launches until all cells are known to ±2 %\n")
+    print(build_simulated_stop_table())
     for name, logs in simulate_cells().items():
         print(f"\nsimulated: {name}\n")
         print(build_interval_table(logs))
@@ -337,6 +339,22 @@ def build_stop_table(all_series: Sequence[recorded.Series], orders: int = 50) ->
     headers = ["session", "workload", "spreads", "launches to ±2 %", "coverage"]
     headers += ["launches to order", "contradictions"]
     return tabulate(rows, headers, "github", disable_numparse=True)
+
+
+def build_simulated_stop_table(comparisons: int = 300) -> str:
+    """Return a table of the mean number of launches until all cells are known to ±2 % (5 to 20).
+
+    The launches are normal and independent.
+    """
+    rng = np.random.default_rng(1)
+    rows = []
+    for spread in (0.008, 0.01, 0.011, 0.012, 0.0135, 0.015):
+        row = [f"{spread:.2%}"]
+        for cells in (1, 4):
+            tables = rng.normal(0, spread, (comparisons, cells, MAX_LAUNCHES))
+            row.append(f"{np.mean([blocks_until_precise([*table]) for table in tables]):.1f}")
+        rows.append(row)
+    return tabulate(rows, ["spread", "one cell", "four cells"], "github", disable_numparse=True)
 
 
 def to_launches(logs: np.ndarray) -> Launches:

@@ -54,8 +54,10 @@ _LENGTH_FIELDS = ("steps", "epochs", "warmup", "window", "min_seconds", "min_war
 # Fields that may always differ.
 _IGNORED_FIELDS = (*_LENGTH_FIELDS, "seed", "site")
 _UNNAMED_FIELDS = ("environment", "workload", "revision", *_IGNORED_FIELDS)
-# A cell has all seeds. The batch of a rank follows from the batch of all and the number of ranks.
-_UNTOLD_FIELDS = ("seed", "batch_size_per_rank")
+_SEPARATELY_NAMED_FIELDS = ("workload", "framework", "kernel", "revision")
+# Fields that do not distinguish cells: a cell has all seeds, and the batch of a rank follows from
+# the global batch and the number of ranks.
+_NOT_DISTINGUISHING_FIELDS = ("seed", "batch_size_per_rank")
 # Templates for values that do not say what they are.
 _VALUE_TEXTS = {
     **grouping.HIDDEN_FIELDS,
@@ -566,7 +568,7 @@ def _list_differing_fields(pairs: Sequence[tuple[_Cell, _Cell]]) -> list[str]:
     return [
         name
         for name in (*_REQUEST_FIELDS, "machine")
-        if name not in _UNTOLD_FIELDS
+        if name not in _NOT_DISTINGUISHING_FIELDS
         and any(
             len({str(_field_values(cell, [name])) for cell in cells}) > 1
             for cells in zip(*pairs, strict=True)
@@ -591,14 +593,14 @@ def _name_cell(
     - The cell's values of `further_fields`, unless they are the defaults.
     - The machine, and the results folder, if the two cells differ in them.
     - The code revision, if the filter of `side` names one.
+    - The start of the cell's digest, if "cell" is in `further_fields`.
     """
     request = cell.last_record.request
     assert request is not None
     named_fields = {"framework", "kernel", *side.field_values}
     values: list[str] = []
-    told_apart = ("workload", "framework", "kernel", "revision")
-    fields = [name for name in _REQUEST_FIELDS if name not in told_apart]
-    for name in ("framework", "kernel", *fields):
+    others = [name for name in _REQUEST_FIELDS if name not in _SEPARATELY_NAMED_FIELDS]
+    for name in ("framework", "kernel", *others):
         [value], [other_value] = (_field_values(each, [name]) for each in (cell, other_cell))
         is_named = name in named_fields or (
             name in further_fields and value != Cell.model_fields[name].default

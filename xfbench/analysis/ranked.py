@@ -69,9 +69,12 @@ def _rows(
     target_accuracy: float,
 ) -> Iterator[tuple[Heading, Row]]:
     """Yield the rows of the records that meet all conditions, with their headings."""
+    are_kept = record_index.count_preselected(conditions) >= MIN_KEPT_RECORDS
+    if are_kept:
+        record_index.reread_changed_files(conditions)
     groups = record_index.group(grouping.ROW_FIELDS, conditions)
     names_and_versions = {}
-    if sum(group.records for group in groups) >= MIN_KEPT_RECORDS:
+    if are_kept:
         # What selects the records, and what rows depend on apart from their records.
         selection = digests.of_json([vars(condition) | {"kind": None} for condition in conditions])
         basis = _digest_basis(certificates, target_accuracy)
@@ -109,9 +112,9 @@ def _read_parts(
     record_index: Index, numbers: Collection[int], conditions: Sequence[Condition]
 ) -> Iterator[_Part]:
     """Yield the copies of the records in these groups. A part has whole groups."""
-    found = record_index.find_in_groups(grouping.ROW_FIELDS, numbers, conditions)
+    numbered_copies = record_index.find_in_groups(grouping.ROW_FIELDS, numbers, conditions)
     part: _Part = []
-    for number, group in itertools.groupby(found, key=lambda pair: pair[0]):
+    for number, group in itertools.groupby(numbered_copies, key=lambda pair: pair[0]):
         part.append((number, [copies for _, copies in group]))
         if sum(len(copies) for _, copies in part) >= _PART_RECORDS:
             yield part

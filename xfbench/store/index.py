@@ -138,11 +138,9 @@ class Index:
     def group(self, fields: Sequence[str], conditions: Sequence[Condition] = ()) -> list[Group]:
         """Return the groups by `fields` of the records that the index preselects.
 
-        A single file that changed since it was indexed is read again first, so that equal digests
-        mean equal records.
+        Equal digests mean equal records after `reread_changed_files`.
         """
         condition_sql, values = _preselection_sql(conditions, "")
-        self._reread_changed_files(condition_sql, values)
         rows = self._fetch_all_or_rebuild(
             f"SELECT {_hash_sql(fields)} AS number, "
             "count(*), bit_xor(hash(r.id)), sum(hash(r.id)::HUGEINT) "
@@ -213,8 +211,9 @@ class Index:
             )
             connection.execute("COMMIT")
 
-    def _reread_changed_files(self, condition_sql: str, values: Sequence[Any]) -> None:
+    def reread_changed_files(self, conditions: Sequence[Condition] = ()) -> None:
         """Read the preselected single files again that changed since they were indexed."""
+        condition_sql, values = _preselection_sql(conditions, "")
         rows = self._fetch_all_or_rebuild(
             "SELECT id, source, state FROM copies WHERE start IS NULL "
             f"AND id IN (SELECT r.id FROM records r WHERE {condition_sql})",

@@ -295,9 +295,9 @@ def undecided_settings_to_repeat(
     rivals = [setting for setting in compared if setting != winner]
     if not speeds[winner]:
         return [winner, *rivals]
-    launched = [setting for setting in speeds if setting != winner and speeds[setting]]
-    are_settled = _are_settled(speeds[winner], [speeds[setting] for setting in launched])
-    is_settled = dict(zip(launched, are_settled, strict=True))
+    with_launches = [setting for setting in speeds if setting != winner and speeds[setting]]
+    are_settled = _are_settled(speeds[winner], [speeds[setting] for setting in with_launches])
+    is_settled = dict(zip(with_launches, are_settled, strict=True))
     unsettled = [rival for rival in rivals if not is_settled.get(rival, True)]
     return [winner, *unsettled] if unsettled else []
 
