@@ -100,7 +100,9 @@ def make_cache(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XFBENCH_HOME", str(folder))
         for threads, peak in build_peaks().items():
-            atomic_files.write(roofline._peaks_file(threads), json.dumps(peak).encode())
+            file = roofline._peaks_file(threads)
+            atomic_files.write(file, json.dumps(peak).encode())
+            assert roofline._read_cached_peaks(file) == peak
     return folder
 
 

@@ -1,5 +1,7 @@
 """Records, certificates and other documents for tests, made without a launch."""
 
+import json
+
 from xfbench.base import digests
 from xfbench.host import machine
 from xfbench.model import facts
@@ -49,6 +51,20 @@ def build_certificate(subject):
         checks=(),
         framework_version="1.0",
     )
+
+
+def write_older_certificate(certificate, home):
+    """Write a certificate to the cache in `home`, as an earlier version did; return its id.
+
+    That version had fewer fields. The id is the digest of those fields.
+    """
+    document = certificate.document()
+    del document["id"], document["subject"]["strategy_options"]
+    older_document = {"id": digests.of_json(document), **document}
+    path = home / "certificates" / f"{certificate.subject.key}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(older_document))
+    return older_document["id"]
 
 
 def build_record_certificate(record, **changes):

@@ -9,6 +9,7 @@ import pytest
 from archspec.cpu import detect
 
 from tests.sample_bundles import build_plan, run_bundle
+from tests.sample_records import write_older_certificate
 from xfbench import bundle
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.base.errors import UsageError
@@ -20,8 +21,11 @@ from xfbench.worker import host
 
 
 @pytest.mark.deep
-def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys):
-    """The bundle needs no network, and a Python with nothing but the framework and NumPy."""
+def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys, monkeypatch):
+    """The bundle needs no network, and a Python with nothing but the framework and NumPy.
+
+    The certificates may be those of an earlier version of xfbench.
+    """
     plan = build_plan("torch", ranks=[1, 2], scaling="strong", threads=[1])
     folder = tmp_path / "away"
     bundle.write_carried_run(plan, folder, print)
@@ -40,11 +44,19 @@ def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys):
         records[0].software.packages["torch"]
         == environment.ensure_environment(adapter.load("torch")).version
     )
-    [table] = build_tables(records, certificate.read_certificates(store.folder))
-    assert len(table.rows) == 2
+    certificates = certificate.read_certificates(store.folder)
+    [table] = build_tables(records, certificates)
+    assert len(table.rows) == 2, [row.reason for row in table.unranked]
     second_import = list(bundle.import_carried_run(moved_folder, store, print))
     assert [record.id for record in second_import] == [record.id for record in records]
     assert len(list(store.records())) == 2
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    for cell_certificate in certificates.values():
+        write_older_certificate(cell_certificate, tmp_path / "home")
+    other_store = Store(tmp_path / "other results")
+    records = list(bundle.import_carried_run(moved_folder, other_store, print))
+    [table] = build_tables(records, certificate.read_certificates(other_store.folder))
+    assert len(table.rows) == 2, [row.reason for row in table.unranked]
 
 
 @pytest.fixture

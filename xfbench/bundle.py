@@ -424,7 +424,7 @@ def _verify_and_write_certificates(
             finding = certificate.finding if certificate else "it cannot be verified"
             say(f"{request.label()}: {finding}")
             continue
-        certificate.write(store.certificate_path(certificate.id))
+        certify.copy_cached_certificate(certificate, store)
         certificate_ids[certified_fields(request)] = certificate.id
     return certificate_ids
 

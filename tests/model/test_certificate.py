@@ -4,9 +4,13 @@ import json
 
 import pytest
 
-from tests.sample_records import SOFTWARE, build_certificate, build_record_certificate
+from tests.sample_records import (
+    SOFTWARE,
+    build_certificate,
+    build_record_certificate,
+    write_older_certificate,
+)
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, build_tables
-from xfbench.base import digests
 from xfbench.equality import certify
 from xfbench.execution.launch import LaunchContext
 from xfbench.host.machine import describe_machine
@@ -117,18 +121,10 @@ def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch)
     session.prepare([request.framework])
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
     subject = certify.build_subject(request, session.context.environments[request.framework])
-    stored = build_certificate(subject)
-    document = stored.document()
-    del document["id"], document["subject"]["strategy_options"]
-    older_document = {"id": digests.of_json(document), **document}
-    cached_path = tmp_path / "home" / "certificates" / f"{subject.key}.json"
-    cached_path.parent.mkdir(parents=True)
-    cached_path.write_text(json.dumps(older_document))
+    older_id = write_older_certificate(build_certificate(subject), tmp_path / "home")
     certify.attach_cached_certificate(request, session.context)
     [copied] = certificate.read_certificates(session.context.store.folder).values()
-    assert (
-        copied.id == older_document["id"] == session.context.certificates[certified_fields(request)]
-    )
+    assert copied.id == older_id == session.context.certificates[certified_fields(request)]
     assert copied.subject == subject
 
 

@@ -22,6 +22,7 @@ from xfbench.model.certificate import (
 )
 from xfbench.model.record import Machine
 from xfbench.model.request import Request
+from xfbench.store.results_folder import Store
 
 _SEED = 0
 
@@ -186,7 +187,7 @@ def certify_requests(
         if cell_certificate.verdict != "equal":
             say(f"{request.label()}: different, {cell_certificate.finding}")
             continue
-        _copy_certificate_to_session(subject, request, session)
+        _copy_certificate_to_session(cell_certificate, request, session)
 
 
 def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
@@ -201,21 +202,25 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
     cached = find_cached_certificate(subject)
     if cached and cached.verdict == "equal":
         session.store.create_and_check_folders()
-        _copy_certificate_to_session(subject, request, session)
+        _copy_certificate_to_session(cached, request, session)
 
 
-def _copy_certificate_to_session(
-    subject: Subject, request: Request, session: LaunchContext
-) -> None:
-    """Copy the cached certificate to the results folder, and add its id to the session.
+def copy_cached_certificate(cached: Certificate, store: Store) -> None:
+    """Copy a certificate from the cache to the results folder.
 
     The bytes are copied, because the id is their digest. If another version of xfbench wrote the
     certificate, this version might write the same content with other bytes.
     """
-    content = _certificate_cache_path(subject).read_bytes()
-    certificate_id = Certificate.read(content).id
-    atomic_files.write(session.store.certificate_path(certificate_id), content)
-    session.certificates[certified_fields(request)] = certificate_id
+    content = _certificate_cache_path(cached.subject).read_bytes()
+    atomic_files.write(store.certificate_path(cached.id), content)
+
+
+def _copy_certificate_to_session(
+    cached: Certificate, request: Request, session: LaunchContext
+) -> None:
+    """Copy a certificate from the cache to the results folder, and add its id to the session."""
+    copy_cached_certificate(cached, session.store)
+    session.certificates[certified_fields(request)] = cached.id
 
 
 def _certificate_cache_path(subject: Subject) -> Path:
