@@ -6,6 +6,7 @@ import pytest
 
 from tests.cluster.commands import (
     MPICH_ADDRESS_ERROR,
+    TIMED_OUT,
     XFBENCH,
     read_records,
     run_until_mpich_starts,
@@ -23,6 +24,7 @@ def test_login_node_run_of_4_frameworks_gives_certified_records(cluster, tmp_pat
         "run --framework torch,tensorflow,mxnet,caffe --workload lenet --ranks 1,2 --nodes 1,2"
     )
     options += " --scaling strong --launcher slurm --threads 1 --steps 5 --launches 1 --json"
+    options += " --time-limit 4m"
     results = tmp_path / "results"
     words = [*XFBENCH, *options.split(), "--results", str(results)]
     processes = run_until_mpich_starts(cluster, *words, results=results, timeout=900)
@@ -31,7 +33,7 @@ def test_login_node_run_of_4_frameworks_gives_certified_records(cluster, tmp_pat
         record
         for process in processes
         for record in read_records(process)
-        if MPICH_ADDRESS_ERROR not in (record["reason"] or "")
+        if MPICH_ADDRESS_ERROR not in (record["reason"] or "") and record["status"] != TIMED_OUT
     ]
     assert completed.returncode == 0, completed.stderr
     assert len(new_records) == 12
