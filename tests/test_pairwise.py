@@ -13,11 +13,13 @@ from tests.simulated_launches import (
     simulate_sessions,
     simulate_speeds,
 )
+from xfbench import pairwise
 from xfbench.pairwise import (
     Comparison,
     compare,
     compare_all,
-    is_order_known,
+    judge_order,
+    list_looks,
     rank_cells,
 )
 from xfbench.statistics import Interval, counted_speeds_by_block
@@ -244,12 +246,47 @@ def test_order_is_known_if_cells_differ_or_hardly_do():
     random = np.random.default_rng(18)
     logs = simulate_table(random, 3, 5, spread=0.001)
     logs[:, 0] += 0.3
-    assert is_order_known(to_cells(logs), tolerance=0.02)
-    assert not is_order_known(to_cells(logs), tolerance=0.00001)
+    assert judge_order(to_cells(logs), 0.02, most=20) == "known"
+    assert judge_order(to_cells(logs), 0.00001, most=20) == "open"
     noisy = simulate_table(random, 3, 5, spread=0.1)
-    assert not is_order_known(to_cells(noisy), tolerance=0.02)
-    assert not is_order_known(to_cells(logs[:1]), tolerance=0.02)
-    assert is_order_known(to_cells(logs[:, :1]), tolerance=0.02)
+    assert judge_order(to_cells(noisy), 0.02, most=200) == "open"
+    assert judge_order(to_cells(logs[:1]), 0.02, most=20) == "open"
+    assert judge_order(to_cells(logs[:, :1]), 0.02, most=20) == "known"
+
+
+def test_order_that_more_launches_would_hardly_tell_is_hidden():
+    """Two cells that differ by a third of a standard error need nine times the launches."""
+    random = np.random.default_rng(25)
+    noisy = simulate_table(random, 2, 12, spread=0.1)
+    noisy -= noisy.mean(axis=0)
+    assert judge_order(to_cells(noisy), 0.001, most=20) == "hidden"
+    assert judge_order(to_cells(noisy), 0.001, most=12) == "hidden"
+    assert judge_order(to_cells(noisy), 0.001, most=2000) == "open"
+    assert judge_order(to_cells(noisy), 0.1, most=200) == "known"  # equal but for a tenth
+    nearly_distinct = noisy + np.array([0.0, 0.05])
+    assert judge_order(to_cells(nearly_distinct), 0.001, most=20) == "open"
+
+
+def test_predicted_power_is_how_often_launches_decide():
+    """Of comparisons that look alike after 8 launches, so many are decided after 20."""
+    random = np.random.default_rng(26)
+    predictions, decisions = [], []
+    for _ in range(400):
+        ratio = np.array([0.0, random.normal(0, 0.05)])
+        logs = simulate_table(random, 2, 20, spread=0.05) + ratio
+        [early] = pairwise._compute_differences([to_cells(logs[:8])])
+        predictions.append(pairwise._predict_power(early, 0.95, 0.0, 20))
+        decisions.append(compare(*to_cells(logs)).verdict != "not_distinguishable")
+    predictions, decisions = np.array(predictions), np.array(decisions)
+    assert abs(predictions.mean() - decisions.mean()) < 0.07
+    assert decisions[predictions < 0.2].mean() < 0.25
+    assert decisions[predictions > 0.8].mean() > 0.75
+
+
+def test_looks_become_rarer():
+    assert list_looks(3, 20) == [3, 4, 6, 8, 11, 15]
+    assert list_looks(1, 4) == [1, 2, 3]
+    assert list_looks(5, 5) == []
 
 
 def test_ranking_has_the_ratios_that_decide_the_ranks():
@@ -273,7 +310,12 @@ def test_looking_at_the_order_after_each_block_is_rarely_wrong():
         }
         for looks in ends:
             stop = next(
-                (n for n, pair in cells.items() if is_order_known(pair, 0.02, looks=looks)), 20
+                (
+                    n
+                    for n, pair in cells.items()
+                    if judge_order(pair, 0.02, most=20, looks=looks) == "known"
+                ),
+                20,
             )
             ends[looks] += differs[stop]
     assert ends[18] <= 18  # three standard deviations above 5 %

@@ -173,8 +173,14 @@ def launch_made_up(monkeypatch, tmp_path, record, cell):
     """Return a function that launches cells until their protocol ends.
 
     The launches are made-up records: `speeds[framework](number)` is the speed of a launch. The
-    function returns the frameworks of the launches in their order.
+    function returns the frameworks of the launches in their order. Its `messages` are those of the
+    session.
     """
+    messages = []
+
+    class Messages(session.Listener):
+        def message(self, text):
+            messages.append(text)
 
     def launch(protocol, speeds):
         def make_record(request, context, protocol=None):
@@ -190,10 +196,11 @@ def launch_made_up(monkeypatch, tmp_path, record, cell):
         monkeypatch.setattr(session, "run_launch", make_record)
         cells = [cell(framework=framework) for framework in speeds]
         requests = [each.request(number) for number in range(1, 21) for each in cells]
-        runner = session.Session(LaunchContext(Store(tmp_path / "results")))
+        runner = session.Session(LaunchContext(Store(tmp_path / "results")), Messages())
         records = runner.launch(requests, dict.fromkeys(cells, protocol))
         return [each.request.framework for each in records]
 
+    launch.messages = messages
     return launch
 
 
@@ -213,13 +220,26 @@ def test_launches_end_when_the_order_is_known(launch_made_up):
     assert len(launch_made_up(Protocol(precision=0.02), speeds)) == 60
 
 
-def test_launches_go_on_while_the_order_is_unknown(launch_made_up):
+def test_launches_go_on_while_they_may_tell_the_order(launch_made_up):
+    speeds = {
+        "one": lambda number: 106 * noise(number),
+        "another": lambda number: 100 * noise(3 * number + 1),
+    }
+    ranked = Protocol(least=3, most=20, precision=0.02, ranked=True)
+    assert len(launch_made_up(ranked, speeds)) > 16
+
+
+def test_launches_end_when_they_would_hardly_tell_the_order(launch_made_up):
     speeds = {
         "one": lambda number: 100 * noise(number),
         "another": lambda number: 100 * noise(3 * number + 1),
     }
-    ranked = Protocol(least=3, most=20, precision=0.02, ranked=True)
-    assert len(launch_made_up(ranked, speeds)) == 40
+    ranked = Protocol(least=3, most=20, precision=0.001, ranked=True)
+    launches = launch_made_up(ranked, speeds)
+    assert 6 < len(launches) < 40
+    assert launches == [*speeds] * (len(launches) // 2)
+    [message] = launch_made_up.messages
+    assert message.startswith("lenet: no more launches, because they would hardly tell the order")
 
 
 def test_cells_stay_together_until_each_is_precise_and_blocks_are_complete(launch_made_up):

@@ -37,6 +37,8 @@ from xfbench.statistics import (
 )
 
 POWER = 0.8  # probability of detecting the smallest visible difference
+# Launches that decide a pair of cells with a smaller probability are not worth their time.
+MIN_PREDICTIVE_POWER = 0.1
 _MAX_LOGARITHM = 700.0  # larger logarithms overflow a float
 
 
@@ -182,23 +184,88 @@ def rank_groups(groups: Sequence[Sequence[Launches]]) -> Ranking:
     return Ranking(tuple(ranks), tuple(relative))
 
 
-def is_order_known(cells: Sequence[Launches], tolerance: float, *, looks: int = 1) -> bool:
-    """Return whether any two cells differ certainly, or by no more than a share of `tolerance`.
+def list_looks(least: int, most: int) -> list[int]:
+    """Return after how many launches of each cell `judge_order` is asked, from `least` to `most`.
 
-    - `looks`: how often this is asked while launches are added. All looks together are wrong in 5 %
-      of cases at most (Bonferroni).
+    Each number is about 1.4 times the one before. Every look has its part of the error, so a look
+    after each launch would make all intervals wider. After `most` launches nothing is left to
+    decide.
     """
+    looks = []
+    count = least
+    while count < most:
+        looks.append(count)
+        count = max(count + 1, round(1.4 * count))
+    return looks
 
-    def is_known(comparison: Comparison) -> bool:
-        low, high = comparison.ratio.low, comparison.ratio.high
-        if low is None or high is None:
-            return False
-        is_small = high <= 1 + tolerance and low >= 1 / (1 + tolerance)
-        return is_small or comparison.verdict != "not_distinguishable"
 
-    pairs = [*itertools.combinations(cells, 2)]
-    confidence = 1 - (1 - CONFIDENCE) / looks
-    return all(map(is_known, compare_all(pairs, confidence=confidence)))
+def judge_order(
+    cells: Sequence[Launches], tolerance: float, *, most: int, looks: int = 1
+) -> Literal["known", "hidden", "open"]:
+    """Return what is known of the order of the cells while launches are added.
+
+    - "known": any two cells differ certainly, or by no more than a share of `tolerance`.
+    - "hidden": other pairs remain, but `most` launches of each cell would hardly decide one of
+      them. For each, the probability is below `MIN_PREDICTIVE_POWER`.
+    - "open": more launches may decide a pair.
+
+    `looks` is how often this is asked. All looks together are wrong in 5 % of cases at most
+    (Bonferroni).
+    """
+    return judge_pairs([*itertools.combinations(cells, 2)], tolerance, most=most, looks=looks)
+
+
+def judge_pairs(
+    pairs: Sequence[tuple[Launches, Launches]], tolerance: float, *, most: int, looks: int = 1
+) -> Literal["known", "hidden", "open"]:
+    """Return what is known of these pairs of cells (see `judge_order`)."""
+    differences = _moderate(pairs, _compute_differences(pairs))
+    interval_count = sum(difference.error is not None for difference in differences)
+    confidence = 1 - (1 - CONFIDENCE) / looks / max(1, interval_count)
+    undecided = [
+        difference
+        for difference in differences
+        if not _is_decided(_build_comparison(difference, confidence), tolerance)
+    ]
+    if not undecided:
+        return "known"
+    powers = [_predict_power(difference, confidence, tolerance, most) for difference in undecided]
+    return "hidden" if max(powers) < MIN_PREDICTIVE_POWER else "open"
+
+
+def _is_decided(comparison: Comparison, tolerance: float) -> bool:
+    """Return whether the two cells differ, or are equal but for a share of `tolerance`."""
+    low, high = comparison.ratio.low, comparison.ratio.high
+    if low is None or high is None:
+        return False
+    is_small = high <= 1 + tolerance and low >= 1 / (1 + tolerance)
+    return is_small or comparison.verdict != "not_distinguishable"
+
+
+def _predict_power(
+    difference: _Difference, confidence: float, tolerance: float, launches: int
+) -> float:
+    """Return the probability that `launches` launches of both cells decide between the cells.
+
+    This is the predictive power (Spiegelhalter, Freedman and Blackburn 1986). The mean difference
+    after `launches` launches is predicted from the present one. It is 1 if nothing can be
+    predicted, that is, without a standard error, or over sessions.
+    """
+    error, count = difference.error, difference.count
+    if error is None or difference.is_over_sessions:
+        return 1.0
+    if launches <= count:
+        return 0.0
+    quantile = special.stdtrit(difference.freedom + launches - count, (1 + confidence) / 2)
+    half_width = float(quantile) * error * math.sqrt(count / launches)
+    spread = error * math.sqrt(1 - count / launches)
+
+    def probability_below(limit: float) -> float:
+        return float(special.stdtr(difference.freedom, (limit - difference.centre) / spread))
+
+    margin = max(0.0, math.log1p(tolerance) - half_width)
+    differs = probability_below(-half_width) + 1 - probability_below(half_width)
+    return min(1.0, differs + probability_below(margin) - probability_below(-margin))
 
 
 def _build_comparison(difference: _Difference, confidence: float) -> Comparison:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from xfbench import bundle, pairwise, statistics
 from xfbench.base.errors import UnavailableError, UsageError
@@ -225,7 +226,8 @@ class Session:
         - A launch of the cell has the status "unsupported" or "unavailable".
         - All cells of its leaderboard have reached the precision in their protocols, or have no
           requests left. Until then they stay together. A block is complete before it is decided.
-        - The order of all cells of its leaderboard is known, if their protocols ask for no more.
+        - The order of all cells of its leaderboard is known, or more launches would hardly tell it,
+          if their protocols ask for no more.
         """
         self.context.store.create_and_check_folders()
         requests = [*requests]
@@ -236,6 +238,7 @@ class Session:
             cells_by_table[cell.table_key].append(cell)
         is_block_launched: dict[tuple[Hashable, int], bool] = {}
         finished: set[Cell] = set()
+        ended_tables: set[Hashable] = set()
         records: dict[Cell, list[Record]] = defaultdict(list)
         for record in earlier_records_for_precision:
             if record.request:
@@ -244,19 +247,29 @@ class Session:
         def are_launches_needed(cells: Sequence[Cell]) -> bool:
             """Return whether cells of one leaderboard need more launches."""
             possible = [cell for cell in cells if cell not in finished]
-            return not _is_order_known(
-                {cell: records[cell] for cell in possible}, protocols
-            ) and any(
+            if not any(
                 remaining_counts[cell] and not _is_precise(records[cell], protocols.get(cell))
                 for cell in possible
-            )
+            ):
+                return False
+            order = _judge_order({cell: records[cell] for cell in possible}, protocols)
+            if order == "hidden":
+                self.say(
+                    f"{possible[0].workload}: no more launches, because they would hardly tell the "
+                    "order of the cells that share a rank"
+                )
+            if order != "open":
+                ended_tables.add(cells[0].table_key)
+            return order == "open"
 
         for request in requests:
             cell = request.cell()
             protocol = protocols.get(cell)
             block = cell.table_key, request.launch
             if block not in is_block_launched:
-                is_block_launched[block] = are_launches_needed(cells_by_table[cell.table_key])
+                is_block_launched[block] = cell.table_key not in ended_tables and (
+                    are_launches_needed(cells_by_table[cell.table_key])
+                )
             remaining_counts[cell] -= 1
             if cell in finished or not is_block_launched[block]:
                 continue
@@ -386,24 +399,27 @@ def _is_precise(records: Sequence[Record], protocol: Protocol | None) -> bool:
     return len(speeds) >= protocol.least and statistics.is_precise(speeds, protocol.precision)
 
 
-def _is_order_known(
+def _judge_order(
     records: Mapping[Cell, Sequence[Record]], protocols: Mapping[Cell, Protocol]
-) -> bool:
-    """Return whether the order of a leaderboard's cells is known, and their protocols ask for it.
+) -> Literal["known", "hidden", "open"]:
+    """Return what is known of the order of a leaderboard's cells (see `pairwise.judge_order`).
 
-    Cells without a launch that counts are left out, if each has enough launches.
+    It is "open" if the protocols do not ask for the order, or between two looks. Cells without a
+    launch that counts are left out, if each has enough launches.
     """
     cell_protocols = [protocols.get(cell) for cell in records]
     ranked = [protocol for protocol in cell_protocols if protocol and protocol.ranked]
     if not ranked or len(ranked) < len(cell_protocols):
-        return False
-    least = max(protocol.least for protocol in ranked)
+        return "open"
+    least, most = (max(getattr(each, name) for each in ranked) for name in ("least", "most"))
+    looks = pairwise.list_looks(least, most)
     speeds = [statistics.counted_speeds_by_block(each) for each in records.values()]
     counts = {len(of_cell) for of_cell in speeds if of_cell}
-    if min(map(len, records.values())) < least or min(counts, default=0) < least:
-        return False
-    tolerance = min(protocol.precision or 0.0 for protocol in ranked)
-    looks = max(protocol.most for protocol in ranked) - least + 1  # one after each block
-    return pairwise.is_order_known(
-        [of_cell for of_cell in speeds if of_cell], tolerance, looks=max(1, looks)
+    if min(map(len, records.values())) not in looks or min(counts, default=0) < least:
+        return "open"
+    return pairwise.judge_order(
+        [of_cell for of_cell in speeds if of_cell],
+        min(protocol.precision or 0.0 for protocol in ranked),
+        most=most,
+        looks=len(looks),
     )

@@ -300,7 +300,7 @@ def build_stop_table(all_series: Sequence[recorded.Series], orders: int = 50) ->
 
     - launches to ±2 %: blocks until all cells are known to ±2 % (5 to 20).
     - coverage: share of intervals at the stop that contain the median of all launches.
-    - launches to order: blocks until the order is known (3 to 20).
+    - launches to order: blocks until the order is known, or would stay unknown (3 to 20).
     - contradictions: orders in which two cells differ certainly at the stop, and certainly the
       other way round after 20 launches.
     """
@@ -371,11 +371,12 @@ def blocks_until_precise(cells: Sequence[np.ndarray]) -> int:
 
 
 def blocks_until_ordered(cells: Sequence[np.ndarray]) -> int:
-    """Return after how many blocks the order of the cells is known."""
-    looks = MAX_LAUNCHES - MIN_LAUNCHES_FOR_ORDER + 1
-    for count in range(MIN_LAUNCHES_FOR_ORDER, MAX_LAUNCHES):
+    """Return after how many blocks the order of the cells is known, or would stay unknown."""
+    looks = pairwise.list_looks(MIN_LAUNCHES_FOR_ORDER, MAX_LAUNCHES)
+    for count in looks:
         launches = [to_launches(cell[:count]) for cell in cells]
-        if pairwise.is_order_known(launches, PRECISION, looks=looks):
+        order = pairwise.judge_order(launches, PRECISION, most=MAX_LAUNCHES, looks=len(looks))
+        if order != "open":
             return count
     return MAX_LAUNCHES
 
