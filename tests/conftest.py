@@ -54,6 +54,7 @@ def pytest_configure(config):
         if name not in KEPT_VARIABLES:
             del os.environ[name]
     os.environ["XFBENCH_STUDIES"] = str(NO_STUDIES)
+    os.environ["COLUMNS"] = "100"  # the width of tables
     if hasattr(config, "workerinput"):
         os.environ.pop("PYTEST_XDIST_WORKER", None)
 

@@ -162,7 +162,7 @@ def test_launch_with_zero_step_time_is_reported_and_not_counted(fill_folder, rec
     [
         ("nothing=3", "unknown field 'nothing'"),
         ("framework=torch", "no ok launch of framework=torch"),
-        ("elsewhere", "elsewhere has no results"),
+        ("elsewhere", "neither a results folder nor a filter"),
     ],
 )
 def test_invalid_side_is_a_usage_error(fill_folder, text, message):

@@ -126,7 +126,7 @@ def test_text_table_has_a_single_line_per_row(hostile_tables):
         lines = tables.to_text([table]).splitlines()
         reasons = {row.reason for row in table.unranked}
         count = 1 + (2 + len(table.rows)) * bool(table.rows)
-        count += (1 + 2 + len(table.unranked) + (len(reasons) == 1)) * bool(table.unranked)
+        count += (1 + 2 + len(table.unranked) + len(reasons)) * bool(table.unranked)
         assert len(lines) == count
 
 
@@ -176,6 +176,7 @@ def test_html_contains_only_tables_headings_and_text(hostile_tables):
 def test_latex_contains_only_allowed_commands(hostile_tables):
     allowed_commands = {"begin", "end", "toprule", "midrule", "bottomrule", "par"}
     allowed_commands |= {"textbackslash", "textasciitilde", "ensuremath", "backslash"}
+    allowed_commands |= {"caption", "centering", "label", "num", "numrange"}
     for text in render_all(hostile_tables, "latex"):
         for line in text.splitlines():
             if line.startswith("%"):
@@ -184,7 +185,8 @@ def test_latex_contains_only_allowed_commands(hostile_tables):
             assert not re.search(r"(?<!\\)[%#_]|\^(?!\{)", line)
         content = re.sub("^%.*$", "", text, flags=re.MULTILINE)
         environments = re.findall(r"\\(begin|end)\{(.*?)\}", content)
-        assert environments == [("begin", "tabular"), ("end", "tabular")] * (len(environments) // 2)
+        table = [("begin", "table"), ("begin", "tabular"), ("end", "tabular"), ("end", "table")]
+        assert environments == table * (len(environments) // 4)
 
 
 def test_csv_contains_no_spreadsheet_formulas(hostile_tables):
@@ -270,3 +272,29 @@ def test_file_order_does_not_change_tables(many_records, tmp_path):
                 )
             )
     assert len(rendered) == 1
+
+
+def test_latex_table_has_a_caption_a_label_and_aligned_numbers(many_records):
+    records, certificates = many_records
+    text = tables.FORMATS["latex"](all_tables(records, certificates), "throughput")
+    assert re.search(r"\\caption\{lenet · .*\}\n\\label\{tab:lenet-[a-z0-9-]+\}", text)
+    [alignment, *_] = re.findall(r"\\begin\{tabular\}\{([lr]+)\}", text)
+    headers = text[text.index("\\toprule") :].splitlines()[1].split(" & ")
+    assert alignment[headers.index("images/s")] == "r"
+    assert alignment[headers.index("framework")] == "l"
+    assert re.search(r"\\num\{[\d.]+\} \(\\numrange\{[\d.]+\}\{[\d.]+\}\)", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2 600 (1 640–2 860)", r"\num{2600} (\numrange{1640}{2860})"),
+        ("58% (37%–64%)", r"\num{58}\% (\numrange{37}{64}\%)"),
+        ("1.00", r"\num{1.00}"),
+        ("–", "–"),
+        ("2.13.0+cpu", "2.13.0+cpu"),
+        ("5 (claim)", "5 (claim)"),
+    ],
+)
+def test_numbers_in_latex_are_formatted_by_siunitx(text, expected):
+    assert formats._format_latex_field(text) == expected

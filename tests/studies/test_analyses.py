@@ -371,8 +371,8 @@ def test_ratio_is_certain_if_its_interval_excludes_one(make_study, make_launches
     ]
     sentence = make_finding(study, records).sentence
     assert sentence.endswith(
-        "(3 comparisons: 1 with an interval above 1, 1 with one below; all intervals together hold "
-        "with 95 %)."
+        "Of 3 comparisons, 1 have an interval above 1, and 1 one below. "
+        "All intervals together hold with 95 %."
     )
 
 

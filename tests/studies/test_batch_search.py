@@ -253,7 +253,7 @@ def test_stops_growing_finds_the_smallest_unbeaten_batch(make_study, make_launch
     [finding] = answer.answer_study(study, "laptop", records, {}).findings
     [value] = finding.values
     assert (value.interval.low, value.interval.value, value.interval.high) == (8, 8, 8)
-    assert finding.sentence == "Throughput stops growing: lenet · reference at 8 images."
+    assert finding.sentence == "Throughput stops growing at 8 images (lenet · reference)."
     noisy_records = [
         record
         for batch, step_s in step_times_s.items()
@@ -281,7 +281,8 @@ def test_out_of_memory_claims_are_judged_by_both_bounds(make_study, make_launche
     [finding] = study_answer.findings
     assert finding.values[0].interval.value == 8
     assert finding.sentence == (
-        "lenet · reference: batch 8 fits, 16 does not; limit 1 000 MB per rank."
+        "The largest batch that fits is 8 "
+        "(lenet · reference; 16 does not; limit 1 000 MB per rank)."
     )
     verdicts = [judged_claim.verdict for judged_claim in finding.judged]
     assert verdicts == ["holds", "does not hold", "cannot be told", "does not hold"]

@@ -54,7 +54,8 @@ def test_twice_the_ranks_and_epochs_give_no_learning_speedup(make_scaling_findin
     finding = make_scaling_finding([1.0, 0.5, 0.4, 0.4], [2.0, 1.0, 0.7, 0.5], target=0.5)
     figures = {value.fields["speedup"]: value.interval.value for value in finding.values}
     assert figures == pytest.approx({"parallel": 2.0, "learning": 1.0}, rel=1e-6)
-    assert "trains 2" in finding.sentence and "learns 1" in finding.sentence
+    assert "parallel speed-up is 2" in finding.sentence
+    assert "learning speed-up is 1" in finding.sentence
 
 
 def test_equal_learning_per_epoch_gives_the_parallel_speedup(make_scaling_finding):

@@ -5,7 +5,7 @@ import pytest
 from xfbench.base.errors import UsageError
 from xfbench.host import sites
 from xfbench.model.record import Conditions
-from xfbench.planning import experiment
+from xfbench.planning import durations, experiment
 from xfbench.studies import media, running
 
 
@@ -92,14 +92,14 @@ def test_unknown_medium_is_reported(make_study, prepare_study):
 
 def test_time_estimate_uses_earlier_launches_of_similar_cells(make_study, prepare_study, record):
     plan = prepare_study(make_study({"name": "values"}, {"threads": [1, 2], "launches": 2})).plan
-    assert running.estimate_duration(plan.requests, []).describe() == "unknown"
+    assert durations.estimate_duration(plan.requests, []).describe() == "unknown"
     unrelated = record(threads=1, fields=duration_fields(10.0), workload="convnet")
-    assert running.estimate_duration(plan.requests, [unrelated]).describe() == "unknown"
+    assert durations.estimate_duration(plan.requests, [unrelated]).describe() == "unknown"
     similar = record(threads=1, fields=duration_fields(3.0))
-    assert running.estimate_duration(plan.requests, [similar]).seconds == 12.0
+    assert durations.estimate_duration(plan.requests, [similar]).seconds == 12.0
     [cell] = [cell for cell, _ in plan.protocols if cell.threads == 2]
     exact = record(threads=2, fields={**duration_fields(5.0), "request": cell.request(1)})
-    estimate = running.estimate_duration(
+    estimate = durations.estimate_duration(
         plan.requests, [exact, *[record(fields=duration_fields(1.0))] * 2]
     )
     assert estimate.describe() == "about 12 s for 4 launches"
@@ -108,13 +108,13 @@ def test_time_estimate_uses_earlier_launches_of_similar_cells(make_study, prepar
 def test_impossible_cells_take_no_time(make_study, prepare_study):
     study = make_study({"name": "values"}, {"workload": ["alexnet"], "data": ["digits"]})
     plan = prepare_study(study).plan
-    assert running.estimate_duration(plan.requests, []).unknown == 0
+    assert durations.estimate_duration(plan.requests, []).unknown == 0
 
 
 def test_time_estimate_uses_the_median_of_earlier_launches(make_study, prepare_study, record):
     plan = prepare_study(make_study({"name": "values"}, {"threads": [1], "launches": 2})).plan
     records = [record(threads=1, fields=duration_fields(seconds)) for seconds in (3.0, 1.0, 50.0)]
-    assert running.estimate_duration(plan.requests, records).seconds == 6.0
+    assert durations.estimate_duration(plan.requests, records).seconds == 6.0
 
 
 @pytest.mark.parametrize(
@@ -122,4 +122,4 @@ def test_time_estimate_uses_the_median_of_earlier_launches(make_study, prepare_s
     [(89.4, "89 s"), (90.0, "2 min"), (150.1, "3 min")],
 )
 def test_estimate_is_in_minutes_from_90_seconds(seconds, words):
-    assert running.Estimate(seconds, 4, 0).describe() == f"about {words} for 4 launches"
+    assert durations.Estimate(seconds, 4, 0).describe() == f"about {words} for 4 launches"

@@ -111,6 +111,11 @@ class Side:
         """
         field_values: dict[str, str] = {}
         if filter_or_folder and "=" not in filter_or_folder:
+            if not Path(filter_or_folder).exists():
+                raise errors.UsageError(
+                    f"{filter_or_folder}: neither a results folder nor a filter such as "
+                    f"framework={filter_or_folder}"
+                )
             field_values["results"] = filter_or_folder
         elif filter_or_folder:
             for pair in filter_or_folder.split(","):

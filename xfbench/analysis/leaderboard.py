@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics as stdlib_statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -47,6 +47,20 @@ TARGET_ACCURACY = 0.95
 # A row is ranked if at most this share of its launches is not ok.
 MAX_FAILED_SHARE = 0.2
 NO_CERTIFICATE = "no equality certificate: not proven to be the same network"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the launches of a row were made with, beside their request.
+
+    - `created`: time of the last launch.
+    - `network`, `adapter`, `environment`: digests; None if unknown.
+    """
+
+    created: str
+    network: str | None
+    adapter: str | None
+    environment: str | None
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,8 @@ class Row:
     - `relative_to_best`: `images_per_second` divided by that of the best ranked row.
     - `relative_interval`: the ratio of the launches to those of the best ranked row, with the
       interval that decides the ranks. None for the best ranked row and for unranked rows.
-    - `differs`: hidden settings that distinguish the row from rows that look the same; else "".
+    - `differs`: what distinguishes the row from rows that look the same; else "".
+    - `origin`: what else may distinguish it.
     - `group`: if the row is the best of a group, the values of the group's fields (see `best.py`).
     - `configurations`: number of rows in the group.
     - `configurations_ranked`: number of ranked rows in the group.
@@ -155,6 +170,7 @@ class Row:
     source: str
     reason: str | None
     request: Request
+    origin: Origin
     speeds: Launches
     group: dict[str, Value | None] = field(default_factory=dict)
     configurations: int | None = None
@@ -178,7 +194,7 @@ class Row:
         """Return the row as `--json` prints it."""
         speed = self.images_per_second
         document = asdict(replace(self, speeds={}))
-        del document["request"], document["speeds"]
+        del document["request"], document["origin"], document["speeds"]
         if not self.group:
             for name in ("group", "configurations", "configurations_ranked"):
                 del document[name]
@@ -389,6 +405,12 @@ def _build_row(
         source=last_record.source,
         reason=reason,
         request=request,
+        origin=Origin(
+            last_record.created,
+            last_record.workload.digest if last_record.workload else None,
+            last_record.software.adapter_digest if last_record.software else None,
+            last_record.software.environment_digest if last_record.software else None,
+        ),
         speeds=speeds,
     )
 
@@ -451,14 +473,38 @@ def _label_lookalike_rows(rows: list[Row]) -> list[Row]:
             row
         )
     return [
-        replace(row, differs=difference or f"cell {(row.cell or 'none')[7:15]}")
-        if len(group) > 1
-        else row
+        replace(row, differs=difference)
         for group in groups.values()
-        for row, difference in zip(
-            group, describe_hidden_differences([row.request for row in group]), strict=True
-        )
+        for row, difference in zip(group, _describe_differences(group), strict=True)
     ]
+
+
+def _describe_differences(lookalikes: Sequence[Row]) -> list[str]:
+    """Return for each row what distinguishes it from the others; "" for a single row."""
+    if len(lookalikes) == 1:
+        return [""]
+    settings = describe_hidden_differences([row.request for row in lookalikes])
+    texts = [
+        difference or _describe_origin(row, lookalikes)
+        for row, difference in zip(lookalikes, settings, strict=True)
+    ]
+    return [
+        text if texts.count(text) == 1 else f"{text} ({number})"
+        for number, text in enumerate(texts, 1)
+    ]
+
+
+def _describe_origin(row: Row, lookalikes: Sequence[Row]) -> str:
+    """Return what distinguishes the row from rows with the same settings.
+
+    For example, "adapter of 2026-11-22 18:00", if the rows have different adapters.
+    """
+    changed = [
+        name
+        for name in ("network", "adapter", "environment")
+        if len({getattr(each.origin, name) for each in lookalikes}) > 1
+    ]
+    return f"{' and '.join(changed) or 'launches'} of {row.origin.created[:16].replace('T', ' ')}"
 
 
 def _configuration_key(row: Row) -> tuple[Any, ...]:

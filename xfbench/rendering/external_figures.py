@@ -194,16 +194,19 @@ def cited_keys_and_titles(records: Iterable[Record]) -> list[tuple[str, str]]:
 def render_leaderboards_with_figures(
     format_name: str,
     leaderboards: Sequence[Table],
-    columns: str,
+    view: str,
     records: Iterable[Record],
     extra_networks: Iterable[str] = (),
+    *,
+    layout: tables.Layout = tables.ALL_COLUMNS,
 ) -> str:
     """Return the tables, with the external figures of each network below its tables.
 
     - `format_name`: a key of `tables.FORMATS`.
-    - `columns`: a key of `tables.COLUMNS`.
+    - `view`: a key of `tables.COLUMNS`.
     - `records`: the records of the external figures.
     - `extra_networks`: networks whose figures are shown even if they have no table.
+    - `layout`: the columns of the leaderboards.
     """
     figure_records = distinct_external_figures(records)
     names = sorted({table.workload for table in leaderboards} | set(extra_networks))
@@ -220,7 +223,7 @@ def render_leaderboards_with_figures(
     parts = []
     for name in names:
         network_tables = [table for table in leaderboards if table.workload == name]
-        parts.append(tables.FORMATS[format_name](network_tables, columns))
+        parts.append(tables.FORMATS[format_name](network_tables, view, layout))
         lines = [
             describe_figure(record).table_cells
             for record in figures_whose_single_network_equals(figure_records, name)

@@ -11,7 +11,8 @@ import html as markup
 import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from xfbench.statistics import Interval
 if TYPE_CHECKING:  # this takes long to import, and most tables do not need it
     from xfbench.analysis.prediction import Figure
 
+MARKDOWN_WIDTH = 100  # of a line
 _MAX_FIELD_CHARS = 1000  # longer fields are cut
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
@@ -31,6 +33,9 @@ _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # prevents links
 _LIST_START = re.compile(r"^(\d*)([-+.)])")  # the start of a list item
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
 _LATEX |= {"^": "\\^{}", "~": "\\~{}"}
+_NUMBER = r"(\d[\d ]*(?:\.\d+)?)(%?)"
+_NUMBER_WITH_BOUNDS = re.compile(rf"{_NUMBER}(?: \({_NUMBER}–{_NUMBER}\))?")
+_NO_LABEL = re.compile(r"[^a-z0-9]+")
 _FORMULA_STARTS = ("=", "+", "-", "@")
 
 
@@ -43,29 +48,109 @@ class Format:
     - `note`: function that returns a note in this format, escaped.
     - `escape`: function that escapes a field, if tabulate does not. tabulate escapes fields for
       LaTeX and HTML.
+    - `column_gap`: number of characters that a column of a line needs beside its texts.
+    - `has_lines`: whether headings and notes are read line by line, as in a terminal.
     """
 
     style: str
     heading: Callable[[str], str]
     note: Callable[[str], str]
     escape: Callable[[str], str] = str
+    column_gap: int = 2
+    has_lines: bool = False
 
-    def render_table(self, headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-        """Return the table with these headers and lines of fields, escaped for this format."""
-        rows = [[self._escape_field_for_tabulate(field) for field in line] for line in lines]
-        names = [self._escape_field_for_tabulate(name) for name in headers]
+    def render_table(
+        self, headers: Sequence[str], lines: Sequence[Sequence[str]], title: str = ""
+    ) -> str:
+        """Return the table with these headers and lines of fields, escaped for this format.
+
+        `title` is the caption, if tables of this format have one.
+        """
+        rows = [[self.escape_field(field) for field in line] for line in lines]
+        names = [self.escape_field(name) for name in headers]
         return tabulate(rows, names, self.style, disable_numparse=True)
 
-    def render_heading(self, text: str) -> str:
+    def render_heading(self, text: str, max_width: int | None = None) -> str:
         """Return `text` as the heading of a table."""
-        return self.heading(make_legible(text, _MAX_FIELD_CHARS))
+        return self.heading(self._make_legible_and_wrap(text, max_width))
 
-    def render_note(self, text: str) -> str:
+    def render_note(self, text: str, max_width: int | None = None) -> str:
         """Return `text` as a note below a table."""
-        return self.note(make_legible(text, _MAX_FIELD_CHARS))
+        return self.note(self._make_legible_and_wrap(text, max_width))
 
-    def _escape_field_for_tabulate(self, text: str) -> str:
+    def _make_legible_and_wrap(self, text: str, max_width: int | None) -> str:
+        """Return the text, in lines of at most `max_width` characters if the format has lines."""
+        legible = make_legible(text, _MAX_FIELD_CHARS)
+        if max_width is None or not self.has_lines:
+            return legible
+        return textwrap.fill(legible, max_width, subsequent_indent="    ")
+
+    def escape_field(self, text: str) -> str:
+        """Return a field as `render_table` passes it to tabulate."""
         return self.escape(make_legible(text, _MAX_FIELD_CHARS))
+
+
+class LatexFormat(Format):
+    """Tables of the packages booktabs and siunitx, with caption and label."""
+
+    def render_table(
+        self, headers: Sequence[str], lines: Sequence[Sequence[str]], title: str = ""
+    ) -> str:
+        """Return the table with these headers and lines of fields, and its caption.
+
+        Columns of numbers are right-aligned.
+        """
+        columns = [
+            [make_legible(field, _MAX_FIELD_CHARS) for field in column]
+            for column in zip(*lines, strict=True)
+        ]
+        alignment = "".join(
+            "r" if all(map(_is_number_or_missing, column)) else "l" for column in columns
+        )
+        caption = make_legible(title, _MAX_FIELD_CHARS)
+        captioned = [
+            f"\\caption{{{_escape_latex(caption)}}}",
+            f"\\label{{tab:{_NO_LABEL.sub('-', caption.lower()).strip('-')}}}",
+        ]
+        return "\n".join(
+            [
+                "\\begin{table}",
+                "\\centering",
+                *(captioned if title else []),
+                f"\\begin{{tabular}}{{{alignment}}}",
+                "\\toprule",
+                _join_latex_fields(_escape_latex(self.escape_field(name)) for name in headers),
+                "\\midrule",
+                *(
+                    _join_latex_fields(map(_format_latex_field, row))
+                    for row in zip(*columns, strict=True)
+                ),
+                "\\bottomrule",
+                "\\end{tabular}",
+                "\\end{table}",
+            ]
+        )
+
+
+def _join_latex_fields(fields: Iterable[str]) -> str:
+    return f"{' & '.join(fields)} \\\\"
+
+
+def _is_number_or_missing(text: str) -> bool:
+    return text == "–" or bool(_NUMBER_WITH_BOUNDS.fullmatch(text))
+
+
+def _format_latex_field(text: str) -> str:
+    """Return a field of LaTeX. Numbers and their bounds are formatted by siunitx."""
+    match = _NUMBER_WITH_BOUNDS.fullmatch(text)
+    if match is None:
+        return _escape_latex(text)
+    number, percent, low, _, high, _ = (
+        group and group.replace(" ", "") for group in match.groups()
+    )
+    sign = "\\%" if percent else ""
+    bounds = f" (\\numrange{{{low}}}{{{high}}}{sign})" if low else ""
+    return f"\\num{{{number}}}{sign}{bounds}"
 
 
 def _escape_latex(text: str) -> str:
@@ -81,14 +166,15 @@ def _escape_list_start(match: re.Match[str]) -> str:
 
 
 FORMATS = {
-    "text": Format("simple", str, str),
+    "text": Format("simple", str, str, has_lines=True),
     "markdown": Format(
         "github",
         lambda text: f"### {_escape_markdown(text)}\n",
         lambda text: f"\n{_LIST_START.sub(_escape_list_start, _escape_markdown(text.strip()))}",
         _escape_markdown,
+        column_gap=3,
     ),
-    "latex": Format(
+    "latex": LatexFormat(
         "latex_booktabs",
         lambda text: f"% {text}",
         lambda text: f"\\par {_escape_latex(text)}\n",
@@ -99,6 +185,23 @@ FORMATS = {
         lambda text: f"<p>{markup.escape(text)}</p>",
     ),
 }
+
+
+def wrap_markdown(block: str) -> str:
+    """Return a paragraph or a list item of Markdown in lines of at most 100 characters.
+
+    Words that are longer keep their line. Other blocks are returned unchanged: headings, code,
+    tables, pictures, and blocks of several lines.
+    """
+    if "\n" in block or block.startswith(("#", " ", "|", "!")):
+        return block
+    first, *others = textwrap.wrap(
+        block, MARKDOWN_WIDTH - 2, break_long_words=False, break_on_hyphens=False
+    ) or [""]
+    indent = "  " if block.startswith("- ") else ""
+    return "\n".join(
+        [first, *(f"{indent}{_LIST_START.sub(_escape_list_start, line)}" for line in others)]
+    )
 
 
 def renderers_by_format(render: Callable[..., str]) -> dict[str, Callable[..., str]]:

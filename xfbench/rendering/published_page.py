@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tabulate import tabulate
 
 from xfbench.host import roofline
-from xfbench.rendering import external_figures
+from xfbench.rendering import external_figures, formats
 from xfbench.store import published
 
 _INTRODUCTION = """# Published figures
@@ -46,12 +46,12 @@ def _published_page_parts() -> Iterator[str]:
     yield "## Sources\n"
     for source in published.sources():
         cited = source.citation
-        yield f"- **{cited.key}** {cited.title}. Place: {cited.where}."
+        yield formats.wrap_markdown(f"- **{cited.key}** {cited.title}. Place: {cited.where}.")
     studies = dict.fromkeys(finding.study for finding in published.findings())
     for study in sorted(studies, key=lambda name: not published.records_of_study(name)):
         yield f"\n## {study}\n"
         for finding in published.findings(study):
-            yield f"- {finding.citation.key}: {finding.sentence}"
+            yield formats.wrap_markdown(f"- {finding.citation.key}: {finding.sentence}")
         rows = []
         for record in published.records_of_study(study):
             reference = external_figures.describe_figure(record)

@@ -23,9 +23,9 @@ _PAGE_INTRODUCTION = f"""# The record, field by field
 
 This page is generated from the models by `make schema`: edit the models or
 `xfbench/rendering/meanings.toml`, not the page. A record is one launch, as a JSON document of the
-schema `{SCHEMA}`. Programs can use the JSON schema `xfbench/model/record.schema.json`. Times are in
-seconds, sizes in bytes. A field may be null if its type says so. Fields may be added, but none is
-renamed.
+schema `{SCHEMA}`. Programs can use the JSON schema
+`xfbench/model/record.schema.json`. Times are in seconds, sizes in bytes. A field may be null if its
+type says so. Fields may be added, but none is renamed.
 
 Use any of these paths in `--where` ([results.md](results.md)); `request.` may be omitted. In Python
 the fields are attributes ([python.md](python.md)). A record has no derived figures such as

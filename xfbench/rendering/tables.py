@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from xfbench.analysis.checkpoints import CheckpointCosts
@@ -15,6 +15,7 @@ from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.steps import Steps
 from xfbench.model.strategy import format_options
 from xfbench.rendering import formats
+from xfbench.rendering.fitting import Fit, fit_columns
 from xfbench.statistics import Interval
 
 if TYPE_CHECKING:  # these take long to import, and most tables need neither
@@ -79,15 +80,21 @@ def _format_value_and_bounds(interval: Efficiency | Interval | None, spec: str) 
 def _launch_count_and_label_text(row: Row) -> str:
     if row.images_per_second is None:
         return "0"
-    notes = [row.label]
+    return f"{row.images_per_second.launches} ({row.label})"
+
+
+def _launch_notes_text(row: Row) -> str:
+    """Return what is unusual about the launches."""
     speed = row.images_per_second
-    notes += ["range"] if speed.low is not None and speed.confidence is None else []
+    if speed is None:
+        return "–"
+    notes = ["range"] if speed.low is not None and speed.confidence is None else []
     notes += [f"{row.sessions} sessions"] if row.sessions > 1 else []
-    notes += [f"{row.outliers} far off"] if row.outliers else []
+    notes += [f"{row.outliers} outlier{'s' if row.outliers > 1 else ''}"] if row.outliers else []
     notes += [f"{row.unstable} changed level"] if row.unstable else []
     notes += [f"{row.steps.two_modes} with two modes"] if row.steps and row.steps.two_modes else []
     notes += [f"{row.failed} failed"] if row.failed else []
-    return f"{speed.launches} ({', '.join(notes)})"
+    return ", ".join(notes) or "–"
 
 
 def _sustained_rate_text(row: Row) -> str:
@@ -118,16 +125,15 @@ def _reader_and_pixel_error_text(row: Row) -> str:
     return f"{row.input or '–'}{f', ±{row.pixels_off}' if row.pixels_off else ''}"
 
 
-def _requested_and_observed_threads(row: Row) -> str:
-    """Return the requested number of threads.
+def _cpus_busy_text(row: Row) -> str:
+    """Return how many CPUs training on CPUs kept busy.
 
-    If training on CPUs kept more or fewer CPUs busy, by more than a tenth, the text has this number
-    in brackets.
+    The text is "–" if this is the requested number of threads, but for a tenth.
     """
     cpus = row.cpus_busy if row.request.device == "cpu" else None
     if cpus is None or abs(cpus - row.threads) <= _BUSY_TOLERANCE * row.threads:
-        return str(row.threads)
-    return f"{row.threads} ({cpus:.1f} CPUs busy)"
+        return "–"
+    return f"{cpus:.1f}"
 
 
 def _configuration_count_text(row: Row) -> str:
@@ -162,7 +168,8 @@ _CONFIGURATION_COLUMNS: list[Column] = [
     ("version", lambda row: row.framework_version or "–"),
     ("kernel", lambda row: row.kernel),
     ("ranks", _ranks_and_strategy_text),
-    ("threads", _requested_and_observed_threads),
+    ("threads", lambda row: str(row.threads)),
+    ("CPUs busy", _cpus_busy_text),
     ("format", lambda row: row.data_format or "–"),
     ("reader", _reader_and_pixel_error_text),
     ("medium", lambda row: row.medium or "–"),
@@ -182,7 +189,7 @@ COLUMNS: dict[str, list[Column]] = {
         ("efficiency", _efficiency_text),
         ("of peak", lambda row: _format_value_and_bounds(row.peak_share, ".0%")),
         ("launches", _launch_count_and_label_text),
-        ("equal", lambda row: "yes" if row.reason is None else "–"),
+        ("notes", _launch_notes_text),
         ("test acc.", lambda row: _format_or_dash(row.test_accuracy, ".1%")),
     ],
     "steps": [
@@ -192,6 +199,7 @@ COLUMNS: dict[str, list[Column]] = {
         ("p95", lambda row: _milliseconds_text(row, "p95_seconds")),
         ("p99", lambda row: _milliseconds_text(row, "p99_seconds")),
         ("launches", _launch_count_and_label_text),
+        ("notes", _launch_notes_text),
     ],
     "costs": [
         *_CONFIGURATION_COLUMNS,
@@ -220,13 +228,13 @@ COLUMNS: dict[str, list[Column]] = {
         ("to send", lambda row: _exchanged_bytes_text(row, "bytes_per_step")),
         ("counted", lambda row: _exchanged_bytes_text(row, "counted_bytes")),
         ("an epoch", lambda row: _exchanged_bytes_text(row, "bytes_per_epoch")),
-        ("counted, epoch", lambda row: _exchanged_bytes_text(row, "counted_bytes_per_epoch")),
+        ("counted an epoch", lambda row: _exchanged_bytes_text(row, "counted_bytes_per_epoch")),
     ],
     "storage": [
         *_CONFIGURATION_COLUMNS,
         ("spread", lambda row: _format_value_and_bounds(row.spread, ".1%")),
         ("input", lambda row: _format_or_dash(row.input_share, ".1%")),
-        ("input, CPU", lambda row: _format_or_dash(row.input_cpu_share, ".1%")),
+        ("input CPU", lambda row: _format_or_dash(row.input_cpu_share, ".1%")),
         ("checkpoint", lambda row: _checkpoint_text(row, lambda costs: costs.format)),
         ("on", lambda row: _checkpoint_text(row, lambda costs: costs.file_system)),
         ("size", lambda row: _checkpoint_text(row, lambda costs: _format_bytes(costs.bytes))),
@@ -275,6 +283,8 @@ def _format_bytes(count: float) -> str:
 
 
 _OPTIONAL_COLUMNS = (
+    "CPUs busy",
+    "notes",
     "sustained",
     "best of",
     "reader",
@@ -289,34 +299,60 @@ _OPTIONAL_COLUMNS = (
     "page cache",
     "of peak",
     "test acc.",
-    "input, CPU",
+    "input CPU",
     "all epochs",
     "to accuracy",
     "J/image",
     "an epoch",
-    "counted, epoch",
+    "counted an epoch",
 )
 
 
-def to_json(tables: Sequence[Table], ignored_columns: str = "") -> str:
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a view a table has.
+
+    - `columns`: names of the columns, in their order; empty: all columns.
+    - `max_width`: maximum length of a line in characters. Settings that are equal in all rows are
+      in the heading, and the least important columns are left out. None: there is no maximum.
+    """
+
+    columns: tuple[str, ...] = ()
+    max_width: int | None = None
+
+
+ALL_COLUMNS = Layout()
+
+
+def to_json(
+    tables: Sequence[Table], ignored_view: str = "", ignored_layout: Layout = ALL_COLUMNS
+) -> str:
     """Return one JSON document with all fields of the tables.
 
-    `ignored_columns` has no effect. All functions of `FORMATS` have the same parameters.
+    All functions of `FORMATS` have the same parameters. Here, the others have no effect.
     """
     return json.dumps({"tables": [table.document() for table in tables]}, indent=1)
 
 
-def to_csv(tables: Sequence[Table], ignored_columns: str = "") -> str:
+def to_csv(
+    tables: Sequence[Table], ignored_view: str = "", ignored_layout: Layout = ALL_COLUMNS
+) -> str:
     """Return one CSV line per row, with all columns and all digits.
 
-    `ignored_columns` has no effect. All functions of `FORMATS` have the same parameters.
+    All functions of `FORMATS` have the same parameters. Here, the others have no effect.
     """
     lines = [_row_columns(table, row) for table in tables for row in (*table.rows, *table.unranked)]
     return formats.to_csv(lines)
 
 
-def comparison_table(compared: Sequence[CellComparison], confidence: str = "95 % (joint)") -> str:
-    """Return a terminal table of the comparisons of two cells, A and B, with one line each.
+def comparison_table(
+    compared: Sequence[CellComparison],
+    confidence: str = "95 % (joint)",
+    format_name: str = "text",
+) -> str:
+    """Return a table of the comparisons of two cells, A and B, with one line each.
+
+    `format_name` is a key of `formats.FORMATS`.
 
     A line has these fields after the names of the cells:
 
@@ -338,7 +374,7 @@ def comparison_table(compared: Sequence[CellComparison], confidence: str = "95 %
             [comparison.a, comparison.b, f"{ratio.value:.3f}", interval, launches, visible, verdict]
         )
     headers = ["A", "B", "A/B", confidence, "launches", "could be seen", "A is"]
-    return formats.FORMATS["text"].render_table(headers, lines)
+    return formats.FORMATS[format_name].render_table(headers, lines)
 
 
 def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
@@ -400,10 +436,10 @@ def _format_gigabytes(size_bytes: int | None) -> str:
     return "–" if size_bytes is None else f"{size_bytes / 1e9:.2g} GB"
 
 
-def group_and_nonempty_columns(table: Table, columns: str = "throughput") -> list[Column]:
+def group_and_nonempty_columns(table: Table, view: str = "throughput") -> list[Column]:
     """Return the columns to show for the table.
 
-    - `columns`: a key of `COLUMNS`.
+    - `view`: a key of `COLUMNS`.
 
     Optional columns that are empty in every row are left out. The fields by which the table groups
     its rows (`table.by`) are added after the first column, unless they have a column already.
@@ -411,7 +447,7 @@ def group_and_nonempty_columns(table: Table, columns: str = "throughput") -> lis
     rows = [*table.rows, *table.unranked]
     visible = [
         (name, read)
-        for name, read in COLUMNS[columns]
+        for name, read in COLUMNS[view]
         if name not in _OPTIONAL_COLUMNS or any(read(row) != "–" for row in rows)
     ]
     names = {name for name, _ in visible} | {"framework_version"}
@@ -424,37 +460,74 @@ def _group_text_reader(name: str) -> Callable[[Row], str]:
 
 
 def _render(
-    tables: Sequence[Table], columns: str = "throughput", *, table_format: formats.Format
+    tables: Sequence[Table],
+    view: str = "throughput",
+    layout: Layout = ALL_COLUMNS,
+    *,
+    table_format: formats.Format,
 ) -> str:
     parts: list[str] = []
     for table in tables:
-        parts.append(table_format.render_heading(table.title))
-        visible = group_and_nonempty_columns(table, columns)
-        headers = [name for name, _ in visible]
+        columns = _chosen_columns(table, view, layout)
+        fit = None
+        if layout.max_width is not None:
+            fit = _fit(table, columns, layout.max_width, table_format)
+            columns = [(name, read) for name, read in columns if name in fit.shown]
+        common = [f"{name} {text}" for name, text in fit.common] if fit else []
+        heading = " · ".join([table.title, *common])
+        parts.append(table_format.render_heading(heading, layout.max_width))
+        headers = [name for name, _ in columns]
         if table.rows:
-            parts.append(
-                table_format.render_table(
-                    headers, [[read(row) for _, read in visible] for row in table.rows]
-                )
-            )
+            lines = [[read(row) for _, read in columns] for row in table.rows]
+            parts.append(table_format.render_table(headers, lines, heading))
         if table.unranked:
-            parts.append(table_format.render_heading("not ranked"))
-            lines = [[read(row) for _, read in visible] for row in table.unranked]
-            reasons = [row.reason or "" for row in table.unranked]
-            if len(set(reasons)) == 1:  # print a common reason once, as a note under the table
-                parts += [
-                    table_format.render_table(headers, lines),
-                    table_format.render_note(reasons[0]),
-                ]
-            else:
-                lines_with_reasons = [
-                    [*line, reason] for line, reason in zip(lines, reasons, strict=True)
-                ]
-                parts.append(table_format.render_table([*headers, "why"], lines_with_reasons))
+            parts += _render_unranked(table, columns, layout.max_width, table_format)
         if any((row.configurations or 1) > 1 for row in (*table.rows, *table.unranked)):
-            parts.append(table_format.render_note(SELECTION_NOTE))
+            parts.append(table_format.render_note(SELECTION_NOTE, layout.max_width))
+        if fit and fit.left_out:
+            note = f"Not shown: {', '.join(fit.left_out)}. See --wide."
+            parts.append(table_format.render_note(note, layout.max_width))
         parts.append("")
     return "\n".join(parts)
+
+
+def _chosen_columns(table: Table, view: str, layout: Layout) -> list[Column]:
+    """Return the columns of a view that the layout chooses, before they are fitted."""
+    if not layout.columns:
+        return group_and_nonempty_columns(table, view)
+    group_columns = {name: _group_text_reader(name) for name in table.by}
+    readers = group_columns | dict(COLUMNS[view])
+    return [(name, readers[name]) for name in layout.columns if name in readers]
+
+
+def _fit(
+    table: Table, columns: Sequence[Column], max_width: int, table_format: formats.Format
+) -> Fit:
+    rows = (*table.rows, *table.unranked)
+    texts = {name: [table_format.escape_field(read(row)) for row in rows] for name, read in columns}
+    return fit_columns(texts, max_width, table_format.column_gap)
+
+
+def _render_unranked(
+    table: Table, columns: Sequence[Column], max_width: int | None, table_format: formats.Format
+) -> list[str]:
+    """Return the rows that are not ranked, and the reasons as numbered notes below them."""
+    reasons = list(dict.fromkeys(row.reason or "" for row in table.unranked))
+    lines = []
+    for row in table.unranked:
+        first, *others = (read(row) for _, read in columns)
+        mark = f"[{1 + reasons.index(row.reason or '')}]"
+        lines.append([mark if first == "–" else f"{mark} {first}", *others])
+    return [
+        table_format.render_heading("not ranked"),
+        table_format.render_table(
+            [name for name, _ in columns], lines, f"Not ranked: {table.title}"
+        ),
+        *(
+            table_format.render_note(f"[{number}] {reason}", max_width)
+            for number, reason in enumerate(reasons, 1)
+        ),
+    ]
 
 
 def _row_columns(table: Table, row: Row) -> dict[str, Any]:
@@ -488,9 +561,9 @@ def _row_columns(table: Table, row: Row) -> dict[str, Any]:
     return document
 
 
-def to_text(tables: Sequence[Table], columns: str = "throughput") -> str:
+def to_text(tables: Sequence[Table], view: str = "throughput", layout: Layout = ALL_COLUMNS) -> str:
     """Return the tables for a terminal."""
-    return _render(tables, columns, table_format=formats.FORMATS["text"])
+    return _render(tables, view, layout, table_format=formats.FORMATS["text"])
 
 
 _RENDERERS = formats.renderers_by_format(_render)

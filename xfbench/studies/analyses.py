@@ -24,7 +24,12 @@ from xfbench.studies.finding import (
     verdict_if_all_must_agree,
 )
 from xfbench.studies.quantities import QUANTITIES, Quantity, counted_values_by_block
-from xfbench.studies.wording import format_value_with_bounds, join_words, pluralize
+from xfbench.studies.wording import (
+    format_ends,
+    format_value_with_bounds,
+    join_words,
+    pluralize,
+)
 
 AnalysisFunction = Callable[[Analysis, Sequence[MeasuredCell], Certificates], Finding]
 NOTHING = "No matching cell was measured here."
@@ -289,9 +294,9 @@ def analyze_ratio(
         low_label, high_label = (_configuration_and_setting_label(end[0]) for end in (low, high))
         sentence = (
             f"{low[1].value:.3g} times ({low_label}) to {high[1].value:.3g} times "
-            f"({high_label}) {word}; geometric mean {mean:.3g} "
-            f"({pluralize(len(compared), 'comparison')}: {above} with an interval above 1, "
-            f"{below} with one below; all intervals together hold with 95 %)."
+            f"({high_label}) {word}. The geometric mean is {mean:.3g}. Of "
+            f"{pluralize(len(compared), 'comparison')}, {above} have an interval above 1, and "
+            f"{below} one below. All intervals together hold with 95 %."
         )
         if len(compared) == 1:
             sentence = f"{format_value_with_bounds(low[1], 'times')} {word} ({low_label})."
@@ -439,12 +444,14 @@ def analyze_efficiency(
     sentence = "There are no cells with different numbers of ranks to compare."
     if compared:
         max_ranks = max(value.x or 0 for value, _ in compared)
-        examples = [
-            f"{format_value_with_bounds(i, '%')} ({value.name})"
-            for value, i in compared
-            if value.x == max_ranks
-        ]
-        sentence = f"On {max_ranks:g} ranks, efficiency is {join_words(examples)}."
+        examples = sorted(
+            (
+                (i.value, f"{format_value_with_bounds(i, '%')} ({value.name})")
+                for value, i in compared
+                if value.x == max_ranks
+            ),
+        )
+        sentence = f"On {max_ranks:g} ranks, efficiency is {format_ends(examples)}."
     return _build_finding_and_judge_bounds(analysis, sentence, "%", values)
 
 

@@ -25,7 +25,7 @@ from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Curve, Finding, Value, judge_claims_with_bounds
 from xfbench.studies.quantities import QUANTITIES, counted_values_by_block
-from xfbench.studies.wording import format_value_with_bounds, join_words, pluralize
+from xfbench.studies.wording import format_ends, format_value_with_bounds, join_words, pluralize
 
 _CURVE_POINTS = 12  # number of points per curve
 PARALLEL, LEARNING = "parallel", "learning"
@@ -46,7 +46,8 @@ def analyze_parallel_and_learning_speedups(
     values: list[Value] = []
     curves: list[Curve] = []
     notes: list[str] = []
-    phrases: list[str] = []
+    parallel_examples: list[tuple[float, str]] = []
+    learning_examples: list[tuple[float, str]] = []
     for group in of_cells.comparison_groups(cells, "ranks"):
         records_of_cell = {
             id(cell): [record for record in cell.records if is_learning_run(record)]
@@ -95,12 +96,13 @@ def analyze_parallel_and_learning_speedups(
                 )
             )
             if parallel and learning:
-                ranks = of_cells.format_setting("ranks", cell.request.ranks)
-                phrases.append(
-                    f"{label} on {ranks} trains "
-                    f"{format_value_with_bounds(parallel, 'times')} the images per second "
-                    f"and learns {format_value_with_bounds(learning, 'times')} as fast"
-                )
+                name = f"{label} on {of_cells.format_setting('ranks', cell.request.ranks)}"
+                for examples, ratio in (
+                    (parallel_examples, parallel),
+                    (learning_examples, learning),
+                ):
+                    text = f"{format_value_with_bounds(ratio, 'times')} ({name})"
+                    examples.append((ratio.value, text))
             curve = _learning_speedup_by_loss(
                 records_of_cell[id(baseline)], records_of_cell[id(cell)], target
             )
@@ -109,7 +111,10 @@ def analyze_parallel_and_learning_speedups(
                 curves.append(Curve(name, curve))
     return Finding(
         title=analysis.title or "Parallel and learning speed-up",
-        sentence=f"{join_words(phrases)}." if phrases else _sentence_without_speedup(values),
+        sentence=f"The parallel speed-up is {format_ends(parallel_examples)}. "
+        f"The learning speed-up is {format_ends(learning_examples)}."
+        if parallel_examples
+        else _sentence_without_speedup(values),
         over="ranks",
         unit="times",
         values=tuple(values),

@@ -38,7 +38,11 @@ from xfbench.studies.finding import (
     verdict_if_all_must_agree,
 )
 from xfbench.studies.quantities import QUANTITIES, counted_values_by_block
-from xfbench.studies.wording import format_number_without_unit, format_value_with_bounds, join_words
+from xfbench.studies.wording import (
+    format_ends,
+    format_number_without_unit,
+    format_value_with_bounds,
+)
 
 # Analyses that use every batch that was tried. Others only use batches reached by doubling.
 ALL_BATCH_ANALYSES = ("out_of_memory", "memory_per_image", "values")
@@ -74,7 +78,7 @@ def analyze_largest_batch(
 ) -> Finding:
     """Return a finding with the largest batch that runs, and why the next larger batch fails."""
     values: list[Value] = []
-    phrases: list[str] = []
+    examples: list[tuple[float, str]] = []
     batch_limits = [
         _find_batch_limit(group) for group in of_cells.comparison_groups(cells, "batch_size")
     ]
@@ -101,17 +105,19 @@ def analyze_largest_batch(
                 f"batch {_batch_size(batch_limit.smallest_failed)}: "
                 f"{batch_limit.reason}{limit_text}"
             )
-            phrases.append(
-                f"{name}: batch {_batch_size(batch_limit.largest_ok)} fits, "
-                f"{_batch_size(batch_limit.smallest_failed)} does not{limit_text}"
+            text = (
+                f"{interval.value:.0f} ({name}; {_batch_size(batch_limit.smallest_failed)} does not"
             )
+            examples.append((interval.value, f"{text}{limit_text})"))
         fields = analyses.settings_and_strategy_options(
             batch_limit.largest_ok or batch_limit.cells[0]
         )
         values.append(Value(name, "", None, interval, fields, reason, note))
     return Finding(
         title=analysis.title or "Memory limit",
-        sentence=f"{'. '.join(phrases)}." if phrases else "No launch was out of memory here.",
+        sentence=f"The largest batch that fits is {format_ends(examples)}."
+        if examples
+        else "No launch was out of memory here.",
         over="",
         unit="images",
         values=tuple(values),
@@ -263,7 +269,7 @@ def analyze_memory_per_image(
 ) -> Finding:
     """Return a finding with the memory per image and the memory that all batches need."""
     values: list[Value] = []
-    phrases: list[str] = []
+    examples: list[tuple[float, str]] = []
     notes: list[str] = []
     for group in of_cells.comparison_groups(cells, "batch_size"):
         name = of_cells.cell_name(group[0], cells, ("batch_size",))
@@ -284,16 +290,16 @@ def analyze_memory_per_image(
             continue
         for part, interval in ((PER_IMAGE, fit.slope), (FIXED_PART, fit.intercept)):
             values.append(Value(name, part, None, interval, {**fields, "part": part}))
-        phrases.append(
-            f"{name}: {format_value_with_bounds(fit.slope, 'bytes')} per image, "
-            f"plus {_format_megabytes(fit.intercept.value)} fixed"
-        )
+        slope_text = format_value_with_bounds(fit.slope, "bytes")
+        examples.append((fit.slope.value, f"{slope_text} ({name})"))
         notes.append(
             f"{name}: {len(points)} batches, at most {fit.max_relative_error:.1%} off the line"
         )
     return Finding(
         title=analysis.title or "Memory per image",
-        sentence=f"{'. '.join(phrases)}." if phrases else "Memory per image needs three batches.",
+        sentence=f"An image needs {format_ends(examples)}."
+        if examples
+        else "Memory per image needs three batches.",
         over="part",
         unit="bytes",
         values=tuple(values),
@@ -312,7 +318,7 @@ def analyze_stops_growing(
     the gain in throughput is more than the smallest difference that the launches can detect.
     """
     values: list[Value] = []
-    phrases: list[str] = []
+    examples: list[tuple[float, str]] = []
     for group in of_cells.comparison_groups(cells, "batch_size"):
         name = of_cells.cell_name(group[0], cells, ("batch_size",))
         throughput = QUANTITIES["images_per_second"]
@@ -355,7 +361,7 @@ def analyze_stops_growing(
                 else ""
             )
             batch_text = format_number_without_unit(first_batch, "images")
-            phrases.append(f"{name} at {batch_text}{range_text or ' images'}")
+            examples.append((first_batch, f"{batch_text}{range_text or ' images'} ({name})"))
         values.append(
             Value(
                 name,
@@ -368,8 +374,8 @@ def analyze_stops_growing(
         )
     return Finding(
         title=analysis.title or "Where throughput stops growing",
-        sentence=f"Throughput stops growing: {join_words(phrases)}."
-        if phrases
+        sentence=f"Throughput stops growing at {format_ends(examples)}."
+        if examples
         else "Throughput does not stop growing within these batches.",
         over="",
         unit="images",

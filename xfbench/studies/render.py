@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from xfbench.base.terminal_text import MAX_LENGTH, make_legible
+from xfbench.rendering import formats
 from xfbench.rendering.external_figures import format_figure
 from xfbench.rendering.report import svg
 from xfbench.studies.answer import Answer
@@ -16,9 +17,14 @@ from xfbench.studies.wording import format_bounds_without_unit, format_number_wi
 
 # A standalone picture needs its own style, because no page around it has one.
 _STYLE = (
-    "<style>text{font:11px sans-serif}path{fill:none;stroke:#456}.bar{fill:#69a;stroke:none}"
-    ".grid{stroke:#ddd}.mark{fill:#fff}.range{stroke:#000}.ideal{stroke-dasharray:2 3}"
-    ".s1 path{stroke:#a40}.s2 path{stroke:#075}.s3 path{stroke:#609}</style>"
+    "<style>text{font:11px sans-serif}path{fill:none}.grid{stroke:#ddd}"
+    ".mark{fill:#fff}.ideal{stroke-dasharray:2 3}.other,.limit{stroke:#333}"
+    + "".join(
+        f".s{number} path{{stroke:{colour}}}.s{number} .bar{{fill:{colour};fill-opacity:.4;"
+        "stroke:none}"
+        for number, colour in enumerate(svg.COLOURS)
+    )
+    + "</style>"
 )
 
 
@@ -119,10 +125,10 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     if answer.limits:
         parts += [
             "## Limits",
-            "\n".join(f"- {_shorten_to_legible_line(limit)}" for limit in answer.limits),
+            *(f"- {_shorten_to_legible_line(limit)}" for limit in answer.limits),
         ]
     parts += ["## To repeat it", f"    {answer.command}"]
-    return _join_markdown_blocks(parts)
+    return "\n\n".join(map(formats.wrap_markdown, parts)) + "\n"
 
 
 def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -146,14 +152,3 @@ def render_svgs(answer: Answer) -> list[str]:
 def _shorten_to_legible_line(text: str) -> str:
     """Return `text` as one legible line of at most MAX_LENGTH characters."""
     return make_legible(text, MAX_LENGTH)
-
-
-def _join_markdown_blocks(blocks: Sequence[str]) -> str:
-    """Join the blocks. A blank line separates two blocks unless both are list items."""
-    text = ""
-    last = ""
-    for block in blocks:
-        text += "\n" if block.startswith("- ") and last.startswith("- ") else "\n\n" if text else ""
-        text += block
-        last = block
-    return f"{text}\n"

@@ -1,21 +1,18 @@
-"""The launches of a study on this machine: plan, skipped cells, and expected duration."""
+"""The launches of a study on this machine: plan and skipped cells."""
 
 from __future__ import annotations
 
 import os
-import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from xfbench.analysis.learning import has_diverged
 from xfbench.base import errors
 from xfbench.host import sites
-from xfbench.model import capabilities
 from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan, Submission
 from xfbench.model.record import Record
-from xfbench.model.request import Cell, Request
+from xfbench.model.request import Cell
 from xfbench.planning import experiment
 from xfbench.planning.experiment import Experiment
 from xfbench.planning.scheduling import launch_order
@@ -71,28 +68,6 @@ class StudyPlan:
     skipped_cells: tuple[tuple[Cell, str], ...]
     searches: tuple[CellSearch, ...] = ()
     missing_data: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """The expected duration of launches.
-
-    - `seconds`: total duration of the launches that have an estimate.
-    - `known`: number of launches that have an estimate.
-    - `unknown`: number of launches without an estimate.
-    """
-
-    seconds: float
-    known: int
-    unknown: int
-
-    def describe(self) -> str:
-        """Return the estimate in words."""
-        if not self.known:
-            return "unknown"
-        duration = f"{self.seconds / 60:.0f} min" if self.seconds >= 90 else f"{self.seconds:.0f} s"
-        more = f", plus {self.unknown} launches of unknown duration" if self.unknown else ""
-        return f"about {duration} for {self.known} launches{more}"
 
 
 def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
@@ -189,42 +164,6 @@ def oversubscription_reason(cell: Cell) -> str | None:
     ranks = f"{ranks_per_node} ranks of " if ranks_per_node > 1 else ""
     threads = f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"
     return f"{ranks}{threads} need {needed} processors, and {subject} {available}"
-
-
-def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:
-    """Estimate the duration of the requested launches from earlier records.
-
-    The estimate for a launch is the median duration of the ok records of the same cell. If this
-    cell has none, the estimate is the median over all similar cells. Similar cells have the same
-    framework, workload, device, precision, steps, epochs and warm-up.
-
-    Launches that the adapter does not support are ignored.
-    """
-    seconds_by_cell: dict[Cell, list[float]] = defaultdict(list)
-    seconds_by_work: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for record in records:
-        conditions = record.conditions
-        if (
-            record.request
-            and conditions
-            and conditions.seconds is not None
-            and record.status == "ok"
-        ):
-            seconds_by_cell[record.request.cell()].append(conditions.seconds)
-            seconds_by_work[_work_key(record.request)].append(conditions.seconds)
-    seconds, known_count = 0.0, 0
-    possible = [request for request in requests if not capabilities.refusal_reason(request)]
-    for request in possible:
-        durations = seconds_by_cell.get(request.cell()) or seconds_by_work.get(_work_key(request))
-        if durations:
-            seconds += statistics.median(durations)
-            known_count += 1
-    return Estimate(seconds, known_count, len(possible) - known_count)
-
-
-def _work_key(request: Request) -> tuple[object, ...]:
-    amount = request.steps, request.epochs, request.warmup
-    return request.framework, request.workload, request.device, request.precision, *amount
 
 
 def is_ok_or_expected_failure(study: Experiment, record: Record) -> bool:

@@ -48,3 +48,14 @@ def pluralize(count: int, noun: str) -> str:
 def join_words(words: Sequence[str]) -> str:
     """Join the words as in "A, B and C"."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def format_ends(examples: Sequence[tuple[float, str]]) -> str:
+    """Return the texts of the smallest and the largest value, as in "A to B, in 5 cases".
+
+    With one or two values, return all their texts.
+    """
+    texts = [text for _, text in sorted(examples)]
+    if len(texts) <= 2:
+        return " and ".join(texts)
+    return f"{texts[0]} to {texts[-1]}, in {len(texts)} cases"

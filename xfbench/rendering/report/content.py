@@ -139,6 +139,28 @@ class Network:
 
 
 @dataclass(frozen=True)
+class OverviewLine:
+    """A network in the overview, with the best ranked entry of each framework, or None."""
+
+    network: str
+    board: Board
+    entries: tuple[Entry | None, ...]
+
+    @staticmethod
+    def text(entry: Entry) -> str:
+        """Return the throughput of an entry with its interval."""
+        return tables.format_with_interval(entry.row.images_per_second)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The first board of each network, by framework. `lines` has the entries in this order."""
+
+    frameworks: tuple[str, ...]
+    lines: tuple[OverviewLine, ...]
+
+
+@dataclass(frozen=True)
 class Report:
     """The content of the whole page.
 
@@ -154,6 +176,7 @@ class Report:
     proofs: tuple[CertificateText, ...]
     machines: tuple[tuple[tuple[str, str], ...], ...]
     frameworks: tuple[str, ...]
+    overview: Overview
     rows: int
     records: int
     span: tuple[str, str]
@@ -207,11 +230,12 @@ def build_report(
         *(table.workload for table in board_tables),
         *external_data.networks_of_external_figures(records),
     ]
+    report_networks = tuple(
+        _build_network(name, list(group), records_by_id)
+        for name, group in groupby(boards, key=lambda board: board.table.workload)
+    )
     return Report(
-        networks=tuple(
-            _build_network(name, list(group), records_by_id)
-            for name, group in groupby(boards, key=lambda board: board.table.workload)
-        ),
+        networks=report_networks,
         others=external_data.group_external_figures(elsewhere, networks),
         proofs=tuple(
             _describe_certificate(identity, place, certificates)
@@ -221,9 +245,30 @@ def build_report(
         frameworks=tuple(
             sorted({entry.row.framework for b in boards for entry in (*b.ranked, *b.unranked)})
         ),
+        overview=_build_overview(report_networks),
         rows=rows,
         records=len(measured),
         span=(days[0], days[-1]),
+    )
+
+
+def _build_overview(networks: Sequence[Network]) -> Overview:
+    best = {
+        network.name: {entry.row.framework: entry for entry in reversed(network.boards[0].ranked)}
+        for network in networks
+    }
+    frameworks = tuple(sorted({name for entries in best.values() for name in entries}))
+    return Overview(
+        frameworks,
+        tuple(
+            OverviewLine(
+                network.name,
+                network.boards[0],
+                tuple(best[network.name].get(name) for name in frameworks),
+            )
+            for network in networks
+            if best[network.name]
+        ),
     )
 
 
@@ -251,7 +296,7 @@ def _build_network(name: str, boards: list[Board], records_by_id: Mapping[str, R
         work = 2 * workload.train_macs_per_image
         facts = (
             f"{workload.parameters:,} parameters, input {size}, {workload.classes} classes, "
-            f"{work / 1e6:,.3g} million operations per image in training"
+            f"{work / 1e9:.3g} GFLOP per image in training"
         )
     return Network(name, facts, tuple(boards))
 

@@ -135,7 +135,7 @@ def _interval_sentence(row: Row) -> str:
     if row.sessions == 2:
         label = "two sessions: the interval does not contain the difference between them"
     remarks = [f"{row.unstable} changed level"] if row.unstable else []
-    remarks += [f"{row.outliers} far off"] if row.outliers else []
+    remarks += [f"{row.outliers} outlier{'s' if row.outliers > 1 else ''}"] if row.outliers else []
     remarks += [f"{row.failed} more failed"] if row.failed else []
     launches = "; ".join([f"{count} ({label})", *remarks])
     sessions = f" of {row.sessions} sessions" if row.sessions > 2 else ""

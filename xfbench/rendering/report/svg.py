@@ -1,12 +1,14 @@
 """Drawing of figures as accessible SVG: a title, a description, and text as text.
 
-The page's style sheet sets colours and fonts. Lines differ in colour, dashes and markers.
+The page's style sheet sets colours and fonts. A framework has the same colour in all figures and
+tables. Lines also differ in dashes and markers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
 from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
@@ -17,6 +19,7 @@ from xfbench.rendering.report.figures import Figure, Line, Mark, Point
 WIDTH, HEIGHT = 440, 250
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 52, 12, 22, 40
 BAR_HEIGHT, BAR_PITCH = 10, 36
+NAME_CHARACTERS, NAME_LINE_HEIGHT = 62, 14  # of the name above a bar
 # Markers of the lines, which use them in turn. Each marker is drawn around (0, 0).
 _MARKERS = (
     "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
@@ -33,16 +36,25 @@ _OPEN_MARKERS = (
     "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z",
     "M0-5l5 8.5h-10z",
 )
-STYLE_COUNT = 8
+STYLE_COUNT = 8  # colours, and dashes of lines
+# Those of page.css in light mode, safe for colour-blind readers together with dashes and markers.
+COLOURS = ("#0a5ca8", "#b8470b", "#08734d", "#9a2a9c", "#86640a", "#0b6f82", "#56701a", "#b3204f")
+_FRAMEWORK_COLOURS = {
+    **{"mxnet": 0, "tensorflow": 1, "caffe": 2, "jax": 3, "reference": 4, "ipex": 5},
+    "torch": 7,
+}
+_OTHER_COLOUR = 6
 
 Scale = Callable[[float], float]
 
 
 def draw_figure(figure: Figure, id_prefix: str) -> Markup:
     """Return the figure as an `svg` element. All ids in it start with `id_prefix`."""
-    height = (
-        HEIGHT if figure.lines else len(figure.bars) * BAR_PITCH + MARGIN_TOP + MARGIN_BOTTOM - 8
-    )
+    height = HEIGHT
+    if not figure.lines:
+        name_lines = sum(len(_wrap_name(bar.name)) - 1 for bar in figure.bars)
+        height = len(figure.bars) * BAR_PITCH + name_lines * NAME_LINE_HEIGHT
+        height += MARGIN_TOP + MARGIN_BOTTOM - 8
     root = ET.Element(
         "svg",
         {
@@ -62,15 +74,43 @@ def draw_figure(figure: Figure, id_prefix: str) -> Markup:
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
-def draw_line_swatch(index: int) -> Markup:
-    """Return a legend's sample of line number `index`: its colour, dashes and marker."""
+def draw_line_swatch(index: int, name: str) -> Markup:
+    """Return a legend's sample of a line: its colour, dashes and marker.
+
+    `index` is the number of the line in its figure, and `name` its name.
+    """
     root = ET.Element(
         "svg",
-        {"viewBox": "0 0 28 10", "class": f"swatch s{index % STYLE_COUNT}", "aria-hidden": "true"},
+        {
+            "viewBox": "0 0 28 10",
+            "class": f"swatch {style_classes(name, index)}",
+            "aria-hidden": "true",
+        },
     )
     _add_path(root, "M1 5H27", "line")
     _add_path(root, _MARKERS[index % len(_MARKERS)], "mark", transform="translate(14 5)")
     return Markup(ET.tostring(root, encoding="unicode"))
+
+
+def style_classes(name: str, index: int = 0) -> str:
+    """Return the CSS classes of a line or bar: those of its colour and its dashes.
+
+    - `name`: parts separated by " · ". A framework among them sets the colour.
+    - `index`: number of the line, which sets the dashes. Without a framework, it sets the colour.
+    """
+    return f"s{_colour_number(name, index)} d{index % STYLE_COUNT}"
+
+
+def colour(name: str, index: int = 0) -> str:
+    """Return the colour of a line or bar on a light ground (see `style_classes`)."""
+    return COLOURS[_colour_number(name, index)]
+
+
+def _colour_number(name: str, index: int) -> int:
+    framework = next((part for part in name.split(" · ") if part in _FRAMEWORK_COLOURS), None)
+    if framework:
+        return _FRAMEWORK_COLOURS[framework]
+    return index % STYLE_COUNT if index else _OTHER_COLOUR
 
 
 def draw_mark_swatch(index: int) -> Markup:
@@ -86,7 +126,9 @@ def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
     Measured lines are first, then marks. Ideal lines are left out.
     """
     measured_lines = [line for line in figure.lines if not line.ideal]
-    entries = [(draw_line_swatch(index), line.name) for index, line in enumerate(measured_lines)]
+    entries = [
+        (draw_line_swatch(index, line.name), line.name) for index, line in enumerate(measured_lines)
+    ]
     return entries + [
         (draw_mark_swatch(index), mark.name) for index, mark in enumerate(figure.marks)
     ]
@@ -139,7 +181,7 @@ def _draw_axes_lines_and_marks(root: ET.Element, figure: Figure) -> None:
     index, count = -1, sum(not line.ideal for line in figure.lines)
     for line in figure.lines:
         index += not line.ideal
-        group = ET.SubElement(root, "g", {"class": f"s{index % STYLE_COUNT}"})
+        group = ET.SubElement(root, "g", {"class": style_classes(line.name, index)})
         _draw_line(group, line, x, y, index, has_no_markers=not figure.at and figure.from_zero)
         # Shift points sideways, so that no interval hides another.
         if figure.at:
@@ -178,7 +220,8 @@ def _draw_line(
     for point in line.points:
         if point.low is not None and point.high is not None:
             low, high = _clamp_y(y(point.low)), _clamp_y(y(point.high))
-            _add_path(group, f"M{x(point.x):.1f} {low:.1f}V{high:.1f}", "range")
+            arrow = "m-3 5l3-5l3 5" if high > y(point.high) else ""
+            _add_path(group, f"M{x(point.x):.1f} {low:.1f}V{high:.1f}{arrow}", "range")
     marker = _MARKERS[index % len(_MARKERS)]
     for point in line.points:
         position = f"translate({x(point.x):.1f} {_clamp_y(y(point.y)):.1f})"
@@ -214,10 +257,13 @@ def _draw_axis_and_bars(root: ET.Element, figure: Figure, height: float) -> None
         _add_path(root, f"M{x(tick):.1f} {MARGIN_TOP - 14}V{floor}", "grid")
         _add_text(root, x(tick), floor + 15, text, "start" if tick == 0 else "middle")
     _add_text(root, WIDTH - 2, height - 3, figure.y, "end", "name")
-    for index, bar in enumerate(figure.bars):
-        y = MARGIN_TOP + index * BAR_PITCH
-        _add_text(root, 4, y, bar.name, "start", "bar-name")
-        group = ET.SubElement(root, "g", {"class": "s0"})
+    y = MARGIN_TOP - BAR_PITCH
+    for bar in figure.bars:
+        y += BAR_PITCH - NAME_LINE_HEIGHT
+        for name_line in _wrap_name(bar.name):
+            y += NAME_LINE_HEIGHT
+            _add_text(root, 4, y, name_line, "start", "bar-name")
+        group = ET.SubElement(root, "g", {"class": style_classes(bar.name)})
         _add_path(
             group,
             f"M{x(0):.1f} {y + 6}H{x(min(bar.value, top)):.1f}v{BAR_HEIGHT}H{x(0):.1f}z",
@@ -226,12 +272,18 @@ def _draw_axis_and_bars(root: ET.Element, figure: Figure, height: float) -> None
         end = x(min(bar.value, top))
         if bar.low is not None and bar.high is not None:
             low, high = (x(min(max(bound, 0.0), top)) for bound in (bar.low, bar.high))
-            _add_path(group, f"M{low:.1f} {y + 6 + BAR_HEIGHT / 2}H{high:.1f}", "range")
+            arrow = "m-5-3l5 3l-5 3" if bar.high > top else ""
+            _add_path(group, f"M{low:.1f} {y + 6 + BAR_HEIGHT / 2}H{high:.1f}{arrow}", "range")
             end = max(end, high)
         text = f"{bar.value:.0%}" if figure.percent else _format_tick(bar.value)
         _add_text(root, end + 6, y + 6 + BAR_HEIGHT - 1, text, "start", "value")
     if figure.limit:
         _add_path(root, f"M{x(figure.limit[0]):.1f} {MARGIN_TOP - 14}V{floor}", "limit")
+
+
+def _wrap_name(name: str) -> list[str]:
+    """Return the name of a bar in lines that fit the width of the figure."""
+    return textwrap.wrap(make_legible(name), NAME_CHARACTERS) or [""]
 
 
 def _build_scale(low: float, high: float, start: float, end: float) -> Scale:
@@ -261,14 +313,28 @@ def _add_text(
 
 
 def draw_interval_bar(
-    value: float, low: float | None, high: float | None, scale_end: float
+    value: float,
+    low: float | None,
+    high: float | None,
+    scale_end: float,
+    framework: str,
+    launches: Iterable[float] = (),
 ) -> Markup:
-    """Return the bar of a throughput with its interval, on a scale from 0 to `scale_end`."""
+    """Return the bar of a throughput with its interval, on a scale from 0 to `scale_end`.
+
+    An interval that continues beyond the scale ends in an arrow. The throughput of each launch is a
+    dot.
+    """
     scale = _build_scale(0, scale_end, 0, 100)
     paths = f'<path class="bar" d="M0 2H{min(scale(value), 100):.1f}v6H0z"/>'
     if low is not None and high is not None:
-        bounds = (min(max(scale(bound), 0), 100) for bound in (low, high))
-        first, last = (f"{position:.1f}" for position in bounds)
-        paths += f'<path class="range" d="M{first} 5H{last}M{first} 2v6M{last} 2v6"/>'
-    head = '<svg class="iv" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        first, last = (min(max(scale(bound), 0), 100) for bound in (low, high))
+        end = "m-3-3l3 3l-3 3" if scale(high) > 100 else "m0-3v6"
+        paths += f'<path class="range" d="M{first:.1f} 5H{last:.1f}{end}M{first:.1f} 2v6"/>'
+    dots = "".join(f"M{scale(speed):.1f} 5h0" for speed in launches if scale(speed) <= 100)
+    paths += f'<path class="dots" d="{dots}"/>' if dots else ""
+    head = (
+        f'<svg class="iv {style_classes(framework)}" viewBox="0 0 100 10" '
+        'preserveAspectRatio="none" aria-hidden="true">'
+    )
     return Markup(f"{head}{paths}</svg>")

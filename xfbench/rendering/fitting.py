@@ -1,0 +1,73 @@
+"""Choice of the columns of a table that fit a width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_HEADER_PADDING = 2  # tabulate makes each header at least so much wider
+# The columns that always stay, and those that are left out last, most important first.
+_ALWAYS_SHOWN = ("rank", "framework", "images/s")
+# Columns that are neither here nor below come next: those of a view, and those of groups.
+_DETAILS = (
+    *("of best", "ranks", "efficiency", "threads", "kernel", "launches", "differs", "best of"),
+    *("format", "reader", "medium", "page cache", "allocator", "memory limit", "checkpoints"),
+    *("test acc.", "notes", "CPUs busy", "sustained", "version", "of peak"),
+)
+# Results, even if they are equal in all rows by chance, are not settings of the whole table.
+_RESULTS = (
+    *("rank", "images/s", "of best", "efficiency", "launches", "notes", "CPUs busy", "sustained"),
+    *("of peak", "test acc.", "best of"),
+)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The columns of a table that fit a width.
+
+    - `shown`: names of the columns, in the order of the table.
+    - `common`: name and text of each column that is in the heading, because all rows agree.
+    - `left_out`: names of the columns that do not fit, in the order of the table.
+    """
+
+    shown: tuple[str, ...]
+    common: tuple[tuple[str, str], ...]
+    left_out: tuple[str, ...]
+
+
+def fit_columns(texts: Mapping[str, Sequence[str]], max_width: int, gap: int) -> Fit:
+    """Return the columns that fit in `max_width` characters, the most important ones first.
+
+    - `texts`: the text of each row, by column. All columns have the same number of rows.
+    - `gap`: number of characters that a column needs beside its texts.
+
+    Settings that are equal in two or more rows go to the heading. The columns of _ALWAYS_SHOWN
+    are shown even if they do not fit.
+    """
+    common = {
+        name: column[0]
+        for name, column in texts.items()
+        if len(column) > 1 and len(set(column)) == 1 and name not in _RESULTS
+    }
+    widths = {
+        name: gap + max(len(name) + _HEADER_PADDING, *map(len, column))
+        for name, column in texts.items()
+        if name not in common
+    }
+    shown: set[str] = set()
+    for name in sorted(widths, key=_importance_key):
+        total = widths[name] + sum(widths[shown_name] for shown_name in shown)
+        if total <= max_width + gap or name in _ALWAYS_SHOWN:
+            shown.add(name)
+    return Fit(
+        tuple(name for name in widths if name in shown),
+        tuple((name, text) for name, text in common.items() if text != "–"),
+        tuple(name for name in widths if name not in shown),
+    )
+
+
+def _importance_key(name: str) -> tuple[int, int]:
+    """Return a sort key: a smaller one for a more important column."""
+    if name in _ALWAYS_SHOWN:
+        return 0, 0
+    return (2, _DETAILS.index(name)) if name in _DETAILS else (1, 0)

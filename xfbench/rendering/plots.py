@@ -1,0 +1,145 @@
+"""The figures of the report as files for papers, drawn by matplotlib (the extra `figures`)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xfbench.base.errors import UsageError
+from xfbench.rendering.report import svg
+from xfbench.rendering.report.figures import Bar, Figure, Point
+
+if TYPE_CHECKING:
+    from xfbench.rendering.report.content import Board
+
+FORMATS = ("pdf", "svg", "png", "pgf")
+_LATEX_PROGRAMS = {"xelatex": "texlive-xetex", "lualatex": "texlive-luatex"}
+_WIDTH_INCHES = 3.5  # a column of a paper
+_MARKERS = "osDv^P"
+_DASHES = ("-", "--", ":", "-.")
+_NO_DATES: dict[str, dict[str, None]] = {
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "svg": {"Date": None},
+    "png": {"Software": None},
+}
+
+
+def choose_formats(names: Sequence[str] | None) -> list[str]:
+    """Return the formats to write. By default all that can be written here.
+
+    Raises UsageError if a format is unknown, or needs a program that is not installed.
+    """
+    program = next(filter(shutil.which, _LATEX_PROGRAMS), None)
+    if names is None:
+        return [name for name in FORMATS if name != "pgf" or program]
+    for name in names:
+        if name not in FORMATS:
+            raise UsageError(f"--figure-format {name}: choose from {', '.join(FORMATS)}")
+        if name == "pgf" and not program:
+            packages = " or ".join(f"{k} ({v})" for k, v in _LATEX_PROGRAMS.items())
+            raise UsageError(f"--figure-format pgf needs {packages}: install the Debian package")
+    return [*names]
+
+
+def write_figures(boards: Iterable[Board], folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Write each figure of the boards in each format, and return the files.
+
+    `folder` must exist. Raises UsageError if matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError(
+            "--figures needs matplotlib: python -m pip install 'xfbench[figures]'"
+        ) from error
+    matplotlib.use("agg")
+    if "pgf" in formats:
+        program = next(name for name in _LATEX_PROGRAMS if shutil.which(name))
+        matplotlib.rcParams["pgf.texsystem"] = program
+    matplotlib.rcParams.update(
+        {"font.size": 8, "svg.hashsalt": "xfbench", "svg.fonttype": "none", "pdf.fonttype": 42}
+    )
+    files = []
+    for board in boards:
+        for figure in board.figures:
+            if not figure.lines and not figure.bars:
+                continue
+            name = _to_file_name(f"{board.table.workload} {board.conditions} {figure.title}")
+            drawn = _draw(figure)
+            for suffix in formats:
+                file = folder / f"{name}.{suffix}"
+                drawn.savefig(file, metadata=_NO_DATES.get(suffix), dpi=300, bbox_inches="tight")
+                files.append(file)
+    return files
+
+
+def _to_file_name(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:120]
+
+
+def _draw(figure: Figure) -> Any:
+    from matplotlib.figure import Figure as Plot
+
+    height = 2.4 if figure.lines else 0.6 + 0.42 * len(figure.bars)
+    plot = Plot(figsize=(_WIDTH_INCHES, height))
+    axes = plot.subplots()
+    if figure.lines:
+        _draw_lines(axes, figure)
+    else:
+        _draw_bars(axes, figure.bars)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y" if figure.lines else "x", linewidth=0.4, alpha=0.5)
+    axes.set_axisbelow(True)
+    if figure.percent:
+        (axes.yaxis if figure.lines else axes.xaxis).set_major_formatter("{x:.0%}")
+    if figure.from_zero:
+        (axes.set_ylim if figure.lines else axes.set_xlim)(0)
+    return plot
+
+
+def _draw_lines(axes: Any, figure: Figure) -> None:
+    number = -1
+    for line in figure.lines:
+        number += not line.ideal
+        axes.errorbar(
+            [point.x for point in line.points],
+            [point.y for point in line.points],
+            None if line.ideal else _error_lengths(line.points),
+            color=svg.colour(line.name, number),
+            linestyle=":" if line.ideal else _DASHES[number % len(_DASHES)],
+            marker="" if line.ideal else _MARKERS[number % len(_MARKERS)],
+            markersize=3,
+            linewidth=1,
+            capsize=2,
+            label=None if line.ideal else line.name,
+        )
+    if figure.at:
+        axes.set_xticks(figure.at, [f"{tick:g}" for tick in figure.at])
+    axes.set_xlabel(figure.x)
+    axes.set_ylabel(figure.y)
+    axes.legend(frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(0, -0.22))
+
+
+def _draw_bars(axes: Any, bars: Sequence[Bar]) -> None:
+    places = range(len(bars), 0, -1)
+    axes.barh(
+        places,
+        [bar.value for bar in bars],
+        height=0.5,
+        xerr=_error_lengths([Point(0, bar.value, bar.low, bar.high) for bar in bars]),
+        color=[svg.colour(bar.name) for bar in bars],
+        alpha=0.7,
+        error_kw={"linewidth": 1, "capsize": 2},
+    )
+    axes.set_yticks(places, [bar.name for bar in bars])
+
+
+def _error_lengths(points: Sequence[Point]) -> list[list[float]]:
+    """Return how far the ends of the intervals are below and above the values."""
+    return [
+        [0.0 if point.low is None else max(0.0, point.y - point.low) for point in points],
+        [0.0 if point.high is None else max(0.0, point.high - point.y) for point in points],
+    ]
