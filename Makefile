@@ -7,7 +7,7 @@ PARALLEL := --numprocesses 2 --instafail --durations 25 --timeout 1200
 QUICK := not deep and not long
 DEEP := deep and not long
 
-.PHONY: help bench test test-deep test-all coverage mutants golden overhead series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean input schema settings
+.PHONY: help bench test test-deep test-all coverage mutants golden overhead series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean docs docs-serve input schema settings
 
 #@ Use
 
@@ -39,7 +39,7 @@ test: $(VENV)/developed lint types ## Quick tests with one real run of each kind
 	$(BIN)/pytest -m 'alone and $(QUICK)' --timeout 300 tests
 	$(BIN)/pytest -m 'not alone and $(QUICK)' $(PARALLEL) --session-timeout 2400 tests
 
-test-deep: $(VENV)/developed ## Deep tests, which a change must pass too (limit: 55 minutes).
+test-deep: $(VENV)/developed docs ## Deep tests, which a change must pass too (limit: 55 minutes).
 	$(BIN)/pytest -m 'alone and $(DEEP)' --timeout 1200 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone and $(DEEP)' $(PARALLEL) --session-timeout 3900 tests
 
@@ -53,6 +53,7 @@ lint: $(VENV)/developed ## Style and simple mistakes.
 
 settings: $(VENV)/developed ## Writes the files that follow from xfbench/model/settings.py.
 	$(BIN)/python -m xfbench.rendering.setting_files
+	mkdir -p build && $(BIN)/python -m tests.docs.cli_page > build/cli.md && mv build/cli.md docs/reference/cli.md
 
 types: $(VENV)/developed ## mypy --strict, on the installed package and from outside the checkout.
 	rm -rf build && mkdir -p build/outside
@@ -82,6 +83,12 @@ schema: $(VENV)/installed ## Write docs/schema.md and xfbench/model/record.schem
 	mkdir -p build
 	$(BIN)/python -m xfbench.rendering.schema_page > build/schema.md && mv build/schema.md docs/schema.md
 	$(BIN)/python -m xfbench.model.record > build/schema.json && mv build/schema.json xfbench/model/record.schema.json
+
+docs: $(VENV)/developed ## Build the documentation in build/site; a broken link is an error.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: $(VENV)/developed ## Show the documentation in a browser while you write.
+	$(BIN)/mkdocs serve
 
 #@ Measure xfbench itself
 

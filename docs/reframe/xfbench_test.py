@@ -64,10 +64,22 @@ class XfbenchTest(rfm.RunOnlyRegressionTest):
         """Set the reference of this system for the cell, if there is one."""
         system = self.current_partition.fullname
         references = json.loads(Path(self.references).read_text())
-        value = references.get(system, {}).get(f"{self.framework} {self.workload}")
+        value = references.get(system, {}).get(self.cell_key())
         if value:
             limits = (value, -self.tolerance, None, "images/s")
             self.reference = {system: {"images_per_second": limits}}
+
+    def cell_key(self):
+        """Return the key of the cell in a file that `xfbench results references` wrote."""
+        [table] = self.read_json("leaderboard.json")["tables"]
+        if not table["rows"]:
+            return ""
+        [row] = table["rows"]
+        parts = [self.framework, self.workload, row["kernel"], table["device"], table["precision"]]
+        parts += [f"threads={row['threads']}", f"batch={row['global_batch_size']}"]
+        if row["ranks"] > 1:
+            parts += [f"ranks={row['ranks']}", f"nodes={row['nodes']}"]
+        return " ".join(parts)
 
     @sanity_function
     def assert_launches_ok_and_verified(self):
@@ -85,7 +97,7 @@ class XfbenchTest(rfm.RunOnlyRegressionTest):
 
     @performance_function("images/s")
     def images_per_second(self):
-        """Return the geometric mean over launches."""
+        """Return the median over launches."""
         [row] = self.read_json("leaderboard.json")["tables"][0]["rows"]
         return row["images_per_second"]["value"]
 

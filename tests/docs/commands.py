@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-_FILES = (*ROOT.glob("docs/*.md"), *ROOT.glob("docs/reference/*.md"))
+_FOLDERS = ("docs", "docs/how-to", "docs/reference", "docs/tutorials")
+_FILES = [file for folder in _FOLDERS for file in ROOT.glob(f"{folder}/*.md")]
 PAGES = ["README.md", *sorted(str(file.relative_to(ROOT)) for file in _FILES)]
 PROGRAMS = "xfbench make pytest python reframe sed sh export cp mv cat git pip uv".split()
 LINE = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{'|'.join(PROGRAMS)}) \S")
@@ -76,6 +77,10 @@ REPLACEMENTS = {
 
 # Commands that may exit with another status than 0, as their pages explain.
 STATUS = {
+    # Without such a run in the reader's folder, no record matches.
+    "xfbench leaderboard --workload smallnet": {0, 1},
+    "xfbench leaderboard --view layers --workload convnet": {0, 1},
+    "xfbench leaderboard --where 'created>=2026-11' --where machine.cpu_model~epyc": {0, 1},
     "xfbench doctor": {0, 1},
     "xfbench run --framework torch --workload lenet --strict": {0, 1, 2},
     "xfbench compare after before --fail-on slower:5%": {0, 1},
@@ -88,6 +93,7 @@ RUN_BY_OTHER_TESTS = {
     ),
     "xfbench compare revision=NEW revision=OLD --fail-on slower:5%": "tests/cli/test_revisions.py",
     "xfbench compare python=new python=old --fail-on slower:5%": "tests/cli/test_revisions.py",
+    "xfbench compare python=new python=old": "tests/cli/test_revisions.py",
     "xfbench predict --where affinity=none --to-ranks 64,1024": (
         "needs runs on several nodes: tests/cluster/test_prediction.py"
     ),
@@ -117,6 +123,7 @@ HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
 ONLY_PARSED = (
     "xfbench compare after before --fail-on slower:5%",
     "xfbench compare python=new python=old --fail-on slower:5%",
+    "xfbench compare python=new python=old",
     "xfbench compare revision=NEW revision=OLD --fail-on slower:5%",
     "xfbench doctor",
     "xfbench env list",
@@ -148,9 +155,12 @@ SLOW = (
 
 
 def code_lines(text):
-    """Yield (language, line) for each line of the code blocks in this Markdown text."""
+    """Yield (language, line) for each line of the code blocks in this Markdown text.
+
+    Lines that a backslash joins are one line.
+    """
     fence = language = None
-    for line in text.splitlines():
+    for line in re.sub(r" \\\n\s*", " ", text).splitlines():
         mark = re.match(r"\s*(`{3,}|~{3,})\s*(\w*)", line)
         if mark and fence is None:
             fence, language = mark[1], mark[2]

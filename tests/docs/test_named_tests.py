@@ -1,4 +1,4 @@
-"""The tests and limits that README.md, docs/faults.md and docs/security.md name exist.
+"""The tests and limits that docs/faults.md and docs/security.md name exist.
 
 Whether such a test checks what the page says, only a reader can tell.
 """
@@ -12,7 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
-    "README.md": 6,
     "docs/faults.md": 11,
     "docs/security.md": 11,
 }  # least number of tests named

@@ -26,7 +26,10 @@ def outcomes(fake_adapter, tmp_path):
                 .replace('name = "reference"', 'name = "copied"')
             )
     system, slow, fast = "workstation:default", 1e-3, 1e9
-    reference_speeds = {system: {"reference lenet": slow, "copied lenet": fast}}
+    settings_of_key = "lenet numpy cpu float32 threads=1 batch=4"
+    reference_speeds = {
+        system: {f"reference {settings_of_key}": slow, f"copied {settings_of_key}": fast}
+    }
     references = tmp_path / "references.json"
     references.write_text(json.dumps(reference_speeds))
     settings = {
