@@ -29,10 +29,24 @@ from xfbench.session import Listener
 from xfbench.store.results_folder import Store
 
 
-def choose_listener() -> Listener:
-    """Return a progress bar if standard error is a terminal, else plain lines."""
+def choose_listener(*, quiet: bool = False) -> Listener:
+    """Return a progress bar if standard error is a terminal, else plain lines.
+
+    If `quiet`, print only launches that are not ok.
+    """
+    if quiet:
+        return Failures()
     console = Console(stderr=True)
     return Bar(console) if console.is_terminal else Lines()
+
+
+class Failures(Listener):
+    """One line for each launch that is not ok."""
+
+    def launch_ended(self, record: Record) -> None:
+        """Print a line if the launch is not ok."""
+        if record.status != "ok" and record.request:
+            say(f"{record.request.label()} · {record.status}: {record.reason}")
 
 
 class Messages(Listener):

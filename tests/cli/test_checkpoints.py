@@ -19,7 +19,7 @@ def test_a_run_reports_its_checkpoints_and_leaves_none(run_process, run_inline, 
     assert checkpoints["bytes"] > 8 * 431_080
     assert record["request"]["checkpoints"] == 2
     assert not list(checkpoint_folder.iterdir())
-    table = run_inline("leaderboard", "--view", "storage").stdout
+    table = run_inline("leaderboard", "--view", "storage", "--wide").stdout
     for word in ("NumPy's .npz", "3.45 MB", "MB/s", "of the run"):
         assert word in table
 

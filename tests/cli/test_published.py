@@ -64,3 +64,14 @@ def test_published_figures_need_no_results_folder(run_inline):
         records == [record.document() for record in published.records_of_study("storage")]
         and records
     )
+
+
+def test_sources_are_printed_as_bibtex(run_inline):
+    outcome = run_inline("results", "list", "--published", "--bibtex")
+    entries = outcome.stdout.split("\n\n")
+    assert len(entries) == len(published.sources()) and outcome.returncode == 0
+    assert all(entry.count("{") == entry.count("}") for entry in entries)
+    assert any(
+        entry.startswith("@techreport{Z17,") and "Zhao Zhang and Weijia Xu" in entry
+        for entry in entries
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import errno
 from collections.abc import Iterable
 
+from rapidfuzz.distance import DamerauLevenshtein
+
 # Errors of a disk, a quota or a limit of the system, not defects of xfbench.
 _SYSTEM_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
+
+_MAX_TYPING_ERRORS = 2
 
 
 class XfbenchError(Exception):
@@ -20,6 +23,10 @@ class UsageError(XfbenchError):
     """An error in the command line or in a file that the user wrote."""
 
     exit_status = 2
+
+
+class NoMatchError(XfbenchError):
+    """The error that no record meets the conditions of a command."""
 
 
 class UnavailableError(XfbenchError):
@@ -42,11 +49,17 @@ def disk_or_limit_error_message(error: OSError) -> str | None:
 def unknown_name_error(kind: str, name: str, choices: Iterable[str]) -> UsageError:
     """Return the error for a `name` that is not one of `choices`.
 
-    - The message suggests the most similar choice. If none is similar, it lists all choices.
+    - The message suggests the choice that differs by the fewest typing errors, two at most. If
+      there is none, it lists all choices.
     - `kind` says what is named, for example "framework".
     """
     candidates = sorted(choices)
-    close_matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.5)
+    distances = {
+        candidate: DamerauLevenshtein.distance(name.lower(), candidate.lower())
+        for candidate in candidates
+    }
+    nearest = min(candidates, key=lambda candidate: distances[candidate], default="")
     listing = f"choose from {', '.join(candidates)}" if candidates else "there are none"
-    hint = f"did you mean {close_matches[0]}?" if close_matches else listing
+    is_near = nearest and distances[nearest] <= min(_MAX_TYPING_ERRORS, len(nearest) // 2)
+    hint = f"did you mean {nearest}?" if is_near else listing
     return UsageError(f"unknown {kind} {name!r}: {hint}")

@@ -28,6 +28,8 @@ def parse_number(text: str) -> float:
 def parse_share(text: str) -> float:
     """Parse a share between 0 and 1, written as "2%" or "0.02". Raises ValueError."""
     share = parse_number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if 1 <= share <= 100 and not text.endswith("%"):
+        raise ValueError(f"{text!r} is more than 100 %: write {share:g}% or {share / 100:g}")
     if not 0 < share < 1:
         raise ValueError(f"{text!r} is not a share between 0 and 100 %, such as 2% or 0.02")
     return share

@@ -13,6 +13,7 @@ from other programs.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import textwrap
 import unicodedata
@@ -52,6 +53,19 @@ def make_lines_legible(text: str, max_line_length: int = MAX_LENGTH) -> str:
     `max_line_length` is the limit for one line, in characters.
     """
     return "\n".join(make_legible(line, max_line_length) for line in text.split("\n"))
+
+
+def terminal_width() -> int:
+    """Return the width of the terminal in characters. It is 100 if there is no terminal.
+
+    If the environment variable COLUMNS is set, the width is its value.
+    """
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def is_interactive() -> bool:
+    """Return whether a person can answer a question: input and messages are on a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def say(line: str, max_line_length: int = MAX_LENGTH) -> None:

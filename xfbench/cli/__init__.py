@@ -42,12 +42,10 @@ _MAX_LINE_CHARS = 4000
 ParseError: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
-
 app = typer.Typer(
     name="xfbench",
     help="Which framework trains this network fastest here, and how sure are we?",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -107,6 +105,9 @@ def main() -> None:
             raise
         status = _print_error(str(error), error.exit_status)
     except ParseError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command
+            print(getattr(error, "ctx").get_help())  # noqa: B009
+            sys.exit(0)
         message: str = getattr(error, "format_message")()  # noqa: B009
         status = _print_error(
             " ".join(message.split()) or "wrong command line: see xfbench --help", 2

@@ -34,12 +34,17 @@ _FailOnOption = Annotated[
     ),
 ]
 
+_MarkdownOption = Annotated[
+    bool, typer.Option("--markdown", help="Print a summary in Markdown, for a pull request.")
+]
+
 
 def compare(
     a: _AArgument,
     b: _BArgument = None,
     against_itself: _AgainstItselfOption = False,
     fail_on: _FailOnOption = None,
+    markdown: _MarkdownOption = False,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -59,6 +64,7 @@ def compare(
     xfbench compare framework=torch framework=mxnet
     xfbench compare framework=mxnet,kernel=onednn framework=mxnet,kernel=native
     xfbench compare after before --fail-on slower:5%
+    xfbench compare framework=torch framework=mxnet --markdown
     xfbench compare --self framework=torch
     """
     from xfbench.analysis import comparison
@@ -85,7 +91,10 @@ def compare(
             raise errors.UsageError(
                 f"no cell of A can be compared with a cell of B: {_HINT}{reasons}"
             )
-        _print_comparison(result, as_json)
+        if markdown:
+            _print_markdown_summary(result)
+        else:
+            _print_comparison(result, as_json)
     if limit and not _check_limit(limit, fail_on or "", comparisons, gaps):
         raise typer.Exit(1)
 
@@ -103,6 +112,22 @@ def _print_comparison(result: SideComparison, as_json: bool) -> None:
         print(f"Geometric mean of the ratios with a verdict: {mean.value:.3f}{interval}")
     if result.gaps:
         print("Not compared:", *result.gaps, sep="\n  ")
+
+
+def _print_markdown_summary(result: SideComparison) -> None:
+    """Print the number of verdicts, the table, and what could not be compared."""
+    from collections import Counter
+
+    from xfbench.rendering import formats, tables
+
+    verdicts = Counter((row.verdict or "without a verdict") for row in result.comparisons)
+    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in verdicts.items())
+    print(f"**Training speed: {counts}**\n")
+    print(tables.comparison_table(result.comparisons, format_name="markdown"))
+    if result.gaps:
+        print("\nNot compared:\n")
+        for gap in result.gaps:
+            print(formats.wrap_markdown(f"- {formats.FORMATS['markdown'].escape_field(gap)}"))
 
 
 def _print_self_comparison(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from xfbench.analysis import leaderboard
-from xfbench.base import revisions
+from xfbench.analysis.leaderboard import NO_CERTIFICATE, Table
+from xfbench.base import paths, revisions
+from xfbench.base.terminal_text import terminal_width
 from xfbench.model import certificate
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
@@ -18,12 +20,26 @@ def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) 
     """Print the leaderboard tables of `records`, then the path of the results folder `store`."""
     folder = store.folder
     board_tables = leaderboard.build_tables(records, certificate.read_certificates(folder))
-    print(tables.to_text(board_tables))
+    print(tables.to_text(board_tables, layout=tables.Layout(max_width=terminal_width())))
     if any(record.request and record.request.profile for record in records):
         print(profile_tables.FORMATS["text"](board_tables))
-    print(
-        f"Records: {folder} ({len(records)} new) · tables: xfbench leaderboard --results {folder}"
-    )
+    for line in _suggest_next_commands(board_tables):
+        print(line)
+    print(f"Records: {folder} ({len(records)} new)")
+    where = "" if folder == paths.results(None) else f" --results {shlex.quote(str(folder))}"
+    print(f"Tables: xfbench leaderboard{where} · report: xfbench report{where}")
+
+
+def _suggest_next_commands(board_tables: Sequence[Table]) -> Iterator[str]:
+    """Yield a line for each thing that the user can do about the tables."""
+    for table in board_tables:
+        unproven = {row.framework for row in table.unranked if row.reason == NO_CERTIFICATE}
+        if unproven:
+            names = ",".join(sorted(unproven))
+            command = f"xfbench verify --framework {names} --workload {table.workload}"
+            yield f"Not verified, so not ranked: {names}. See why: {command}"
+        if table.rows and table.rows[0].rank and table.rows[0].rank[1] > 1:
+            yield f"{table.workload}: to tell the first rows apart, add --until-ranked --resume"
 
 
 def print_compare_commands(plan: Plan, store: Store) -> None:

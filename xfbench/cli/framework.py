@@ -35,7 +35,10 @@ def list_(as_json: JsonOption = False) -> None:
             framework.state,
             framework.version or "",
             ", ".join(framework.kernels),
-            ", ".join(framework.devices),
+            ", ".join(
+                f"{device} (untested)" if device in framework.untested_devices else device
+                for device in framework.devices
+            ),
             ", ".join(framework.precisions),
             ", ".join(
                 f"{strategy} (asynchronous)" if strategy in framework.asynchronous else strategy

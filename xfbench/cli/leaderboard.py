@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.base.terminal_text import say
+from xfbench.base.errors import NoMatchError
+from xfbench.base.terminal_text import say, terminal_width
+from xfbench.cli.completion import complete_workloads
 from xfbench.cli.options import (
     JsonOption,
     RecordFilterOption,
@@ -20,11 +22,20 @@ if TYPE_CHECKING:
 
     from xfbench.analysis.leaderboard import Table
     from xfbench.model.record import Record
+    from xfbench.rendering.tables import Layout
 
 _SLOWDOWN, _LAYERS = "slowdown", "layers"
 
 
-_WorkloadOption = Annotated[str | None, typer.Option(help="Workloads to show (default: all).")]
+_WorkloadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        "-w",
+        help="Workloads to show (default: all).",
+        autocompletion=complete_workloads,
+    ),
+]
 _ByOption = Annotated[
     str,
     typer.Option(
@@ -60,6 +71,16 @@ _ReferenceOption = Annotated[
 _AccuracyOption = Annotated[
     str, typer.Option(help="Test accuracy to reach, for the column `to accuracy`.")
 ]
+_FieldsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN[,COLUMN]",
+        help="Columns of the view to show, in this order (default: those that fit the terminal).",
+    ),
+]
+_WideOption = Annotated[
+    bool, typer.Option("--wide", help="Show all columns, however wide the table becomes.")
+]
 _PublishedOption = Annotated[
     bool,
     typer.Option(
@@ -77,6 +98,8 @@ def leaderboard(
     reference: _ReferenceOption = None,
     accuracy: _AccuracyOption = "95%",
     published: _PublishedOption = False,
+    fields: _FieldsOption = None,
+    wide: _WideOption = False,
     where: RecordFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
@@ -85,27 +108,27 @@ def leaderboard(
 
     \b
     xfbench leaderboard
-    xfbench leaderboard --workload alexnet --format markdown
     xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
     xfbench leaderboard --by framework
-    xfbench leaderboard --by machine,framework --workload lenet
     xfbench leaderboard --view slowdown --reference torch
     xfbench leaderboard --published
+    xfbench leaderboard --wide
+    xfbench leaderboard --fields framework,threads,images/s --format latex
     xfbench leaderboard --view steps
-    xfbench leaderboard --view accuracy
     xfbench leaderboard --view costs --accuracy 97%
     xfbench leaderboard --view communication
-    xfbench leaderboard --view storage
     xfbench leaderboard --view layers --workload alexnet
     """
     from xfbench.analysis import best
     from xfbench.analysis import leaderboard as boards
     from xfbench.base import quantities
-    from xfbench.rendering import tables
 
     workload_names = parse_list(workload, str, "--workload")
     _check_choices(format, view, published, reference, workload_names or ())
-    fields = best.parse_group_fields(by)
+    group_fields = best.parse_group_fields(by)
+    layout = _choose_layout(
+        format, view, parse_list(fields, str, "--fields") or (), group_fields, wide
+    )
     [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY
     ]
@@ -117,18 +140,52 @@ def leaderboard(
         from xfbench.analysis import slowdown
         from xfbench.rendering import slowdown_tables
 
-        slowdowns = slowdown.build_slowdown_tables(ranked_tables, fields, reference)
+        slowdowns = slowdown.build_slowdown_tables(ranked_tables, group_fields, reference)
         print(slowdown_tables.FORMATS[output_format](slowdowns))
         return
-    ranked_tables = best.keep_best_row_per_group(ranked_tables, fields)
-    if view == _LAYERS:
-        from xfbench.rendering import profile_tables
-
-        print(profile_tables.FORMATS[output_format](ranked_tables))
-    elif published:
-        _print_with_published(output_format, ranked_tables, view, stored_figures, workload_names)
+    ranked_tables = best.keep_best_row_per_group(ranked_tables, group_fields)
+    if published:
+        _print_with_published(
+            output_format, ranked_tables, view, layout, stored_figures, workload_names
+        )
     else:
-        print(tables.FORMATS[output_format](ranked_tables, view))
+        _print_tables(output_format, ranked_tables, view, layout)
+
+
+def _print_tables(
+    output_format: str, ranked_tables: Sequence[Table], view: str, layout: Layout
+) -> None:
+    from xfbench.rendering import profile_tables, tables
+
+    if view == _LAYERS:
+        print(profile_tables.FORMATS[output_format](ranked_tables))
+    else:
+        print(tables.FORMATS[output_format](ranked_tables, view, layout))
+
+
+def _choose_layout(
+    format: str, view: str, columns: Sequence[str], group_fields: Sequence[str], wide: bool
+) -> Layout:
+    """Return the columns to show. Raises UsageError if a column is unknown.
+
+    Tables in text fit the terminal, and tables in Markdown fit 100 characters.
+    """
+    from xfbench.base import errors
+    from xfbench.rendering import formats, tables
+
+    if not columns:
+        widths = {"text": terminal_width(), "markdown": formats.MARKDOWN_WIDTH}
+        return tables.Layout(max_width=None if wide else widths.get(format))
+    if view in (_SLOWDOWN, _LAYERS) or format in ("csv", "json"):
+        raise errors.UsageError(
+            "--fields chooses columns of text, markdown, latex and html, and of the views "
+            f"{', '.join(tables.COLUMNS)}"
+        )
+    known_columns = [name for name, _ in tables.COLUMNS[view]] + [*group_fields]
+    for name in columns:
+        if name not in known_columns:
+            raise errors.unknown_name_error("column", name, known_columns)
+    return tables.Layout(columns=tuple(columns))
 
 
 def _read_tables(
@@ -144,6 +201,8 @@ def _read_tables(
     - `where`: conditions that records must meet.
     - `workload_names`: only these workloads; None: all.
     - `target_accuracy`: for the time to accuracy.
+
+    Raises NoMatchError if no record meets the conditions.
     """
     from xfbench.analysis import ranked
     from xfbench.base import paths
@@ -170,8 +229,12 @@ def _read_tables(
             from xfbench.rendering import external_figures
 
             stored_figures = external_figures.figures_in_index(record_index)
+        is_nothing_selected = condition_sets[0] and not (ranked_tables or published)
+        mismatch = record_index.describe_mismatch(condition_sets[0]) if is_nothing_selected else ""
     for line in record_index.damaged:
         say(line)
+    if mismatch:
+        raise NoMatchError(f"{folder}: {mismatch}")
     return ranked_tables, stored_figures
 
 
@@ -179,6 +242,7 @@ def _print_with_published(
     output_format: str,
     ranked_tables: Sequence[Table],
     view: str,
+    layout: Layout,
     stored_figures: Sequence[Record],
     workload_names: Sequence[str] | None,
 ) -> None:
@@ -196,7 +260,12 @@ def _print_with_published(
     networks = workload_names or {name for f in stored_figures if (name := single_network(f))}
     print(
         external_figures.render_leaderboards_with_figures(
-            output_format, ranked_tables, view, [*published.records(), *stored_figures], networks
+            output_format,
+            ranked_tables,
+            view,
+            [*published.records(), *stored_figures],
+            networks,
+            layout=layout,
         )
     )
 

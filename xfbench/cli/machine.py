@@ -33,7 +33,7 @@ def machine(
     ] = 256,
     as_json: JsonOption = False,
 ) -> None:
-    """Show this host: processor, cores, memory, accelerators, libraries and limits.
+    """Show this host: processor, sockets, NUMA nodes, caches, memory, accelerators and libraries.
 
     With --read, show the storage of a folder instead. If the folder has a data set, its files are
     read. In any other folder a temporary file is written, read and deleted.
@@ -41,16 +41,20 @@ def machine(
     if read is not None:
         _measure_and_print_read_speed(read, size_mib * _MIB, as_json)
         return
-    from xfbench.host import machine as machine_facts
+    from dataclasses import asdict
 
+    from xfbench.host import machine as machine_facts
+    from xfbench.host import topology
+
+    layout = topology.read_topology()
     facts = {
         **machine_facts.describe_machine().model_dump(mode="json"),
         "libraries": machine_facts.list_blas_openmp_mpi_cuda_libraries(),
     }
     if as_json:
-        print(json.dumps(facts))
+        print(json.dumps({**facts, "topology": asdict(layout)}))
         return
-    for key, value in facts.items():
+    for key, value in {**topology.describe(layout), **facts}.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else value
         print(f"{key:22}{'–' if text in (None, '') else text}")
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from xfbench.base.errors import UsageError
+from xfbench.cli import completion
 from xfbench.model import settings
 from xfbench.model.settings import Setting
 
@@ -80,7 +81,8 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     elif setting.type is settings.WHOLE_NUMBER and not setting.is_list:
         kind, more = int, {"min": setting.minimum}
     option = typer.Option(
-        setting.option,
+        *filter(None, [setting.option, setting.short]),
+        autocompletion=_choose_completion(setting),
         help=setting.full_help,
         show_default=False,
         metavar=None if setting.is_switch else setting.metavar,
@@ -93,6 +95,17 @@ def _parameter(setting: Setting) -> inspect.Parameter:
         default=False if setting.is_switch else None,
         annotation=Annotated[kind if setting.is_switch else kind | None, option],
     )
+
+
+def _choose_completion(setting: Setting) -> Callable[[str], list[str]] | None:
+    """Return the function that completes values of the setting in a shell."""
+    if setting.choices:
+        return completion.complete_names(lambda: setting.choices)
+    return {
+        "framework": completion.complete_frameworks,
+        "workload": completion.complete_workloads,
+        "site": completion.complete_sites,
+    }.get(setting.name)
 
 
 def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,6 +202,15 @@ def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
             )
         interpreters[name] = plan_builder.resolve_interpreter(name, path)
     return interpreters
+
+
+def check_output_file(output: Path, suffixes: Sequence[str]) -> None:
+    """Raise UsageError unless the file has one of the suffixes, and its folder exists."""
+    if output.suffix not in suffixes:
+        names = " or ".join(f"FILE{suffix}" for suffix in suffixes)
+        raise UsageError(f"--output {output}: expected {names}")
+    if not output.absolute().parent.is_dir():
+        raise UsageError(f"--output {output}: no such folder: {output.parent}")
 
 
 def parse_run_command(arguments: Sequence[str]) -> Mapping[str, Any]:

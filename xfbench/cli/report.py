@@ -9,12 +9,31 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import RecordFilterOption, ResultsOption
+from xfbench.cli.options import RecordFilterOption, ResultsOption, check_output_file, parse_list
+
+_OutputOption = Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")]
+_FiguresOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Also write the figures of the leaderboards to this folder, for a paper. Needs "
+        "matplotlib: pip install 'xfbench[figures]'.",
+    ),
+]
+_FigureFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FORMAT[,FORMAT]",
+        help="Formats of --figures: pdf, svg, png, pgf (default: all that can be written).",
+    ),
+]
 
 
 def report(
-    output: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    output: _OutputOption = Path("report.html"),
     where: RecordFilterOption = None,
+    figures: _FiguresOption = None,
+    figure_format: _FigureFormatOption = None,
     open_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     results: ResultsOption = None,
 ) -> None:
@@ -23,23 +42,28 @@ def report(
     \b
     xfbench report
     xfbench report --results results --output lenet.html --where workload=lenet
+    xfbench report --figures figures --figure-format pdf
     """
     from xfbench.base import atomic_files, errors, paths
     from xfbench.model import certificate
-    from xfbench.rendering.report import page
+    from xfbench.rendering import plots
+    from xfbench.rendering.report import content, page
     from xfbench.store import index, selection
     from xfbench.store import published as literature
     from xfbench.store.results_folder import open_existing_store
     from xfbench.studies import page as studies
 
+    check_output_file(output, (".html", ".htm"))
+    formats = plots.choose_formats(parse_list(figure_format, str, "--figure-format"))
     folder = paths.results(results)
     conditions = selection.parse_conditions(where or ())
     with index.open_index(open_existing_store(folder), say) as record_index:
         records = [record for _, record in record_index.select(conditions)]
+        mismatch = "" if records else record_index.describe_mismatch(conditions)
     for line in record_index.damaged:
         say(line)
-    if not records:
-        raise errors.UsageError(f"{folder} has no record that matches --where")
+    if mismatch:
+        raise errors.NoMatchError(f"{folder}: {mismatch}")
     certificates = certificate.read_certificates(folder)
     study_sections = studies.build_sections(records, certificates, say)
     text = page.render_report(records, certificates, literature.records(), study_sections).encode()
@@ -47,6 +71,11 @@ def report(
         atomic_files.write(output.absolute(), text)
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
+    if figures:
+        figures.mkdir(exist_ok=True)
+        boards = content.build_report(records, certificates).boards
+        files = plots.write_figures(boards, figures, formats)
+        print(f"{figures}: {len(files)} files")
     launches = sum(record.source == "measured" for record in records)
     print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
     if open_it:

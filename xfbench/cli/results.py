@@ -44,6 +44,9 @@ def list_(
             help="List the published values that come with xfbench, instead of records.",
         ),
     ] = False,
+    bibtex: Annotated[
+        bool, typer.Option("--bibtex", help="Print the sources of --published as BibTeX.")
+    ] = False,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,10 +57,16 @@ def list_(
     xfbench results list --where framework=torch --where 'threads>=2'
     xfbench results list --where status!=ok --limit 0 --json
     xfbench results list --published --where figure.about.study=storage
+    xfbench results list --published --bibtex
     """
     from xfbench.rendering import record_listing
     from xfbench.store import index, selection
 
+    if bibtex:
+        from xfbench.store import published as literature
+
+        print("\n\n".join(source.bibtex for source in literature.sources()))
+        return
     conditions = selection.parse_conditions(where or ())
     if published:
         _print_published_figures(conditions, as_json)
@@ -65,7 +74,8 @@ def list_(
     with index.open_index(_open_store(results), say) as record_index:
         records = [record for _, record in record_index.newest(conditions, limit)]
         match_count = record_index.count_preselected(conditions)
-    for line in record_index.damaged:
+        mismatch = "" if records else record_index.describe_mismatch(conditions)
+    for line in filter(None, [*record_index.damaged, mismatch]):
         say(line)
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
@@ -112,10 +122,12 @@ def show(
     prefix = record.removeprefix("sha256:").lower()
     with index.open_index(store, say) as record_index:
         matches = list(record_index.select(id_prefix=prefix)) if prefix else []
-    if len(matches) != 1:
-        candidates = ", ".join(match.id[7:19] for _, match in matches[:5]) or "none"
+    if not matches:
+        raise errors.UsageError(f"no record id starts with {record!r}")
+    if len(matches) > 1:
+        candidates = ", ".join(match.id[7:19] for _, match in matches[:5])
         raise errors.UsageError(
-            f"{record}: expected the start of one record's id; matching ids: {candidates}"
+            f"{len(matches)} record ids start with {record!r}, such as {candidates}"
         )
     [(location, matching_record)] = matches
     if as_json:
@@ -214,6 +226,33 @@ def export(
     for line in record_index.damaged:
         say(line)
     print(json.dumps({"exported": count}) if as_json else f"{count} records written to {file}")
+
+
+@app.command()
+def references(
+    system: Annotated[
+        str, typer.Option(metavar="SYSTEM:PARTITION", help="System and partition of ReFrame.")
+    ] = "workstation:default",
+    where: RecordFilterOption = None,
+    results: ResultsOption = None,
+) -> None:
+    """Print references for ReFrame: the images per second of each ranked cell, as JSON.
+
+    \b
+    xfbench results references --system cluster:cpu > references.json
+    """
+    from xfbench.analysis import ranked
+    from xfbench.exchange import references as reframe_references
+    from xfbench.model import certificate
+    from xfbench.store import index, selection
+
+    store = _open_store(results)
+    conditions = selection.parse_conditions(where or ())
+    with index.open_index(store, say) as record_index:
+        tables = ranked.leaderboard_tables(
+            record_index, [conditions], certificate.read_certificates(store.folder)
+        )
+    print(json.dumps(reframe_references.build_references(tables, system), indent=1))
 
 
 @app.command()

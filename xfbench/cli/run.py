@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xfbench.base.terminal_text import is_interactive, say
 from xfbench.cli.options import parse_options, with_settings
 from xfbench.model import settings
 
 if TYPE_CHECKING:
     from xfbench.model.plan import Plan
     from xfbench.model.record import Record
+    from xfbench.planning.outline import Outline
     from xfbench.planning.plan_builder import Adjustment
     from xfbench.session import Preview
     from xfbench.store.results_folder import Store
+
+_LONG_RUN_S = 1800.0
+_RECORDS_FOR_ESTIMATE = 1000
 
 
 @with_settings((*settings.SETTINGS, *settings.RUN_OPTIONS, *settings.COMMAND_OPTIONS))
@@ -55,6 +60,7 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
 
     values = parse_options(options)
     as_json, dry_run = values.pop("json", False), values.pop("dry_run", False)
+    yes, quiet = values.pop("yes", False), values.pop("quiet", False)
     store = Store(paths.results(values.pop("results", None)))
     if job:
         with job_queue.write_heartbeat(job.parent):
@@ -66,9 +72,11 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     adjust = _build_tuned_adjustment(store.folder) if values.pop("tuned", False) else None
     plan = plan_builder.build_plan(values, adjust)
     if dry_run:
-        _print_preview(session.preview(plan, store), as_json)
+        _print_preview(session.preview(plan, store), _build_outline(plan, store), as_json)
         return
-    records = session.run(plan, store, progress.choose_listener())
+    if not plan.bundle:
+        _announce(_build_outline(plan, store), quiet=quiet, confirmed=yes)
+    records = session.run(plan, store, progress.choose_listener(quiet=quiet))
     if plan.bundle:
         print(
             f"{plan.bundle}: copy it to the other machine, run `sh run.sh FRAMEWORK=PYTHON ...`, "
@@ -112,8 +120,45 @@ def _print_records_exit_if_failed(
         raise typer.Exit(1)
 
 
-def _print_preview(preview: Preview, as_json: bool) -> None:
-    """Print the job scripts, or else the launches and their commands."""
+def _build_outline(plan: Plan, store: Store) -> Outline:
+    """Return the outline of what remains of the plan.
+
+    Durations are estimated from the newest launches in the results folder.
+    """
+    from xfbench import session
+    from xfbench.execution import launch
+    from xfbench.planning import outline
+    from xfbench.store import index
+
+    newest = []
+    if store.folder.is_dir():
+        with index.open_index(store, lambda line: None) as record_index:
+            newest = [record for _, record in record_index.newest((), _RECORDS_FOR_ESTIMATE)]
+    remaining_plan = plan.without_recorded(session.find_done(plan, store))
+    return outline.build_outline(remaining_plan, launch.launch_obstacle, newest)
+
+
+def _announce(outline: Outline, *, quiet: bool, confirmed: bool) -> None:
+    """Say what will be launched. On a terminal, ask if it may take more than _LONG_RUN_S.
+
+    Raises typer.Abort if the answer is no.
+    """
+    if not quiet:
+        say(outline.describe())
+        for warning in outline.warnings:
+            say(f"warning: {warning}")
+    is_long = (outline.most_seconds or 0.0) > _LONG_RUN_S
+    if is_long and not confirmed and is_interactive():
+        typer.confirm("Start?", default=True, abort=True, err=True)
+
+
+def _print_preview(preview: Preview, outline: Outline, as_json: bool) -> None:
+    """Print the job scripts, or else the outline, its cells, and their commands.
+
+    Warnings are printed on standard error.
+    """
+    for warning in outline.warnings:
+        say(f"warning: {warning}")
     if preview.scripts:
         scripts = preview.scripts
         print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
@@ -123,8 +168,6 @@ def _print_preview(preview: Preview, as_json: bool) -> None:
         commands = {} if preview.commands is None else {"commands": preview.commands}
         print(json.dumps({"requests": requests, **commands}))
         return
-    for request in preview.requests:
-        batch = f"batch {request.global_batch_size}"
-        print(f"{request.label()} · {batch} · launch {request.launch}")
+    print(outline.describe(), *(cell.describe() for cell in outline.cells), sep="\n")
     for label, lines in (preview.commands or {}).items():
         print(f"\n# {label}", *lines, sep="\n")

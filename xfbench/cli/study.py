@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xfbench.base.terminal_text import say
+from xfbench.cli.completion import complete_studies
 from xfbench.cli.options import (
     GroupedCommand,
     JsonOption,
     ResultsOption,
+    check_output_file,
     parse_list,
     parse_options,
     parse_positive_int,
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="List, show, run and report published studies.")
 
 NameArgument = Annotated[
-    str, typer.Argument(help="Name of a study, or path of your own TOML file.")
+    str,
+    typer.Argument(
+        help="Name of a study, or path of your own TOML file.", autocompletion=complete_studies
+    ),
 ]
 SizeOption = Annotated[
     str | None,
@@ -228,7 +233,11 @@ def report(
     size: SizeOption = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="File to write: FILE.html or .md (default: Markdown on the terminal)."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write: FILE.html or .md (default: Markdown on the terminal).",
+        ),
     ] = None,
     other_sources: WithOption = None,
     results: ResultsOption = None,
@@ -246,8 +255,8 @@ def report(
     from xfbench.studies import page, render
 
     chosen_study = experiment.load(name)
-    if output is not None and output.suffix not in (".html", ".md"):
-        raise errors.UsageError(f"--output {output}: expected FILE.html or FILE.md")
+    if output is not None:
+        check_output_file(output, (".html", ".md"))
     results_folder = paths.results(results)
     sources = [results_folder] if results_folder.is_dir() or not other_sources else []
     study_answer = _build_answer(
@@ -332,11 +341,12 @@ def _print_plan_and_time_estimate(
     - `store`: earlier records, for the estimate.
     """
     from xfbench.model import capabilities
+    from xfbench.planning import durations
     from xfbench.session import find_done
-    from xfbench.studies import media, running
+    from xfbench.studies import media
 
     remaining_requests = prepared.plan.without_recorded(find_done(prepared.plan, store)).requests
-    estimate = running.estimate_duration(
+    estimate = durations.estimate_duration(
         remaining_requests, store.records() if store.folder.is_dir() else ()
     )
     launches: dict[Cell, int] = {}

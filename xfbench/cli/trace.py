@@ -8,15 +8,40 @@ from typing import Annotated, Any
 
 import typer
 
-from xfbench.cli.options import parse_options, with_settings
+from xfbench.cli.completion import complete_frameworks, complete_workloads
+from xfbench.cli.options import check_output_file, parse_options, with_settings
 from xfbench.model import settings
+
+_FrameworkOption = Annotated[
+    str,
+    typer.Option(
+        "--framework",
+        "-f",
+        help="Framework to trace.",
+        show_default=False,
+        autocompletion=complete_frameworks,
+    ),
+]
+_WorkloadOption = Annotated[
+    str,
+    typer.Option(
+        "--workload",
+        "-w",
+        help="Workload to train.",
+        show_default=False,
+        autocompletion=complete_workloads,
+    ),
+]
+_OutputOption = Annotated[
+    Path, typer.Option("--output", "-o", help="File to write (.npz).", show_default=False)
+]
 
 
 @with_settings((replace(settings.BY_NAME["data"], is_list=False), "time_limit", "python"))
 def trace(
-    framework: Annotated[str, typer.Option(help="Framework to trace.", show_default=False)],
-    workload: Annotated[str, typer.Option(help="Workload to train.", show_default=False)],
-    output: Annotated[Path, typer.Option(help="File to write (.npz).", show_default=False)],
+    framework: _FrameworkOption,
+    workload: _WorkloadOption,
+    output: _OutputOption,
     precision: Annotated[str, typer.Option(help="Precision: float32 or float64.")] = "float32",
     kernel: Annotated[
         str, typer.Option(help="Kernel library: see `xfbench framework list`.")
@@ -44,13 +69,14 @@ def trace(
     from xfbench.model.plan import DEFAULT_TIME_LIMIT
     from xfbench.planning import experiment
 
+    check_output_file(output, (".npz",))
     values = parse_options(options)
     matrix = experiment.build_matrix(
         framework=[framework],
         workload=[workload],
         precision=[precision],
         kernel=[kernel],
-        device=[device],
+        device=settings.BY_NAME["device"].parse(device),
         threads=[threads],
         batch_size=[batch_size],
         data=options["data"],

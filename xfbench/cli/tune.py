@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xfbench.base.terminal_text import say
+from xfbench.cli.completion import complete_frameworks, complete_workloads
 from xfbench.cli.options import (
     parse_list,
     parse_options,
@@ -23,12 +24,28 @@ from xfbench.model import settings
 if TYPE_CHECKING:
     from xfbench.store.tuning_results import Figure, Tuning
     from xfbench.tuning.searching import SearchOptions
-    from xfbench.tuning.space import Space
+    from xfbench.tuning.space import Space, SpaceRequest
 
 
-_FrameworkOption = Annotated[str, typer.Option(help="Framework to tune.", show_default=False)]
+_FrameworkOption = Annotated[
+    str,
+    typer.Option(
+        "--framework",
+        "-f",
+        help="Framework to tune.",
+        show_default=False,
+        autocompletion=complete_frameworks,
+    ),
+]
 _WorkloadOption = Annotated[
-    str, typer.Option(help="Workload: see `xfbench workload list`.", show_default=False)
+    str,
+    typer.Option(
+        "--workload",
+        "-w",
+        help="Workload: see `xfbench workload list`.",
+        show_default=False,
+        autocompletion=complete_workloads,
+    ),
 ]
 _OverOption = Annotated[
     list[str] | None,
@@ -73,6 +90,15 @@ _BudgetOption = Annotated[
 ]
 _SeedOption = Annotated[int, typer.Option(min=0, help="Seed for the random order of launches.")]
 
+_ShowOption = Annotated[
+    bool,
+    typer.Option(
+        "--show",
+        help="Search nothing: show the last result as a command, as lines of a modulefile and as "
+        "TOML.",
+    ),
+]
+
 
 @with_settings(
     (
@@ -93,6 +119,7 @@ def tune(
     launches: _LaunchesOption = None,
     budget: _BudgetOption = None,
     seed: _SeedOption = 0,
+    show: _ShowOption = False,
     **options: Any,
 ) -> None:
     """Find the best setting for a workload here and save it for `xfbench run --tuned`.
@@ -109,6 +136,7 @@ def tune(
     xfbench tune --framework torch --workload lenet
     xfbench tune --framework torch --workload alexnet --over threads=1,2 --over kernel=onednn
     xfbench tune --framework mxnet --workload convnet --budget 10m
+    xfbench tune --framework torch --workload lenet --show
     xfbench run --framework torch --workload lenet --tuned
     """
     from xfbench import progress
@@ -118,16 +146,11 @@ def tune(
 
     values = parse_options(options)
     as_json = values.get("json", False)
-    tuning_request = space.SpaceRequest(
-        framework=framework,
-        workload=workload,
-        device=device,
-        precision=precision,
-        batch_sizes=parse_list(batch_size, parse_positive_int, "--batch-size") or (),
-        data=options["data"],
-        over=_parse_over_option(over or ()),
-        steps=values.get("steps"),
-        warmup=values.get("warmup", settings.BY_NAME["warmup"].default),
+    if show:
+        _show_last_search(paths.results(values.get("results")), framework, workload, as_json)
+        return
+    tuning_request = _build_space_request(
+        options, values, framework, workload, device, precision, batch_size, over or ()
     )
     choices = _build_search_options(values, launches, budget, seed)
     search_space = space.build_space(tuning_request, values.get("python", {}))
@@ -143,6 +166,57 @@ def tune(
         search_space, choices, store, progress.Messages()
     )
     _print_tuning_exit_if_not_confirmed(tuning, tuning.write(store.folder), as_json)
+
+
+def _build_space_request(
+    options: Mapping[str, Any],
+    values: Mapping[str, Any],
+    framework: str,
+    workload: str,
+    device: str,
+    precision: str,
+    batch_size: str | None,
+    over: Sequence[str],
+) -> SpaceRequest:
+    from xfbench.tuning import space
+
+    return space.SpaceRequest(
+        framework=framework,
+        workload=workload,
+        device=settings.BY_NAME["device"].parse(device)[0],
+        precision=precision,
+        batch_sizes=parse_list(batch_size, parse_positive_int, "--batch-size") or (),
+        data=options["data"],
+        over=_parse_over_option(over),
+        steps=values.get("steps"),
+        warmup=values.get("warmup", settings.BY_NAME["warmup"].default),
+    )
+
+
+def _show_last_search(results: Path, framework: str, workload: str, as_json: bool) -> None:
+    """Print the last confirmed search for a framework and a workload.
+
+    Raises NoMatchError if there is none.
+    """
+    from xfbench.base.errors import NoMatchError
+    from xfbench.store import tuning_results
+    from xfbench.tuning import reuse
+
+    searches = [
+        search
+        for search in tuning_results.read_sorted_searches(results, say)
+        if search.confirmed
+        and (search.best.framework, search.best.workload) == (framework, workload)
+    ]
+    if not searches:
+        raise NoMatchError(
+            f"{results} has no result of `xfbench tune --framework {framework} "
+            f"--workload {workload}`"
+        )
+    if as_json:
+        print(json.dumps(searches[-1].document()))
+        return
+    print(*reuse.describe_for_reuse(searches[-1]), sep="\n")
 
 
 def _build_search_options(

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from xfbench.base.terminal_text import say
+from xfbench.cli.completion import complete_frameworks, complete_workloads
 from xfbench.cli.options import (
     FRAMEWORKS,
     WORKLOADS,
@@ -21,10 +22,23 @@ from xfbench.cli.options import (
 from xfbench.model import settings
 
 _FrameworkOption = Annotated[
-    str | None, typer.Option(help=f"Frameworks (default: {FRAMEWORKS}).", show_default=False)
+    str | None,
+    typer.Option(
+        "--framework",
+        "-f",
+        help=f"Frameworks (default: {FRAMEWORKS}).",
+        show_default=False,
+        autocompletion=complete_frameworks,
+    ),
 ]
 _WorkloadOption = Annotated[
-    str, typer.Option(help="Workloads: see `xfbench workload list`. all: every workload.")
+    str,
+    typer.Option(
+        "--workload",
+        "-w",
+        help="Workloads: see `xfbench workload list`. all: every workload.",
+        autocompletion=complete_workloads,
+    ),
 ]
 _KernelOption = Annotated[
     str, typer.Option(help="Kernel libraries. all: every kernel library of each framework.")

@@ -14,6 +14,9 @@ from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
 from xfbench.model import adapter
 
+# Devices without a certified launch in docs/ (a test compares both).
+UNTESTED_DEVICES = {"mxnet": ("cuda",), "tensorflow": ("cuda",)}
+
 
 @dataclass(frozen=True)
 class Framework:
@@ -22,6 +25,7 @@ class Framework:
     - `state`: "installed", "available" (it can be installed) or "unavailable".
     - `reason`: why the framework is unavailable; None for other states.
     - `version`: version of the framework; None if it is not installed.
+    - `untested_devices`: devices on which nobody has run the adapter yet.
     - `asynchronous`: names of the asynchronous strategies.
     - `strategy_options`: by strategy and option name, the option as its adapter declares it.
     - `checkpoint`: format of checkpoints; None if the adapter saves none.
@@ -34,6 +38,7 @@ class Framework:
     version: str | None
     kernels: tuple[str, ...]
     devices: tuple[str, ...]
+    untested_devices: tuple[str, ...]
     precisions: tuple[str, ...]
     strategies: tuple[str, ...]
     asynchronous: tuple[str, ...]
@@ -65,6 +70,7 @@ def _find_framework_state(described: adapter.Adapter) -> Framework:
         version,
         tuple(described.kernels),
         described.devices,
+        UNTESTED_DEVICES.get(described.name, ()),
         described.precisions,
         described.strategies,
         tuple(name for name, strategy in described.together.items() if strategy.asynchronous),

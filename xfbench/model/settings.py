@@ -72,6 +72,9 @@ class Setting:
     - `is_switch`: whether the option takes no value.
     - `minimum`: smallest allowed number.
     - `choices`: the allowed values, and how a record stores each. Empty if planning checks names.
+    - `aliases`: other words for a choice.
+    - `short`: a short option, such as "-f"; empty: none.
+    - `keyword`: a word that stands for a list of values; empty: none.
     - `record_name`: the field of a cell; empty: the name.
     - `is_stored`: whether a cell has a field that was generated from this declaration. False if
       `Cell` declares the field itself, or if records do not have the setting.
@@ -88,6 +91,9 @@ class Setting:
     is_switch: bool = False
     minimum: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    short: str = ""
+    keyword: str = ""
     record_name: str = ""
     is_stored: bool = False
     matrix_type: str = ""
@@ -130,6 +136,8 @@ class Setting:
 
         Raises UsageError that names the option.
         """
+        if self.keyword and text.strip() == self.keyword:
+            return self.keyword
         texts = [part.strip() for part in text.split(",")] if self.is_list else [text]
         try:
             values = [self._parse_one(part) for part in texts]
@@ -139,6 +147,7 @@ class Setting:
 
     def _parse_one(self, text: str) -> Any:
         if self.choices:
+            text = self.aliases.get(text, text)
             if text not in self.choices:
                 raise unknown_name_error(self.option, text, list(self.choices))
             return text
@@ -179,6 +188,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Frameworks",
         default_words="caffe,mxnet,tensorflow,torch",
         is_list=True,
+        short="-f",
     ),
     Setting(
         name="workload",
@@ -186,6 +196,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Workloads (see `xfbench workload list`)",
         default_words="lenet,convnet",
         is_list=True,
+        short="-w",
     ),
     Setting(
         name="device",
@@ -194,6 +205,7 @@ SETTINGS: tuple[Setting, ...] = (
         default=("cpu",),
         is_list=True,
         choices=_same("cpu", "cuda"),
+        aliases={"gpu": "cuda"},
     ),
     Setting(
         name="precision",
@@ -275,7 +287,8 @@ SETTINGS: tuple[Setting, ...] = (
         name="until_ranked",
         panel="How long",
         help="Launch the cells of a leaderboard only until their order is known: any two differ "
-        "certainly, or by less than --until-precision",
+        "certainly, or by less than --until-precision. Also stop if more launches would hardly "
+        "tell the order",
         is_switch=True,
         default=False,
     ),
@@ -293,11 +306,12 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="threads",
         panel="Parallel",
-        help="Threads per rank",
+        help="Threads per rank; powers stands for 1, 2, 4 and so on up to the number of cores",
         type=WHOLE_NUMBER,
         minimum=1,
         default_words="an even share of the cores",
         is_list=True,
+        keyword="powers",
         matrix_type='Positives | Literal["powers"]',
     ),
     Setting(
@@ -599,6 +613,20 @@ COMMAND_OPTIONS: tuple[Setting, ...] = (
         name="dry_run",
         panel="Output",
         help="Show what the command would do, without doing it",
+        is_switch=True,
+        default=False,
+    ),
+    Setting(
+        name="yes",
+        panel="Output",
+        help="Start without asking, also if the run may take more than 30 minutes",
+        is_switch=True,
+        default=False,
+    ),
+    Setting(
+        name="quiet",
+        panel="Output",
+        help="Print only the result and what failed",
         is_switch=True,
         default=False,
     ),

@@ -35,6 +35,7 @@ FILE_NAME = "index.duckdb"
 _LOCK_TIMEOUT_S = 60.0  # after waiting this long for an index in use, a copy is used
 _FETCH_ROWS = 8192
 _MAX_KEPT_TEXTS = 50_000
+_MAX_VALUES = 12  # of a field, in a message
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "512MB",
     "enable_external_access": False,
@@ -134,6 +135,28 @@ class Index:
             f"SELECT count(*) FROM records r WHERE {condition_sql}", values
         )
         return int(count)
+
+    def describe_mismatch(self, conditions: Sequence[Condition]) -> str:
+        """Return a line that says why no record meets all conditions.
+
+        The line names the first condition that no record meets, with the values that the records
+        have in its field.
+        """
+        [(total,)] = self._fetch_all_or_rebuild("SELECT count(*) FROM records")
+        for condition in conditions:
+            if condition.kind is None or self.count_preselected([condition]):
+                continue
+            rows = self._fetch_all_or_rebuild(
+                f"SELECT {_column_sql(condition.field)} AS value, count(*) FROM records r "
+                f"WHERE value IS NOT NULL GROUP BY value ORDER BY 2 DESC, 1 LIMIT {_MAX_VALUES + 1}"
+            )
+            values = ", ".join(sorted(str(value) for value, _ in rows[:_MAX_VALUES]))
+            more = " and others" if len(rows) > _MAX_VALUES else ""
+            text = f"{condition.field}{condition.comparison}{condition.value}"
+            name = condition.field.removeprefix("request.")
+            reason = f"{name} is one of {values}{more}" if values else f"none has a {name}"
+            return f"0 of {total} records match {text}: {reason}"
+        return f"0 of {total} records match all conditions together"
 
     def group(self, fields: Sequence[str], conditions: Sequence[Condition] = ()) -> list[Group]:
         """Return the groups by `fields` of the records that the index preselects.

@@ -65,6 +65,22 @@ class Source(DocumentPart):
         reference = f"{', '.join(self.authors)}: {self.title}. {self.venue}, {self.year}"
         return Citation(key=self.key, title=reference, where=self.where)
 
+    @property
+    def bibtex(self) -> str:
+        """The source as an entry of BibTeX."""
+        is_meeting = any(word in self.venue for word in ("Conference", "Symposium", "Summit"))
+        kind, place = (
+            ("inproceedings", "booktitle") if is_meeting else ("techreport", "institution")
+        )
+        fields = {
+            "author": " and ".join(self.authors),
+            "title": f"{{{self.title}}}",
+            place: self.venue,
+            "year": str(self.year),
+        }
+        lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
+        return "\n".join([f"@{kind}{{{self.key},", *lines, "}"])
+
 
 @dataclass(frozen=True)
 class Finding:

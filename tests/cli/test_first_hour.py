@@ -1,0 +1,92 @@
+"""What a new user types in the first hour, and what the command line answers."""
+
+import json
+from itertools import product
+
+import pytest
+
+from xfbench.host import machine
+from xfbench.store.results_folder import Store
+
+
+@pytest.mark.parametrize("words", [(), ("study",), ("results",), ("env",), ("data",)])
+def test_a_group_alone_prints_its_help(words, run_process):
+    outcome = run_process(*words)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "Commands" in outcome.stdout and len(outcome.stdout.splitlines()) > 5
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ("compare torch mxnet", 2, "torch: neither a results folder nor a filter such as"),
+        ("leaderboard --where framework=pytorch", 1, "framework is one of reference"),
+        ("leaderboard --workload resnet50", 1, "workload is one of lenet"),
+        ("results show zzz", 2, "no record id starts with 'zzz'"),
+        ("run --until-precision 2", 2, "write 2% or 0.02"),
+        ("run --framework torch --device quantum --dry-run", 2, "choose from cpu, cuda"),
+        ("leaderboard --fields framwork", 2, "did you mean framework?"),
+        ("leaderboard --fields threads --format json", 2, "--fields chooses columns"),
+        ("report --output report.pdf", 2, "expected FILE.html"),
+        ("report --output nowhere/report.html", 2, "no such folder: nowhere"),
+    ],
+)
+def test_a_mistake_gets_one_helpful_line(words, status, message, run_inline, results):
+    outcome = run_inline(*words.split())
+    assert outcome.returncode == status, outcome.stderr
+    assert message in outcome.stderr
+    assert len(outcome.stderr.strip().splitlines()) == 1
+
+
+def test_gpu_means_cuda(run_inline):
+    words = "run -f torch -w lenet --device gpu --launches 1 --launcher slurm --dry-run --json"
+    outcome = run_inline(*words.split())
+    assert "cuda" in outcome.stdout and outcome.returncode == 0, outcome.stderr
+
+
+def test_a_dry_run_begins_with_the_cells_and_the_launches(run_inline):
+    outcome = run_inline(*"run -f reference -w lenet --threads 1,2 --dry-run".split())
+    first, *lines = outcome.stdout.splitlines()
+    assert first.startswith("2 cells, 10 to 40 launches")
+    assert sum(line.endswith("5 to 20 launches") for line in lines) == 2
+
+
+def test_powers_are_numbers_of_threads(run_inline):
+    words = "run -f reference -w lenet --threads powers --launches 1 --dry-run --json"
+    requests = json.loads(run_inline(*words.split()).stdout)["requests"]
+    assert {request["threads"] for request in requests} >= {1}
+    assert max(request["threads"] for request in requests) == machine.usable_cores()
+
+
+def test_more_threads_than_cores_are_said_before_the_run(run_inline):
+    outcome = run_inline(*"run -f reference -w lenet --threads 640 --launches 1 --dry-run".split())
+    assert "warning: 640 threads on" in outcome.stderr
+
+
+@pytest.mark.deep
+def test_a_quiet_run_prints_only_the_table(run_process, tmp_path):
+    words = "run -f reference -w lenet --steps 2 --launches 1 --no-verify --quiet"
+    outcome = run_process(*words.split(), "--results", str(tmp_path / "quiet"))
+    assert outcome.returncode == 0 and outcome.stderr == ""
+    assert "reference" in outcome.stdout
+
+
+def test_tables_fit_unless_wide(run_inline, results, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = run_inline("leaderboard").stdout
+    assert max(map(len, narrow.splitlines())) <= 60 and "Not shown" in narrow
+    wide = run_inline("leaderboard", "--wide").stdout
+    assert max(map(len, wide.splitlines())) > 60 and "Not shown" not in wide
+    tables = json.loads(run_inline("leaderboard", "--json").stdout)["tables"]
+    assert tables
+
+
+def test_a_comparison_as_markdown_has_a_summary_and_a_table(run_inline, record, tmp_path):
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    for threads, launch in product((1, 2), range(1, 6)):
+        store.add(record((0.1 / threads + 0.0001 * launch,) * 3, launch, threads=threads))
+    outcome = run_inline(*"compare threads=2 threads=1 --markdown".split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert outcome.stdout.startswith("**Training speed: 1 ")
+    assert "\n| A " in outcome.stdout

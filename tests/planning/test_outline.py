@@ -1,0 +1,75 @@
+"""The outline of a plan, before it is started."""
+
+import pytest
+
+from tests.sample_records import vary_record
+from xfbench.host import machine
+from xfbench.model.plan import Plan
+from xfbench.model.record import Conditions
+from xfbench.model.request import Protocol
+from xfbench.planning import outline
+from xfbench.planning.outline import build_outline
+from xfbench.planning.scheduling import launch_order
+
+
+@pytest.fixture
+def build(cell):
+    """Return a function that builds the outline of two cells, and the cells."""
+
+    def build(protocol, records=(), obstacles=()):
+        cells = [cell(threads=1), cell(threads=2)]
+        pairs = tuple((each, protocol) for each in cells)
+        plan = Plan(
+            requests=tuple(launch_order(pairs)),
+            protocols=pairs,
+            pythons={},
+            verify=False,
+            strict=False,
+            time_limit=60,
+        )
+        return build_outline(plan, dict(obstacles).get, records)
+
+    return build
+
+
+def test_launches_are_counted_at_least_and_at_most(build):
+    built = build(Protocol(least=5, most=20, precision=0.02))
+    assert built.describe().startswith("2 cells, 10 to 40 launches, time unknown")
+    assert [each.describe().split(" · ")[-1] for each in built.cells] == ["5 to 20 launches"] * 2
+    assert "2 cells, 6 launches" in build(Protocol.fixed(3)).describe()
+    assert "2 cells, 2 launches" in build(Protocol.fixed(1)).describe()
+
+
+def test_time_is_estimated_from_earlier_launches(build, record):
+    earlier = vary_record(
+        record(),
+        conditions=Conditions(
+            load_before=0, load_after=0, steal_seconds=0, swap_bytes=0, seconds=60.0
+        ),
+    )
+    built = build(Protocol(least=5, most=20, precision=0.02), [earlier])
+    assert built.describe().endswith("about 10 to 40 min")
+    assert built.most_seconds == 2400
+
+
+def test_cells_that_cannot_be_launched_come_first_with_the_reason(build, cell):
+    obstacle = {cell(threads=2).request(1): ("unsupported", "one thread only")}
+    built = build(Protocol.fixed(3), obstacles=obstacle)
+    assert built.describe().startswith("1 cell, 3 launches")
+    assert built.cells[0].describe().endswith("unsupported: one thread only")
+    assert built.cells[1].describe().endswith("3 launches")
+
+
+def test_more_threads_than_cores_are_a_warning(build, monkeypatch):
+    monkeypatch.setattr(machine, "usable_cores", lambda: 1)
+    assert build(Protocol.fixed(1)).warnings == ("2 threads on 1 cores: oversubscribed",)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    assert build(Protocol.fixed(1)).warnings == ()
+
+
+def test_jobs_on_gpus_without_a_gpu_are_a_warning(cell):
+    def warnings(**fields):
+        return [*outline._list_warnings([cell(device="cuda", launcher="slurm", **fields)])]
+
+    assert "ask for no GPU" in warnings()[0]
+    assert not [*outline._list_warnings([cell(device="cuda")])]

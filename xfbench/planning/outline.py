@@ -1,0 +1,133 @@
+"""What a plan launches, in short: for people who decide whether to start it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from xfbench.host import machine, sites
+from xfbench.model.plan import Plan
+from xfbench.model.record import Record, Status
+from xfbench.model.request import Cell, Request
+from xfbench.planning.durations import Estimate, estimate_duration
+
+
+@dataclass(frozen=True)
+class CellOutline:
+    """The launches of a cell.
+
+    - `least`, `most`: number of launches; both are 0 if the cell cannot be launched.
+    - `obstacle`: status and reason of a cell that cannot be launched; else None.
+    """
+
+    cell: Cell
+    least: int
+    most: int
+    obstacle: tuple[Status, str] | None
+
+    def describe(self) -> str:
+        """Return the cell, its batch size and its number of launches as one line."""
+        label = f"{self.cell.label()} · batch {self.cell.global_batch_size}"
+        if self.obstacle:
+            return f"{label} · {': '.join(self.obstacle)}"
+        return f"{label} · {_count_text(self.least, self.most, 'launch', 'launches')}"
+
+
+@dataclass(frozen=True)
+class Outline:
+    """The launches of a plan.
+
+    - `cells`: those that cannot be launched come first.
+    - `least`, `most`: expected duration of the smallest and the largest number of launches.
+    - `warnings`: what the user may not have meant.
+    """
+
+    cells: tuple[CellOutline, ...]
+    least: Estimate
+    most: Estimate
+    warnings: tuple[str, ...]
+
+    @property
+    def most_seconds(self) -> float | None:
+        """The longest duration in seconds; None if a launch has no estimate."""
+        return None if self.most.unknown else self.most.seconds
+
+    def describe(self) -> str:
+        """Return the number of cells and launches and the expected time as one line."""
+        possible = [each for each in self.cells if not each.obstacle]
+        launches = _count_text(
+            sum(each.least for each in possible),
+            sum(each.most for each in possible),
+            "launch",
+            "launches",
+        )
+        cells = _count_text(len(possible), len(possible), "cell", "cells")
+        return f"{cells}, {launches}, {self._describe_duration()}"
+
+    def _describe_duration(self) -> str:
+        if self.most.unknown:
+            return "time unknown, because no earlier launches are like these"
+        least, most = (max(1, round(each.seconds / 60)) for each in (self.least, self.most))
+        return f"about {least} min" if least == most else f"about {least} to {most} min"
+
+
+def build_outline(
+    plan: Plan,
+    find_obstacle: Callable[[Request], tuple[Status, str] | None],
+    earlier_records: Iterable[Record],
+) -> Outline:
+    """Return the outline of a plan.
+
+    - `find_obstacle`: returns status and reason of a launch that is impossible; else None.
+    - `earlier_records`: launches from which durations are estimated.
+    """
+    earlier = list(earlier_records)
+    protocols = dict(plan.protocols)
+    counts = Counter(request.cell() for request in plan.requests)
+    cells: list[CellOutline] = []
+    least_requests: list[Request] = []
+    most_requests: list[Request] = []
+    for cell, count in counts.items():
+        obstacle = find_obstacle(cell.request(1))
+        least = min(count, protocols[cell].least) if cell in protocols else count
+        if not obstacle:
+            least_requests += [cell.request(1)] * least
+            most_requests += [cell.request(1)] * count
+        cells.append(CellOutline(cell, *((0, 0) if obstacle else (least, count)), obstacle))
+    return Outline(
+        tuple(sorted(cells, key=lambda each: each.obstacle is None)),
+        estimate_duration(least_requests, earlier),
+        estimate_duration(most_requests, earlier),
+        tuple(dict.fromkeys(_list_warnings(counts))),
+    )
+
+
+def _list_warnings(cells: Iterable[Cell]) -> Iterator[str]:
+    for cell in cells:
+        site, ranks_per_node = sites.load_site(cell.site), math.ceil(cell.ranks / cell.nodes)
+        if cell.device != "cpu":
+            if cell.launcher == "slurm" and not any("gpu" in text for text in site.script_options):
+                yield (
+                    "the jobs ask for no GPU: add for example script_options = "
+                    '["--gres=gpu:1"] to the site configuration'
+                )
+            continue
+        cores = site.cores_for_ranks(None, machine.usable_cores())
+        needed = cell.threads * ranks_per_node
+        if cell.launcher == "local" and needed > cores:
+            yield f"{needed} threads on {cores} cores: oversubscribed"
+        is_submitted = cell.launcher == "slurm" and not os.environ.get("SLURM_JOB_ID")
+        if is_submitted and not site.cores and cell.threads == max(1, cores // ranks_per_node):
+            yield (
+                f"{cell.threads} threads may be wrong, because this host has {cores} cores: set "
+                "`cores` in the site configuration to those of a compute node"
+            )
+
+
+def _count_text(least: int, most: int, singular: str, plural: str) -> str:
+    """Return for example "1 launch", "3 launches" or "5 to 20 launches"."""
+    number = f"{least}" if least == most else f"{least} to {most}"
+    return f"{number} {singular if most == 1 else plural}"
