@@ -226,7 +226,7 @@ def test_launches_go_on_while_they_may_tell_the_order(launch_made_up):
         "another": lambda number: 100 * noise(3 * number + 1),
     }
     ranked = Protocol(least=3, most=20, precision=0.02, ranked=True)
-    assert len(launch_made_up(ranked, speeds)) > 16
+    assert len(launch_made_up(ranked, speeds)) >= 16
 
 
 def test_launches_end_when_they_would_hardly_tell_the_order(launch_made_up):
@@ -239,7 +239,9 @@ def test_launches_end_when_they_would_hardly_tell_the_order(launch_made_up):
     assert 6 < len(launches) < 40
     assert launches == [*speeds] * (len(launches) // 2)
     [message] = launch_made_up.messages
-    assert message.startswith("lenet: no more launches, because they would hardly tell the order")
+    assert message.startswith(
+        "lenet: no more launches, because they would probably not tell the order"
+    )
 
 
 def test_cells_stay_together_until_each_is_precise_and_blocks_are_complete(launch_made_up):

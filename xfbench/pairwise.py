@@ -37,8 +37,8 @@ from xfbench.statistics import (
 )
 
 POWER = 0.8  # probability of detecting the smallest visible difference
-# Launches that decide a pair of cells with a smaller probability are not worth their time.
-MIN_PREDICTIVE_POWER = 0.1
+# Launches go on if they will more likely than not decide a pair of cells.
+MIN_PREDICTIVE_POWER = 0.5
 _MAX_LOGARITHM = 700.0  # larger logarithms overflow a float
 
 
@@ -205,7 +205,7 @@ def judge_order(
     """Return what is known of the order of the cells while launches are added.
 
     - "known": any two cells differ certainly, or by no more than a share of `tolerance`.
-    - "hidden": other pairs remain, but `most` launches of each cell would hardly decide one of
+    - "hidden": other pairs remain, but `most` launches of each cell will probably decide none of
       them. For each, the probability is below `MIN_PREDICTIVE_POWER`.
     - "open": more launches may decide a pair.
 

@@ -226,8 +226,8 @@ class Session:
         - A launch of the cell has the status "unsupported" or "unavailable".
         - All cells of its leaderboard have reached the precision in their protocols, or have no
           requests left. Until then they stay together. A block is complete before it is decided.
-        - The order of all cells of its leaderboard is known, or more launches would hardly tell it,
-          if their protocols ask for no more.
+        - The order of all cells of its leaderboard is known, or more launches would probably not
+          tell it, if their protocols ask for no more.
         """
         self.context.store.create_and_check_folders()
         requests = [*requests]
@@ -255,8 +255,8 @@ class Session:
             order = _judge_order({cell: records[cell] for cell in possible}, protocols)
             if order == "hidden":
                 self.say(
-                    f"{possible[0].workload}: no more launches, because they would hardly tell the "
-                    "order of the cells that share a rank"
+                    f"{possible[0].workload}: no more launches, because they would probably not "
+                    "tell the order of the cells that share a rank"
                 )
             if order != "open":
                 ended_tables.add(cells[0].table_key)

@@ -283,7 +283,7 @@ class Protocol(BaseModel):
     certainly, or by less than `precision`.
 
     If all cells of a leaderboard have `least` launches and have reached the precision (or their
-    order is known, or `most` launches would hardly tell it), they get no further launch.
+    order is known, or `most` launches would probably not tell it), they get no further launch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -86,6 +86,13 @@ def render_with_studies(records, certificates):
     return report.render_report(records, certificates, (), studies)
 
 
+def show_studies(report_page):
+    """Open the details of all studies, which are closed at first."""
+    report_page.evaluate(
+        "() => document.querySelectorAll('.study > details').forEach(e => { e.open = true })"
+    )
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("keys", [None, "Enter"])
 def test_link_at_the_top_opens_the_page_of_a_study(open_report, write_study, launches, keys):
@@ -123,9 +130,9 @@ def test_link_at_the_top_opens_the_page_of_a_study(open_report, write_study, lau
 @pytest.mark.deep
 def test_study_section_equals_the_standalone_page(open_report, write_study, launches):
     write_study()
-    section_text = (
-        open_report(launches, html=render_with_studies).locator("#study-batches").inner_text()
-    )
+    report_page = open_report(launches, html=render_with_studies)
+    show_studies(report_page)
+    section_text = report_page.locator("#study-batches").inner_text()
     study_answer = answer.answer_study(experiment.load("batches"), "laptop", launches, {})
     standalone_page = open_report(launches, html=lambda *_: page.render_html(study_answer))
     assert standalone_page.get_by_role("heading", level=1).inner_text() == "Batches of mine"
@@ -222,6 +229,7 @@ def test_hostile_study_and_record_text_is_harmless(open_report, write_study, lau
             poison_record(launches[0], text),
         ]
     report_page = open_report(hostile_records, html=render_with_studies)
+    show_studies(report_page)
     study = report_page.locator(".study")
     rows = study.get_by_role("table", name="Measured").locator("tbody tr")
     assert rows.count() == len(HOSTILE_TEXTS)
@@ -257,6 +265,7 @@ def test_study_of_2000_cells_keeps_its_page_small(open_report, write_study, meas
     ]
     report_page = open_report(records, html=render_with_studies)
     assert len(report_page.content().encode()) < 5e6
+    show_studies(report_page)
     study = report_page.locator("#study-batches")
     assert len(study.evaluate("e => e.outerHTML")) < 60_000
     table = study.get_by_role("table", name="Measured")

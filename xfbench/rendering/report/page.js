@@ -100,9 +100,10 @@ addEventListener("DOMContentLoaded", () => {
     said.value = `${shown.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
   }
 
-  // Show and open the row that a link leads to, even if a filter hides it.
+  // Show and open the row or the study that a link leads to, even if a filter hides it.
   function arrive() {
     const target = document.getElementById(location.hash.slice(1));
+    if (target?.matches(".study")) target.querySelector("details").open = true;
     if (target?.tagName !== "TBODY") return;
     if (target.hidden) form.reset();
     filter();
