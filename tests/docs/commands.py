@@ -130,6 +130,7 @@ ONLY_PARSED = (
     "xfbench machine",
     "xfbench predict --where affinity=none --to-ranks 64,1024",
     "xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us",
+    "xfbench predict --where framework=torch,scaling=weak --to-ranks 64,1024 --link 100Gbit,1us",
     "xfbench predict --where ranks=1 --to-ranks 64,1024 --link 100Gbit,1us",
     "xfbench report --results example --output example.html",  # of hundreds of launches
     "xfbench results import --bundle ./away",
