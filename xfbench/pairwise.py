@@ -229,7 +229,10 @@ def judge_pairs(
     ]
     if not undecided:
         return "known"
-    powers = [_predict_power(difference, confidence, tolerance, most) for difference in undecided]
+    final_confidence = 1 - (1 - CONFIDENCE) / max(1, interval_count)  # that of the table's ranks
+    powers = [
+        _predict_power(difference, final_confidence, tolerance, most) for difference in undecided
+    ]
     return "hidden" if max(powers) < MIN_PREDICTIVE_POWER else "open"
 
 

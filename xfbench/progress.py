@@ -41,7 +41,14 @@ def choose_listener(*, quiet: bool = False) -> Listener:
 
 
 class Failures(Listener):
-    """One line for each launch that is not ok."""
+    """One line for each launch that is not ok, and for what a submitted job reports."""
+
+    def message(self, text: str) -> None:
+        """Print the line if it reports a problem."""
+        if any(
+            word in text for word in ("unavailable", "failed", "crashed", "timed_out", "invalid")
+        ):
+            say(text)
 
     def launch_ended(self, record: Record) -> None:
         """Print a line if the launch is not ok."""

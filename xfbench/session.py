@@ -252,7 +252,10 @@ class Session:
                 for cell in possible
             ):
                 return False
-            order = _judge_order({cell: records[cell] for cell in possible}, protocols)
+            is_first = not any(table == cells[0].table_key for table, _ in is_block_launched)
+            order = _judge_order(
+                {cell: records[cell] for cell in possible}, protocols, is_first=is_first
+            )
             if order == "hidden":
                 self.say(
                     f"{possible[0].workload}: no more launches, because they would probably not "
@@ -400,12 +403,16 @@ def _is_precise(records: Sequence[Record], protocol: Protocol | None) -> bool:
 
 
 def _judge_order(
-    records: Mapping[Cell, Sequence[Record]], protocols: Mapping[Cell, Protocol]
+    records: Mapping[Cell, Sequence[Record]],
+    protocols: Mapping[Cell, Protocol],
+    *,
+    is_first: bool,
 ) -> Literal["known", "hidden", "open"]:
     """Return what is known of the order of a leaderboard's cells (see `pairwise.judge_order`).
 
     It is "open" if the protocols do not ask for the order, or between two looks. Cells without a
-    launch that counts are left out, if each has enough launches.
+    launch that counts are left out, if each has enough launches. `is_first` is whether the session
+    has not launched the cells yet: earlier launches are looked at whatever their number.
     """
     cell_protocols = [protocols.get(cell) for cell in records]
     ranked = [protocol for protocol in cell_protocols if protocol and protocol.ranked]
@@ -415,7 +422,8 @@ def _judge_order(
     looks = pairwise.list_looks(least, most)
     speeds = [statistics.counted_speeds_by_block(each) for each in records.values()]
     counts = {len(of_cell) for of_cell in speeds if of_cell}
-    if min(map(len, records.values())) not in looks or min(counts, default=0) < least:
+    launches = min(map(len, records.values()))
+    if not (launches in looks or is_first) or min(counts, default=0) < least:
         return "open"
     return pairwise.judge_order(
         [of_cell for of_cell in speeds if of_cell],

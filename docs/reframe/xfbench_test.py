@@ -76,7 +76,7 @@ class XfbenchTest(rfm.RunOnlyRegressionTest):
             return ""
         [row] = table["rows"]
         parts = [self.framework, self.workload, row["kernel"], table["device"], table["precision"]]
-        parts += [f"threads={row['threads']}", f"batch={row['global_batch_size']}"]
+        parts += [table["data"], f"threads={row['threads']}", f"batch={row['global_batch_size']}"]
         if row["ranks"] > 1:
             parts += [f"ranks={row['ranks']}", f"nodes={row['nodes']}"]
         return " ".join(parts)

@@ -26,7 +26,7 @@ def outcomes(fake_adapter, tmp_path):
                 .replace('name = "reference"', 'name = "copied"')
             )
     system, slow, fast = "workstation:default", 1e-3, 1e9
-    settings_of_key = "lenet numpy cpu float32 threads=1 batch=4"
+    settings_of_key = "lenet numpy cpu float32 digits threads=1 batch=4"
     reference_speeds = {
         system: {f"reference {settings_of_key}": slow, f"copied {settings_of_key}": fast}
     }

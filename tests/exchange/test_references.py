@@ -18,7 +18,7 @@ def test_references_have_a_key_for_each_ranked_cell(record):
     references = build_references(build_tables([*ranked, unproven], certificates), "a:b")
     assert references == {
         "a:b": {
-            "reference lenet numpy cpu float32 threads=1 batch=4": 40.0,
-            "reference lenet numpy cpu float32 threads=2 batch=4": 80.0,
+            "reference lenet numpy cpu float32 synthetic threads=1 batch=4": 40.0,
+            "reference lenet numpy cpu float32 synthetic threads=2 batch=4": 80.0,
         }
     }

@@ -15,7 +15,7 @@ def two_sockets(tmp_path):
         folder = tmp_path / "cpu" / f"cpu{cpu}"
         (folder / "topology").mkdir(parents=True)
         (folder / "topology" / "physical_package_id").write_text(f"{socket}\n")
-        (folder / "topology" / "core_id").write_text(f"{core % 2}\n")
+        (folder / "topology" / "thread_siblings_list").write_text(f"{core},{core + 4}\n")
         for index, (level, kind, size, shared) in enumerate(
             [("1", "Data", "32K", f"{core}"), ("3", "Unified", "32768K", f"socket {socket}")]
         ):
@@ -54,6 +54,6 @@ def test_description_names_what_is_known(two_sockets, tmp_path):
     assert topology.describe(nothing) == {}
 
 
-def test_this_host_has_cores():
-    here = topology.read_topology()
-    assert here.cores is None or here.cores >= 1
+@pytest.mark.parametrize(("text", "count"), [("0", 1), ("0-3", 4), ("0-1,8-9", 4), ("0,4", 2)])
+def test_cpus_of_a_list_are_counted(text, count):
+    assert topology._count_cpus(text) == count

@@ -33,13 +33,14 @@ def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) 
 def _suggest_next_commands(board_tables: Sequence[Table]) -> Iterator[str]:
     """Yield a line for each thing that the user can do about the tables."""
     for table in board_tables:
-        unproven = {row.framework for row in table.unranked if row.reason == NO_CERTIFICATE}
-        if unproven:
-            names = ",".join(sorted(unproven))
-            command = f"xfbench verify --framework {names} --workload {table.workload}"
-            yield f"Not verified, so not ranked: {names}. See why: {command}"
-        if table.rows and table.rows[0].rank and table.rows[0].rank[1] > 1:
-            yield f"{table.workload}: to tell the first rows apart, add --until-ranked --resume"
+        for row in table.unranked:
+            if row.reason == NO_CERTIFICATE:
+                words = ["xfbench", "verify", "--framework", row.framework]
+                words += ["--workload", table.workload, "--kernel", row.kernel]
+                words += ["--device", table.device] if table.device != "cpu" else []
+                words += ["--precision", table.precision] if table.precision != "float32" else []
+                words += ["--ranks", str(row.ranks)] if row.ranks > 1 else []
+                yield f"{row.framework} is not verified, so not ranked: {shlex.join(words)}"
 
 
 def print_compare_commands(plan: Plan, store: Store) -> None:

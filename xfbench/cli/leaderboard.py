@@ -127,7 +127,11 @@ def leaderboard(
     _check_choices(format, view, published, reference, workload_names or ())
     group_fields = best.parse_group_fields(by)
     layout = _choose_layout(
-        format, view, parse_list(fields, str, "--fields") or (), group_fields, wide
+        "json" if as_json else format,
+        view,
+        parse_list(fields, str, "--fields") or (),
+        group_fields,
+        wide,
     )
     [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY
@@ -218,7 +222,7 @@ def _read_tables(
     if workload_names is not None:
         condition_sets = [
             [*conditions, selection.equal_condition("request.workload", workload_name)]
-            for workload_name in set(workload_names)
+            for workload_name in dict.fromkeys(workload_names)
         ]
     with index.open_index(store, say) as record_index:
         ranked_tables = ranked.leaderboard_tables(
@@ -229,8 +233,12 @@ def _read_tables(
             from xfbench.rendering import external_figures
 
             stored_figures = external_figures.figures_in_index(record_index)
-        is_nothing_selected = condition_sets[0] and not (ranked_tables or published)
-        mismatch = record_index.describe_mismatch(condition_sets[0]) if is_nothing_selected else ""
+        is_nothing_selected = not published and not any(
+            record_index.newest(each, 1) for each in condition_sets if each or not ranked_tables
+        )
+        mismatch = ""
+        if is_nothing_selected and condition_sets[0] and not ranked_tables:
+            mismatch = record_index.describe_mismatch(condition_sets[0])
     for line in record_index.damaged:
         say(line)
     if mismatch:

@@ -54,6 +54,8 @@ def report(
     from xfbench.studies import page as studies
 
     check_output_file(output, (".html", ".htm"))
+    if figures:
+        plots.create_folder_and_check_matplotlib(figures)
     formats = plots.choose_formats(parse_list(figure_format, str, "--figure-format"))
     folder = paths.results(results)
     conditions = selection.parse_conditions(where or ())
@@ -72,8 +74,7 @@ def report(
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
     if figures:
-        figures.mkdir(exist_ok=True)
-        boards = content.build_report(records, certificates).boards
+        boards = content.build_report(records, certificates, literature.records()).boards
         files = plots.write_figures(boards, figures, formats)
         print(f"{figures}: {len(files)} files")
     launches = sum(record.source == "measured" for record in records)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xfbench.base.errors import XfbenchError
 from xfbench.base.terminal_text import is_interactive, say
 from xfbench.cli.options import parse_options, with_settings
 from xfbench.model import settings
@@ -72,7 +74,8 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     adjust = _build_tuned_adjustment(store.folder) if values.pop("tuned", False) else None
     plan = plan_builder.build_plan(values, adjust)
     if dry_run:
-        _print_preview(session.preview(plan, store), _build_outline(plan, store), as_json)
+        outline = None if plan.bundle else _build_outline(plan, store)
+        _print_preview(session.preview(plan, store), outline, as_json)
         return
     if not plan.bundle:
         _announce(_build_outline(plan, store), quiet=quiet, confirmed=yes)
@@ -132,10 +135,11 @@ def _build_outline(plan: Plan, store: Store) -> Outline:
 
     newest = []
     if store.folder.is_dir():
-        with index.open_index(store, lambda line: None) as record_index:
+        # Without an index there is no estimate, and the run starts all the same.
+        with suppress(XfbenchError), index.open_index(store, say) as record_index:
             newest = [record for _, record in record_index.newest((), _RECORDS_FOR_ESTIMATE)]
-    remaining_plan = plan.without_recorded(session.find_done(plan, store))
-    return outline.build_outline(remaining_plan, launch.launch_obstacle, newest)
+    done = session.find_done(plan, store)
+    return outline.build_outline(plan, launch.launch_obstacle, newest, done)
 
 
 def _announce(outline: Outline, *, quiet: bool, confirmed: bool) -> None:
@@ -143,21 +147,21 @@ def _announce(outline: Outline, *, quiet: bool, confirmed: bool) -> None:
 
     Raises typer.Abort if the answer is no.
     """
-    if not quiet:
+    needs_answer = outline.most_seconds > _LONG_RUN_S and not confirmed and is_interactive()
+    if needs_answer or not quiet:
         say(outline.describe())
         for warning in outline.warnings:
             say(f"warning: {warning}")
-    is_long = (outline.most_seconds or 0.0) > _LONG_RUN_S
-    if is_long and not confirmed and is_interactive():
+    if needs_answer:
         typer.confirm("Start?", default=True, abort=True, err=True)
 
 
-def _print_preview(preview: Preview, outline: Outline, as_json: bool) -> None:
+def _print_preview(preview: Preview, outline: Outline | None, as_json: bool) -> None:
     """Print the job scripts, or else the outline, its cells, and their commands.
 
-    Warnings are printed on standard error.
+    Warnings are printed on standard error. A bundle has no outline, because it runs elsewhere.
     """
-    for warning in outline.warnings:
+    for warning in outline.warnings if outline else ():
         say(f"warning: {warning}")
     if preview.scripts:
         scripts = preview.scripts
@@ -168,6 +172,10 @@ def _print_preview(preview: Preview, outline: Outline, as_json: bool) -> None:
         commands = {} if preview.commands is None else {"commands": preview.commands}
         print(json.dumps({"requests": requests, **commands}))
         return
-    print(outline.describe(), *(cell.describe() for cell in outline.cells), sep="\n")
+    if outline:
+        print(outline.describe(), *(cell.describe() for cell in outline.cells), sep="\n")
+    else:
+        labels = Counter(request.label() for request in preview.requests)
+        print(*(f"{label} · {count} launches" for label, count in labels.items()), sep="\n")
     for label, lines in (preview.commands or {}).items():
         print(f"\n# {label}", *lines, sep="\n")

@@ -76,7 +76,7 @@ def trace(
         workload=[workload],
         precision=[precision],
         kernel=[kernel],
-        device=settings.BY_NAME["device"].parse(device),
+        device=[replace(settings.BY_NAME["device"], is_list=False).parse(device)],
         threads=[threads],
         batch_size=[batch_size],
         data=options["data"],

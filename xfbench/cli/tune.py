@@ -147,7 +147,8 @@ def tune(
     values = parse_options(options)
     as_json = values.get("json", False)
     if show:
-        _show_last_search(paths.results(values.get("results")), framework, workload, as_json)
+        folder = paths.results(values.get("results"))
+        _show_last_search(folder, framework, workload, device, precision, as_json)
         return
     tuning_request = _build_space_request(
         options, values, framework, workload, device, precision, batch_size, over or ()
@@ -183,7 +184,7 @@ def _build_space_request(
     return space.SpaceRequest(
         framework=framework,
         workload=workload,
-        device=settings.BY_NAME["device"].parse(device)[0],
+        device=replace(settings.BY_NAME["device"], is_list=False).parse(device),
         precision=precision,
         batch_sizes=parse_list(batch_size, parse_positive_int, "--batch-size") or (),
         data=options["data"],
@@ -193,12 +194,16 @@ def _build_space_request(
     )
 
 
-def _show_last_search(results: Path, framework: str, workload: str, as_json: bool) -> None:
-    """Print the last confirmed search for a framework and a workload.
+def _show_last_search(
+    results: Path, framework: str, workload: str, device: str, precision: str, as_json: bool
+) -> None:
+    """Print the last confirmed search of this kind of machine for these settings.
 
     Raises NoMatchError if there is none.
     """
     from xfbench.base.errors import NoMatchError
+    from xfbench.host import machine
+    from xfbench.model.machines import machine_class
     from xfbench.store import tuning_results
     from xfbench.tuning import reuse
 
@@ -207,11 +212,13 @@ def _show_last_search(results: Path, framework: str, workload: str, as_json: boo
         for search in tuning_results.read_sorted_searches(results, say)
         if search.confirmed
         and (search.best.framework, search.best.workload) == (framework, workload)
+        and (search.best.device, search.best.precision) == (device, precision)
+        and machine_class(search.machine) == machine_class(machine.describe_machine())
     ]
     if not searches:
         raise NoMatchError(
-            f"{results} has no result of `xfbench tune --framework {framework} "
-            f"--workload {workload}`"
+            f"{results} has no confirmed result of `xfbench tune --framework {framework} "
+            f"--workload {workload}` for this kind of machine"
         )
     if as_json:
         print(json.dumps(searches[-1].document()))

@@ -90,7 +90,13 @@ def ensure_library_preload_variables(name: str | None, ld_preload: str = "") -> 
     """
     if name is None:
         return {}
-    preloaded = ":".join(filter(None, [ld_preload, str(ensure_library(name))]))
+    ensure_library(name)
+    return preload_variables(name, ld_preload)
+
+
+def preload_variables(name: str, ld_preload: str = "") -> dict[str, str]:
+    """Return what `ensure_library_preload_variables` returns, without a download."""
+    preloaded = ":".join(filter(None, [ld_preload, str(_library_path(name))]))
     return {**_BUILDS[name].variables, "LD_PRELOAD": preloaded}
 
 

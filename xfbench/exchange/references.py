@@ -8,13 +8,13 @@ from xfbench.analysis.leaderboard import Row, Table
 
 
 def cell_key(table: Table, row: Row) -> str:
-    """Return the key of a row, such as "torch lenet onednn cpu float32 threads=2 batch=64".
+    """Return the key of a row, such as "torch lenet onednn cpu float32 digits threads=2 batch=64".
 
     It has all settings that change the throughput most. `docs/reframe/xfbench_test.py` builds the
     same key from the JSON document of a leaderboard.
     """
     parts = [row.framework, table.workload, row.kernel, table.device, table.precision]
-    parts += [f"threads={row.threads}", f"batch={row.global_batch_size}"]
+    parts += [table.data, f"threads={row.threads}", f"batch={row.global_batch_size}"]
     parts += [f"ranks={row.ranks}", f"nodes={row.nodes}"] if row.ranks > 1 else []
     return " ".join(parts)
 

@@ -50,17 +50,12 @@ def read_topology(
     """Return the layout of the processors. The parameters are the system's folders."""
     folders = sorted(cpus.glob("cpu[0-9]*"))
     packages = _distinct(folders, "topology/physical_package_id")
-    core_ids = {
-        (read_system_file(folder / "topology/physical_package_id"), core)
-        for folder in folders
-        if (core := read_system_file(folder / "topology/core_id")) is not None
-    }
-    online = [folder for folder in folders if (folder / "topology/core_id").exists()]
+    siblings = _distinct(folders, "topology/thread_siblings_list")  # one text for each core
     version = read_system_file(driver)
     return Topology(
         sockets=len(packages) or None,
-        cores=len(core_ids) or None,
-        threads_per_core=len(online) // len(core_ids) if core_ids else None,
+        cores=len(siblings) or None,
+        threads_per_core=max(map(_count_cpus, siblings), default=None),
         numa_nodes=tuple(
             filter(None, (read_system_file(node / "cpulist") for node in _list_nodes(nodes)))
         ),
@@ -80,7 +75,7 @@ def describe(topology: Topology) -> dict[str, str]:
     smt = topology.threads_per_core
     texts = {
         "sockets": topology.sockets,
-        "cores": topology.cores,
+        "physical cores": topology.cores,
         "SMT": smt and (f"on, {smt} threads per core" if smt > 1 else "off"),
         "NUMA nodes": topology.numa_nodes
         and f"{len(topology.numa_nodes)}: CPUs {'; '.join(topology.numa_nodes)}",
@@ -88,6 +83,12 @@ def describe(topology: Topology) -> dict[str, str]:
         "NVIDIA driver": topology.nvidia_driver,
     }
     return {name: str(text) for name, text in texts.items() if text}
+
+
+def _count_cpus(cpu_list: str) -> int:
+    """Return the number of CPUs in a list such as "0-3,8"."""
+    ends = [part.partition("-") for part in cpu_list.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
 def _list_nodes(nodes: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from xfbench.host import machine, sites
@@ -51,12 +51,14 @@ class Outline:
     warnings: tuple[str, ...]
 
     @property
-    def most_seconds(self) -> float | None:
-        """The longest duration in seconds; None if a launch has no estimate."""
-        return None if self.most.unknown else self.most.seconds
+    def most_seconds(self) -> float:
+        """The longest duration in seconds, without launches that have no estimate."""
+        return self.most.seconds
 
     def describe(self) -> str:
         """Return the number of cells and launches and the expected time as one line."""
+        if not any(each.most for each in self.cells):
+            return "nothing to launch"
         possible = [each for each in self.cells if not each.obstacle]
         launches = _count_text(
             sum(each.least for each in possible),
@@ -68,31 +70,38 @@ class Outline:
         return f"{cells}, {launches}, {self._describe_duration()}"
 
     def _describe_duration(self) -> str:
-        if self.most.unknown:
+        if not self.most.known:
             return "time unknown, because no earlier launches are like these"
         least, most = (max(1, round(each.seconds / 60)) for each in (self.least, self.most))
-        return f"about {least} min" if least == most else f"about {least} to {most} min"
+        text = f"about {least} min" if least == most else f"about {least} to {most} min"
+        unknown = f" and {self.most.unknown} launches of unknown duration"
+        return text + (unknown if self.most.unknown else "")
 
 
 def build_outline(
     plan: Plan,
     find_obstacle: Callable[[Request], tuple[Status, str] | None],
     earlier_records: Iterable[Record],
+    done: Sequence[Record] = (),
 ) -> Outline:
-    """Return the outline of a plan.
+    """Return the outline of what remains of a plan.
 
+    - `done`: the records of launches that are left out.
     - `find_obstacle`: returns status and reason of a launch that is impossible; else None.
     - `earlier_records`: launches from which durations are estimated.
     """
     earlier = list(earlier_records)
     protocols = dict(plan.protocols)
-    counts = Counter(request.cell() for request in plan.requests)
+    counts = Counter(request.cell() for request in plan.without_recorded(done).requests)
+    done_counts = Counter(record.request.cell() for record in done if record.request)
     cells: list[CellOutline] = []
     least_requests: list[Request] = []
     most_requests: list[Request] = []
     for cell, count in counts.items():
         obstacle = find_obstacle(cell.request(1))
-        least = min(count, protocols[cell].least) if cell in protocols else count
+        least = count
+        if cell in protocols:
+            least = min(count, max(0, protocols[cell].least - done_counts[cell]))
         if not obstacle:
             least_requests += [cell.request(1)] * least
             most_requests += [cell.request(1)] * count
@@ -101,15 +110,16 @@ def build_outline(
         tuple(sorted(cells, key=lambda each: each.obstacle is None)),
         estimate_duration(least_requests, earlier),
         estimate_duration(most_requests, earlier),
-        tuple(dict.fromkeys(_list_warnings(counts))),
+        tuple(dict.fromkeys(_list_warnings(each.cell for each in cells if not each.obstacle))),
     )
 
 
 def _list_warnings(cells: Iterable[Cell]) -> Iterator[str]:
     for cell in cells:
         site, ranks_per_node = sites.load_site(cell.site), math.ceil(cell.ranks / cell.nodes)
+        is_submitted = cell.launcher == "slurm" and not os.environ.get("SLURM_JOB_ID")
         if cell.device != "cpu":
-            if cell.launcher == "slurm" and not any("gpu" in text for text in site.script_options):
+            if is_submitted and not any("gpu" in text for text in site.script_options):
                 yield (
                     "the jobs ask for no GPU: add for example script_options = "
                     '["--gres=gpu:1"] to the site configuration'
@@ -119,8 +129,8 @@ def _list_warnings(cells: Iterable[Cell]) -> Iterator[str]:
         needed = cell.threads * ranks_per_node
         if cell.launcher == "local" and needed > cores:
             yield f"{needed} threads on {cores} cores: oversubscribed"
-        is_submitted = cell.launcher == "slurm" and not os.environ.get("SLURM_JOB_ID")
-        if is_submitted and not site.cores and cell.threads == max(1, cores // ranks_per_node):
+        has_cores = site.cores or any(queue.cores for queue in site.queues.values())
+        if is_submitted and not has_cores and cell.threads == max(1, cores // ranks_per_node):
             yield (
                 f"{cell.threads} threads may be wrong, because this host has {cores} cores: set "
                 "`cores` in the site configuration to those of a compute node"

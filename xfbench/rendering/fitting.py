@@ -14,10 +14,10 @@ _DETAILS = (
     *("format", "reader", "medium", "page cache", "allocator", "memory limit", "checkpoints"),
     *("test acc.", "notes", "CPUs busy", "sustained", "version", "of peak"),
 )
-# Results, even if they are equal in all rows by chance, are not settings of the whole table.
-_RESULTS = (
-    *("rank", "images/s", "of best", "efficiency", "launches", "notes", "CPUs busy", "sustained"),
-    *("of peak", "test acc.", "best of"),
+# Settings. If they are equal in all rows, they belong to the whole table. Results never do.
+_SETTINGS = (
+    *("framework", "version", "kernel", "ranks", "threads", "format", "reader", "medium"),
+    *("page cache", "checkpoints", "memory limit", "allocator"),
 )
 
 
@@ -47,7 +47,7 @@ def fit_columns(texts: Mapping[str, Sequence[str]], max_width: int, gap: int) ->
     common = {
         name: column[0]
         for name, column in texts.items()
-        if len(column) > 1 and len(set(column)) == 1 and name not in _RESULTS
+        if len(column) > 1 and len(set(column)) == 1 and name in _SETTINGS
     }
     widths = {
         name: gap + max(len(name) + _HEADER_PADDING, *map(len, column))

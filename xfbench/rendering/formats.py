@@ -33,7 +33,8 @@ _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # prevents links
 _LIST_START = re.compile(r"^(\d*)([-+.)])")  # the start of a list item
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
 _LATEX |= {"^": "\\^{}", "~": "\\~{}"}
-_NUMBER = r"(\d[\d ]*(?:\.\d+)?)(%?)"
+_LATEX |= {"[": "{[}", "]": "{]}", "*": "{*}"}  # after a line break, they would be its options
+_NUMBER = r"([0-9]{1,3}(?: [0-9]{3})*(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)(%?)"
 _NUMBER_WITH_BOUNDS = re.compile(rf"{_NUMBER}(?: \({_NUMBER}–{_NUMBER}\))?")
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _FORMULA_STARTS = ("=", "+", "-", "@")
@@ -109,7 +110,7 @@ class LatexFormat(Format):
         )
         caption = make_legible(title, _MAX_FIELD_CHARS)
         captioned = [
-            f"\\caption{{{_escape_latex(caption)}}}",
+            f"\\caption{{{escape_latex(caption)}}}",
             f"\\label{{tab:{_NO_LABEL.sub('-', caption.lower()).strip('-')}}}",
         ]
         return "\n".join(
@@ -119,7 +120,7 @@ class LatexFormat(Format):
                 *(captioned if title else []),
                 f"\\begin{{tabular}}{{{alignment}}}",
                 "\\toprule",
-                _join_latex_fields(_escape_latex(self.escape_field(name)) for name in headers),
+                _join_latex_fields(escape_latex(self.escape_field(name)) for name in headers),
                 "\\midrule",
                 *(
                     _join_latex_fields(map(_format_latex_field, row))
@@ -144,7 +145,7 @@ def _format_latex_field(text: str) -> str:
     """Return a field of LaTeX. Numbers and their bounds are formatted by siunitx."""
     match = _NUMBER_WITH_BOUNDS.fullmatch(text)
     if match is None:
-        return _escape_latex(text)
+        return escape_latex(text)
     number, percent, low, _, high, _ = (
         group and group.replace(" ", "") for group in match.groups()
     )
@@ -153,7 +154,8 @@ def _format_latex_field(text: str) -> str:
     return f"\\num{{{number}}}{sign}{bounds}"
 
 
-def _escape_latex(text: str) -> str:
+def escape_latex(text: str) -> str:
+    """Return the text with all characters that LaTeX interprets escaped."""
     return "".join(_LATEX.get(char, char) for char in text)
 
 
@@ -177,7 +179,7 @@ FORMATS = {
     "latex": LatexFormat(
         "latex_booktabs",
         lambda text: f"% {text}",
-        lambda text: f"\\par {_escape_latex(text)}\n",
+        lambda text: f"\\par {escape_latex(text)}\n",
     ),
     "html": Format(
         "html",

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xfbench.base.errors import UsageError
+from xfbench.base.terminal_text import make_legible
+from xfbench.rendering.formats import escape_latex
 from xfbench.rendering.report import svg
 from xfbench.rendering.report.figures import Bar, Figure, Point
 
@@ -44,17 +50,20 @@ def choose_formats(names: Sequence[str] | None) -> list[str]:
     return [*names]
 
 
-def write_figures(boards: Iterable[Board], folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Write each figure of the boards in each format, and return the files.
-
-    `folder` must exist. Raises UsageError if matplotlib is not installed.
-    """
+def create_folder_and_check_matplotlib(folder: Path) -> None:
+    """Create the folder for figures. Raises UsageError if it or matplotlib cannot be used."""
+    if find_spec("matplotlib") is None:
+        raise UsageError("--figures needs matplotlib: python -m pip install 'xfbench[figures]'")
     try:
-        import matplotlib
-    except ImportError as error:
-        raise UsageError(
-            "--figures needs matplotlib: python -m pip install 'xfbench[figures]'"
-        ) from error
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--figures {folder}: {error.strerror}") from error
+
+
+def write_figures(boards: Iterable[Board], folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Write each figure of the boards in each format to an existing folder. Return the files."""
+    import matplotlib
+
     matplotlib.use("agg")
     if "pgf" in formats:
         program = next(name for name in _LATEX_PROGRAMS if shutil.which(name))
@@ -63,14 +72,17 @@ def write_figures(boards: Iterable[Board], folder: Path, formats: Sequence[str])
         {"font.size": 8, "svg.hashsalt": "xfbench", "svg.fonttype": "none", "pdf.fonttype": 42}
     )
     files = []
+    names: Counter[str] = Counter()
     for board in boards:
         for figure in board.figures:
             if not figure.lines and not figure.bars:
                 continue
-            name = _to_file_name(f"{board.table.workload} {board.conditions} {figure.title}")
-            drawn = _draw(figure)
+            name = _to_file_name(f"{figure.title} {board.table.workload} {board.conditions}")
+            names[name] += 1
+            number = f"-{names[name]}" if names[name] > 1 else ""
             for suffix in formats:
-                file = folder / f"{name}.{suffix}"
+                drawn = _draw(figure, is_latex=suffix == "pgf")
+                file = folder / f"{name}{number}.{suffix}"
                 drawn.savefig(file, metadata=_NO_DATES.get(suffix), dpi=300, bbox_inches="tight")
                 files.append(file)
     return files
@@ -80,8 +92,19 @@ def _to_file_name(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:120]
 
 
-def _draw(figure: Figure) -> Any:
+def _draw(figure: Figure, *, is_latex: bool) -> Any:
     from matplotlib.figure import Figure as Plot
+
+    def text(name: str) -> str:
+        """Return a text from a record as a label that neither LaTeX nor matplotlib interprets."""
+        legible = make_legible(name)
+        return escape_latex(legible) if is_latex else legible.replace("$", r"\$")
+
+    figure = replace(
+        figure,
+        lines=tuple(replace(line, name=text(line.name)) for line in figure.lines),
+        bars=tuple(replace(bar, name=text(bar.name)) for bar in figure.bars),
+    )
 
     height = 2.4 if figure.lines else 0.6 + 0.42 * len(figure.bars)
     plot = Plot(figsize=(_WIDTH_INCHES, height))
@@ -90,6 +113,9 @@ def _draw(figure: Figure) -> Any:
         _draw_lines(axes, figure)
     else:
         _draw_bars(axes, figure.bars)
+        axes.set_xlabel(figure.y)
+        if figure.limit:
+            axes.axvline(figure.limit[0], color="#b3204f", linestyle="--", linewidth=1)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y" if figure.lines else "x", linewidth=0.4, alpha=0.5)
     axes.set_axisbelow(True)
@@ -114,9 +140,12 @@ def _draw_lines(axes: Any, figure: Figure) -> None:
             markersize=3,
             linewidth=1,
             capsize=2,
-            label=None if line.ideal else line.name,
+            label=None if line.ideal else line.name.lstrip("_"),
         )
     if figure.at:
+        if figure.at[0] > 0 and figure.at[-1] / figure.at[0] > 8:
+            axes.set_xscale("log", base=2)
+            axes.minorticks_off()
         axes.set_xticks(figure.at, [f"{tick:g}" for tick in figure.at])
     axes.set_xlabel(figure.x)
     axes.set_ylabel(figure.y)
@@ -140,6 +169,6 @@ def _draw_bars(axes: Any, bars: Sequence[Bar]) -> None:
 def _error_lengths(points: Sequence[Point]) -> list[list[float]]:
     """Return how far the ends of the intervals are below and above the values."""
     return [
-        [0.0 if point.low is None else max(0.0, point.y - point.low) for point in points],
-        [0.0 if point.high is None else max(0.0, point.high - point.y) for point in points],
+        [math.nan if point.low is None else max(0.0, point.y - point.low) for point in points],
+        [math.nan if point.high is None else max(0.0, point.high - point.y) for point in points],
     ]

@@ -485,7 +485,7 @@ def _render(
         if any((row.configurations or 1) > 1 for row in (*table.rows, *table.unranked)):
             parts.append(table_format.render_note(SELECTION_NOTE, layout.max_width))
         if fit and fit.left_out:
-            note = f"Not shown: {', '.join(fit.left_out)}. See --wide."
+            note = f"Not shown: {', '.join(fit.left_out)}. See xfbench leaderboard --wide."
             parts.append(table_format.render_note(note, layout.max_width))
         parts.append("")
     return "\n".join(parts)

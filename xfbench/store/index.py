@@ -143,6 +143,8 @@ class Index:
         have in its field.
         """
         [(total,)] = self._fetch_all_or_rebuild("SELECT count(*) FROM records")
+        if not conditions or not total:
+            return f"no readable record among {total}"
         for condition in conditions:
             if condition.kind is None or self.count_preselected([condition]):
                 continue
@@ -156,7 +158,8 @@ class Index:
             name = condition.field.removeprefix("request.")
             reason = f"{name} is one of {values}{more}" if values else f"none has a {name}"
             return f"0 of {total} records match {text}: {reason}"
-        return f"0 of {total} records match all conditions together"
+        names = ", ".join(f"{each.field}{each.comparison}{each.value}" for each in conditions)
+        return f"0 of {total} records match {names}"
 
     def group(self, fields: Sequence[str], conditions: Sequence[Condition] = ()) -> list[Group]:
         """Return the groups by `fields` of the records that the index preselects.

@@ -24,6 +24,10 @@ _STYLE = (
         "stroke:none}"
         for number, colour in enumerate(svg.COLOURS)
     )
+    + "".join(
+        f".d{number} .line{{stroke-dasharray:{dashes}}}"
+        for number, dashes in enumerate(("7 3", "2 2", "9 3 2 3", "7 3 2 3 2 3"), 1)
+    )
     + "</style>"
 )
 

@@ -30,7 +30,7 @@ def describe_for_reuse(tuning: Tuning) -> Iterator[str]:
     yield "# lines of a modulefile"
     for name, value in sorted(_environment_variables(cell).items()):
         verb = "prepend-path" if name == "LD_PRELOAD" else "setenv"
-        yield f"{verb} {name} {shlex.quote(value)}"
+        yield f"{verb} {name} {{{value}}}" if " " in value else f"{verb} {name} {value}"
     yield ""
     yield "# a matrix of a study"
     yield "[[matrix]]"
@@ -70,7 +70,7 @@ def _environment_variables(cell: Cell) -> dict[str, str]:
         **described.kernels[cell.kernel].variables,
     }
     if cell.allocator:
-        variables |= allocators.ensure_library_preload_variables(cell.allocator, "")
+        variables |= allocators.preload_variables(cell.allocator)
     return {
         name: value.replace("{threads}", str(cell.threads)) for name, value in variables.items()
     }

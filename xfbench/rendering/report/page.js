@@ -104,6 +104,7 @@ addEventListener("DOMContentLoaded", () => {
   function arrive() {
     const target = document.getElementById(location.hash.slice(1));
     if (target?.matches(".study")) target.querySelector("details").open = true;
+    if (target?.matches(".network") && target.hidden) form.reset();
     if (target?.tagName !== "TBODY") return;
     if (target.hidden) form.reset();
     filter();
@@ -125,5 +126,16 @@ addEventListener("DOMContentLoaded", () => {
   form.addEventListener("reset", () => setTimeout(filter));
   form.addEventListener("submit", (event) => event.preventDefault());
   addEventListener("hashchange", arrive);
+  // Some browsers print closed details without their content.
+  const closed = [];
+  addEventListener("beforeprint", () => {
+    for (const one of document.querySelectorAll(".study > details:not([open])")) {
+      one.open = true;
+      closed.push(one);
+    }
+  });
+  addEventListener("afterprint", () => {
+    for (const one of closed.splice(0)) one.open = false;
+  });
   arrive();
 });

@@ -110,7 +110,7 @@ def _colour_number(name: str, index: int) -> int:
     framework = next((part for part in name.split(" · ") if part in _FRAMEWORK_COLOURS), None)
     if framework:
         return _FRAMEWORK_COLOURS[framework]
-    return index % STYLE_COUNT if index else _OTHER_COLOUR
+    return index % STYLE_COUNT if index > 0 else _OTHER_COLOUR
 
 
 def draw_mark_swatch(index: int) -> Markup:
