@@ -94,8 +94,14 @@ RUN_BY_OTHER_TESTS = {
     "xfbench compare revision=NEW revision=OLD --fail-on slower:5%": "tests/cli/test_revisions.py",
     "xfbench compare python=new python=old --fail-on slower:5%": "tests/cli/test_revisions.py",
     "xfbench compare python=new python=old": "tests/cli/test_revisions.py",
-    "xfbench predict --where affinity=none --to-ranks 64,1024": (
-        "needs runs on several nodes: tests/cluster/test_prediction.py"
+    **dict.fromkeys(
+        (
+            "xfbench predict --where affinity=none --to-ranks 64,1024",
+            "xfbench predict --where framework=torch,scaling=weak --to-ranks 64,1024 "
+            "--link 100Gbit,1us",
+            "xfbench predict --where ranks=1 --to-ranks 64,1024 --link 100Gbit,1us",
+        ),
+        "needs runs on several nodes: tests/cluster/test_prediction.py",
     ),
     "xfbench run ... --launcher slurm --resume": "needs a job: tests/cluster/test_ends.py",
     "python -m tests.cluster --nodes 2 run --framework torch --workload lenet --ranks 2 "
