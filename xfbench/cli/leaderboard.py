@@ -9,12 +9,12 @@ import typer
 
 from xfbench.base.errors import NoMatchError
 from xfbench.base.terminal_text import say, terminal_width
-from xfbench.cli.completion import complete_workloads
 from xfbench.cli.options import (
     JsonOption,
     RecordFilterOption,
     ResultsOption,
     parse_list,
+    workload_option,
 )
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ _SLOWDOWN, _LAYERS = "slowdown", "layers"
 
 _WorkloadOption = Annotated[
     str | None,
-    typer.Option(
-        "--workload",
-        "-w",
-        help="Workloads to show (default: all).",
-        autocompletion=complete_workloads,
-    ),
+    workload_option("Workloads to show (default: all).", show_default=True),
 ]
 _ByOption = Annotated[
     str,

@@ -42,6 +42,28 @@ RecordFilterOption = Annotated[
 ]
 
 
+def framework_option(help_text: str) -> Any:
+    """Return the option `--framework` of a command that takes it outside a plan."""
+    return typer.Option(
+        "--framework",
+        "-f",
+        help=help_text,
+        show_default=False,
+        autocompletion=completion.complete_frameworks,
+    )
+
+
+def workload_option(help_text: str, *, show_default: bool = False) -> Any:
+    """Return the option `--workload` of a command that takes it outside a plan."""
+    return typer.Option(
+        "--workload",
+        "-w",
+        help=help_text,
+        show_default=show_default,
+        autocompletion=completion.complete_workloads,
+    )
+
+
 def with_settings(
     chosen: Sequence[Setting | str],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

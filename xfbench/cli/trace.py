@@ -8,29 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from xfbench.cli.completion import complete_frameworks, complete_workloads
-from xfbench.cli.options import check_output_file, parse_options, with_settings
+from xfbench.cli.options import (
+    check_output_file,
+    framework_option,
+    parse_options,
+    with_settings,
+    workload_option,
+)
 from xfbench.model import settings
 
 _FrameworkOption = Annotated[
     str,
-    typer.Option(
-        "--framework",
-        "-f",
-        help="Framework to trace.",
-        show_default=False,
-        autocompletion=complete_frameworks,
-    ),
+    framework_option("Framework to trace."),
 ]
 _WorkloadOption = Annotated[
     str,
-    typer.Option(
-        "--workload",
-        "-w",
-        help="Workload to train.",
-        show_default=False,
-        autocompletion=complete_workloads,
-    ),
+    workload_option("Workload to train."),
 ]
 _OutputOption = Annotated[
     Path, typer.Option("--output", "-o", help="File to write (.npz).", show_default=False)

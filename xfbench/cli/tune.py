@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.completion import complete_frameworks, complete_workloads
 from xfbench.cli.options import (
+    framework_option,
     parse_list,
     parse_options,
     parse_positive_int,
     parse_text,
     with_settings,
+    workload_option,
 )
 from xfbench.model import settings
 
@@ -29,23 +30,11 @@ if TYPE_CHECKING:
 
 _FrameworkOption = Annotated[
     str,
-    typer.Option(
-        "--framework",
-        "-f",
-        help="Framework to tune.",
-        show_default=False,
-        autocompletion=complete_frameworks,
-    ),
+    framework_option("Framework to tune."),
 ]
 _WorkloadOption = Annotated[
     str,
-    typer.Option(
-        "--workload",
-        "-w",
-        help="Workload: see `xfbench workload list`.",
-        show_default=False,
-        autocompletion=complete_workloads,
-    ),
+    workload_option("Workload: see `xfbench workload list`."),
 ]
 _OverOption = Annotated[
     list[str] | None,

@@ -10,34 +10,26 @@ from typing import Annotated, Any
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.completion import complete_frameworks, complete_workloads
 from xfbench.cli.options import (
     FRAMEWORKS,
     WORKLOADS,
+    framework_option,
     parse_list,
     parse_options,
     parse_positive_int,
     with_settings,
+    workload_option,
 )
 from xfbench.model import settings
 
 _FrameworkOption = Annotated[
     str | None,
-    typer.Option(
-        "--framework",
-        "-f",
-        help=f"Frameworks (default: {FRAMEWORKS}).",
-        show_default=False,
-        autocompletion=complete_frameworks,
-    ),
+    framework_option(f"Frameworks (default: {FRAMEWORKS})."),
 ]
 _WorkloadOption = Annotated[
     str,
-    typer.Option(
-        "--workload",
-        "-w",
-        help="Workloads: see `xfbench workload list`. all: every workload.",
-        autocompletion=complete_workloads,
+    workload_option(
+        "Workloads: see `xfbench workload list`. all: every workload.", show_default=True
     ),
 ]
 _KernelOption = Annotated[
