@@ -147,9 +147,9 @@ def _pooling(layer: xl.Pooling, x: Any, input_shape: xl.Shape) -> Any:
         return mx.sym.Pooling(x, pool_type="avg", pad=(pad, pad), count_include_pad=True, **windows)
     # To check whether oneDNN supports the backward pass, MXNet uses the output's size instead of
     # the input's, which is wrong here. This code pools sums, for which MXNet never uses oneDNN.
-    ones = mx.sym.ones_like(mx.sym.sum(x, axis=(0, 1), keepdims=True))
+    ones_image = mx.sym.ones_like(mx.sym.sum(x, axis=(0, 1), keepdims=True))
     border = (0, 0, 0, 0, pad, pad, pad, pad)
-    padded = mx.sym.pad(ones, mode="constant", pad_width=border, constant_value=1)
+    padded = mx.sym.pad(ones_image, mode="constant", pad_width=border, constant_value=1)
     areas = mx.sym.Pooling(padded, pool_type="sum", **windows)
     total = mx.sym.Pooling(x, pool_type="sum", pad=(pad, pad), **windows)
     return mx.sym.broadcast_div(total, areas)

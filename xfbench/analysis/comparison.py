@@ -604,8 +604,8 @@ def _name_cell(
     assert request is not None
     named_fields = {"framework", "kernel", *side.field_values}
     values: list[str] = []
-    others = [name for name in _REQUEST_FIELDS if name not in _SEPARATELY_NAMED_FIELDS]
-    for name in ("framework", "kernel", *others):
+    further_names = [name for name in _REQUEST_FIELDS if name not in _SEPARATELY_NAMED_FIELDS]
+    for name in ("framework", "kernel", *further_names):
         [value], [other_value] = (_field_values(each, [name]) for each in (cell, other_cell))
         is_named = name in named_fields or (
             name in further_fields and value != Cell.model_fields[name].default

@@ -89,11 +89,11 @@ def _set_global_options(
 def main() -> None:
     """Run the command line and exit with one of these statuses.
 
-    - 0: everything requested ran and passed.
-    - 1: something ran and failed.
-    - 2: the command line or a file is wrong.
-    - 3: there is a bug in xfbench.
-    - 130: the command was interrupted; all records are kept.
+    - `0`: everything requested ran and passed.
+    - `1`: something ran and failed.
+    - `2`: the command line or a file is wrong.
+    - `3`: there is a bug in xfbench.
+    - `130`: the command was interrupted; all records are kept.
     """
     debug = "--debug" in sys.argv[1:]
     try:

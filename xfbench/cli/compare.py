@@ -61,11 +61,11 @@ def compare(
     for all intervals of the command together (Bonferroni).
 
     \b
-    xfbench compare framework=torch framework=mxnet
-    xfbench compare framework=mxnet,kernel=onednn framework=mxnet,kernel=native
-    xfbench compare after before --fail-on slower:5%
-    xfbench compare framework=torch framework=mxnet --markdown
-    xfbench compare --self framework=torch
+        xfbench compare framework=torch framework=mxnet
+        xfbench compare framework=mxnet,kernel=onednn framework=mxnet,kernel=native
+        xfbench compare after before --fail-on slower:5%
+        xfbench compare framework=torch framework=mxnet --markdown
+        xfbench compare --self framework=torch
     """
     from xfbench.analysis import comparison
     from xfbench.base import errors, paths

@@ -26,8 +26,10 @@ def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) 
     for line in _suggest_next_commands(board_tables):
         print(line)
     print(f"Records: {folder} ({len(records)} new)")
-    where = "" if folder == paths.results(None) else f" --results {shlex.quote(str(folder))}"
-    print(f"Tables: xfbench leaderboard{where} · report: xfbench report{where}")
+    results_option = (
+        "" if folder == paths.results(None) else f" --results {shlex.quote(str(folder))}"
+    )
+    print(f"Tables: xfbench leaderboard{results_option} · report: xfbench report{results_option}")
 
 
 def _suggest_next_commands(board_tables: Sequence[Table]) -> Iterator[str]:

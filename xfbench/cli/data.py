@@ -91,10 +91,10 @@ def prepare(
     Nothing is downloaded. If the command is interrupted, run it again to continue.
 
     \b
-    xfbench data prepare mnist --from ~/mnist
-    xfbench data prepare imagenet --from /scratch/ilsvrc2012 --classes 100 --size 256
-    xfbench data prepare folder --from ~/pictures --as birds --size 256 --fit crop --format lmdb
-    xfbench run --workload lenet --data mnist
+        xfbench data prepare mnist --from ~/mnist
+        xfbench data prepare imagenet --from /scratch/ilsvrc2012 --classes 100 --size 256
+        xfbench data prepare folder --from ~/pictures --as birds --size 256 --fit crop --format lmdb
+        xfbench run --workload lenet --data mnist
     """
     from xfbench.base import errors
     from xfbench.datasets import sources
@@ -143,9 +143,9 @@ def convert(
     format, such as tfrecord:DIR.
 
     \b
-    xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
-    xfbench data convert tfrecord:/scratch/flowers data/flowers --size 256
-    xfbench data check data/mnist-raw data/mnist-lmdb
+        xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
+        xfbench data convert tfrecord:/scratch/flowers data/flowers --size 256
+        xfbench data check data/mnist-raw data/mnist-lmdb
     """
     from xfbench.datasets import sources
 
@@ -170,7 +170,7 @@ def check(
     Every image is read and decoded. Its digest is compared with the list of its data set.
 
     \b
-    xfbench data check data/mnist-raw data/mnist-tfrecord data/mnist-lmdb
+        xfbench data check data/mnist-raw data/mnist-tfrecord data/mnist-lmdb
     """
     from tabulate import tabulate
 
@@ -208,7 +208,7 @@ def list_(as_json: JsonOption = False) -> None:
     """List the prepared data sets and the names that `run --data` accepts.
 
     \b
-    xfbench data list
+        xfbench data list
     """
     from tabulate import tabulate
 

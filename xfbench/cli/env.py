@@ -25,7 +25,7 @@ def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
     """Create the environments of these frameworks now, instead of at their first run.
 
     \b
-    xfbench env create torch mxnet
+        xfbench env create torch mxnet
     """
     from xfbench.base.errors import UnavailableError
     from xfbench.environments import environment

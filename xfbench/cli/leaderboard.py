@@ -102,17 +102,17 @@ def leaderboard(
     """Show the leaderboards. Images per second have a 95 % interval, from repeated launches.
 
     \b
-    xfbench leaderboard
-    xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
-    xfbench leaderboard --by framework
-    xfbench leaderboard --view slowdown --reference torch
-    xfbench leaderboard --published
-    xfbench leaderboard --wide
-    xfbench leaderboard --fields framework,threads,images/s --format latex
-    xfbench leaderboard --view steps
-    xfbench leaderboard --view costs --accuracy 97%
-    xfbench leaderboard --view communication
-    xfbench leaderboard --view layers --workload alexnet
+        xfbench leaderboard
+        xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
+        xfbench leaderboard --by framework
+        xfbench leaderboard --view slowdown --reference torch
+        xfbench leaderboard --published
+        xfbench leaderboard --wide
+        xfbench leaderboard --fields framework,threads,images/s --format latex
+        xfbench leaderboard --view steps
+        xfbench leaderboard --view costs --accuracy 97%
+        xfbench leaderboard --view communication
+        xfbench leaderboard --view layers --workload alexnet
     """
     from xfbench.analysis import best
     from xfbench.analysis import leaderboard as boards

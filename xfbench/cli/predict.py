@@ -53,11 +53,11 @@ def predict(
     number of ranks by the largest measured number of ranks.
 
     \b
-    xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak \\
-        --launcher slurm
-    xfbench predict --where affinity=none --to-ranks 64,1024
-    xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us
-    xfbench predict --results ./results --where framework=torch,strategy=ddp --json
+        xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak \\
+            --launcher slurm
+        xfbench predict --where affinity=none --to-ranks 64,1024
+        xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us
+        xfbench predict --results ./results --where framework=torch,strategy=ddp --json
     """
     from xfbench.analysis import comparison, prediction, series
     from xfbench.base import errors, paths

@@ -40,9 +40,9 @@ def report(
     """Write a self-contained HTML file with a summary, leaderboards, plots and studies.
 
     \b
-    xfbench report
-    xfbench report --results results --output lenet.html --where workload=lenet
-    xfbench report --figures figures --figure-format pdf
+        xfbench report
+        xfbench report --results results --output lenet.html --where workload=lenet
+        xfbench report --figures figures --figure-format pdf
     """
     from xfbench.base import atomic_files, errors, paths
     from xfbench.model import certificate

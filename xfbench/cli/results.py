@@ -53,11 +53,11 @@ def list_(
     """List records, newest first.
 
     \b
-    xfbench results list
-    xfbench results list --where framework=torch --where 'threads>=2'
-    xfbench results list --where status!=ok --limit 0 --json
-    xfbench results list --published --where figure.about.study=storage
-    xfbench results list --published --bibtex
+        xfbench results list
+        xfbench results list --where framework=torch --where 'threads>=2'
+        xfbench results list --where status!=ok --limit 0 --json
+        xfbench results list --published --where figure.about.study=storage
+        xfbench results list --published --bibtex
     """
     from xfbench.rendering import record_listing
     from xfbench.store import index, selection
@@ -111,8 +111,8 @@ def show(
     """Show one record: the request, the observations and the run folder.
 
     \b
-    xfbench results show 7f3a
-    xfbench results show sha256:7f3a --json
+        xfbench results show 7f3a
+        xfbench results show sha256:7f3a --json
     """
     from xfbench.base import errors
     from xfbench.rendering import record_listing
@@ -152,8 +152,8 @@ def pack(
     A pack has one line per record. The records do not change.
 
     \b
-    xfbench results pack
-    xfbench results pack --all
+        xfbench results pack
+        xfbench results pack --all
     """
     store = _open_store(results)
     damage_messages: list[str] = []
@@ -176,9 +176,9 @@ def validate(
     """Check results and list each defect with its file. Exit with status 1 if there are defects.
 
     \b
-    xfbench results validate results
-    xfbench results validate theirs.tar --json
-    xfbench results validate submission
+        xfbench results validate results
+        xfbench results validate theirs.tar --json
+        xfbench results validate submission
     """
     from xfbench.cli.options import parse_run_command
     from xfbench.exchange import audit
@@ -211,9 +211,9 @@ def export(
     (.csv, .parquet) has one row per record and one column per field.
 
     \b
-    xfbench results export ours.tar.gz
-    xfbench results export torch.csv --where framework=torch
-    xfbench results export all.parquet
+        xfbench results export ours.tar.gz
+        xfbench results export torch.csv --where framework=torch
+        xfbench results export all.parquet
     """
     from xfbench.exchange import exporting
     from xfbench.store import index, selection
@@ -239,7 +239,7 @@ def references(
     """Print references for ReFrame: the images per second of each ranked cell, as JSON.
 
     \b
-    xfbench results references --system cluster:cpu > references.json
+        xfbench results references --system cluster:cpu > references.json
     """
     from xfbench.analysis import ranked
     from xfbench.exchange import references as reframe_references
@@ -267,8 +267,8 @@ def submit(
     The folder has the records, a description of each machine, and the command for each cell.
 
     \b
-    xfbench results submit submission --where workload=lenet
-    xfbench results validate submission
+        xfbench results submit submission --where workload=lenet
+        xfbench results validate submission
     """
     from xfbench.exchange import submission
     from xfbench.store import index, selection
@@ -311,14 +311,14 @@ def import_(
     changes nothing.
 
     \b
-    xfbench results import ../laptop/results ../node7/results
-    xfbench results import theirs.tar.gz
-    xfbench results import submission
-    xfbench results import .benchmarks
-    xfbench results import ~/.reframe/reports/run-report-0.json
-    xfbench run --framework torch --workload lenet --launches 5 --bundle ./there
-    (run ./there/run.sh on the other machine, then copy the folder back)
-    xfbench results import --bundle ./there
+        xfbench results import ../laptop/results ../node7/results
+        xfbench results import theirs.tar.gz
+        xfbench results import submission
+        xfbench results import .benchmarks
+        xfbench results import ~/.reframe/reports/run-report-0.json
+        xfbench run --framework torch --workload lenet --launches 5 --bundle ./there
+        (run ./there/run.sh on the other machine, then copy the folder back)
+        xfbench results import --bundle ./there
     """
     from xfbench import bundle as bundles
     from xfbench.base import errors, paths

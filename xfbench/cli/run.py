@@ -39,19 +39,19 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     and --seed also apply to `quick`.
 
     \b
-    xfbench run
-    xfbench run --until-precision 2%
-    xfbench run --framework torch,mxnet --workload alexnet --batch-size 16 --threads 1,2
-    xfbench run --framework torch --workload lenet --epochs 5 --launches 5
-    xfbench run --framework torch --batch-size 512 --lr-scaling linear --lr-warmup 2 --epochs 5
-    xfbench run --framework torch,mxnet --workload convnet --until-precision 1%
-    xfbench run --framework torch,caffe --ranks 1,2 --scaling strong --launcher mpi
-    xfbench run --framework torch --ranks 4 --nodes 2 --scaling weak --launcher slurm
-    xfbench run --framework torch,caffe --workload alexnet --checkpoints 4
-    xfbench run --workload alexnet --batch-size 16 --profile
-    xfbench run --framework tensorflow --data photos-tfrecord --loader xfbench,native
-    xfbench run --framework torch --python torch:old=PATH --python torch:new=PATH
-    xfbench run --revisions main,working-tree --framework torch --workload lenet --launches 5
+        xfbench run
+        xfbench run --until-precision 2%
+        xfbench run --framework torch,mxnet --workload alexnet --batch-size 16 --threads 1,2
+        xfbench run --framework torch --workload lenet --epochs 5 --launches 5
+        xfbench run --framework torch --batch-size 512 --lr-scaling linear --lr-warmup 2 --epochs 5
+        xfbench run --framework torch,mxnet --workload convnet --until-precision 1%
+        xfbench run --framework torch,caffe --ranks 1,2 --scaling strong --launcher mpi
+        xfbench run --framework torch --ranks 4 --nodes 2 --scaling weak --launcher slurm
+        xfbench run --framework torch,caffe --workload alexnet --checkpoints 4
+        xfbench run --workload alexnet --batch-size 16 --profile
+        xfbench run --framework tensorflow --data photos-tfrecord --loader xfbench,native
+        xfbench run --framework torch --python torch:old=PATH --python torch:new=PATH
+        xfbench run --revisions main,working-tree --framework torch --workload lenet --launches 5
     """
     from xfbench import progress, session
     from xfbench.base import paths

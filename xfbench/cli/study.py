@@ -70,7 +70,7 @@ def list_(as_json: JsonOption = False) -> None:
     """List all studies: the built-in ones and your own.
 
     \b
-    xfbench study list
+        xfbench study list
     """
     from tabulate import tabulate
 
@@ -97,7 +97,7 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show a study: its question and method, the cells of each size, and the published values.
 
     \b
-    xfbench study show thread-sweep
+        xfbench study show thread-sweep
     """
     from xfbench.planning import experiment
     from xfbench.rendering import external_figures
@@ -184,10 +184,10 @@ def run(
     the study needs are created even with --dry-run.
 
     \b
-    xfbench study run thread-sweep
-    xfbench study run kernels --size laptop --dry-run
-    xfbench study run kernels --size laptop --resume
-    xfbench study run mine.toml --framework torch
+        xfbench study run thread-sweep
+        xfbench study run kernels --size laptop --dry-run
+        xfbench study run kernels --size laptop --resume
+        xfbench study run mine.toml --framework torch
     """
     from xfbench import progress
     from xfbench.base import paths
@@ -246,9 +246,9 @@ def report(
     """Report a study: its answer, plots, limits, and tables of published and measured values.
 
     \b
-    xfbench study report thread-sweep
-    xfbench study report kernels --output kernels.html
-    xfbench study report architectures --with theirs.tar.gz --output architectures.md
+        xfbench study report thread-sweep
+        xfbench study report kernels --output kernels.html
+        xfbench study report architectures --with theirs.tar.gz --output architectures.md
     """
     from xfbench.base import atomic_files, errors, paths
     from xfbench.planning import experiment

@@ -56,7 +56,7 @@ def trace(
     All steps use the same batch and the workload's own solver. Dropout is switched off.
 
     \b
-    xfbench trace --framework caffe --workload lenet --output caffe.npz
+        xfbench trace --framework caffe --workload lenet --output caffe.npz
     """
     from xfbench.execution import tracing
     from xfbench.model.plan import DEFAULT_TIME_LIMIT

@@ -122,11 +122,11 @@ def tune(
     results folder keeps a record of every launch.
 
     \b
-    xfbench tune --framework torch --workload lenet
-    xfbench tune --framework torch --workload alexnet --over threads=1,2 --over kernel=onednn
-    xfbench tune --framework mxnet --workload convnet --budget 10m
-    xfbench tune --framework torch --workload lenet --show
-    xfbench run --framework torch --workload lenet --tuned
+        xfbench tune --framework torch --workload lenet
+        xfbench tune --framework torch --workload alexnet --over threads=1,2 --over kernel=onednn
+        xfbench tune --framework mxnet --workload convnet --budget 10m
+        xfbench tune --framework torch --workload lenet --show
+        xfbench run --framework torch --workload lenet --tuned
     """
     from xfbench import progress
     from xfbench.base import errors, paths

@@ -100,11 +100,11 @@ def verify(
     certificate. `xfbench run` verifies automatically.
 
     \b
-    xfbench verify
-    xfbench verify --framework mxnet --workload caffenet --kernel all
-    xfbench verify --framework torch --workload lenet --ranks 1,2,4
-    xfbench verify --workload lenet --lars 0.5
-    xfbench verify --self-test
+        xfbench verify
+        xfbench verify --framework mxnet --workload caffenet --kernel all
+        xfbench verify --framework torch --workload lenet --ranks 1,2,4
+        xfbench verify --workload lenet --lars 0.5
+        xfbench verify --self-test
     """
     from xfbench.base import errors
     from xfbench.equality import verdicts

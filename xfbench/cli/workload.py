@@ -50,7 +50,7 @@ def show(name: _NameArgument, as_json: JsonOption = False) -> None:
     """Show one workload: every layer with its output and parameters.
 
     \b
-    xfbench workload show googlenet
+        xfbench workload show googlenet
     """
     from tabulate import tabulate
 
@@ -93,7 +93,7 @@ def export(
     """Export a workload's network to standard output, in a format for another tool.
 
     \b
-    xfbench workload export alexnet --format caffe > alexnet.prototxt
+        xfbench workload export alexnet --format caffe > alexnet.prototxt
     """
     from xfbench.adapters.caffe import prototxt
     from xfbench.base import errors

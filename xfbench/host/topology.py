@@ -87,8 +87,8 @@ def describe(topology: Topology) -> dict[str, str]:
 
 def _count_cpus(cpu_list: str) -> int:
     """Return the number of CPUs in a list such as "0-3,8"."""
-    ends = [part.partition("-") for part in cpu_list.split(",")]
-    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+    bounds = [part.partition("-") for part in cpu_list.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in bounds)
 
 
 def _list_nodes(nodes: Path) -> list[Path]:

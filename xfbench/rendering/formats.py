@@ -197,12 +197,12 @@ def wrap_markdown(block: str) -> str:
     """
     if "\n" in block or block.startswith(("#", " ", "|", "!")):
         return block
-    first, *others = textwrap.wrap(
+    first, *further_lines = textwrap.wrap(
         block, MARKDOWN_WIDTH - 2, break_long_words=False, break_on_hyphens=False
     ) or [""]
     indent = "  " if block.startswith("- ") else ""
     return "\n".join(
-        [first, *(f"{indent}{_LIST_START.sub(_escape_list_start, line)}" for line in others)]
+        [first, *(f"{indent}{_LIST_START.sub(_escape_list_start, line)}" for line in further_lines)]
     )
 
 

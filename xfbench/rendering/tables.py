@@ -515,9 +515,9 @@ def _render_unranked(
     reasons = list(dict.fromkeys(row.reason or "" for row in table.unranked))
     lines = []
     for row in table.unranked:
-        first, *others = (read(row) for _, read in columns)
+        first, *further_texts = (read(row) for _, read in columns)
         mark = f"[{1 + reasons.index(row.reason or '')}]"
-        lines.append([mark if first == "–" else f"{mark} {first}", *others])
+        lines.append([mark if first == "–" else f"{mark} {first}", *further_texts])
     return [
         table_format.render_heading("not ranked"),
         table_format.render_table(

@@ -65,12 +65,12 @@ class _SignalPipe:
     """
 
     def __init__(self) -> None:
-        self.descriptor, self.written = os.pipe()
-        os.set_blocking(self.written, False)
+        self.descriptor, self.write_descriptor = os.pipe()
+        os.set_blocking(self.write_descriptor, False)
         os.set_blocking(self.descriptor, False)
         self.numbers = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         self.before = [signal.signal(number, lambda *_: None) for number in self.numbers]
-        signal.set_wakeup_fd(self.written)
+        signal.set_wakeup_fd(self.write_descriptor)
 
     def read_signals(self) -> set[int]:
         """Return the numbers of the signals that arrived since the last call."""
@@ -84,7 +84,7 @@ class _SignalPipe:
         for number, handler in zip(self.numbers, self.before):
             signal.signal(number, handler)
         os.close(self.descriptor)
-        os.close(self.written)
+        os.close(self.write_descriptor)
 
 
 def _redirect_output_and_tie_to_parent(rank: int, parent: int) -> None:
