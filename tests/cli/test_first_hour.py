@@ -90,3 +90,8 @@ def test_a_comparison_as_markdown_has_a_summary_and_a_table(run_inline, record, 
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout.startswith("**Training speed: 1 ")
     assert "\n| A " in outcome.stdout
+
+
+def test_a_comparison_has_one_form_of_output(run_inline):
+    outcome = run_inline(*"compare threads=2 threads=1 --markdown --json".split())
+    assert outcome.returncode == 2 and "--markdown and --json" in outcome.stderr

@@ -75,3 +75,8 @@ def test_sources_are_printed_as_bibtex(run_inline):
         entry.startswith("@techreport{Z17,") and "Zhao Zhang and Weijia Xu" in entry
         for entry in entries
     )
+
+
+def test_bibtex_has_only_the_sources_of_the_selected_figures(run_inline):
+    outcome = run_inline(*"results list --published --bibtex --where citation.key=H19".split())
+    assert outcome.stdout.count("@") == 1 and "{H19," in outcome.stdout

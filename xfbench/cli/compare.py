@@ -70,6 +70,8 @@ def compare(
     from xfbench.analysis import comparison
     from xfbench.base import errors, paths
 
+    if markdown and as_json:
+        raise errors.UsageError("--markdown and --json are two forms of output: choose one")
     limit = comparison.FailLimit.parse(fail_on) if fail_on else None
     folder = paths.results(results)
     side_a = comparison.Side.parse(a, folder)

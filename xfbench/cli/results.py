@@ -62,14 +62,9 @@ def list_(
     from xfbench.rendering import record_listing
     from xfbench.store import index, selection
 
-    if bibtex:
-        from xfbench.store import published as literature
-
-        print("\n\n".join(source.bibtex for source in literature.sources()))
-        return
     conditions = selection.parse_conditions(where or ())
-    if published:
-        _print_published_figures(conditions, as_json)
+    if published or bibtex:
+        _print_published_figures(conditions, bibtex, as_json)
         return
     with index.open_index(_open_store(results), say) as record_index:
         records = [record for _, record in record_index.newest(conditions, limit)]
@@ -85,8 +80,10 @@ def list_(
         print(f"{limit} of {match_count} records: --limit 0 shows all")
 
 
-def _print_published_figures(conditions: Sequence[Condition], as_json: bool) -> None:
-    """Print the published values that come with xfbench and meet all `conditions`."""
+def _print_published_figures(
+    conditions: Sequence[Condition], as_bibtex: bool, as_json: bool
+) -> None:
+    """Print the published values that meet all `conditions`, or their sources as BibTeX."""
     from xfbench.rendering import external_figures
     from xfbench.store import published
 
@@ -96,7 +93,12 @@ def _print_published_figures(conditions: Sequence[Condition], as_json: bool) -> 
         for record, document in documents
         if all(condition.holds(document) for condition in conditions)
     ]
-    if as_json:
+    if as_bibtex:
+        keys = {record.citation.key for record, _ in matches if record.citation}
+        # Without conditions, sources that have sentences only are printed too.
+        chosen = [source for source in published.sources() if not conditions or source.key in keys]
+        print("\n\n".join(source.bibtex for source in chosen))
+    elif as_json:
         print(json.dumps({"records": [document for _, document in matches]}))
     else:
         print(external_figures.render_figures_and_sources([record for record, _ in matches]))

@@ -12,9 +12,6 @@ from xfbench.model import adapter, settings
 from xfbench.model.request import Cell
 from xfbench.store.tuning_results import Tuning
 
-_ALWAYS = ("framework", "workload", "batch_size", "kernel", "threads", "pinning")
-_IF_CHOSEN = ("device", "precision", "allocator", "ranks", "scaling", "strategy")
-
 
 def describe_for_reuse(tuning: Tuning) -> Iterator[str]:
     """Yield the lines that apply the best setting outside `xfbench run --tuned`."""
@@ -43,22 +40,23 @@ def describe_for_reuse(tuning: Tuning) -> Iterator[str]:
 
 def _values_by_setting(cell: Cell) -> dict[str, Any]:
     """Return the value of each setting that the cell chooses, as a record stores it."""
-    stored = {
+    values = {
+        "framework": cell.framework,
+        "workload": cell.workload,
         "batch_size": cell.global_batch_size,
+        "kernel": cell.kernel,
+        "threads": cell.threads,
         "pinning": cell.affinity,
-        **{
-            name: getattr(cell, settings.BY_NAME[name].cell_field)
-            for name in (*_ALWAYS, *_IF_CHOSEN)
-            if name not in ("batch_size", "pinning")
-        },
     }
-    defaults = {"device": "cpu", "precision": "float32", "allocator": None, "ranks": 1}
-    chosen = {name: stored[name] for name in _ALWAYS}
-    for name in _IF_CHOSEN:
-        needs_ranks = name in ("scaling", "strategy")
-        if stored[name] != defaults.get(name) and not (needs_ranks and cell.ranks == 1):
-            chosen[name] = stored[name]
-    return chosen
+    if cell.device != "cpu":
+        values["device"] = cell.device
+    if cell.precision != "float32":
+        values["precision"] = cell.precision
+    if cell.allocator:
+        values["allocator"] = cell.allocator
+    if cell.ranks > 1:
+        values |= {"ranks": cell.ranks, "scaling": cell.scaling, "strategy": cell.strategy}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _environment_variables(cell: Cell) -> dict[str, str]:
