@@ -7,7 +7,7 @@ PARALLEL := --numprocesses 2 --instafail --durations 25 --timeout 1200
 QUICK := not deep and not long
 DEEP := deep and not long
 
-.PHONY: help bench test test-deep test-all coverage mutants golden overhead series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean docs docs-serve input schema settings
+.PHONY: help bench test test-deep test-all coverage mutants golden overhead series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean docs docs-serve input schema settings screenshots
 
 #@ Use
 
@@ -54,6 +54,9 @@ lint: $(VENV)/developed ## Style and simple mistakes.
 settings: $(VENV)/developed ## Writes the files that follow from xfbench/model/settings.py.
 	$(BIN)/python -m xfbench.rendering.setting_files
 	mkdir -p build && $(BIN)/python -m tests.docs.cli_page > build/cli.md && mv build/cli.md docs/reference/cli.md
+
+screenshots: $(VENV)/developed ## Take the pictures of the example report in docs/report/ again.
+	$(BIN)/python -m tests.docs.screenshots
 
 types: $(VENV)/developed ## mypy --strict, on the installed package and from outside the checkout.
 	rm -rf build && mkdir -p build/outside
