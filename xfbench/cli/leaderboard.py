@@ -119,22 +119,17 @@ def leaderboard(
     from xfbench.base import quantities
 
     workload_names = parse_list(workload, str, "--workload")
+    field_names = parse_list(fields, str, "--fields") or ()
     _check_choices(format, view, published, reference, workload_names or ())
     group_fields = best.parse_group_fields(by)
-    layout = _choose_layout(
-        "json" if as_json else format,
-        view,
-        parse_list(fields, str, "--fields") or (),
-        group_fields,
-        wide,
-    )
+    output_format = "json" if as_json else format
+    layout = _choose_layout(output_format, view, field_names, group_fields, wide)
     [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY
     ]
     ranked_tables, stored_figures = _read_tables(
         results, where or (), workload_names, target_accuracy, published
     )
-    output_format = "json" if as_json else format
     if view == _SLOWDOWN:
         from xfbench.analysis import slowdown
         from xfbench.rendering import slowdown_tables
