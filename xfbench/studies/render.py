@@ -132,7 +132,7 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
             *(f"- {_shorten_to_legible_line(limit)}" for limit in answer.limits),
         ]
     parts += ["## To repeat it", f"    {answer.command}"]
-    return "\n\n".join(map(formats.wrap_markdown, parts)) + "\n"
+    return formats.join_markdown_blocks(parts) + "\n"
 
 
 def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
