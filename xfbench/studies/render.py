@@ -12,7 +12,7 @@ from xfbench.rendering.external_figures import format_figure
 from xfbench.rendering.report import svg
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures, figure_subject
-from xfbench.studies.finding import Finding
+from xfbench.studies.finding import Finding, JudgedClaim
 from xfbench.studies.wording import format_bounds_without_unit, format_number_without_unit
 
 # A standalone picture needs its own style, because no page around it has one.
@@ -101,14 +101,7 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     )
     for finding in answer.findings:
         parts += [f"## {finding.title}", _shorten_to_legible_line(finding.sentence)]
-        parts += [
-            f"- {judged_claim.source}: {judged_claim.text}. "
-            f"Here it **{judged_claim.verdict}**: {_shorten_to_legible_line(judged_claim.why)}."
-            if judged_claim.verdict != "cannot be told"
-            else f"- {judged_claim.source}: {judged_claim.text}. Whether it holds "
-            f"here **cannot be told**: {_shorten_to_legible_line(judged_claim.why)}."
-            for judged_claim in finding.judged
-        ]
+        parts += map(_format_judged_claim, finding.judged)
         for figure in draw_figures(finding, answer.published):
             if remaining_names:
                 parts.append(f"![{figure.title}]({remaining_names.pop(0)})")
@@ -117,7 +110,7 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
         parts += [f"- {_shorten_to_legible_line(note)}" for note in finding.notes]
     if answer.published or answer.sentences:
         parts.append("## Published")
-        parts += [f"- {key}: {sentence}" for key, sentence in answer.sentences]
+        parts += map(_format_judged_claim, answer.sentences)
         parts += (
             [markdown_table(PUBLISHED_HEADERS, published_rows(answer))] if answer.published else []
         )
@@ -133,6 +126,15 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
         ]
     parts += ["## To repeat it", f"    {answer.command}"]
     return formats.join_markdown_blocks(parts) + "\n"
+
+
+def _format_judged_claim(judged: JudgedClaim) -> str:
+    """Return a claim with its verdict, as a list item."""
+    verdict = f"Here it **{judged.verdict}**"
+    if judged.verdict == "cannot be told":
+        verdict = "Whether it holds here **cannot be told**"
+    text = judged.text.removesuffix(".")
+    return f"- {judged.source}: {text}. {verdict}: {_shorten_to_legible_line(judged.why)}."
 
 
 def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
