@@ -9,6 +9,7 @@ from tabulate import tabulate
 from xfbench.base.terminal_text import MAX_LENGTH, make_legible
 from xfbench.rendering import formats
 from xfbench.rendering.external_figures import format_figure
+from xfbench.rendering.fitting import split_columns
 from xfbench.rendering.report import svg
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures, figure_subject
@@ -105,8 +106,7 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
         for figure in draw_figures(finding, answer.published):
             if remaining_names:
                 parts.append(f"![{figure.title}]({remaining_names.pop(0)})")
-        lines = table_rows(finding)
-        parts += [markdown_table(table_headers(finding), lines)] if lines else []
+        parts += _markdown_tables(finding)
         parts += [f"- {_shorten_to_legible_line(note)}" for note in finding.notes]
     if answer.published or answer.sentences:
         parts.append("## Published")
@@ -126,6 +126,24 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
         ]
     parts += ["## To repeat it", f"    {answer.command}"]
     return formats.join_markdown_blocks(parts) + "\n"
+
+
+def _markdown_tables(finding: Finding) -> list[str]:
+    """Return the table that shows a finding; no table if it has no rows.
+
+    A table with a row for each framework is split into several if it is too wide.
+    """
+    headers, rows = table_headers(finding), table_rows(finding)
+    if not rows:
+        return []
+    if not finding.table or finding.over != "framework":
+        return [markdown_table(headers, rows)]
+    columns = list(zip(headers, *rows, strict=True))
+    layout = formats.FORMATS["markdown"]
+    return [
+        markdown_table([headers[n] for n in group], [[row[n] for n in group] for row in rows])
+        for group in split_columns(columns, formats.MARKDOWN_WIDTH, layout.column_gap)
+    ]
 
 
 def _format_judged_claim(judged: JudgedClaim) -> str:
