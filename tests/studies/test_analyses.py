@@ -218,7 +218,8 @@ def test_unverified_framework_does_not_block_other_comparisons(
 
 def test_comparison_of_frameworks_has_one_row_for_each(make_study, make_launches, make_answer):
     kernels = {"torch": "onednn", "reference": "numpy", "mxnet": "onednn"}
-    workloads = ["lenet", "convnet", "alexnet", "caffenet", "googlenet"]
+    workloads = ["lenet", "convnet", "alexnet", "caffenet", "googlenet", "resnet50"]
+    workloads += ["resnet101", "convnet-quick"]
     records, certificates = [], {}
     for workload in workloads:
         for factor, (framework, kernel) in enumerate(kernels.items(), 1):
