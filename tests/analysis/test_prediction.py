@@ -139,6 +139,49 @@ def test_unidentifiable_link_is_refused_with_advice(make_launches, counts, on_no
     assert "--link" in str(caught.value)
 
 
+def parts_of(point):
+    return {name: getattr(point.step, name) for name in ("computing", "exchange", "waiting")}
+
+
+def test_parts_of_a_step_follow_the_truth_and_add_up(make_launches):
+    fit = fit_records(make_launches([1, 2, 4], noise=0.0))
+    for ranks in (1, 4, 64):
+        point = fit.predict(ranks)
+        parts = parts_of(point)
+        assert point.step.seconds == pytest.approx(8 * ranks / point.images_per_second.value)
+        assert sum(part.share for part in parts.values()) == pytest.approx(1)
+        assert sum(part.seconds for part in parts.values()) == pytest.approx(point.step.seconds)
+        assert parts["computing"].seconds == pytest.approx(COMPUTING_S, rel=0.01)
+        exchange_s = communication_cost.exchange_seconds("ring", ranks, PAYLOAD_BYTES, LINK)
+        assert parts["exchange"].seconds == pytest.approx(exchange_s, rel=0.1)
+        assert parts["waiting"].seconds == pytest.approx(0)
+        assert not any(part.reason for part in parts.values())
+    assert parts["exchange"].share > parts_of(fit.predict(4))["exchange"].share
+
+
+def test_slowest_of_many_ranks_makes_the_others_wait(record):
+    step_times_s = tuple(np.exp(np.random.default_rng(0).normal(0, 0.2, 400)))
+    fit = fit_records([record(steps=step_times_s, scaling="weak", framework="torch")], LINK)
+    waiting = [fit.predict(ranks).step.waiting.seconds for ranks in (1, 4, 16)]
+    assert waiting[0] == 0
+    assert waiting[0] < waiting[1] < waiting[2]
+    # The median of the largest of 16 draws is exp(0.2 * 1.73).
+    assert waiting[2] == pytest.approx(np.exp(0.2 * 1.73) - 1, rel=0.1)
+
+
+def test_parts_that_are_not_measured_say_so(make_launches):
+    described = fit_records(make_launches([1], launches_per_count=1), LINK)
+    assert described.predict(1).step.exchange.reason is None
+    assert "described link" in described.predict(2).step.exchange.reason
+    assert described.predict(STEPS).step.waiting.reason is None
+    assert f"only {STEPS} steps" in described.predict(STEPS + 1).step.waiting.reason
+    without_one_rank = fit_records(make_launches([2, 4], noise=0.0)).predict(8).step
+    assert without_one_rank.waiting.seconds is None and without_one_rank.waiting.share is None
+    assert "no launch has one rank" in without_one_rank.waiting.reason
+    shares = without_one_rank.computing.share + without_one_rank.exchange.share
+    assert shares == pytest.approx(1)
+
+
 def test_single_launches_give_no_interval(make_launches):
     point = fit_records(make_launches([1, 2, 4], launches_per_count=1)).predict(8)
     assert point.images_per_second.low is None and point.images_per_second.high is None

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -353,6 +354,31 @@ def test_every_slowdown_format_has_figures_and_reasons(boards, name):
     shown = slowdown_tables.FORMATS[name](slowdown.build_slowdown_tables(boards, reference="torch"))
     for text in ("5.0", "numpy", "no such layer", "mxnet", "alexnet"):
         assert text in shown
+
+
+@pytest.mark.parametrize("name", ["text", "markdown"])
+def test_a_framework_has_one_row_in_tables_that_fit(make_launches, name):
+    networks = ["lenet", "convnet", "alexnet", "caffenet", "googlenet", "resnet50"]
+    frameworks = ["caffe", "mxnet", "tensorflow", "torch"]
+    launch_records, certificates = certify_records(
+        [
+            launch
+            for workload in networks
+            for speed, framework in enumerate(frameworks, 10)
+            for launch in make_launches(speed, framework=framework, workload=workload)
+        ]
+    )
+    slowdown_list = slowdown.build_slowdown_tables(all_tables(launch_records, certificates))
+    whole = slowdown_tables.FORMATS[name](slowdown_list)
+    shown = slowdown_tables.FORMATS[name](slowdown_list, 100)
+    table_lines = [line for line in shown.splitlines() if not line.startswith("#")]
+    assert max(map(len, table_lines)) <= 100 < max(map(len, whole.splitlines()))
+    assert not set(re.findall(r"[\w.()–]+", whole)) - set(re.findall(r"[\w.()–]+", shown))
+    headers = [line.split() for line in shown.splitlines() if "framework" in line]
+    names = [field for header in headers for field in header if field in networks]
+    assert sorted(names) == sorted(2 * networks)  # slowdowns, and what they were reached with
+    rows = [line for line in shown.splitlines() if line.lstrip("| ").startswith("caffe ")]
+    assert len([header for header in headers if "by" not in header]) == len(rows)
 
 
 def test_slowdown_json_and_csv_contain_all_entries(boards):

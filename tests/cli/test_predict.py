@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from xfbench.rendering import tables
 from xfbench.store.results_folder import Store
 
 
@@ -58,3 +59,37 @@ def test_the_table_says_how_far_it_extrapolates(run_inline, small_runs):
     assert outcome.returncode == 0, outcome.stderr
     assert "16 times" in outcome.stdout
     assert "described link of 10 Gbit/s and 10 µs" in outcome.stdout
+
+
+def test_the_table_shows_the_parts_of_each_step(run_inline, small_runs):
+    words = ["predict", "--where", "framework=torch", "--to-ranks", "4,512", *LINK]
+    outcome = run_inline(*words)
+    assert outcome.returncode == 0, outcome.stderr
+    lines = outcome.stdout.splitlines()
+    start = lines.index("parts of a predicted step") + 1
+    assert lines[start].split() == ["ranks", "step", "computing", "exchange", "waiting"]
+    rows = [line.split() for line in lines[start + 2 : start + 5]]
+    assert [row[0] for row in rows] == ["1", "4", "512"]
+    percentages = [[int(text.removesuffix("%")) for text in row[3:]] for row in rows]
+    assert percentages[0] == [100, 0, 0]
+    assert [sum(row) for row in percentages] == [100, 100, 100]
+    assert "exchange on 4, 512 ranks: computed from the described link, not measured" in lines
+    assert max(map(len, lines[start:])) <= 100
+    assert any(line.startswith("waiting on 512 ranks: at least this") for line in lines)
+    document = json.loads(run_inline(*words, "--json").stdout)
+    for point in document["points"]:
+        parts = [point["step"][name] for name in ("computing", "exchange", "waiting")]
+        assert sum(part["share"] for part in parts) == pytest.approx(1)
+        assert sum(part["seconds"] for part in parts) == pytest.approx(point["step"]["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("shares", "texts"),
+    [
+        ([1 / 3, 1 / 3, 1 / 3], ["34%", "33%", "33%"]),
+        ([0.995, 0.003, 0.002], ["100%", "0%", "0%"]),
+        ([0.7, 0.3, None], ["70%", "30%", "–"]),
+    ],
+)
+def test_percentages_add_up(shares, texts):
+    assert tables.format_percentages(shares) == texts

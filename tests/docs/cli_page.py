@@ -8,7 +8,7 @@ import inspect
 import typer
 
 from xfbench import cli
-from xfbench.rendering.formats import wrap_markdown
+from xfbench.rendering.formats import join_markdown_blocks
 
 INTRODUCTION = """# Command line
 
@@ -31,7 +31,7 @@ def describe_command(name, command):
     context = typer.Context(command, info_name=name)
     yield f"{'#' * min(4, 1 + len(name.split()))} {name}"
     prose, _, examples = inspect.cleandoc(command.help or "").partition("\b")
-    yield from (wrap_markdown(" ".join(part.split())) for part in prose.split("\n\n") if part)
+    yield from (" ".join(part.split()) for part in prose.split("\n\n") if part)
     if examples.strip():
         lines = [line.strip() for line in examples.strip().splitlines()]
         yield "\n".join(["```text", *lines, "```"])
@@ -40,13 +40,9 @@ def describe_command(name, command):
         for parameter in command.get_params(context)
         if not getattr(parameter, "hidden", False)
     ]
-    options = [
-        wrap_markdown(f"- `{names}`: {' '.join(text.split())}")
-        for names, text in filter(None, records)
-        if not names.startswith("--help") and not names.startswith("-h")
-    ]
-    if options:
-        yield "\n".join(options)
+    for names, text in filter(None, records):
+        if not names.startswith("--help") and not names.startswith("-h"):
+            yield f"- `{names}`: {' '.join(text.split())}"
 
 
 def build_page():
@@ -55,7 +51,7 @@ def build_page():
     blocks = [INTRODUCTION.rstrip()]
     for name, each in list_commands(command):
         blocks += describe_command(name, each)
-    return "\n\n".join(blocks) + "\n"
+    return join_markdown_blocks(blocks) + "\n"
 
 
 if __name__ == "__main__":

@@ -106,6 +106,17 @@ def test_invalid_study_file_is_reported_in_one_line(load_changed_study, old, new
             'over = "threads"\n[[analysis.claim]]\nsource = "X"\ntext = "t"\nlow = 1\n',
             "claims of best_of need 'best', claims of other analyses need 'low' or 'high'",
         ),
+        (
+            'over = "threads"',
+            'over = "threads"\n[[analysis.claim]]\nsource = "X"\ntext = "t"\nbest = 1\n'
+            'finding = "s"',
+            'finding "s": no source has this sentence',
+        ),
+        (
+            'over = "threads"',
+            'over = "threads"\n[[unjudged]]\nfinding = "s"\nreason = "r"',
+            'finding "s": no source has this sentence',
+        ),
     ],
 )
 def test_unknown_analysis_setting_is_reported_before_a_run(load_changed_study, old, new, words):

@@ -6,7 +6,7 @@ from tests.sample_records import SOFTWARE
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.host.machine import describe_machine
 from xfbench.rendering import tables
-from xfbench.rendering.fitting import fit_columns
+from xfbench.rendering.fitting import fit_columns, split_columns
 
 TEXTS = {
     "rank": ["1", "2"],
@@ -59,6 +59,23 @@ def test_least_important_columns_are_left_out(max_width, left_out):
 
 def test_rank_framework_and_throughput_are_always_shown():
     assert fit_columns(TEXTS, max_width=5, gap=2).shown == ("rank", "framework", "images/s")
+
+
+@pytest.mark.parametrize(
+    ("max_width", "groups"),
+    [
+        (None, [[0, 1, 2, 3]]),
+        (50, [[0, 1, 2, 3]]),
+        (49, [[0, 1, 2], [0, 3]]),
+        (38, [[0, 1, 2], [0, 3]]),
+        (37, [[0, 1], [0, 2], [0, 3]]),
+        (1, [[0, 1], [0, 2], [0, 3]]),
+    ],
+)
+def test_wide_table_is_split_and_its_first_column_repeated(max_width, groups):
+    columns = [["framework", "torch"], *([name, "1.23 (1.1)"] for name in ("a", "b", "c"))]
+    # A column needs its longest text, and a gap of 2 characters. Headers have 2 characters more.
+    assert split_columns(columns, max_width, gap=2) == groups
 
 
 @pytest.fixture

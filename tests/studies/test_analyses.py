@@ -9,7 +9,7 @@ from tests.sample_records import build_record_certificate
 from tests.studies.thread_launches import FAST, SLOW, make_thread_launches
 from xfbench.host.machine import describe_machine
 from xfbench.planning import experiment
-from xfbench.studies import answer, cells
+from xfbench.studies import answer, cells, render
 
 
 def make_claims(**claim):
@@ -214,6 +214,56 @@ def test_unverified_framework_does_not_block_other_comparisons(
     assert [
         value.interval.value > 1 for framework, value in ratios.items() if framework != slowest
     ] == [True]
+
+
+def test_comparison_of_frameworks_has_one_row_for_each(make_study, make_launches, make_answer):
+    kernels = {"torch": "onednn", "reference": "numpy", "mxnet": "onednn"}
+    workloads = ["lenet", "convnet", "alexnet", "caffenet", "googlenet", "resnet50"]
+    workloads += ["resnet101", "convnet-quick"]
+    records, certificates = [], {}
+    for workload in workloads:
+        for factor, (framework, kernel) in enumerate(kernels.items(), 1):
+            if (framework, workload) == ("mxnet", "alexnet"):
+                continue
+            fields = {"framework": framework, "kernel": kernel, "workload": workload}
+            certificate = build_record_certificate(make_launches(0.1, **fields)[0])
+            certificates[certificate.id] = certificate
+            unverified = (framework, workload) == ("mxnet", "googlenet")
+            records += make_launches(
+                *(step_s * factor for step_s in FAST),
+                fields={} if unverified else {"certificate": certificate.id},
+                **fields,
+            )
+    study_answer = make_answer(
+        make_study(
+            {"name": "ratio", "over": "framework", "against": "best"},
+            matrix={"framework": list(kernels), "workload": workloads},
+        ),
+        records,
+        certificates,
+    )
+    [finding] = study_answer.findings
+    headers, *rows = finding.table
+    assert headers == ("framework", *sorted(workloads))
+    assert [row[0] for row in rows] == ["mxnet · onednn", "reference · numpy", "torch · onednn"]
+    fields = {
+        (row[0].split()[0], name): field
+        for row in rows
+        for name, field in zip(headers[1:], row[1:], strict=True)
+    }
+    assert {fields["torch", name] for name in workloads} == {"1 (best)"}
+    assert all(re.fullmatch(r"2 \(.+ – .+\)", fields["reference", name]) for name in workloads)
+    assert fields["mxnet", "lenet"].startswith("3 (")
+    assert fields["mxnet", "alexnet"] == fields["mxnet", "googlenet"] == "–"
+    assert any(
+        note.startswith("mxnet · onednn in googlenet: ") and "certificate" in note
+        for note in finding.notes
+    )
+    assert "each ratio has 3 launches (indicative)" in finding.notes
+    lines = render.render_markdown(study_answer).splitlines()
+    table_lines = [line for line in lines if line.startswith("|")]
+    assert max(map(len, table_lines)) <= 100
+    assert sum(line.startswith("| torch · onednn ") for line in table_lines) == 2
 
 
 def test_efficiency_is_relative_to_the_fewest_ranks(make_study, make_launches, make_finding):

@@ -57,9 +57,40 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class StepPart:
+    """A part of a predicted step.
+
+    - `seconds`, `share`: duration, and its share of the step; None if the part cannot be told.
+    - `reason`: why the part cannot be told, or does not follow from measurements alone; None if it
+      does.
+    """
+
+    seconds: float | None
+    share: float | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class PredictedStep:
+    """A predicted step. Its parts follow each other, so their shares add up to 1.
+
+    - `seconds`: duration of the step.
+    - `computing`: the median step that a rank does alone.
+    - `exchange`: exposed part of the exchange of gradients.
+    - `waiting`: time that the slowest rank takes longer than `computing`.
+    """
+
+    seconds: float
+    computing: StepPart
+    exchange: StepPart
+    waiting: StepPart
+
+
+@dataclass(frozen=True)
 class Point:
     """The prediction for one number of ranks.
 
+    - `step`: the predicted step and its parts.
     - `efficiency`: predicted speed per rank, relative to the speed per rank that was measured on
       the fewest ranks.
     - `beyond_data`: `ranks` divided by the largest measured number of ranks.
@@ -68,6 +99,7 @@ class Point:
 
     ranks: int
     images_per_second: Figure
+    step: PredictedStep
     efficiency: float
     beyond_data: float
     measured: float | None = None
@@ -94,6 +126,13 @@ class _Parameters:
     def computing_seconds(self, images: int) -> float:
         return (self.fixed + self.per_image * images) * self.computing_factor
 
+    def relative_step(self, ranks: int) -> float:
+        """Return the slowest of `ranks` ranks' step, divided by the median step of one rank.
+
+        Measured steps are medians, so this is the median of the slowest rank's step.
+        """
+        return float(np.quantile(self.relative_steps, 0.5 ** (1 / ranks)))
+
 
 @dataclass(frozen=True)
 class Fit:
@@ -115,14 +154,16 @@ class Fit:
 
         Raises UsageError if the ranks cannot share the images of an update evenly.
         """
-        values = [self._predict_images_per_second(ranks, draw) for draw in self.draws]
+        images = ranks * self.series.images_per_rank(ranks)
+        values = [images / sum(self._step_seconds(ranks, draw)) for draw in self.draws]
         fewest = min(n for n, _ in self.series.groups)
-        value = self._predict_images_per_second(ranks, self.best)
+        value = images / sum(self._step_seconds(ranks, self.best))
         baseline = self.series.measured_speed(fewest)
         assert baseline is not None
         return Point(
             ranks,
             _build_figure(value, values),
+            self._predict_step(ranks),
             efficiency=value / ranks / (baseline / fewest),
             beyond_data=ranks / self.series.max_ranks,
             measured=self.series.measured_speed(ranks),
@@ -164,18 +205,40 @@ class Fit:
     def _figure_with_interval(self, get_parameter: Any) -> Figure:
         return _build_figure(get_parameter(self.best), [get_parameter(draw) for draw in self.draws])
 
-    def _predict_images_per_second(self, ranks: int, parameters: _Parameters) -> float:
-        series = self.series
-        images = series.images_per_rank(ranks)
-        computing_seconds = parameters.computing_seconds(images)
-        # Measured steps are medians, so use the median of the slowest rank.
-        slowest_seconds = computing_seconds * float(
-            np.quantile(parameters.relative_steps, 0.5 ** (1 / ranks))
+    def _predict_step(self, ranks: int) -> PredictedStep:
+        """Return the step that the best parameters predict, and its parts."""
+        slowest_s, exchange_s = self._step_seconds(ranks, self.best)
+        step_s = slowest_s + exchange_s
+        images = self.series.images_per_rank(ranks)
+        median_s = self.best.computing_seconds(images) * self.best.relative_step(1)
+        exchange_reason = None
+        if ranks > 1 and self.has_described_link:
+            exchange_reason = "computed from the described link, not measured"
+        return PredictedStep(
+            step_s,
+            computing=_build_part(median_s, step_s),
+            exchange=_build_part(exchange_s, step_s, exchange_reason),
+            waiting=self._waiting_part(ranks, slowest_s - median_s, step_s),
         )
+
+    def _waiting_part(self, ranks: int, seconds: float, step_seconds: float) -> StepPart:
+        """Return the waiting of a step, with the reason if measurements do not show it."""
+        count = len(self.series.relative_steps)
+        if ranks > 1 and not count:
+            return StepPart(None, None, "cannot be told, because no launch has one rank")
+        if ranks <= max(count, 1):
+            return _build_part(seconds, step_seconds)
+        reason = f"at least this, because only {count} steps on one rank are measured"
+        return _build_part(seconds, step_seconds, reason)
+
+    def _step_seconds(self, ranks: int, parameters: _Parameters) -> tuple[float, float]:
+        """Return (computing seconds of the slowest rank, seconds of the exposed exchange)."""
+        computing_seconds = parameters.computing_seconds(self.series.images_per_rank(ranks))
+        slowest_seconds = computing_seconds * parameters.relative_step(ranks)
         exposed_seconds = parameters.exchange_factor * _exposed_seconds(
-            series, ranks, slowest_seconds, parameters.link
+            self.series, ranks, slowest_seconds, parameters.link
         )
-        return ranks * images / (slowest_seconds + exposed_seconds)
+        return slowest_seconds, exposed_seconds
 
 
 def fit_scaling_model(series: Series, described_link: Link | None = None) -> Fit:
@@ -387,6 +450,10 @@ def _exposed_seconds(series: Series, ranks: int, computing_seconds: float, link:
         for bucket in series.buckets
     ]
     return communication_cost.exposed_seconds(series.buckets, computing_seconds, bucket_seconds)
+
+
+def _build_part(seconds: float, step_seconds: float, reason: str | None = None) -> StepPart:
+    return StepPart(seconds, seconds / step_seconds, reason)
 
 
 def _build_figure(value: float, draws: Sequence[float]) -> Figure:

@@ -127,9 +127,9 @@ def _print_markdown_summary(result: SideComparison) -> None:
     print(f"**Training speed: {counts}**\n")
     print(tables.comparison_table(result.comparisons, format_name="markdown"))
     if result.gaps:
-        print("\nNot compared:\n")
-        for gap in result.gaps:
-            print(formats.wrap_markdown(f"- {formats.FORMATS['markdown'].escape_field(gap)}"))
+        escape_field = formats.FORMATS["markdown"].escape_field
+        items = [f"- {escape_field(gap)}" for gap in result.gaps]
+        print(f"\n{formats.join_markdown_blocks(['Not compared:', *items])}")
 
 
 def _print_self_comparison(

@@ -135,7 +135,7 @@ def leaderboard(
         from xfbench.rendering import slowdown_tables
 
         slowdowns = slowdown.build_slowdown_tables(ranked_tables, group_fields, reference)
-        print(slowdown_tables.FORMATS[output_format](slowdowns))
+        print(slowdown_tables.FORMATS[output_format](slowdowns, layout.max_width))
         return
     ranked_tables = best.keep_best_row_per_group(ranked_tables, group_fields)
     if published:

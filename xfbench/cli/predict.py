@@ -50,7 +50,8 @@ def predict(
 
     Without --link, the model also needs launches on several nodes, with two different numbers of
     ranks. With --link, launches with one rank are enough. The last column divides the predicted
-    number of ranks by the largest measured number of ranks.
+    number of ranks by the largest measured number of ranks. A second table shows how much of each
+    predicted step is computing, exposed exchange, and waiting for the slowest rank.
 
     \b
         xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak \\

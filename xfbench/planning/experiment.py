@@ -33,6 +33,7 @@ from xfbench.planning.study_form import (
     PreparedData,
     QuotedFigure,
     Size,
+    UnjudgedFinding,
 )
 from xfbench.workloads import workloads
 
@@ -58,6 +59,7 @@ class Experiment(BaseModel):
     - `crowded`: if true, ranks may share processors; otherwise, cells that need this are omitted.
     - `prepared`: data sets that the study writes to disk if they are missing.
     - `present`: optional data sets, used only if they are in the data folder.
+    - `unjudged`: published sentences that no claim judges, with the reasons.
     - `published`: published figures of a user's study. Built-in studies have theirs in
       `store/published`.
     """
@@ -75,6 +77,7 @@ class Experiment(BaseModel):
     present: Sequence[str] = ()
     matrix: Sequence[Matrix] = Field(min_length=1)
     analysis: Sequence[Analysis] = ()
+    unjudged: Sequence[UnjudgedFinding] = ()
     published: Sequence[QuotedFigure] = ()
 
     @property

@@ -157,6 +157,7 @@ Batches = Annotated[
 class Claim(_Table):
     """A claim of a source in words, and the result that the claim predicts.
 
+    - `finding`: the published sentence that the claim is about, word for word; "": none.
     - `where`: settings and values that select the measured figures to check.
     - `best`: the predicted best value of the analysis's setting `over`. "cores" stands for the
       machine's number of cores. Only claims of the analysis `best_of` have `best`.
@@ -166,6 +167,7 @@ class Claim(_Table):
 
     source: str
     text: str
+    finding: str = ""
     where: ValueBySetting = Field(default_factory=dict)
     best: Scalar | None = None
     low: float | None = None
@@ -182,6 +184,17 @@ class Claim(_Table):
         """The bounds `low` and `high`, with infinity in place of None."""
         low = -math.inf if self.low is None else self.low
         return low, math.inf if self.high is None else self.high
+
+
+class UnjudgedFinding(_Table):
+    """A published sentence, or a part of it, that no claim judges.
+
+    - `finding`: the sentence, word for word.
+    - `reason`: why it cannot be told whether the sentence holds, without a final full stop.
+    """
+
+    finding: str
+    reason: str
 
 
 class Analysis(_Table):

@@ -1,4 +1,4 @@
-"""Choice of the columns of a table that fit a width."""
+"""Fitting a table to a width: choice of its columns, or split into several tables."""
 
 from __future__ import annotations
 
@@ -64,6 +64,31 @@ def fit_columns(texts: Mapping[str, Sequence[str]], max_width: int, gap: int) ->
         tuple((name, text) for name, text in common.items() if text != "–"),
         tuple(name for name in widths if name not in shown),
     )
+
+
+def split_columns(
+    columns: Sequence[Sequence[str]], max_width: int | None, gap: int, key_count: int = 1
+) -> list[list[int]]:
+    """Return the numbers of the columns of each table into which a wide table is split.
+
+    - `columns`: the texts of each column; the first text is the header.
+    - `max_width`: maximum length of a line in characters; None: there is no maximum.
+    - `gap`: number of characters that a column needs beside its texts.
+    - `key_count`: number of first columns that each of the tables repeats.
+
+    A table has at least one column that it does not repeat, even if this one does not fit.
+    """
+    keys = list(range(key_count))
+    if max_width is None:
+        return [list(range(len(columns)))]
+    widths = [gap + max(len(head) + _HEADER_PADDING, *map(len, body)) for head, *body in columns]
+    groups: list[list[int]] = [keys]
+    for number in range(key_count, len(columns)):
+        total = sum(widths[n] for n in (*groups[-1], number))
+        if total >= max_width and len(groups[-1]) > key_count:
+            groups.append(keys)
+        groups[-1] = [*groups[-1], number]
+    return groups
 
 
 def _importance_key(name: str) -> tuple[int, int]:

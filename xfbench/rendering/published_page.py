@@ -31,34 +31,31 @@ shown in the same way.
 
 The numbers are in `xfbench/store/published/`, one file per source. This page is generated from
 them by
-`python -m xfbench.rendering.published_page`.
-"""
-_PEAKS = """
-## Peaks of machines
+`python -m xfbench.rendering.published_page`."""
+_PEAKS = """## Peaks of machines
 
 xfbench compares results with the peak performance of these machines in single precision
-(`xfbench/host/peaks.toml`):
-"""
+(`xfbench/host/peaks.toml`):"""
 
 
 def _published_page_parts() -> Iterator[str]:
     yield _INTRODUCTION
-    yield "## Sources\n"
+    yield "## Sources"
     for source in published.sources():
         cited = source.citation
-        yield formats.wrap_markdown(f"- **{cited.key}** {cited.title}. Place: {cited.where}.")
+        yield f"- **{cited.key}** {cited.title}. Place: {cited.where}."
     studies = dict.fromkeys(finding.study for finding in published.findings())
     for study in sorted(studies, key=lambda name: not published.records_of_study(name)):
-        yield f"\n## {study}\n"
+        yield f"## {study}"
         for finding in published.findings(study):
-            yield formats.wrap_markdown(f"- {finding.citation.key}: {finding.sentence}")
+            yield f"- {finding.citation.key}: {finding.sentence}"
         rows = []
         for record in published.records_of_study(study):
             reference = external_figures.describe_figure(record)
             rows.append((reference.key, reference.workload or "–", *reference.table_cells[2:]))
         if rows:
             names = ("source", "network", *external_figures.HEADERS[2:])
-            yield f"\n{tabulate(rows, names, 'github', disable_numparse=True)}"
+            yield tabulate(rows, names, "github", disable_numparse=True)
     yield _PEAKS
     peaks = [
         (
@@ -73,4 +70,4 @@ def _published_page_parts() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(_published_page_parts()))
+    print(formats.join_markdown_blocks(_published_page_parts()))

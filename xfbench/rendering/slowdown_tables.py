@@ -18,6 +18,7 @@ from xfbench.analysis.slowdown import (
 )
 from xfbench.model.record import Status
 from xfbench.rendering import formats
+from xfbench.rendering.fitting import split_columns
 from xfbench.rendering.tables import SELECTION_NOTE, format_with_interval
 from xfbench.statistics import Interval
 
@@ -148,36 +149,61 @@ def _slowdown_or_reason_text(entry: Entry) -> str:
     return word if word in _REASON_WORDS else "not ranked"
 
 
-def _render(tables: Sequence[Slowdown], table_format: formats.Format) -> str:
+def _render(
+    tables: Sequence[Slowdown], max_width: int | None = None, *, table_format: formats.Format
+) -> str:
+    """Return the tables as text, with one row for each group.
+
+    If a table is wider than `max_width` characters, its networks are divided among several tables.
+    """
     parts: list[str] = []
     for table in tables:
-        parts.append(table_format.render_heading(table.title))
-        parts.append(
-            table_format.render_table(
-                headers(table), [row_texts(table, line) for line in table.lines]
-            )
-        )
+        key_count = len(table.by)
+        rows = [row_texts(table, line) for line in table.lines]
+        parts.append(table_format.render_heading(table.title, max_width))
+        parts += _render_tables(headers(table), rows, key_count, max_width, table_format)
         measured = [line for line in table.lines if any(entry.slowdown for entry in line.entries)]
         if measured:
-            names = headers(table)[: len(table.by) + len(table.networks)]
+            names = headers(table)[: key_count + len(table.networks)]
+            rows = [group_texts_and_settings_per_network(line) for line in measured]
             parts.append(table_format.render_heading("reached with"))
-            parts.append(
-                table_format.render_table(
-                    names, [group_texts_and_settings_per_network(line) for line in measured]
-                )
-            )
-        parts += map(table_format.render_note, notes_under_table(table))
+            parts += _render_tables(names, rows, key_count, max_width, table_format)
+        parts += [table_format.render_note(note, max_width) for note in notes_under_table(table)]
         parts.append("")
     return "\n".join(parts)
 
 
-def to_json(tables: Sequence[Slowdown]) -> str:
-    """Return one JSON document with all fields."""
+def _render_tables(
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    key_count: int,
+    max_width: int | None,
+    table_format: formats.Format,
+) -> Iterator[str]:
+    """Yield one table for each group of columns that fits, with a blank line between them."""
+    columns = [
+        [table_format.escape_field(text) for text in column]
+        for column in zip(names, *rows, strict=True)
+    ]
+    groups = split_columns(columns, max_width, table_format.column_gap, key_count)
+    for number, group in enumerate(groups):
+        if number:
+            yield ""
+        yield table_format.render_table(
+            [names[n] for n in group], [[row[n] for n in group] for row in rows]
+        )
+
+
+def to_json(tables: Sequence[Slowdown], ignored_max_width: int | None = None) -> str:
+    """Return one JSON document with all fields.
+
+    All functions of `FORMATS` have the same parameters. Here, the width has no effect.
+    """
     return json.dumps({"slowdowns": [table.document() for table in tables]}, indent=1)
 
 
-def to_csv(tables: Sequence[Slowdown]) -> str:
-    """Return one CSV line per row and network, with all digits."""
+def to_csv(tables: Sequence[Slowdown], ignored_max_width: int | None = None) -> str:
+    """Return one CSV line per row and network, with all digits. The width has no effect."""
     return formats.to_csv([line for table in tables for line in _csv_lines(table)])
 
 
@@ -224,7 +250,7 @@ def _value_and_bound_columns(prefix: str, interval: Interval | None) -> dict[str
     return {f"{prefix}_{end}": getattr(interval, end, None) for end in ("value", "low", "high")}
 
 
-FORMATS: dict[str, Callable[[Sequence[Slowdown]], str]] = {
+FORMATS: dict[str, Callable[..., str]] = {
     **formats.renderers_by_format(_render),
     "csv": to_csv,
     "json": to_json,

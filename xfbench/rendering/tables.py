@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ SELECTION_NOTE = (
 )
 _BUSY_TOLERANCE = 0.1  # as a share of the requested threads
 _SUSTAINED_TOLERANCE = 0.05  # as a share of the rate at the median step
+_STEP_PARTS = ("computing", "exchange", "waiting")
 format_with_interval, format_number = formats.format_with_interval, formats.format_number
 # A column of a table: its name, and the function that returns a row's text.
 # A column of `_OPTIONAL_COLUMNS` is left out if it is empty in every row.
@@ -378,7 +380,9 @@ def comparison_table(
 
 
 def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
-    """Return a terminal table of the predictions, followed by the measurements behind them.
+    """Return a terminal table of the predictions, with the parts of each predicted step.
+
+    The measurements behind the predictions follow.
 
     `points` has one prediction per number of ranks. `fit` describes the fitted model.
     """
@@ -405,13 +409,52 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     lines = [
         formats.FORMATS["text"].render_heading(fit["title"]),
         body,
+        "",
+        *_step_part_lines(points),
+        "",
         f"From {fit['launches']} launches on {counts} ranks. "
         f"A step computes {', '.join(computing_texts)}.",
-        f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {pieces}, "
+        f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {pieces},",
         f"over a {fit['link']} link of {8e-9 * bandwidth:.3g} Gbit/s and {1e6 * latency:.3g} µs.",
         f"{fit['coverage']:.0%} of such intervals contained what was measured later.",
     ]
     return "\n".join(lines)
+
+
+def _step_part_lines(points: Sequence[Point]) -> list[str]:
+    """Return a terminal table of the parts of each predicted step, and notes on the parts."""
+    rows = []
+    ranks_by_note: dict[tuple[str, str], list[str]] = {}
+    for point in points:
+        parts = {name: getattr(point.step, name) for name in _STEP_PARTS}
+        shares = format_percentages([part.share for part in parts.values()])
+        rows.append([str(point.ranks), _format_seconds(point.step.seconds), *shares])
+        for name, part in parts.items():
+            if part.reason:
+                ranks_by_note.setdefault((name, part.reason), []).append(str(point.ranks))
+    text_format = formats.FORMATS["text"]
+    return [
+        text_format.render_heading("parts of a predicted step"),
+        text_format.render_table(["ranks", "step", *_STEP_PARTS], rows),
+        *(
+            text_format.render_note(f"{name} on {', '.join(ranks)} ranks: {reason}")
+            for (name, reason), ranks in ranks_by_note.items()
+        ),
+    ]
+
+
+def format_percentages(shares: Sequence[float | None]) -> list[str]:
+    """Return shares as whole percentages that add up to the rounded total. None becomes "–".
+
+    The shares that lose most when they are rounded down are rounded up.
+    """
+    percentages = [100 * share for share in shares if share is not None]
+    whole = [math.floor(percentage) for percentage in percentages]
+    losses = [percentage - floor for percentage, floor in zip(percentages, whole, strict=True)]
+    for n in sorted(range(len(whole)), key=lambda n: -losses[n])[: round(sum(losses))]:
+        whole[n] += 1
+    rounded = iter(whole)
+    return ["–" if share is None else f"{next(rounded)}%" for share in shares]
 
 
 def _format_seconds(value: float | None) -> str:

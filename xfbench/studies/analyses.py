@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from xfbench import pairwise, statistics
@@ -13,6 +14,7 @@ from xfbench.base import errors
 from xfbench.planning.study_form import Analysis, Claim, Scalar
 from xfbench.statistics import Interval, Launches
 from xfbench.studies import cells as of_cells
+from xfbench.studies import framework_tables
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import (
     Agreement,
@@ -234,6 +236,8 @@ def analyze_ratio(
     If `against` is "best", the ratio always says how many times worse the cell is than the best
     cell. For quantities of which more is better, the ratio is therefore inverted. The intervals
     allow for the luck of the cell that seems to be the best (see `best_comparison.py`).
+
+    If frameworks are compared, the finding has a table with one row for each framework.
     """
     quantity = find_quantity(analysis)
     pairs: list[tuple[MeasuredCell, MeasuredCell | None]] = []
@@ -300,7 +304,12 @@ def analyze_ratio(
         )
         if len(compared) == 1:
             sentence = f"{format_value_with_bounds(low[1], 'times')} {word} ({low_label})."
-    return _build_finding_and_judge_bounds(analysis, sentence, "times", values)
+    finding = _build_finding_and_judge_bounds(analysis, sentence, "times", values)
+    if analysis.over != "framework":
+        return finding
+    word = "best" if analysis.against == "best" else "baseline"
+    table, notes = framework_tables.build_framework_table(pairs, values, word)
+    return replace(finding, table=table, notes=notes)
 
 
 def _ratios_to_best(

@@ -27,7 +27,8 @@ from xfbench.studies import (
     memory_limits,
     support,
 )
-from xfbench.studies.finding import Finding
+from xfbench.studies.finding import Finding, JudgedClaim
+from xfbench.studies.published_findings import judge_published_findings
 from xfbench.studies.wording import pluralize
 
 ANALYSES: dict[str, analyses.AnalysisFunction] = {
@@ -63,7 +64,7 @@ class Answer:
     - `discarded_launches`: one line for each launch that is not ok, with the reason. Cells without
       an ok launch are in `missing` instead. If the study searches for the largest batch, launches
       that were out of memory are left out.
-    - `sentences`: what publications say. Each item has the key of a publication and a paraphrase.
+    - `sentences`: what publications say in our own words, each with its verdict.
     """
 
     study: Experiment
@@ -77,7 +78,7 @@ class Answer:
     disturbed: int
     oversubscribed: int = 0
     discarded_launches: tuple[str, ...] = ()
-    sentences: tuple[tuple[str, str], ...] = ()
+    sentences: tuple[JudgedClaim, ...] = ()
 
     @property
     def command(self) -> str:
@@ -128,7 +129,13 @@ class Answer:
             ],
             "missing": [{"cell": cell, "reason": reason} for cell, reason in self.missing],
             "sentences": [
-                {"source": key, "sentence": sentence} for key, sentence in self.sentences
+                {
+                    "source": judged.source,
+                    "sentence": judged.text,
+                    "verdict": judged.verdict,
+                    "why": judged.why,
+                }
+                for judged in self.sentences
             ],
             "limits": self.limits,
             "machines": self.machines,
@@ -196,9 +203,7 @@ def answer_study(
             for record in cell.records
             if record.status != "ok" and not (searches_batches and memory.is_out_of_memory(record))
         ),
-        sentences=tuple(
-            (finding.citation.key, finding.sentence) for finding in published.findings(study.name)
-        ),
+        sentences=judge_published_findings(study, findings),
     )
 
 
@@ -221,6 +226,7 @@ def check_analyses(study: Experiment) -> None:
     Call this before any launch. Raises UsageError in these cases:
 
     - An analysis, a quantity or a setting is unknown.
+    - A claim or the list of unjudged findings names a sentence that no source has.
     - A claim does not have the fields that its analysis needs.
     """
     options = {
@@ -232,6 +238,7 @@ def check_analyses(study: Experiment) -> None:
         for option in adapter.load(name).find_or_build_strategy(strategy).options
     }
     settings = {*cells.SETTINGS, *options}
+    _check_published_sentences(study)
     for analysis in study.analysis:
         analysis_function(analysis.name)
         analyses.find_quantity(analysis)
@@ -250,6 +257,17 @@ def check_analyses(study: Experiment) -> None:
                     f"claim of {analysis.name}: claims of best_of need 'best', "
                     "claims of other analyses need 'low' or 'high'"
                 )
+
+
+def _check_published_sentences(study: Experiment) -> None:
+    sentences = {finding.sentence for finding in published.findings()}
+    claims = [claim for analysis in study.analysis for claim in analysis.claim if claim.finding]
+    for named in (*claims, *study.unjudged):
+        if named.finding not in sentences:
+            raise errors.UsageError(
+                f'finding "{named.finding}": no source has this sentence: '
+                "use a sentence of docs/published.md word for word, or remove it"
+            )
 
 
 def analysis_function(name: str) -> analyses.AnalysisFunction:

@@ -16,7 +16,7 @@ from xfbench.studies import answer as answers
 from xfbench.studies import cells, render
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures
-from xfbench.studies.finding import Finding
+from xfbench.studies.finding import Finding, JudgedClaim
 from xfbench.studies.wording import pluralize
 
 _MAX_MACHINES = 3  # machines named in a section
@@ -73,7 +73,7 @@ def build_section(answer: Answer, max_rows: int | None = None) -> Study:
         method=study.method,
         facts=(*machines, launches, dates),
         parts=tuple(_build_part(finding, answer, max_rows) for finding in answer.findings),
-        sentences=answer.sentences,
+        sentences=tuple(map(_build_claim, answer.sentences)),
         published=_build_table(
             caption, render.PUBLISHED_HEADERS, render.published_rows(answer), max_rows
         ),
@@ -88,21 +88,22 @@ def _build_part(finding: Finding, answer: Answer, max_rows: int | None) -> Part:
     return Part(
         title=finding.title,
         sentence=finding.sentence,
-        claims=tuple(
-            Claim(
-                judged_claim.source,
-                judged_claim.text,
-                None if judged_claim.verdict == "cannot be told" else judged_claim.verdict,
-                judged_claim.why,
-            )
-            for judged_claim in finding.judged
-        ),
+        claims=tuple(map(_build_claim, finding.judged)),
         figures=tuple(
             _thin_lines_and_cut_data_rows(figure, max_rows)
             for figure in draw_figures(finding, answer.published)
         ),
         table=_build_table(f"Measured: {finding.title}", headers, rows, max_rows),
         notes=finding.notes[:max_rows],
+    )
+
+
+def _build_claim(judged: JudgedClaim) -> Claim:
+    return Claim(
+        judged.source,
+        judged.text.removesuffix("."),
+        None if judged.verdict == "cannot be told" else judged.verdict,
+        judged.why,
     )
 
 

@@ -9,10 +9,11 @@ from tabulate import tabulate
 from xfbench.base.terminal_text import MAX_LENGTH, make_legible
 from xfbench.rendering import formats
 from xfbench.rendering.external_figures import format_figure
+from xfbench.rendering.fitting import split_columns
 from xfbench.rendering.report import svg
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures, figure_subject
-from xfbench.studies.finding import Finding
+from xfbench.studies.finding import Finding, JudgedClaim
 from xfbench.studies.wording import format_bounds_without_unit, format_number_without_unit
 
 # A standalone picture needs its own style, because no page around it has one.
@@ -101,23 +102,15 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     )
     for finding in answer.findings:
         parts += [f"## {finding.title}", _shorten_to_legible_line(finding.sentence)]
-        parts += [
-            f"- {judged_claim.source}: {judged_claim.text}. "
-            f"Here it **{judged_claim.verdict}**: {_shorten_to_legible_line(judged_claim.why)}."
-            if judged_claim.verdict != "cannot be told"
-            else f"- {judged_claim.source}: {judged_claim.text}. Whether it holds "
-            f"here **cannot be told**: {_shorten_to_legible_line(judged_claim.why)}."
-            for judged_claim in finding.judged
-        ]
+        parts += map(_format_judged_claim, finding.judged)
         for figure in draw_figures(finding, answer.published):
             if remaining_names:
                 parts.append(f"![{figure.title}]({remaining_names.pop(0)})")
-        lines = table_rows(finding)
-        parts += [markdown_table(table_headers(finding), lines)] if lines else []
+        parts += _markdown_tables(finding)
         parts += [f"- {_shorten_to_legible_line(note)}" for note in finding.notes]
     if answer.published or answer.sentences:
         parts.append("## Published")
-        parts += [f"- {key}: {sentence}" for key, sentence in answer.sentences]
+        parts += map(_format_judged_claim, answer.sentences)
         parts += (
             [markdown_table(PUBLISHED_HEADERS, published_rows(answer))] if answer.published else []
         )
@@ -132,7 +125,34 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
             *(f"- {_shorten_to_legible_line(limit)}" for limit in answer.limits),
         ]
     parts += ["## To repeat it", f"    {answer.command}"]
-    return "\n\n".join(map(formats.wrap_markdown, parts)) + "\n"
+    return formats.join_markdown_blocks(parts) + "\n"
+
+
+def _markdown_tables(finding: Finding) -> list[str]:
+    """Return the table that shows a finding; no table if it has no rows.
+
+    A table with a row for each framework is split into several if it is too wide.
+    """
+    headers, rows = table_headers(finding), table_rows(finding)
+    if not rows:
+        return []
+    if not finding.table or finding.over != "framework":
+        return [markdown_table(headers, rows)]
+    columns = list(zip(headers, *rows, strict=True))
+    layout = formats.FORMATS["markdown"]
+    return [
+        markdown_table([headers[n] for n in group], [[row[n] for n in group] for row in rows])
+        for group in split_columns(columns, formats.MARKDOWN_WIDTH, layout.column_gap)
+    ]
+
+
+def _format_judged_claim(judged: JudgedClaim) -> str:
+    """Return a claim with its verdict, as a list item."""
+    verdict = f"Here it **{judged.verdict}**"
+    if judged.verdict == "cannot be told":
+        verdict = "Whether it holds here **cannot be told**"
+    text = judged.text.removesuffix(".")
+    return f"- {judged.source}: {text}. {verdict}: {_shorten_to_legible_line(judged.why)}."
 
 
 def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

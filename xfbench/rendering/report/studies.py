@@ -26,6 +26,7 @@ class Table:
 class Claim:
     """A claim of a source, and whether the records agree with it.
 
+    - `text`: the claim, without a final full stop.
     - `verdict`: "holds" or "does not hold", or None if the records cannot tell.
     - `why`: the figures behind the verdict, or why there are none.
     """
@@ -55,7 +56,7 @@ class Study:
     - `anchor`: the prefix of the HTML ids on the page.
     - `facts`: where, when and with how many launches the study was measured.
     - `parts`: the findings.
-    - `sentences`: what publications say, each with the key of its source.
+    - `sentences`: what publications say, each with its verdict.
     - `published`: the table of published figures.
     - `missing`: the table of cells without a result.
     - `limits`: what the study does not test.
@@ -69,7 +70,7 @@ class Study:
     method: str
     facts: tuple[str, ...]
     parts: tuple[Part, ...]
-    sentences: tuple[tuple[str, str], ...]
+    sentences: tuple[Claim, ...]
     published: Table | None
     missing: Table | None
     limits: tuple[str, ...]
