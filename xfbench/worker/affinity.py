@@ -105,8 +105,8 @@ def assign_groups(
     - `ranks`: number of ranks on the node.
     - `threads`: number of threads of each rank.
 
-    Raises PinningError if fewer groups can be used than there are ranks, and some groups cannot be
-    used.
+    Raises PinningError if some groups are too small for a rank, and the others are fewer than the
+    ranks.
     """
     usable = [group for group in groups if len(group) >= threads]
     needed = min(ranks, len(groups))
@@ -114,9 +114,10 @@ def assign_groups(
         group_name, most = GROUP_NAMES[pinning], max_threads(groups, ranks)
         need = f"need {needed} {group_name}s" if needed > 1 else f"need a {group_name}"
         sizes = ", ".join(str(len(group)) for group in groups)
+        have = f"{group_name}s have" if len(groups) > 1 else f"only {group_name} has"
         raise PinningError(
             f"{f'{ranks} ranks of ' if ranks > 1 else ''}{threads} threads {need} with {threads} "
-            f"allowed CPUs{' each' if needed > 1 else ''}; here, the {group_name}s have {sizes}: "
+            f"allowed CPUs{' each' if needed > 1 else ''}; here, the {have} {sizes}: "
             f"use --threads {most}{' or fewer' if most > 1 else ''}"
         )
     return [list(usable[rank * len(usable) // ranks]) for rank in range(ranks)]
