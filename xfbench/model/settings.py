@@ -364,8 +364,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="pinning",
         panel="Parallel",
-        help="Pinning: each rank has its own cores (cores), all allowed CPUs of a socket or NUMA "
-        "node (sockets, numa), or the system places the ranks (none); see docs/clusters.md",
+        help="Pinning of each rank: to its own cores, a socket, a NUMA node, or none (see "
+        "docs/clusters.md)",
         default_words="cores if several ranks share a node or the site reserves cores, else none",
         choices=_same("cores", "sockets", "numa", "none"),
         record_name="affinity",
