@@ -97,8 +97,9 @@ def run(
     - `scaling`: whether --batch-size is for all ranks together (strong) or for each rank (weak):
       strong, weak.
     - `launcher`: launcher of the ranks (default: the site's, else local): local, mpi, slurm.
-    - `pinning`: pinning: each rank has its own cores, or the system places the ranks (default:
-      cores if several ranks share a node or the site reserves cores, else none): cores, none.
+    - `pinning`: pinning of each rank: to its own cores, a socket, a NUMA node, or none (see
+      docs/clusters.md) (default: cores if several ranks share a node or the site reserves cores,
+      else none): cores, sockets, numa, none.
     - `site`: site configuration: name or TOML file (see docs/clusters.md).
     - `partition`: Slurm partition (default: the site's).
     - `data`: data sets: digits, synthetic, or prepared sets by name or folder (see `xfbench data

@@ -83,10 +83,12 @@ def test_allocation_runs_2_ranks_on_each_of_2_nodes(cluster, command_words, tmp_
 
 
 def test_a_job_of_two_nodes_becomes_a_record(cluster, command_words, tmp_path):
-    completed = cluster.run(*command_words(options="--ranks 2 --nodes 2 --steps 3"))
+    options = "--ranks 2 --nodes 2 --steps 3 --pinning sockets"
+    completed = cluster.run(*command_words(options=options))
     [record] = read_records(completed)
     assert record["status"] == "ok", record["reason"]
     assert record["request"]["launcher"] == "slurm"
+    assert all(rank["laid_out"] == rank["affinity"] for rank in record["observed"]["ranks"])
     assert [rank["rank"] for rank in record["observed"]["ranks"]] == [0, 1]
     assert not cluster.jobs() and not list_workers(tmp_path)
 

@@ -1,5 +1,6 @@
 """Tests of launches of several ranks on this machine: merged results and failures."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from xfbench.base.errors import UsageError
 from xfbench.execution import ranks
 from xfbench.host import machine
 from xfbench.planning import experiment
+from xfbench.worker import affinity
 
 two_cores = pytest.mark.skipif(machine.usable_cores() < 2, reason="each rank needs its own core")
 PRINTS = """
@@ -118,6 +120,45 @@ def after_step(rank, steps):
     record, _ = launch_fake(code, affinity="cores", **TWO_RANKS)
     assert record.status == "invalid"
     assert "rank 1 was given CPUs" in record.reason and "may run on" in record.reason
+
+
+@pytest.mark.parametrize("pinning", ["sockets", "numa"])
+def test_ranks_get_all_cpus_of_a_socket_or_numa_node(launch_fake, pinning):
+    record, _ = launch_fake(affinity=pinning, **TWO_RANKS)
+    assert record.status == "ok", record.reason
+    planned = affinity.plan_cpus(pinning, 2, 1, 0, os.sched_getaffinity(0))
+    assert [[*rank.laid_out] for rank in record.observed.ranks] == planned
+    assert [[*rank.affinity] for rank in record.observed.ranks] == planned
+
+
+@pytest.fixture
+def one_allowed_cpu():
+    """Restrict this process, and the ranks that it starts, to one CPU."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    yield max(allowed)
+    os.sched_setaffinity(0, allowed)
+
+
+@two_cores
+@pytest.mark.parametrize("pinning", ["sockets", "numa"])
+def test_a_rank_that_leaves_its_socket_or_numa_node_is_invalid(
+    launch_fake, one_allowed_cpu, pinning
+):
+    code = """
+def after_step(rank, steps):
+    if rank == 1:
+        os.sched_setaffinity(0, range(os.cpu_count()))
+"""
+    record, _ = launch_fake(code, affinity=pinning, **TWO_RANKS)
+    assert record.status == "invalid"
+    assert f"rank 1 was given CPUs {one_allowed_cpu}, but may run on 0, " in record.reason
+
+
+def test_ranks_end_with_the_reason_if_they_do_not_fit_in_a_socket(launch_fake):
+    record, _ = launch_fake(affinity="sockets", threads=4096, **TWO_RANKS)
+    assert record.status == "unavailable"
+    assert record.reason.startswith("rank 0 of 2: --pinning sockets: 2 ranks of 4096 threads need")
 
 
 def test_merged_steps_and_losses_are_means_of_all_ranks():

@@ -116,6 +116,19 @@ def test_a_thread_pool_of_another_size_is_invalid(find_defect, size):
     assert reason == f"2 threads were requested, but openmp has {size}"
 
 
+@pytest.mark.parametrize("pinning", ["sockets", "numa"])
+def test_a_launch_without_the_requested_socket_or_numa_node_is_invalid(find_defect, pinning):
+    """A worker of an earlier revision ignores such pinning."""
+    request = {"affinity": pinning}
+    assert find_defect(request=request) == (
+        f"pinning to {pinning} was requested, but the worker was not pinned"
+    )
+    assert find_defect(request=request, observed={"laid_out": (0, 1)}) is None
+    assert find_defect(request={"affinity": "cores"}) is None
+    reason = find_defect(request=request, observed={"laid_out": (1,)})
+    assert reason == "the worker was given CPUs 1, but may run on 0"
+
+
 def test_thread_pools_of_a_gpu_launch_are_not_compared(find_defect):
     request_fields = {"framework": "jax", "device": "cuda", "threads": 2}
     assert find_defect(request=request_fields, observed={"pools": {"XLA": 0}}) is None

@@ -23,6 +23,7 @@ from xfbench.execution import dry_run
 from xfbench.launchers import mpi
 from xfbench.model import adapter
 from xfbench.model.plan import Plan
+from xfbench.worker import affinity
 
 
 @pytest.fixture
@@ -60,6 +61,13 @@ def test_ranks_train_and_write_separate_output_files(launch_under_mpirun, family
     names = {path.name for path in folder.iterdir()}
     assert {"stdout", "stdout.1", "stderr.1", "reply.1.json", "stdout.start"} <= names
     assert not any("XFBENCH_WATCH" in (folder / name).read_text() for name in ("command.json",))
+
+
+def test_ranks_under_mpirun_are_pinned_to_sockets(launch_under_mpirun, family):
+    record, _ = launch_under_mpirun(affinity="sockets")
+    assert record.status == "ok", record.reason
+    planned = affinity.plan_cpus("sockets", 2, 1, 0, os.sched_getaffinity(0))
+    assert [[*rank.affinity] for rank in record.observed.ranks] == planned
 
 
 def test_dry_run_prints_the_command_of_a_run(launch_under_mpirun, family, monkeypatch):

@@ -43,7 +43,7 @@ def main() -> None:
     group = Group()
     if size > 1:
         distributed.replace_address_placeholders_in_env(remote=False)
-        affinity.pin_rank(rank, size, threads, 0)
+        affinity.pin_rank("cores", rank, size, threads, 0)
         rendezvous_path = str(Path("meeting").absolute())
         group = Group(rank, size, strategy, rendezvous_path, options=json.loads(options_json))
     cores = (

@@ -1,5 +1,7 @@
 """The outline of a plan, before it is started."""
 
+import os
+
 import pytest
 
 from tests.sample_records import vary_record
@@ -10,6 +12,7 @@ from xfbench.model.request import Protocol
 from xfbench.planning import outline
 from xfbench.planning.outline import build_outline
 from xfbench.planning.scheduling import launch_order
+from xfbench.worker import affinity
 
 
 @pytest.fixture
@@ -58,6 +61,20 @@ def test_cells_that_cannot_be_launched_come_first_with_the_reason(build, cell):
     assert built.describe().startswith("1 cell, 3 launches")
     assert built.cells[0].describe().endswith("unsupported: one thread only")
     assert built.cells[1].describe().endswith("3 launches")
+
+
+def test_more_threads_than_cpus_of_a_shared_socket_are_a_warning(cell, monkeypatch):
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4096)
+    [group, *_] = affinity.group_cpus("sockets", os.sched_getaffinity(0))
+    fields = {"affinity": "sockets", "threads": len(group), "strategy": "ddp", "scaling": "weak"}
+    ranks = 2 * len(affinity.group_cpus("sockets", os.sched_getaffinity(0)))
+    sizes = {"ranks": ranks, "batch_size_per_rank": 4, "global_batch_size": 4 * ranks}
+    [warning] = outline._list_warnings([cell(**fields, **sizes)])
+    assert warning == (
+        f"{2 * len(group)} threads of 2 ranks on the {len(group)} CPUs of a socket: oversubscribed"
+    )
+    one_thread = {**fields, "threads": 1}
+    assert [*outline._list_warnings([cell(**one_thread)])] == []
 
 
 def test_more_threads_than_cores_are_a_warning(build, monkeypatch):

@@ -42,6 +42,14 @@ def test_cells_over_the_processor_count_are_omitted(make_study, prepare_study, m
     assert not prepare_study(make_study({"name": "values"}, matrix, crowded=True)).skipped_cells
 
 
+def test_cells_that_do_not_fit_in_a_socket_are_omitted(make_study, prepare_study):
+    matrix = {"framework": ["torch"], "threads": [1, 4096], "pinning": "sockets"}
+    study_plan = prepare_study(make_study({"name": "values"}, matrix, crowded=True))
+    [(cell, reason)] = study_plan.skipped_cells
+    assert cell.threads == 4096
+    assert reason.startswith("--pinning sockets: 4096 threads need a socket with 4096 allowed CPUs")
+
+
 def test_cells_over_the_cores_of_a_site_node_are_omitted(make_study, prepare_study, tmp_path):
     site = tmp_path / "site.toml"
     site.write_text('title = "t"\nlauncher = "slurm"\ncores = 3\nreserved_cores = 1\n')

@@ -81,6 +81,14 @@ def test_impossible_settings_are_omitted_with_the_reason():
     assert space.cells[0] not in reduced.cells and len(reduced.left_out) == 1 + len(space.left_out)
 
 
+@pytest.mark.parametrize("pinning", ["sockets", "numa"])
+def test_threads_that_do_not_fit_in_a_socket_or_numa_node_are_omitted(pinning):
+    space = build_test_space(over={"threads": ["1", "4096"], "pinning": [pinning]})
+    assert {(cell.threads, cell.affinity) for cell in space.cells} == {(1, pinning)}
+    assert {cell.threads for cell, _ in space.left_out} == {4096}
+    assert space.left_out[0][1].startswith(f"--pinning {pinning}: 4096 threads need a ")
+
+
 def test_first_batch_size_is_the_default():
     space = build_test_space(batch_sizes=(32, 16), over={"pinning": ["none"], "threads": ["1"]})
     assert {cell.global_batch_size for cell in space.cells} == {16, 32}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from xfbench.execution.canary import Expected
 from xfbench.model.record import Checkpoints, Measurement, Observed, OfRank, Storage
 from xfbench.model.request import Request
+from xfbench.worker.affinity import GROUP_NAMES
 from xfbench.worker.protocol import LOSS_SCALE
 
 # Allowances, because the system counts CPU time in ticks and a framework's main thread also uses
@@ -55,7 +56,7 @@ def measurement_defect(
         return reason
     if reason := _thread_defect(request, observed):
         return reason
-    if reason := _affinity_defect(observed):
+    if reason := _affinity_defect(request, observed):
         return reason
     if loss is None:
         return "the test-mode loss at the initial weights is not finite"
@@ -147,9 +148,15 @@ def checkpoint_defect(request: Request, checkpoints: Checkpoints | None) -> str 
     return f"a checkpoint ({checkpoints.format}) does not read back equal: {first}{more}"
 
 
-def _affinity_defect(observed: Observed) -> str | None:
-    """Return a message if a process may run on CPUs that it was not given, else None."""
+def _affinity_defect(request: Request, observed: Observed) -> str | None:
+    """Return a message if a process may run on CPUs that it was not given, else None.
+
+    A launch with pinning to sockets or NUMA nodes is also defective if no CPUs were given to a
+    rank, as by workers of earlier revisions, which do not know such pinning.
+    """
     for rank_observed in observed.ranks or (observed,):
+        if rank_observed.laid_out is None and request.affinity in GROUP_NAMES:
+            return f"pinning to {request.affinity} was requested, but the worker was not pinned"
         unexpected_cpus = set(rank_observed.affinity) - set(
             rank_observed.laid_out or rank_observed.affinity
         )

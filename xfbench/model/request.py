@@ -114,7 +114,7 @@ class _OwnFields(BaseModel):
     warmup: int = Field(default=0, ge=0)
     window: int = Field(default=1, ge=1)
     seed: int = Field(default=0, ge=0, lt=2**32)
-    affinity: Literal["cores", "none"] = "none"
+    affinity: Literal["cores", "sockets", "numa", "none"] = "none"
     launcher: str = "local"
     site: str | None = None
     checkpoints: int = Field(default=0, ge=0)
@@ -142,7 +142,8 @@ class Cell(StoredSettings, _OwnFields):
     `strategy_options` are the options that differ from the adapter's defaults.
     `input` is the reader of the prepared data set: "ours" is the worker's reader, "native" is the
     framework's own reader; null: no prepared data set.
-    `affinity` is "cores" if each rank is pinned to its own cores, "none" if ranks are not pinned.
+    `affinity` is "cores" if each rank is pinned to its own cores, "sockets" or "numa" if each rank
+    is pinned to all allowed CPUs of a socket or NUMA node, "none" if ranks are not pinned.
     `checkpoints` is the number of checkpoints, spread over the timed windows or the epochs.
     `profile` is whether a few more steps run under the framework's profiler after all measurements.
     `lars` is the trust coefficient of LARS, 0 for no LARS; null: the published value.

@@ -364,9 +364,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="pinning",
         panel="Parallel",
-        help="Pinning: each rank has its own cores, or the system places the ranks",
+        help="Pinning of each rank: to its own cores, a socket, a NUMA node, or none (see "
+        "docs/clusters.md)",
         default_words="cores if several ranks share a node or the site reserves cores, else none",
-        choices=_same("cores", "none"),
+        choices=_same("cores", "sockets", "numa", "none"),
         record_name="affinity",
     ),
     Setting(

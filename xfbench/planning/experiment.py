@@ -24,6 +24,7 @@ from xfbench.launchers.resources import LAUNCHERS
 from xfbench.model import adapter, settings, training
 from xfbench.model.request import Cell, Protocol
 from xfbench.model.strategy import Value
+from xfbench.planning import pinning
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.study_form import (
     SIZES,
@@ -35,6 +36,7 @@ from xfbench.planning.study_form import (
     Size,
     UnjudgedFinding,
 )
+from xfbench.worker import affinity
 from xfbench.workloads import workloads
 
 DEFAULT_STEPS = 20
@@ -255,7 +257,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 kernel=_default_kernel(framework_adapter, device)
                 if kernel == "default"
                 else kernel,
-                threads=_even_share_of_cores(site, m.partition, ranks // nodes)
+                threads=_default_threads(m, site, ranks // nodes)
                 if threads_of_rank is None
                 else threads_of_rank,
                 ranks=ranks,
@@ -381,9 +383,24 @@ def _loader_threads(m: Matrix) -> int:
     return DEFAULT_INPUT_THREADS if m.loader_threads is None else m.loader_threads
 
 
-def _even_share_of_cores(site: sites.Site, queue: str | None, ranks_per_node: int) -> int:
-    """Return one rank's even share of the cores that ranks may use on a node."""
-    return max(1, site.cores_for_ranks(queue, machine.usable_cores()) // ranks_per_node)
+def _default_threads(m: Matrix, site: sites.Site, ranks_per_node: int) -> int:
+    """Return one rank's even share of the cores that ranks may use on a node.
+
+    If ranks are pinned to sockets or NUMA nodes, the share is at most that of the rank's socket or
+    NUMA node. Those of this host count, unless the site defines the cores of a node.
+    """
+    share = max(1, site.cores_for_ranks(m.partition, machine.usable_cores()) // ranks_per_node)
+    site_defines_cores = site.cores_for_ranks(m.partition, 0) > 0
+    if m.pinning is None or m.pinning not in affinity.GROUP_NAMES or site_defines_cores:
+        return share
+    allowed = os.sched_getaffinity(0)
+    try:
+        share_of_group = pinning.even_share_of_group(
+            m.pinning, ranks_per_node, site.reserved_cores, allowed
+        )
+    except affinity.PinningError:  # reported later, unless the ranks run on another host
+        return share
+    return min(share, share_of_group)
 
 
 def _ranks_and_nodes_pairs(m: Matrix) -> list[tuple[int, int]]:
@@ -415,9 +432,7 @@ def _thread_count_choices(
     """Return the numbers of threads per rank. None stands for an even share of the cores."""
     if m.threads != "powers":
         return m.threads or [None]
-    max_threads = max(
-        _even_share_of_cores(site, m.partition, ranks // nodes) for ranks, nodes in rank_layouts
-    )
+    max_threads = max(_default_threads(m, site, ranks // nodes) for ranks, nodes in rank_layouts)
     return sorted({*(2**n for n in range(max_threads.bit_length())), max_threads})
 
 

@@ -45,7 +45,7 @@ class MatrixSettings(BaseModel):
     strategy_options: dict[str, Value] = Field(default_factory=dict)
     scaling: Literal["strong", "weak"] | None = None
     launcher: str | None = None
-    pinning: Literal["cores", "none"] | None = None
+    pinning: Literal["cores", "sockets", "numa", "none"] | None = None
     site: str | None = None
     partition: str | None = None
     data: Annotated[Sequence[str], BeforeValidator(as_list)] | None = None

@@ -12,6 +12,7 @@ from xfbench.host import machine, sites
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record, Status
 from xfbench.model.request import Cell, Request
+from xfbench.planning import pinning
 from xfbench.planning.durations import Estimate, estimate_duration
 
 
@@ -129,6 +130,8 @@ def _list_warnings(cells: Iterable[Cell]) -> Iterator[str]:
         needed = cell.threads * ranks_per_node
         if cell.launcher == "local" and needed > cores:
             yield f"{needed} threads on {cores} cores: oversubscribed"
+        elif warning := pinning.crowding_warning(cell):
+            yield warning
         has_cores = site.cores or any(queue.cores for queue in site.queues.values())
         if is_submitted and not has_cores and cell.threads == max(1, cores // ranks_per_node):
             yield (

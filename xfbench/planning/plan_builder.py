@@ -12,7 +12,7 @@ from xfbench.environments import environment
 from xfbench.model import adapter, settings
 from xfbench.model.plan import Plan, Submission
 from xfbench.model.request import INTERPRETER_NAME, Cell, Protocol
-from xfbench.planning import experiment
+from xfbench.planning import experiment, pinning
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
 
@@ -69,6 +69,8 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
             )
         fields = {settings.BY_NAME[name].cell_field for name in cell_settings}
         cells = adjust(cells, fields, interpreters)
+    if not bundle:
+        pinning.refuse_misfits(cell for cell, _ in cells)
     cells = _repeat_for_named_interpreters(cells, interpreters)
     if options["revisions"]:
         commits = revisions.resolve_revisions(options["revisions"])

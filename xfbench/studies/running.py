@@ -13,7 +13,7 @@ from xfbench.host import sites
 from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan, Submission
 from xfbench.model.record import Record
 from xfbench.model.request import Cell
-from xfbench.planning import experiment
+from xfbench.planning import experiment, pinning
 from xfbench.planning.experiment import Experiment
 from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch, Size
@@ -120,7 +120,12 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
     ]
     all_cells = [*(cell for cell, _ in cells), *(search.cell for search in searches)]
     reasons = [
-        (cell, None if study.crowded else oversubscription_reason(cell)) for cell in all_cells
+        (
+            cell,
+            pinning.misfit_reason(cell)
+            or (None if study.crowded else oversubscription_reason(cell)),
+        )
+        for cell in all_cells
     ]
     skipped_cells = tuple((cell, reason) for cell, reason in reasons if reason)
     skipped = {cell for cell, _ in skipped_cells}

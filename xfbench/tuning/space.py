@@ -21,7 +21,7 @@ from xfbench.execution import launch
 from xfbench.model import adapter
 from xfbench.model.request import Cell
 from xfbench.model.strategy import format_options
-from xfbench.planning import experiment
+from xfbench.planning import experiment, pinning
 from xfbench.planning.matrix import Matrix
 from xfbench.studies import running
 from xfbench.tuning.effects import Factors
@@ -120,7 +120,9 @@ def build_space(request: SpaceRequest, pythons: Mapping[str, Path]) -> Space:
     matrices = _build_matrices(request)
     cells = dict.fromkeys(cell for cell, _ in experiment.expand_matrices(matrices, pythons))
     reasons = {
-        cell: _unsupported_or_no_gpu_reason(cell) or running.oversubscription_reason(cell)
+        cell: _unsupported_or_no_gpu_reason(cell)
+        or pinning.misfit_reason(cell)
+        or running.oversubscription_reason(cell)
         for cell in cells
     }
     return Space(
@@ -187,11 +189,11 @@ def _build_matrices(request: SpaceRequest) -> list[Matrix]:
                 threads="powers"
                 if threads == ["powers"]
                 else _parse_positive_integers("threads", threads),
-                pinning=pinning,
+                pinning=pinning_name,
                 allocator=[*over.get("allocator", allocators.NAMES)],
                 **rank_settings,
             )
-            for pinning in over.get("pinning", ("none", "cores"))
+            for pinning_name in over.get("pinning", ("none", "cores"))
         ]
     return matrices
 

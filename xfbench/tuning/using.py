@@ -21,6 +21,7 @@ from xfbench.host import machine
 from xfbench.model import adapter, facts
 from xfbench.model.machines import machine_class
 from xfbench.model.request import Cell, Protocol
+from xfbench.planning import pinning
 from xfbench.planning.plan_builder import Adjustment
 from xfbench.store.tuning_results import Tuning, read_sorted_searches
 from xfbench.studies import running
@@ -116,9 +117,9 @@ def is_applicable(
         return False
     if search.workload_digest != facts.workload_facts(workloads()[cell.workload]).digest:
         return False
-    if best.kernel not in adapter.load(cell.framework).kernels or running.oversubscription_reason(
-        best
-    ):
+    if best.kernel not in adapter.load(cell.framework).kernels:
+        return False
+    if running.oversubscription_reason(best) or pinning.misfit_reason(best):
         return False
     if best.ranks == cell.ranks:
         return best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)

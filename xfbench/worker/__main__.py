@@ -52,7 +52,11 @@ def _run_job_and_write_reply(job_path: Path, reply_path: Path, rank: int, size: 
 
 
 def _run_job(job: dict[str, Any]) -> dict[str, Any]:
-    pinned_cpus = _pin_to_requested_cores(job)
+    try:
+        pinned_cpus = _pin_as_requested(job)
+    except affinity.PinningError as error:
+        pinning = job["request"]["affinity"]
+        return _build_failure_reply("unavailable", f"--pinning {pinning}: {error}", "")
     limit = job["request"].get("memory_limit") if job["action"] == "train" else None
     memory.set_memory_limit(limit)
     try:
@@ -75,17 +79,20 @@ def _build_failure_reply(status: str, reason: str, traceback_text: str) -> dict[
     return {"status": status, "reason": reason[:500], "traceback": traceback_text}
 
 
-def _pin_to_requested_cores(job: dict[str, Any]) -> list[int] | None:
+def _pin_as_requested(job: dict[str, Any]) -> list[int] | None:
     """Pin this rank to its CPUs and return them. Call this before NumPy starts threads.
 
-    Returns None if the job requests no pinning or the node has too few CPUs.
+    Returns None if the job requests no pinning, or if it requests cores and the node has too few
+    CPUs. Raises PinningError if the rank cannot get a socket or NUMA node as requested.
     """
     request = job.get("request", {})
-    if request.get("affinity") != "cores":
+    pinning = request.get("affinity", "none")
+    if pinning == "none":
         return None
     per_node = request["ranks"] // request["nodes"]
     reserved = job.get("reserved_cores", 0)
-    return affinity.pin_rank(distributed.rank_and_size()[0], per_node, request["threads"], reserved)
+    rank, _ = distributed.rank_and_size()
+    return affinity.pin_rank(pinning, rank, per_node, request["threads"], reserved)
 
 
 def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str, Any]:
