@@ -30,6 +30,7 @@ SHOWN_LINES = 20  # lines of a table that are shown at first
 LEAST_DIFFERENCE = 0.01
 _STEP_PARTS = ("update", "other operations", "between operations, less overlap")
 _MAX_MICROSECONDS, _MAX_PERCENT = 1e15, 9999
+_MAX_REFUSALS = 4
 _UNKNOWN = "–"
 
 
@@ -92,6 +93,7 @@ class Comparison:
     """The rows that can be compared, and the comparison of the first two.
 
     - `boards`: the titles of the leaderboards.
+    - `omitted_rows`: number of rows with a profile that are not in `rows`.
     - `first_pair`: positions in `rows` of the two rows that are compared at first, faster row
       first; empty if no network has two profiled rows. Then `commands` profile the missing rows,
       and `refusals` says why other rows have no profile.
@@ -236,16 +238,14 @@ def build_comparison(networks: Sequence[Network]) -> Comparison:
     ]
     if not comparable:
         return _explain_how_to_profile(networks)
-    most_layers = max(
-        len(profile.layers) for _, entries in comparable for _, _, profile in entries
-    )
+    most_layers = max(len(profile.layers) for _, entries in comparable for _, _, profile in entries)
     max_rows = min(MAX_ROWS, MAX_TIMES // most_layers) // len(comparable)
     boards: dict[str, int] = {}
     chosen: list[tuple[int, Entry, Profile]] = []
     group_keys: list[tuple[str, ...]] = []
     for network, entries in comparable:
-        for title, entry, profile in entries[: max(2, max_rows)]:
-            title = f"{network.name} · {title}"
+        for conditions, entry, profile in entries[: max(2, max_rows)]:
+            title = f"{network.name} · {conditions}"
             chosen.append((boards.setdefault(title, len(boards)), entry, profile))
             # A row without a recorded workload is in a group of its own.
             group_keys.append((network.name, profile.workload_digest or entry.anchor))
@@ -279,7 +279,9 @@ def _images_per_second(entry: Entry) -> float:
     return entry.row.images_per_second.value if entry.row.images_per_second else 0.0
 
 
-def _choose_first_pair(rows: Sequence[ProfiledRow], network_names: Sequence[str]) -> tuple[int, int]:
+def _choose_first_pair(
+    rows: Sequence[ProfiledRow], network_names: Sequence[str]
+) -> tuple[int, int]:
     """Return the positions of the two fastest rows of the first leaderboard with two rows.
 
     If no leaderboard has two, they are those of the first network.
@@ -392,7 +394,8 @@ def _explain_how_to_profile(networks: Sequence[Network]) -> Comparison:
     return Comparison(
         commands=tuple(commands[:missing]),
         refusals=tuple(
-            f"{entry.name}: {(entry.profiler or '').removeprefix('none: ')}" for entry in refused[:4]
+            f"{entry.name}: {(entry.profiler or '').removeprefix('none: ')}"
+            for entry in refused[:4]
         ),
     )
 
