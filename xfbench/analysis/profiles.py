@@ -16,12 +16,14 @@ from xfbench.host.roofline import usual_matrix_product
 from xfbench.model import facts
 from xfbench.model.record import Measurement, Record
 from xfbench.workloads import WorkloadError, workloads
-from xfbench.workloads.layers import Network
+from xfbench.workloads.layers import Layer, Network
 
 PHASES = ("forward", "backward")
 PROFILE_PREFIX = "profile/"
 # Shown for the kind of a layer, or the name of a profiler, that is unknown.
 _UNKNOWN = "–"
+# Bytes of a value. In 16-bit precisions, some layers use 32 bits, so the bytes are unknown.
+_VALUE_BYTES = {"float32": 4, "tf32": 4, "float64": 8}
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class LayerTime:
       if the layer is unknown, took no time, or has no counted multiply-adds.
     - `share_of_peak`: `flops` divided by the rate of a matrix product on the same device; None if
       one of these rates is unknown.
+    - `bytes_per_second`: the least bytes that a layer without counted multiply-adds reads and
+      writes, per second. The forward pass reads the inputs and writes the output. The backward pass
+      reads the gradient of the output and writes that of the inputs. None if the layer or the size
+      of a value is unknown, if the layer took no time, or if it has `flops`.
+    - `share_of_bandwidth`: `bytes_per_second` divided by the memory bandwidth of the device. Caches
+      are faster than memory, so it may exceed 1. None if one of these rates is unknown.
     """
 
     layer: str
@@ -42,6 +50,8 @@ class LayerTime:
     backward_seconds: float
     flops: float | None
     share_of_peak: float | None
+    bytes_per_second: float | None
+    share_of_bandwidth: float | None
 
     @property
     def seconds(self) -> float:
@@ -59,6 +69,7 @@ class Profile:
     - `slowdown`: `step_seconds` divided by the median timed step.
     - `update_seconds`: time of operations that update the weights.
     - `other_seconds`: time of operations that belong neither to a layer nor to the update.
+    - `workload_digest`: digest of the workload that defines the layers; None if it is unknown.
     """
 
     profiler: str
@@ -67,21 +78,28 @@ class Profile:
     slowdown: float
     update_seconds: float
     other_seconds: float
+    workload_digest: str | None
     layers: tuple[LayerTime, ...]
 
     @property
     def outside_all_operations_seconds(self) -> float:
         """Return the seconds of a step that the profiler counted in no operation; at least 0."""
-        seen_seconds = (
-            sum(layer.seconds for layer in self.layers) + self.update_seconds + self.other_seconds
-        )
-        return max(0.0, self.step_seconds - seen_seconds)
+        return max(0.0, self.step_seconds - self.operation_seconds)
+
+    @property
+    def operation_seconds(self) -> float:
+        """Return the sum of the seconds of all operations.
+
+        It may exceed `step_seconds`, because operations that run at the same time all count.
+        """
+        layer_seconds = sum(layer.seconds for layer in self.layers)
+        return layer_seconds + self.update_seconds + self.other_seconds
 
     @property
     def multi_layer_kind_totals(self) -> tuple[LayerTime, ...]:
         """Return the total time of each kind that has several layers, longest time first.
 
-        `flops` and `share_of_peak` are means over the kind's layers for which they are known.
+        Rates and shares are means over the kind's layers for which they are known.
         """
         layers_by_kind: dict[str, list[LayerTime]] = {}
         for layer in self.layers:
@@ -106,6 +124,12 @@ def _merge_layers(kind: str, layers: Sequence[LayerTime]) -> LayerTime:
         ),
         share_of_peak=_time_weighted_mean_of_known_rates(
             [(layer.share_of_peak, layer.seconds) for layer in layers]
+        ),
+        bytes_per_second=_time_weighted_mean_of_known_rates(
+            [(layer.bytes_per_second, layer.seconds) for layer in layers]
+        ),
+        share_of_bandwidth=_time_weighted_mean_of_known_rates(
+            [(layer.share_of_bandwidth, layer.seconds) for layer in layers]
         ),
     )
 
@@ -160,6 +184,7 @@ def build_profile(records: Sequence[Record]) -> Profile | None:
         slowdown=phase_seconds[f"{PROFILE_PREFIX}step"] / timed_step_seconds,
         update_seconds=phase_seconds.get(f"{PROFILE_PREFIX}update", 0.0),
         other_seconds=phase_seconds.get(f"{PROFILE_PREFIX}other", 0.0),
+        workload_digest=last.workload.digest if last.workload else None,
         layers=tuple(_build_layer_time(name, phase_seconds, network, last) for name in names),
     )
 
@@ -216,18 +241,37 @@ def _build_layer_time(
     layer = (
         next((layer for layer in network.layers if layer.name == name), None) if network else None
     )
-    flops = None
+    flops = bytes_per_second = None
     if layer and network and record.request and forward + backward:
+        images_per_second = record.request.batch_size_per_rank / (forward + backward)
         directions = 2 if layer.inputs == ("data",) else 3
         macs = layer.macs(network.input_shapes(layer)) * directions
-        flops = 2 * macs * record.request.batch_size_per_rank / (forward + backward) or None
+        flops = 2 * macs * images_per_second or None
+        if not macs:
+            value_bytes = _VALUE_BYTES.get(record.request.precision, 0)
+            values = _values_read_and_written(layer, network)
+            bytes_per_second = value_bytes * values * images_per_second or None
+    limit = record.limit
     return LayerTime(
         layer=name,
         kind=type(layer).__name__ if layer else _UNKNOWN,
         forward_seconds=forward,
         backward_seconds=backward,
         flops=flops,
-        share_of_peak=flops / usual_matrix_product(record.limit).value
-        if flops and record.limit
+        share_of_peak=flops / usual_matrix_product(limit).value if flops and limit else None,
+        bytes_per_second=bytes_per_second,
+        share_of_bandwidth=bytes_per_second / limit.memory_bandwidth
+        if bytes_per_second and limit and limit.memory_bandwidth > 0
         else None,
     )
+
+
+def _values_read_and_written(layer: Layer, network: Network) -> int:
+    """Return the least number of values that a layer reads and writes per image in training.
+
+    Each pass touches each input and the output once. A layer that reads the images computes no
+    gradient of its input, so only its forward pass counts.
+    """
+    shapes = [*network.input_shapes(layer), network.shapes[layer.name]]
+    passes = 1 if layer.inputs == ("data",) else 2
+    return passes * sum(map(math.prod, shapes))

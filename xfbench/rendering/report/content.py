@@ -78,6 +78,8 @@ class Entry:
     - `facts`: further facts, as pairs of name and text.
     - `proof`: the anchor of the row's certificate; None: no certificate.
     - `steps`: the plot of the step times, or None.
+    - `profiler`: the last record's profiler, or "none: REASON" if it has no profile. None: no
+      profile was requested.
     """
 
     anchor: str
@@ -91,6 +93,7 @@ class Entry:
     facts: tuple[tuple[str, str], ...]
     proof: str | None
     steps: Figure | None
+    profiler: str | None
 
 
 @dataclass(frozen=True)
@@ -373,6 +376,10 @@ def _build_entry(
         facts=tuple(_row_facts(row, records[-1])),
         proof=certificate_anchors.get(row.certificate) if row.certificate else None,
         steps=figures.build_step_time_figure(measured) if is_detailed else None,
+        profiler=next(
+            (r.observed.profiler for r in reversed(records) if r.observed and r.observed.profiler),
+            None,
+        ),
     )
 
 

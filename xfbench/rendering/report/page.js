@@ -114,6 +114,145 @@ addEventListener("DOMContentLoaded", () => {
     target.scrollIntoView({ block: "center" });
   }
 
+  // Compare the layers of the two rows that the reader chooses. Without scripts, the page shows the
+  // first pair. `layer_comparison.py` writes the same texts and explains the data.
+  function compareLayers() {
+    const section = document.getElementById("why-faster");
+    const source = section?.querySelector("script");
+    if (!source) return;
+    const data = JSON.parse(source.textContent);
+    const selects = [...section.querySelectorAll("select")];
+    const part = (name) => section.querySelector(`[data-part="${name}"]`);
+    const unknown = "–";
+
+    function number(value) {
+      const rounded = Number(value.toPrecision(3));
+      return rounded.toLocaleString("en", { maximumFractionDigits: 20 });
+    }
+
+    const time = (value) => (value ? number(value) : unknown);
+    const percent = (share) => `${(100 * share).toFixed(0).replace(/^-0$/, "0")}%`;
+    const ratio = (a, b) => (a > 0 && b > 0 ? number(b / a) : unknown);
+
+    function limit(row, place) {
+      const [, , units] = data.groups[row.group];
+      return row.limits[place] === null ? unknown : `${row.limits[place]}% ${units[place]}`;
+    }
+
+    function differ(a, b) {
+      return Math.abs(b.step - a.step) >= data.least * Math.max(a.step, b.step);
+    }
+
+    function matched(a, b) {
+      const [names, kinds] = data.groups[a.group];
+      const differences = names.map((_, place) => b.times[place] - a.times[place]);
+      const largest = Math.max(...differences.map(Math.abs));
+      const places = [...names.keys()];
+      places.sort((p, q) => Math.abs(differences[q]) - Math.abs(differences[p]));
+      return places.map((place) => ({
+        fields: [
+          names[place],
+          kinds[place],
+          time(a.times[place]),
+          time(b.times[place]),
+          ratio(a.times[place], b.times[place]),
+          differ(a, b) ? percent(differences[place] / (b.step - a.step)) : unknown,
+          limit(a, place),
+          limit(b, place),
+        ],
+        bar: (largest ? (100 * differences[place]) / largest : 0).toFixed(1).replace(/^-0.0$/, "0.0"),
+      }));
+    }
+
+    function total(a, b) {
+      const share = differ(a, b) ? "100%" : unknown;
+      const times = [time(a.step), time(b.step), ratio(a.step, b.step)];
+      return { fields: ["step", unknown, ...times, share, unknown, unknown] };
+    }
+
+    function separate(row) {
+      const [names, kinds] = data.groups[row.group];
+      const places = [...names.keys()].sort((p, q) => row.times[q] - row.times[p]);
+      return places.map((place) => ({
+        fields: [
+          names[place],
+          kinds[place],
+          time(row.times[place]),
+          percent(row.times[place] / row.step),
+          limit(row, place),
+        ],
+      }));
+    }
+
+    function draw(length) {
+      const svg = section.querySelector("template").content.firstElementChild.cloneNode(true);
+      const bar = svg.firstElementChild;
+      bar.setAttribute("class", length.startsWith("-") ? "faster" : "slower");
+      bar.setAttribute("d", `M0 0H${length}v8H0z`);
+      return svg;
+    }
+
+    function write(line, place) {
+      const row = document.createElement("tr");
+      if (place >= data.shown) row.className = "later";
+      line.fields.forEach((text, column) => {
+        const cell = row.appendChild(document.createElement(column ? "td" : "th"));
+        if (!column) cell.scope = "row";
+        if (column > 1) cell.className = "n";
+        cell.textContent = text;
+        if (column === 5 && line.bar) cell.append(draw(line.bar));
+      });
+      return row;
+    }
+
+    function fill(table, lines, totals = []) {
+      table.classList.remove("all");
+      table.tBodies[0].replaceChildren(...lines.map(write));
+      table.tFoot?.replaceChildren(...totals.map(write));
+      table.parentNode.nextElementSibling.hidden = lines.length <= data.shown;
+    }
+
+    function show() {
+      const [a, b] = selects.map((select) => data.rows[select.value]);
+      const equalLayers = a.group === b.group;
+      for (const [name, row] of [["a", a], ["b", b]]) {
+        part(name).querySelector("b").textContent = row.name;
+        part(name).querySelector("span").textContent = row.details;
+        fill(part(`only-${name}`), equalLayers ? [] : separate(row));
+      }
+      part("verdict").textContent =
+        `A profiled step takes ${number(a.step)} µs per image in A and ${number(b.step)} µs in B.`;
+      const opposite = a.speed && b.speed && (a.speed - b.speed) * (b.step - a.step) < 0;
+      const notes = {
+        unmatched: !equalLayers,
+        boards: equalLayers && a.board !== b.board,
+        equal: equalLayers && !differ(a, b),
+        opposite: equalLayers && opposite,
+      };
+      for (const note of section.querySelectorAll("[data-note]")) {
+        note.hidden = !notes[note.dataset.note];
+      }
+      const table = part("matched").querySelector("table");
+      fill(table, equalLayers ? matched(a, b) : [], equalLayers ? [total(a, b)] : []);
+      part("matched").hidden = !equalLayers;
+      part("separate").hidden = equalLayers;
+    }
+
+    const options = document.createDocumentFragment();
+    for (const [place, row] of data.rows.entries()) {
+      if (row.board !== data.rows[place - 1]?.board) {
+        options.append(document.createElement("optgroup"));
+        options.lastChild.label = data.boards[row.board];
+      }
+      options.lastChild.append(new Option(row.name, place));
+    }
+    selects.forEach((select, place) => {
+      select.append(options.cloneNode(true));
+      select.value = data.pair[place];
+      select.addEventListener("change", show);
+    });
+  }
+
   document.addEventListener("click", (event) => {
     const rest = event.target.closest(".rest button");
     if (rest) showAll(rest.closest(".rest").previousElementSibling.firstElementChild);
@@ -137,5 +276,6 @@ addEventListener("DOMContentLoaded", () => {
   addEventListener("afterprint", () => {
     for (const one of closed.splice(0)) one.open = false;
   });
+  compareLayers();
   arrive();
 });

@@ -2,7 +2,8 @@
 
 Three measures keep texts from records harmless. The template escapes every value, and
 `xfbench/base/terminal_text.py` escapes invisible characters. The page's Content-Security-Policy
-allows only its own style and script.
+allows only its own style and script. The page's second script element is data, which no browser
+runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from xfbench.base import paths
 from xfbench.base.terminal_text import make_legible, shorten_and_wrap_to_field_length
 from xfbench.model.record import Record
 from xfbench.rendering import external_figures
-from xfbench.rendering.report import content, slowdowns, svg
+from xfbench.rendering.report import content, layer_comparison, slowdowns, svg
 from xfbench.rendering.report.studies import Study
 
 
@@ -41,6 +42,7 @@ def render_report(
         "page.html",
         report=report,
         studies=studies,
+        comparison=layer_comparison.build_comparison(report.networks),
         slowdowns=slowdowns.build_tables(board.table for board in report.boards),
         most_slowdowns=slowdowns.MAX_TABLES,
         many=content.MANY_ROWS,
@@ -67,6 +69,7 @@ def render_template(template_name: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return environment.get_template(template_name).render(
         policy=_build_policy(style, script),
         style=style,

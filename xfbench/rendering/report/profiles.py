@@ -1,4 +1,4 @@
-"""The figure of the time per layer, for all profiled rows of a table."""
+"""The figure of the time per layer, for the first profiled rows of a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def build_layer_time_figures(table: Table) -> list[Figure]:
 
     Return an empty list if no row has a profile.
     """
-    profiled = profiled_rows(table)
+    all_profiled = profiled_rows(table)
+    profiled = all_profiled[:MOST_BARS]
     if not profiled:
         return []
     profiles = [profile for _, profile in profiled]
@@ -45,7 +46,17 @@ def build_layer_time_figures(table: Table) -> list[Figure]:
         for label, layer in slowest_layers[:MOST_NAMED]
     ]
     count = max(len(profile.layers) for profile in profiles)
-    note = f"Shows the {len(names)} of {count} layers that take the most time; all are in "
+    notes = []
+    if len(names) < count:
+        notes.append(
+            f"Shows the {len(names)} of {count} layers that take the most time; all are in the "
+            "data table."
+        )
+    if len(profiled) < len(all_profiled):
+        notes.append(
+            f"Shows the first {len(profiled)} of {len(all_profiled)} rows with a profile; "
+            "xfbench leaderboard --view layers has all."
+        )
     return [
         Figure(
             title="Time per layer",
@@ -62,7 +73,7 @@ def build_layer_time_figures(table: Table) -> list[Figure]:
                 for line in _layer_and_step_part_rows(row, profile)
             ),
             bars=tuple(bars[:MOST_BARS]),
-            note=f"{note}the data table." if len(names) < count else "",
+            note=" ".join(notes),
         )
     ]
 

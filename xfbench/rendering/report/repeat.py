@@ -16,6 +16,7 @@ from xfbench.model.strategy import format_options
 
 # These follow from the records of a row.
 _REPETITION = ("launches", "until_precision", "until_ranked", "seed")
+_REPETITION_OPTIONS = ("--launches", "--until-precision", "--until-ranked")
 # A name or value that needs no quotes in any shell.
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
@@ -49,6 +50,18 @@ def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
         "xfbench run",
         *(name if value is True else f"{name} {value}" for name, value in given_options.items()),
     )
+
+
+def profile_command_display_parts(repeat_command: Sequence[str]) -> tuple[str, ...]:
+    """Return the parts of the command that makes one more launch of a row, with a profile.
+
+    `repeat_command` has the parts of the command that repeats the row. If it is empty, return an
+    empty tuple.
+    """
+    if not repeat_command:
+        return ()
+    kept = [part for part in repeat_command if part.split()[0] not in _REPETITION_OPTIONS]
+    return (*kept, "--launches 1", "--profile")
 
 
 def setting_options(request: Request) -> dict[str, object]:
