@@ -209,17 +209,9 @@ def wrap_markdown(block: str) -> str:
 def join_markdown_blocks(blocks: Iterable[str]) -> str:
     """Return the blocks as one text of Markdown, each wrapped by `wrap_markdown`.
 
-    A blank line separates two blocks, except two list items: the items of a list follow each other
-    without a blank line.
+    A blank line separates two blocks. This also holds for list items, which may have many lines.
     """
-    text = ""
-    previous = ""
-    for block in blocks:
-        if text:
-            text += "\n" if previous.startswith("- ") and block.startswith("- ") else "\n\n"
-        text += wrap_markdown(block)
-        previous = block
-    return text
+    return "\n\n".join(map(wrap_markdown, blocks))
 
 
 def renderers_by_format(render: Callable[..., str]) -> dict[str, Callable[..., str]]:
