@@ -30,7 +30,8 @@ _MAX_FIELD_CHARS = 1000  # longer fields are cut
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
 _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # prevents links
-_LIST_START = re.compile(r"^(\d*)([-+.)])")  # the start of a list item
+# The start of a list item, heading, quotation or underline of a heading.
+_BLOCK_START = re.compile(r"^(\d*)([-+#>=]|(?<=\d)[.)](?=\s|$))")
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
 _LATEX |= {"^": "\\^{}", "~": "\\~{}"}
 _LATEX |= {"[": "{[}", "]": "{]}", "*": "{*}"}  # after a line break, they would be its options
@@ -163,7 +164,7 @@ def _escape_markdown(text: str) -> str:
     return _MARKDOWN_SPECIAL.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), text)
 
 
-def _escape_list_start(match: re.Match[str]) -> str:
+def _escape_block_start(match: re.Match[str]) -> str:
     return f"{match[1]}\\{match[2]}"
 
 
@@ -172,7 +173,7 @@ FORMATS = {
     "markdown": Format(
         "github",
         lambda text: f"### {_escape_markdown(text)}\n",
-        lambda text: f"\n{_LIST_START.sub(_escape_list_start, _escape_markdown(text.strip()))}",
+        lambda text: f"\n{_BLOCK_START.sub(_escape_block_start, _escape_markdown(text.strip()))}",
         _escape_markdown,
         column_gap=3,
     ),
@@ -202,7 +203,7 @@ def wrap_markdown(block: str) -> str:
     ) or [""]
     indent = "  " if block.startswith("- ") else ""
     return "\n".join(
-        [first, *(f"{indent}{_LIST_START.sub(_escape_list_start, line)}" for line in further_lines)]
+        [first, *(f"{indent}{_BLOCK_START.sub(_escape_block_start, line)}" for line in further_lines)]
     )
 
 

@@ -143,13 +143,11 @@ def _judge_bounds(
         return JudgedClaim(claim.source, claim.text, "cannot be told", reason)
     agreements = [_agreement(interval, claim) for _, interval in measured]
     order: list[Agreement] = ["no", "unknown", "yes"]
-    listed = sorted(zip(agreements, measured, strict=True), key=lambda pair: order.index(pair[0]))
-    figures = [
-        f"{value.name} {value.at}".rstrip() + f": {to_text(interval)}"
-        for _, (value, interval) in listed[:3]
-    ]
-    more = "; …" if len(listed) > 3 else ""
-    reason = f"{tally_text(agreements)} ({'; '.join(figures)}{more})"
+    _, (value, interval) = min(
+        zip(agreements, measured, strict=True), key=lambda pair: order.index(pair[0])
+    )
+    example = f"{value.name} {value.at}".rstrip() + f": {to_text(interval)}"
+    reason = f"{tally_text(agreements)}. {'Example: ' if len(measured) > 1 else ''}{example}"
     return JudgedClaim(claim.source, claim.text, verdict_if_all_must_agree(agreements), reason)
 
 

@@ -87,7 +87,7 @@ def analyze_parallel_and_learning_speedups(
                 for cell in runs
             ]
         )
-        notes.append(f"{label}: the target, a test loss of {target:.3g}, was reached by {shares}")
+        notes.append(f"{label}: Target test loss {target:.3g}. Reached by {shares}")
         for cell in runs[1:]:
             reason = of_cells.incomparable_reason(cell, baseline, certificates)
             speeds = [
