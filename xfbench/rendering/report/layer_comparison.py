@@ -21,7 +21,7 @@ from xfbench.analysis.profiles import LayerTime, Profile
 from xfbench.base.terminal_text import make_legible
 from xfbench.rendering import tables
 from xfbench.rendering.report.content import Entry, Network
-from xfbench.rendering.report.repeat import profile_command_display_parts
+from xfbench.rendering.report.repeat import example_profile_command, profile_command_display_parts
 
 # The page has at most MAX_ROWS rows, and about MAX_TIMES times of their layers.
 MAX_ROWS, MAX_TIMES = 200, 40_000
@@ -96,7 +96,8 @@ class Comparison:
     - `omitted_rows`: number of rows with a profile that are not in `rows`.
     - `first_pair`: positions in `rows` of the two rows that are compared at first, faster row
       first; empty if no network has two profiled rows. Then `commands` profile the missing rows,
-      and `refusals` says why other rows have no profile.
+      and `refusals` says why other rows have no profile. `example_command` has the parts of a
+      command for the case that there are no commands.
     """
 
     boards: tuple[str, ...] = ()
@@ -106,6 +107,7 @@ class Comparison:
     omitted_rows: int = 0
     commands: tuple[ProfileCommand, ...] = ()
     refusals: tuple[str, ...] = ()
+    example_command: tuple[str, ...] = ()
     shown_lines: int = SHOWN_LINES
 
     @property

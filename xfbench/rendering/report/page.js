@@ -192,12 +192,14 @@ addEventListener("DOMContentLoaded", () => {
       return svg;
     }
 
-    function write(line, place) {
+    function write(table, line, place) {
+      const headers = table.tHead.rows[0].cells;
       const row = document.createElement("tr");
       if (place >= data.shown) row.className = "later";
       line.fields.forEach((text, column) => {
         const cell = row.appendChild(document.createElement(column ? "td" : "th"));
-        if (!column) cell.scope = "row";
+        if (column) cell.dataset.c = headers[column].textContent;
+        else cell.scope = "row";
         if (column > 1) cell.className = "n";
         cell.textContent = text;
         if (column === 5 && line.bar) cell.append(draw(line.bar));
@@ -207,8 +209,8 @@ addEventListener("DOMContentLoaded", () => {
 
     function fill(table, lines, totals = []) {
       table.classList.remove("all");
-      table.tBodies[0].replaceChildren(...lines.map(write));
-      table.tFoot?.replaceChildren(...totals.map(write));
+      table.tBodies[0].replaceChildren(...lines.map((line, place) => write(table, line, place)));
+      table.tFoot?.replaceChildren(...totals.map((line) => write(table, line, 0)));
       table.parentNode.nextElementSibling.hidden = lines.length <= data.shown;
     }
 

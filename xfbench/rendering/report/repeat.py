@@ -64,6 +64,16 @@ def profile_command_display_parts(repeat_command: Sequence[str]) -> tuple[str, .
     return (*kept, "--launches 1", "--profile")
 
 
+def example_profile_command(workload: str) -> tuple[str, ...]:
+    """Return the parts of a command that profiles two frameworks.
+
+    They train `workload`, or LeNet if that name would need quotes in a shell.
+    """
+    name = workload if _NEEDS_NO_QUOTES.fullmatch(workload) else "lenet"
+    options = ("--framework torch,mxnet", f"--workload {name}", "--launches 1", "--profile")
+    return ("xfbench run", *options)
+
+
 def setting_options(request: Request) -> dict[str, object]:
     """Return the options of `xfbench run` that repeat the request, with their values.
 
