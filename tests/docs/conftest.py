@@ -56,7 +56,7 @@ class Reader:
 def write_records(folder, record):
     """Write twelve launches into each results folder; return the first record's id."""
     seconds = 0.01
-    for path in ("results", "../node7/results", "../laptop/results"):
+    for path in ("results", "first", "../node7/results", "../laptop/results"):
         store = Store((folder / path).resolve())
         store.create_and_check_folders()
         for framework, threads, launch in product(("torch", "mxnet"), (1, 2), (1, 2, 3)):

@@ -28,6 +28,7 @@ DRAWS = 1000
 VERDICT_DRAWS = 2000
 MAX_LAUNCHES, MIN_LAUNCHES, MIN_LAUNCHES_FOR_ORDER = 20, 5, 3
 PRECISION = 0.02
+DECIDED = {"faster", "slower"}
 FAR_OFF = 3.5  # robust standard deviations
 
 
@@ -301,6 +302,8 @@ def build_stop_table(all_series: Sequence[recorded.Series], orders: int = 50) ->
     - launches to ±2 %: blocks until all cells are known to ±2 % (5 to 20).
     - coverage: share of intervals at the stop that contain the median of all launches.
     - launches to order: blocks until the order is known, or would stay unknown (3 to 20).
+    - pairs left open: share of the pairs that 20 launches decide, but the launches at the stop do
+      not.
     - contradictions: orders in which two cells differ certainly at the stop, and certainly the
       other way round after 20 launches.
     """
@@ -312,7 +315,7 @@ def build_stop_table(all_series: Sequence[recorded.Series], orders: int = 50) ->
             by_workload.setdefault(cell.name.split(" · ")[0], []).append(cell)
         for workload, cells in by_workload.items():
             blocks = min(len(cell.logs) for cell in cells)
-            precise, ordered, hits, contradictions = [], [], [], 0
+            precise, ordered, hits, decided, left_open, contradictions = [], [], [], 0, 0, 0
             for number in range(orders):
                 order = rng.permutation(blocks) if number else np.arange(blocks)
                 stop = blocks_until_precise([cell.logs[order] for cell in cells])
@@ -323,7 +326,12 @@ def build_stop_table(all_series: Sequence[recorded.Series], orders: int = 50) ->
                 ]
                 stop = blocks_until_ordered([cell.logs[order] for cell in cells])
                 ordered.append(stop)
-                contradictions += is_contradicted([cell.logs[order] for cell in cells], stop)
+                verdicts = list_verdicts_at_stop_and_end([cell.logs[order] for cell in cells], stop)
+                decided += sum(end in DECIDED for _, end in verdicts)
+                left_open += sum(
+                    end in DECIDED and at_stop not in DECIDED for at_stop, end in verdicts
+                )
+                contradictions += any(set(pair) == DECIDED for pair in verdicts)
             spreads = [cell.logs.std(ddof=1) for cell in cells]
             rows.append(
                 [
@@ -333,11 +341,12 @@ def build_stop_table(all_series: Sequence[recorded.Series], orders: int = 50) ->
                     f"{precise[0]}; {np.mean(precise):.1f}",
                     f"{np.mean(hits):.0%}",
                     f"{ordered[0]}; {np.mean(ordered):.1f}",
+                    f"{left_open / max(1, decided):.0%}",
                     f"{contradictions} of {orders}",
                 ]
             )
     headers = ["session", "workload", "spreads", "launches to ±2 %", "coverage"]
-    headers += ["launches to order", "contradictions"]
+    headers += ["launches to order", "pairs left open", "contradictions"]
     return tabulate(rows, headers, "github", disable_numparse=True)
 
 
@@ -388,17 +397,17 @@ def is_covered(logs: np.ndarray, truth: float) -> bool:
     return bool(np.log(interval.low) <= truth <= np.log(interval.high))
 
 
-def is_contradicted(cells: Sequence[np.ndarray], stop: int) -> bool:
-    """Return whether 20 launches contradict the order after `stop` launches."""
+def list_verdicts_at_stop_and_end(
+    cells: Sequence[np.ndarray], stop: int
+) -> list[tuple[str | None, str | None]]:
+    """Return the verdicts on each pair of cells after `stop` launches and after 20."""
     early, late = (
         pairwise.compare_all(
             [*itertools.combinations([to_launches(cell[:count]) for cell in cells], 2)]
         )
         for count in (stop, MAX_LAUNCHES)
     )
-    return any(
-        {a.verdict, b.verdict} == {"faster", "slower"} for a, b in zip(early, late, strict=True)
-    )
+    return [(a.verdict, b.verdict) for a, b in zip(early, late, strict=True)]
 
 
 def simulate_cells(cells: int = 20, launches: int = 40) -> dict[str, list[np.ndarray]]:
