@@ -37,8 +37,9 @@ from xfbench.statistics import (
 )
 
 POWER = 0.8  # probability of detecting the smallest visible difference
-# Launches go on if they will more likely than not decide a pair of cells.
-MIN_PREDICTIVE_POWER = 0.5
+# Launches go on if they decide a pair of cells with this probability. docs/intervals.md has the
+# costs of other limits.
+MIN_PREDICTIVE_POWER = 0.8
 _MAX_LOGARITHM = 700.0  # larger logarithms overflow a float
 
 
@@ -205,8 +206,8 @@ def judge_order(
     """Return what is known of the order of the cells while launches are added.
 
     - "known": any two cells differ certainly, or by no more than a share of `tolerance`.
-    - "hidden": other pairs remain, but `most` launches of each cell will probably decide none of
-      them. For each, the probability is below `MIN_PREDICTIVE_POWER`.
+    - "hidden": other pairs remain, but for each of them the probability that `most` launches decide
+      it is below `MIN_PREDICTIVE_POWER`.
     - "open": more launches may decide a pair.
 
     `looks` is how often this is asked. All looks together are wrong in 5 % of cases at most

@@ -83,8 +83,8 @@ def run(
     - `until_precision`: relative half-width of the confidence interval to reach, such as 1%: each
       cell is launched 5 to 20 times (default: 2%).
     - `until_ranked`: launch the cells of a leaderboard only until their order is known: any two
-      differ certainly, or by less than --until-precision. Also stop if more launches would probably
-      not tell the order.
+      differ certainly, or by less than --until-precision. Also stop unless more launches would
+      probably tell the order.
     - `seed`: seeds of weights and data, such as 0,1,2; the leaderboard has one row for all seeds of
       a configuration (default: 0).
     - `threads`: threads per rank; powers stands for 1, 2, 4 and so on up to the number of cores

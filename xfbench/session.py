@@ -226,8 +226,8 @@ class Session:
         - A launch of the cell has the status "unsupported" or "unavailable".
         - All cells of its leaderboard have reached the precision in their protocols, or have no
           requests left. Until then they stay together. A block is complete before it is decided.
-        - The order of all cells of its leaderboard is known, or more launches would probably not
-          tell it, if their protocols ask for no more.
+        - The order of all cells of its leaderboard is known, or it is not probable enough that more
+          launches tell it, if their protocols ask for no more.
         """
         self.context.store.create_and_check_folders()
         requests = [*requests]
@@ -258,8 +258,9 @@ class Session:
             )
             if order == "hidden":
                 self.say(
-                    f"{possible[0].workload}: no more launches, because they would probably not "
-                    "tell the order of the cells that share a rank"
+                    f"{possible[0].workload}: no more launches, because the probability that they "
+                    "tell the order of cells that share a rank is below "
+                    f"{pairwise.MIN_PREDICTIVE_POWER:.0%}"
                 )
             if order != "open":
                 ended_tables.add(cells[0].table_key)

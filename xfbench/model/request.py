@@ -284,7 +284,8 @@ class Protocol(BaseModel):
     certainly, or by less than `precision`.
 
     If all cells of a leaderboard have `least` launches and have reached the precision (or their
-    order is known, or `most` launches would probably not tell it), they get no further launch.
+    order is known, or it is not probable enough that `most` launches tell it), they get no further
+    launch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

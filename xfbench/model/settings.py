@@ -287,8 +287,8 @@ SETTINGS: tuple[Setting, ...] = (
         name="until_ranked",
         panel="How long",
         help="Launch the cells of a leaderboard only until their order is known: any two differ "
-        "certainly, or by less than --until-precision. Also stop if more launches would probably "
-        "not tell the order",
+        "certainly, or by less than --until-precision. Also stop unless more launches would "
+        "probably tell the order",
         is_switch=True,
         default=False,
     ),

@@ -203,7 +203,10 @@ def wrap_markdown(block: str) -> str:
     ) or [""]
     indent = "  " if block.startswith("- ") else ""
     return "\n".join(
-        [first, *(f"{indent}{_BLOCK_START.sub(_escape_block_start, line)}" for line in further_lines)]
+        [
+            first,
+            *(f"{indent}{_BLOCK_START.sub(_escape_block_start, line)}" for line in further_lines),
+        ]
     )
 
 
