@@ -385,11 +385,20 @@ def test_hostile_names_are_harmless_in_the_comparison(open_report, measured):
 
 
 @pytest.mark.deep
-def test_two_thousand_profiled_cells_are_under_five_megabytes(open_report, profiled):
+@pytest.mark.parametrize("boards", [1, 20])
+def test_two_thousand_profiled_cells_are_under_five_megabytes(open_report, profiled, boards):
     launches = [
-        profiled({}, scale=1 + threads % 97, threads=threads, framework=name)
+        profiled(
+            {},
+            scale=1 + threads % 97,
+            threads=threads,
+            framework=name,
+            batch_size_per_rank=size,
+            global_batch_size=size,
+        )
+        for size in range(1, boards + 1)
         for name in ("caffe", "mxnet", "tensorflow", "torch")
-        for threads in range(1, 501)
+        for threads in range(1, 500 // boards + 1)
     ]
     report_page = open_report(launches)
     assert len(report_page.content().encode()) < 5e6
