@@ -249,3 +249,11 @@ def test_as_many_launches_as_bars_leave_one_layer(profiled):
     assert len(figure.bars) == MOST_BARS
     assert {bar.name.partition(" · ")[0] for bar in figure.bars} == {"conv2"}
     assert figure.note.startswith("Shows the 1 of ")
+
+
+def test_figure_shows_the_first_rows_and_says_so(profiled):
+    launches = [profiled(threads=threads) for threads in range(1, 6)]
+    [table] = leaderboard.build_tables(launches, {})
+    [figure] = pictures.build_layer_time_figures(table, max_rows=3)
+    assert len({line[0] for line in figure.data}) == 3
+    assert "Shows the first 3 of 5 rows with a profile" in figure.note

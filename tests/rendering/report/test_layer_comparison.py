@@ -37,7 +37,8 @@ REAL_LENGTH = ["--batch-size", "8", "--steps", "4", "--warmup", "1", "--launches
 ROWS = "#why-faster [data-part=matched] tbody tr"
 # The comparison as HTML, without the whitespace between tags.
 COMPARISON_HTML = """() => [...document.querySelectorAll(
-  "#why-faster dl, #why-faster [data-part], #why-faster [data-note]")].map(e => e.outerHTML.replace(/>\\s+</g, "><").trim())"""
+  "#why-faster dl, #why-faster [data-part], #why-faster [data-note]")].map(
+  element => element.outerHTML.replace(/>\\s+</g, "><").trim())"""
 
 
 @pytest.fixture
@@ -223,6 +224,18 @@ def test_too_few_profiles_give_the_exact_commands(profiled, run_inline):
     assert "Too few rows have a profile" in html and "application/json" not in html
 
 
+@pytest.mark.parametrize(("name", "workload"), [("convnet", "convnet"), ("a;b", "lenet")])
+def test_the_only_row_of_a_network_gives_an_example_command(profiled, name, workload):
+    launch = profiled({}, framework="torch")
+    request = launch.request.model_copy(update={"workload": name})
+    comparison = build_comparison([launch.model_copy(update={"request": request})])
+    command = " ".join(comparison.example_command)
+    assert comparison.commands == ()
+    assert command == (
+        f"xfbench run --framework torch,mxnet --workload {workload} --launches 1 --profile"
+    )
+
+
 def test_rows_that_cannot_be_profiled_have_no_command(profiled):
     refused = profiled(None, framework="reference")
     observed = refused.observed.model_copy(update={"profiler": "none: the adapter has no profiler"})
@@ -372,11 +385,20 @@ def test_hostile_names_are_harmless_in_the_comparison(open_report, measured):
 
 
 @pytest.mark.deep
-def test_two_thousand_profiled_cells_are_under_five_megabytes(open_report, profiled):
+@pytest.mark.parametrize("boards", [1, 20])
+def test_two_thousand_profiled_cells_are_under_five_megabytes(open_report, profiled, boards):
     launches = [
-        profiled({}, scale=1 + threads % 97, threads=threads, framework=name)
+        profiled(
+            {},
+            scale=1 + threads % 97,
+            threads=threads,
+            framework=name,
+            batch_size_per_rank=size,
+            global_batch_size=size,
+        )
+        for size in range(1, boards + 1)
         for name in ("caffe", "mxnet", "tensorflow", "torch")
-        for threads in range(1, 501)
+        for threads in range(1, 500 // boards + 1)
     ]
     report_page = open_report(launches)
     assert len(report_page.content().encode()) < 5e6

@@ -24,8 +24,8 @@ from xfbench.rendering.report.figures import Figure
 from xfbench.rendering.report.sentences import Summary, build_summary, use_no_break_spaces
 from xfbench.statistics import is_level_changed, launch_throughput
 
-# If the report has more than MANY_ROWS rows, only the FASTEST rows of each board show every launch.
-# The launches of the other rows are summarized.
+# If the report has more than MANY_ROWS rows, only the FASTEST rows of each board show every launch,
+# and only the first FASTEST profiles are drawn. The launches of the other rows are summarized.
 MANY_ROWS, FASTEST = 200, 3
 AT_ONCE = 100  # rows of a table that are shown at first
 SHORT = 16  # characters of a shortened id, as in the name of a run folder
@@ -347,7 +347,9 @@ def _build_board(
         unranked=tuple(entry for entry in entries if entry.row.reason is not None),
         figures=(
             *drawn,
-            *profiles.build_layer_time_figures(table),
+            *profiles.build_layer_time_figures(
+                table, FASTEST if has_many_rows else figures.MOST_BARS
+            ),
             *learned.build_learning_speed_up_figures(table, records_by_id),
         ),
         most=min(max([top, *upper_bounds]), 2 * top),

@@ -397,8 +397,9 @@ def _explain_how_to_profile(networks: Sequence[Network]) -> Comparison:
         commands=tuple(commands[:missing]),
         refusals=tuple(
             f"{entry.name}: {(entry.profiler or '').removeprefix('none: ')}"
-            for entry in refused[:4]
+            for entry in refused[:_MAX_REFUSALS]
         ),
+        example_command=example_profile_command(network.name),
     )
 
 

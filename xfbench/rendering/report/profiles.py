@@ -20,13 +20,14 @@ _HEADERS = (
 )
 
 
-def build_layer_time_figures(table: Table) -> list[Figure]:
+def build_layer_time_figures(table: Table, max_rows: int = MOST_BARS) -> list[Figure]:
     """Return a list with one figure: the times of the layers that take the most time.
 
+    The figure and its data show the first `max_rows` rows with a profile (at most MOST_BARS).
     Return an empty list if no row has a profile.
     """
     all_profiled = profiled_rows(table)
-    profiled = all_profiled[:MOST_BARS]
+    profiled = all_profiled[:max_rows]
     if not profiled:
         return []
     profiles = [profile for _, profile in profiled]
