@@ -48,7 +48,7 @@ def _install(packages):
             env=environment,
             capture_output=True,
             text=True,
-            timeout=600,
+            timeout=900,
             check=False,
         )
         if process.returncode:

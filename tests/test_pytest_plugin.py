@@ -1,6 +1,7 @@
 """Tests of the pytest plugin in real sessions, by the output of pytest-benchmark."""
 
 import json
+import sys
 
 import pytest
 
@@ -148,6 +149,43 @@ def test_existing_certificate_covers_a_benchmark(session, pytester, cell):
     assert record.certificate == proof.id
     [table] = build_tables([record], certificate.read_certificates(pytester.path / "kept"))
     assert [row.rank for row in table.rows] == [(1, 1)]
+
+
+@pytest.mark.deep
+def test_a_session_compares_its_cells_with_the_references_of_records(session, pytester, cell):
+    size = workloads()["lenet"].batch_size
+    benchmark_cell = cell(
+        threads=machine.usable_cores(), global_batch_size=size, batch_size_per_rank=size
+    )
+    python_environment = environment.ensure_environment(adapter.load("reference"))
+    certify.store_verdict_unless_unsupported(
+        Verdict(benchmark_cell.request(1), "equal"), python_environment, seed=0
+    )
+    benchmarks = (
+        *("--benchmark-only", "--xfbench-framework=reference", "--xfbench-workload=lenet"),
+        *("--xfbench-steps=3", "--xfbench-results=kept"),
+    )
+    session(*benchmarks, "--benchmark-json=out.json").assert_outcomes(passed=1)
+    [measured] = read_report(pytester)["benchmarks"]
+    command = "-m xfbench results references --format pytest-benchmark --results kept".split()
+    printed = pytester.run(sys.executable, *command)
+    assert printed.ret == 0, printed.stderr.str()
+    document = json.loads(printed.stdout.str())
+    [reference] = document["benchmarks"]
+    for name in ("group", "name", "fullname", "params", "param"):
+        assert reference[name] == measured[name]
+    del measured["stats"]["data"]
+    assert reference["stats"] == measured["stats"]
+
+    # References of a machine that is a thousand times as fast.
+    for name in ("min", "max", "mean", "median"):
+        reference["stats"][name] /= 1000
+    (pytester.path / "before.json").write_text(json.dumps(document))
+    slower = session(
+        *(*benchmarks, "--benchmark-compare=before.json"), "--benchmark-compare-fail=median:1000%"
+    )
+    assert "Performance has regressed" in slower.stdout.str() + slower.stderr.str()
+    slower.stdout.fnmatch_lines_random(["*lenet-reference*(before)*", "*lenet-reference*(NOW)*"])
 
 
 def test_without_frameworks_the_reference_is_measured(session_here):

@@ -1,4 +1,4 @@
-"""Listeners that show the progress of a session: a bar on a terminal, plain lines elsewhere.
+"""Listeners that show the progress of a session: a table on a terminal, plain lines elsewhere.
 
 All progress goes to standard error, so that standard output contains only the command's result.
 """
@@ -8,36 +8,54 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.status import Status
+from rich.table import Table
 from rich.text import Text
 
 from xfbench import statistics as record_statistics
-from xfbench.base.terminal_text import say
+from xfbench.base.terminal_text import make_legible, say
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import conditions, machine
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
-from xfbench.model.request import Request
+from xfbench.model.request import SOLVER, Cell, Request
 from xfbench.session import Listener
 from xfbench.store.results_folder import Store
 
+_MAX_ROWS = 12
+_OTHER_LINES = 5  # of the terminal: progress, heading, number of other cells, and what came before
+# Fields of a request that differ between the launches of one row.
+_LAUNCH_FIELDS = {"launch", "session", "position", "seed"}
+# Fields that `Cell.label` shows, and one that follows from others.
+_LABEL_FIELDS = {
+    *("workload", "framework", "python", "kernel", "ranks", "nodes", "strategy", "threads"),
+    *("strategy_options", "allocator", "probe", "launcher", "revision", "batch_size_per_rank"),
+    *SOLVER,
+}
+
 
 def choose_listener(*, quiet: bool = False) -> Listener:
-    """Return a progress bar if standard error is a terminal, else plain lines.
+    """Return a live table if standard error is a terminal, else plain lines.
 
-    If `quiet`, print only launches that are not ok.
+    If `quiet`, print only launches that are not ok. A terminal gets plain lines too if NO_COLOR is
+    set or TERM is "dumb".
     """
     if quiet:
         return Failures()
     console = Console(stderr=True)
-    return Bar(console) if console.is_terminal else Lines()
+    # FORCE_COLOR makes a pipe interactive for rich.
+    is_live = console.is_interactive and console.file.isatty() and not console.no_color
+    return Bar(console) if is_live else Lines()
 
 
 class Failures(Listener):
@@ -76,7 +94,7 @@ class Lines(Messages):
     """Plain lines: one for each launch, and those of `Messages`."""
 
     def __init__(self) -> None:
-        self._clock = _RemainingTime((), at_most=False)
+        self._progress = _RunProgress((), is_maximum=False)
 
     def preparation_started(self, plan: Plan) -> None:
         """Print the machine."""
@@ -93,12 +111,12 @@ class Lines(Messages):
 
     def launches_started(self, requests: Sequence[Request], is_maximum: bool) -> None:
         """Start the estimate of the remaining time."""
-        self._clock = _RemainingTime(requests, is_maximum)
+        self._progress = _RunProgress(requests, is_maximum)
 
     def launch_ended(self, record: Record) -> None:
         """Print a line about the launch."""
-        self._clock.count_launch(record)
-        self.message(_format_line(record, self._clock))
+        self._progress.count_launch(record)
+        self.message(_format_line(record, self._progress))
 
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """After an interrupt, print how to continue."""
@@ -110,7 +128,10 @@ class Lines(Messages):
 
 
 class Bar(Lines):
-    """A progress bar. Lines are printed only for messages and for launches that are not ok."""
+    """A progress bar with a table of the cells so far, which is drawn only between launches.
+
+    Lines are printed only for messages and for launches that are not ok.
+    """
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -118,6 +139,7 @@ class Bar(Lines):
         self._status: Status | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
+        self._live: Live | None = None
 
     def preparation_started(self, plan: Plan) -> None:
         """Print the machine, and show that environments are prepared."""
@@ -151,24 +173,28 @@ class Bar(Lines):
             MofNCompleteColumn(),
             TextColumn("launches · {task.description}", markup=False),
         )
-        self._bar = Progress(*columns, console=self._console, transient=True)
+        self._bar = Progress(*columns, console=self._console)
         self._task = self._bar.add_task("", total=len(requests))
-        self._bar.start()
+        # No thread redraws during a launch, because that would disturb the measurement.
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
 
     def launch_started(self, request: Request) -> None:
         """Show the launch in the bar."""
         if self._bar:
-            parts = [request.label(), self._clock.remaining_time]
+            parts = [request.label(), self._progress.remaining_time]
             description = " · ".join(filter(None, parts))
             self._bar.update(self._task, description=description)
+            self._draw()
 
     def launch_ended(self, record: Record) -> None:
-        """Move the bar. If the launch is not ok, print a line about it."""
-        self._clock.count_launch(record)
+        """Move the bar and update the table. If the launch is not ok, print a line about it."""
+        self._progress.count_launch(record)
         if self._bar:
-            self._bar.update(self._task, completed=self._clock.count)
+            self._bar.update(self._task, completed=self._progress.count)
+            self._draw()
         if record.status != "ok":
-            self.message(_format_line(record, self._clock))
+            self.message(_format_line(record, self._progress))
 
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """Remove the bar. After an interrupt, print how to continue."""
@@ -178,9 +204,15 @@ class Bar(Lines):
     def closed(self) -> None:
         """Remove what is still shown."""
         self._end_status()
-        if self._bar:
-            self._bar.stop()
-            self._bar = None
+        if self._live:
+            self._live.stop()
+        self._live = self._bar = None
+
+    def _draw(self) -> None:
+        if self._live and self._bar:
+            max_rows = max(1, min(_MAX_ROWS, self._console.height - _OTHER_LINES))
+            table = _build_table(self._progress, max_rows)
+            self._live.update(Group(self._bar.get_renderable(), table), refresh=True)
 
     def _show_status(self, text: str) -> None:
         self._status = self._console.status(text)
@@ -216,20 +248,59 @@ class JsonLines(Listener):
             file.write(json.dumps(fields) + "\n")
 
 
-class _RemainingTime:
-    """An estimate of the remaining time, from the durations of the finished launches.
+@dataclass
+class _CellProgress:
+    """The launches of one cell so far.
 
-    - `at_most`: whether the estimate is an upper limit, because some launches may be skipped.
+    - `planned`, `done`, `failed`: numbers of launches. `done` includes `failed`.
+    - `remaining`: number of launches that may still come.
+    - `speeds`: images per second of each launch that counts.
+    - `durations_s`: duration of each launch, start to end.
+    - `remaining_s`: estimate of the remaining time; None before the first launch of any cell.
+    """
+
+    label: str
+    planned: int
+    remaining: int
+    done: int = 0
+    failed: int = 0
+    speeds: list[float] = field(default_factory=list)
+    durations_s: list[float] = field(default_factory=list)
+    remaining_s: float | None = None
+
+    @property
+    def median_speed(self) -> float:
+        """Return the median of the images per second; 0 if no launch counts yet."""
+        return statistics.median(self.speeds) if self.speeds else 0.0
+
+    def count_down(self) -> None:
+        """Count a launch that was done or skipped."""
+        self.remaining = max(0, self.remaining - 1)
+
+
+class _RunProgress:
+    """The launches of a run so far, and an estimate of the remaining time.
+
+    - `is_maximum`: whether the estimate is an upper limit, because some launches may be skipped.
+    - `count`: number of launches that were done or skipped.
+    - `cells`: the cells in the order of their first launches. All seeds of a cell are one.
     - `remaining_time`: the last estimate as text; empty before the first launch has ended.
     """
 
-    def __init__(self, requests: Sequence[Request], at_most: bool) -> None:
+    def __init__(self, requests: Sequence[Request], is_maximum: bool) -> None:
         self.requests = requests
-        self.words = "at most " if at_most else ""
+        self.is_maximum = is_maximum
         self.count = 0
-        self.seconds: dict[str, list[float]] = defaultdict(list)
-        self.last = time.monotonic()
         self.remaining_time = ""
+        self._keys = [_cell_key(request) for request in requests]
+        self._last_end = time.monotonic()
+        planned = Counter(self._keys)
+        firsts = dict(zip(reversed(self._keys), reversed(requests), strict=True))
+        labels = _label_cells([firsts[key] for key in planned])
+        self.cells = {
+            key: _CellProgress(label, planned[key], planned[key])
+            for key, label in zip(planned, labels, strict=True)
+        }
 
     def count_launch(self, record: Record) -> None:
         """Count the launch of `record`, and estimate the remaining time again.
@@ -241,29 +312,97 @@ class _RemainingTime:
         request = record.request
         assert request is not None
         while self.count < len(self.requests) and self.requests[self.count] != request:
+            self.cells[self._keys[self.count]].count_down()
             self.count += 1
         self.count += 1
-        self.seconds[request.label()].append(now - self.last)
-        self.last = now
-        durations = [
-            duration for cell_durations in self.seconds.values() for duration in cell_durations
-        ]
-        remaining_s = sum(
-            statistics.fmean(self.seconds.get(request.label()) or durations)
-            for request in self.requests[self.count :]
-        )
-        self.remaining_time = (
-            f"{self.words}{int(remaining_s // 60)}:{int(remaining_s % 60):02d} left"
-            if self.count < len(self.requests)
-            else ""
-        )
+        # A listener may hear of launches that no plan announced.
+        cell = self.cells.setdefault(_cell_key(request), _CellProgress(request.label(), 0, 0))
+        cell.count_down()
+        cell.done += 1
+        cell.failed += record.status != "ok"
+        if record.status in ("unsupported", "unavailable"):
+            cell.remaining = 0
+        cell.durations_s.append(now - self._last_end)
+        self._last_end = now
+        if (
+            record.status == "ok"
+            and not request.probe
+            and record_statistics.has_valid_steps(record)
+        ):
+            cell.speeds.append(record_statistics.launch_throughput(record))
+        self._estimate_remaining_time()
+
+    def _estimate_remaining_time(self) -> None:
+        cells = self.cells.values()
+        mean_s = statistics.fmean(each for cell in cells for each in cell.durations_s)
+        for cell in cells:
+            cell_mean_s = statistics.fmean(cell.durations_s) if cell.durations_s else mean_s
+            cell.remaining_s = cell.remaining * cell_mean_s
+        remaining_s = sum(cell.remaining_s or 0.0 for cell in cells)
+        is_last = self.count >= len(self.requests)
+        words = "at most " if self.is_maximum else ""
+        self.remaining_time = "" if is_last else f"{words}{_format_minutes(remaining_s)} left"
 
 
-def _format_line(record: Record, clock: _RemainingTime) -> str:
+def _cell_key(request: Request) -> tuple[Any, ...]:
+    """Return a key that all launches of a cell share, with any seed."""
+    return tuple(value for name, value in request if name not in _LAUNCH_FIELDS)
+
+
+def _label_cells(requests: Sequence[Request]) -> list[str]:
+    """Return a label for each request, with the values in which the requests differ."""
+    differing = [
+        name
+        for name in Cell.model_fields
+        if name not in _LABEL_FIELDS | _LAUNCH_FIELDS
+        and len({getattr(request, name) for request in requests}) > 1
+    ]
+    labels = []
+    for request in requests:
+        values = {name: getattr(request, name) for name in differing}
+        if values.get("data_set"):
+            values["data_set"] = values["data_set"].format
+        parts = [f"{name.replace('_', ' ')} {value}" for name, value in values.items()]
+        labels.append(" · ".join([request.label(), *parts]))
+    return labels
+
+
+def _build_table(progress: _RunProgress, max_rows: int) -> Table:
+    """Return a table of the cells so far, the fastest first, with at most `max_rows` cells."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("cell", no_wrap=True, overflow="ellipsis")
+    table.add_column("images/s (median)", justify="right", no_wrap=True)
+    table.add_column("launches", justify="right", no_wrap=True)
+    heading = "at most left" if progress.is_maximum else "time left"
+    table.add_column(heading, justify="right", no_wrap=True)
+    cells = sorted(progress.cells.values(), key=lambda cell: -cell.median_speed)
+    for cell in cells[:max_rows]:
+        failures = f", {cell.failed} failed" if cell.failed else ""
+        table.add_row(
+            Text(make_legible(cell.label)),
+            _format_speed(cell.median_speed) if cell.speeds else "–",
+            f"{cell.done}/{cell.planned}{failures}",
+            "" if cell.remaining_s is None else _format_minutes(cell.remaining_s),
+        )
+    if len(cells) > max_rows:
+        table.add_row(f"and {len(cells) - max_rows} more cells")
+    return table
+
+
+def _format_speed(images_per_second: float) -> str:
+    return f"{images_per_second:,.0f}" if images_per_second >= 1000 else f"{images_per_second:.4g}"
+
+
+def _format_minutes(seconds: float) -> str:
+    """Return a duration such as "1:05" (minutes:seconds)."""
+    return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+
+
+def _format_line(record: Record, progress: _RunProgress) -> str:
     """Return a line about a launch: number, cell, throughput, status and remaining time."""
     request = record.request
     assert request is not None
-    count = f"{clock.count}/{len(clock.requests)}"
+    count = f"{progress.count}/{len(progress.requests)}"
     figure = ""
     if record.measurement and not request.probe:
         figure = f" · {record_statistics.launch_throughput(record):.4g} images/s"
@@ -274,6 +413,6 @@ def _format_line(record: Record, clock: _RemainingTime) -> str:
         noise = conditions.list_record_disturbances(record)
         reason = f" · noisy: {'; '.join(noise)}" if noise else ""
         reason += " · level changed" if record_statistics.is_level_changed(record) else ""
-    remaining_text = f" · {clock.remaining_time}" if clock.remaining_time else ""
+    remaining_text = f" · {progress.remaining_time}" if progress.remaining_time else ""
     launch_text = f"{count} {request.label()} · launch {request.launch}"
     return f"{launch_text}{figure} · {record.status}{reason}{remaining_text}"

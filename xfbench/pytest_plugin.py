@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from xfbench.model.request import Cell
     from xfbench.session import Session
 
-_PARAMETERS = ("workload", "framework", "kernel", "device", "threads")
 _WORKLOADS = "lenet,convnet"
 _STEPS = 10
 _SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -86,12 +85,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if "xfbench_cell" not in metafunc.fixturenames:
         return
+    from xfbench.benchmarks import names
+
     config = metafunc.config
     if not _is_benchmark_session(config):
         reason = "training launches are benchmarks: run them with --benchmark-only"
         skip = pytest.mark.skip(reason=reason)
-        skipped_case = pytest.param(*_PARAMETERS, id="cells", marks=skip)
-        metafunc.parametrize(_PARAMETERS, [skipped_case])
+        skipped_case = pytest.param(*names.PARAMETERS, id="cells", marks=skip)
+        metafunc.parametrize(names.PARAMETERS, [skipped_case])
         return
     from xfbench.exchange.replay import ReplayTimer
     from xfbench.host import machine
@@ -100,14 +101,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mismatch = architecture.mismatch_reason(machine.describe_machine())
     parameters = []
     for cell in cells:
-        batch = f"batch {cell.global_batch_size}"
-        group = " · ".join((cell.workload, cell.data, cell.precision, cell.device, batch))
+        group = names.format_group(cell)
         marks = [pytest.mark.benchmark(group=group, timer=ReplayTimer())]
         if mismatch:
             marks.append(pytest.mark.skip(reason=mismatch))
-        values = _cell_parameters(cell)
-        parameters.append(pytest.param(*values, id="-".join(map(str, values)), marks=marks))
-    metafunc.parametrize(_PARAMETERS, parameters)
+        values = names.list_parameters(cell)
+        parameters.append(pytest.param(*values, id=names.format_id(cell), marks=marks))
+    metafunc.parametrize(names.PARAMETERS, parameters)
 
 
 @pytest.fixture
@@ -115,9 +115,11 @@ def xfbench_cell(
     workload: str, framework: str, kernel: str, device: str, threads: int, pytestconfig: Config
 ) -> Cell:
     """Return the selected cell that has these parameters."""
+    from xfbench.benchmarks import names
+
     parameters = (workload, framework, kernel, device, threads)
     _, cells = _select_profile_and_cells(pytestconfig)
-    return next(cell for cell in cells if _cell_parameters(cell) == parameters)
+    return next(cell for cell in cells if names.list_parameters(cell) == parameters)
 
 
 @pytest.fixture
@@ -191,10 +193,6 @@ def _select_profile_and_cells(config: Config) -> tuple[Architecture, list[Cell]]
             raise pytest.UsageError(f"xfbench: {error}") from error
         config.stash[_SELECTION] = architecture, cells
     return config.stash[_SELECTION]
-
-
-def _cell_parameters(cell: Cell) -> tuple[object, ...]:
-    return tuple(getattr(cell, name) for name in _PARAMETERS)
 
 
 def _positive(value: str) -> int:

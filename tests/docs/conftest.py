@@ -35,8 +35,11 @@ class Reader:
         self.run_lines = set()  # lines that were run: pages repeat some, and few may run twice
 
     def split_words(self, line):
-        """Return the words of an `xfbench` command as a shell would pass them."""
-        words = shlex.split(os.path.expandvars(line))[1:]
+        """Return the words of an `xfbench` command as a shell would pass them.
+
+        A redirection of the output is left out.
+        """
+        words = shlex.split(os.path.expandvars(line).partition(" > ")[0])[1:]
         return [str(Path(word).expanduser()) if word.startswith("~") else word for word in words]
 
     def shell(self, command, **variables):

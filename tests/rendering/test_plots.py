@@ -1,9 +1,10 @@
 """Figures for papers: files of each format, and what is missing for them."""
 
-import shutil
+import subprocess
 
 import pytest
 
+from tests import debian
 from xfbench.base.errors import UsageError
 from xfbench.rendering import plots
 from xfbench.rendering.report.content import build_report
@@ -52,13 +53,71 @@ def test_text_stays_text_and_has_the_names(boards, tmp_path):
     assert "torch · onednn" in text and "images/s" in text
 
 
-def test_pgf_needs_latex(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda program: None)
+def test_pgf_without_latex_is_refused_with_the_package(run_inline, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    refused = run_inline("report", "--figures", "figures", "--figure-format", "pdf,pgf")
+    assert refused.returncode == 2
+    assert "--figure-format pgf needs xelatex or lualatex" in refused.stderr
+    assert "Debian package texlive-xetex" in refused.stderr
+    assert not (tmp_path / "figures").exists()
     assert plots.choose_formats(None) == ["pdf", "svg", "png"]
-    with pytest.raises(UsageError, match="texlive-xetex"):
+
+
+def test_pgf_without_the_files_of_latex_is_refused(monkeypatch, tmp_path):
+    """Debian's texlive-luatex has the program and not the packages of LaTeX."""
+    for name, code in (("lualatex", "exit 0"), ("kpsewhich", "echo pgf.sty; exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"underscore\.sty.*texlive-xetex"):
         plots.choose_formats(["pgf"])
-    monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
+
+
+@pytest.fixture
+def xelatex():
+    """Debian's XeLaTeX."""
+    if reason := debian.install_missing(["xelatex"], ["texlive-xetex"]):
+        debian.skip_test(reason)
+    return "xelatex"
+
+
+@pytest.mark.deep
+def test_xelatex_compiles_a_paper_with_every_figure(xelatex, record, tmp_path):
+    """Also with names that have characters of LaTeX's own."""
+    records = [
+        record(
+            steps=(0.1 / threads + 0.001 * launch,) * 3,
+            launch=launch,
+            threads=threads,
+            framework="torch",
+            kernel=kernel,
+        )
+        for launch in range(1, 6)
+        for threads in (1, 2, 4)
+        for kernel in ("onednn", r"a_b%c$d&e#f~g^h\i{j}")
+    ]
     assert plots.choose_formats(None) == ["pdf", "svg", "png", "pgf"]
+    files = plots.write_figures(build_report(records, {}).boards, tmp_path, ["pgf"])
+    assert len(files) > 1
+    lines = [
+        r"\documentclass{article}",
+        *(r"\usepackage{fontspec}", r"\usepackage{pgf}", r"\begin{document}"),
+        *(rf"\input{{{file.name}}}\clearpage" for file in files),
+        r"\end{document}",
+    ]
+    (tmp_path / "paper.tex").write_text("\n".join(lines))
+    compiled = subprocess.run(
+        [xelatex, "-halt-on-error", "-interaction=nonstopmode", "paper.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert compiled.returncode == 0, compiled.stdout
+    assert "Missing character" not in (tmp_path / "paper.log").read_text()
+    assert (tmp_path / "paper.pdf").read_bytes().startswith(STARTS["pdf"])
+    assert f"({len(files)} pages" in compiled.stdout
 
 
 def test_unknown_format_is_refused():

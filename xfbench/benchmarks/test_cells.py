@@ -39,12 +39,15 @@ def test_training(
     With `--benchmark-disable`, measure a single step and keep no record in the results folder.
     """
     from xfbench.analysis.peak_share import share_of_usual_peak
+    from xfbench.benchmarks import names
     from xfbench.equality import certify
     from xfbench.session import Session
     from xfbench.statistics import is_level_changed, launch_throughput
     from xfbench.store.results_folder import Store
 
     cell, session = xfbench_cell, xfbench_session
+    # pytest's own name depends on the folder in which pytest was started.
+    benchmark.fullname = names.format_full_name(names.format_id(cell))
     if not benchmark.enabled:
         cell = cell.model_copy(update=_SINGLE_STEP)
         session = Session(replace(session.context, store=Store(tmp_path / "results")))

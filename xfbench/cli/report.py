@@ -24,7 +24,8 @@ _FigureFormatOption = Annotated[
     str | None,
     typer.Option(
         metavar="FORMAT[,FORMAT]",
-        help="Formats of --figures: pdf, svg, png, pgf (default: all that can be written).",
+        help="Formats of --figures: pdf, svg, png, pgf (default: all that can be written). pgf "
+        "needs LaTeX: Debian's texlive-xetex.",
     ),
 ]
 
@@ -54,9 +55,11 @@ def report(
     from xfbench.studies import page as studies
 
     check_output_file(output, (".html", ".htm"))
+    formats: list[str] = []
+    if figures or figure_format:
+        formats = plots.choose_formats(parse_list(figure_format, str, "--figure-format"))
     if figures:
         plots.create_folder_and_check_matplotlib(figures)
-    formats = plots.choose_formats(parse_list(figure_format, str, "--figure-format"))
     folder = paths.results(results)
     conditions = selection.parse_conditions(where or ())
     with index.open_index(open_existing_store(folder), say) as record_index:

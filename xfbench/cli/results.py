@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from xfbench.store.selection import Condition
 
 _MAX_SHOWN = 1000  # messages about damaged records
+_REFERENCE_FORMATS = ("reframe", "pytest-benchmark")
+_SYSTEM = "workstation:default"
 app = typer.Typer(no_args_is_help=True, help="Find, check and exchange records.")
 
 
@@ -232,29 +234,58 @@ def export(
 
 @app.command()
 def references(
+    format: Annotated[
+        str,
+        typer.Option(
+            help="Format: reframe (images per second of each cell) or pytest-benchmark (a saved "
+            "run, in seconds per step)."
+        ),
+    ] = "reframe",
     system: Annotated[
-        str, typer.Option(metavar="SYSTEM:PARTITION", help="System and partition of ReFrame.")
-    ] = "workstation:default",
+        str | None,
+        typer.Option(
+            metavar="SYSTEM:PARTITION",
+            help=f"System and partition of ReFrame (default: {_SYSTEM}).",
+            show_default=False,
+        ),
+    ] = None,
     where: RecordFilterOption = None,
     results: ResultsOption = None,
 ) -> None:
-    """Print references for ReFrame: the images per second of each ranked cell, as JSON.
+    """Print the speed of each ranked cell as JSON, for ReFrame or pytest-benchmark to compare with.
 
     \b
         xfbench results references --system cluster:cpu > references.json
+        xfbench results references --format pytest-benchmark > before.json
+        pytest-benchmark compare before.json
+        pytest --pyargs xfbench --benchmark-only --benchmark-compare=before.json
     """
     from xfbench.analysis import ranked
+    from xfbench.base import errors
+    from xfbench.benchmarks import storage
     from xfbench.exchange import references as reframe_references
     from xfbench.model import certificate
     from xfbench.store import index, selection
 
+    if format not in _REFERENCE_FORMATS:
+        raise errors.unknown_name_error("format", format, _REFERENCE_FORMATS)
+    is_for_reframe = format == "reframe"
+    if system and not is_for_reframe:
+        raise errors.UsageError("--system needs --format reframe")
     store = _open_store(results)
     conditions = selection.parse_conditions(where or ())
     with index.open_index(store, say) as record_index:
         tables = ranked.leaderboard_tables(
             record_index, [conditions], certificate.read_certificates(store.folder)
         )
-    print(json.dumps(reframe_references.build_references(tables, system), indent=1))
+        if is_for_reframe:
+            document = reframe_references.build_references(tables, system or _SYSTEM)
+        else:
+            records = (record for _, record in record_index.select(conditions))
+            document = storage.build_file(tables, records, say)
+    print(json.dumps(document, indent=1))
+    if not any(table.rows for table in tables):
+        say("no cell is ranked: see `xfbench leaderboard` for the reasons")
 
 
 @app.command()

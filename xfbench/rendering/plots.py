@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xfbench.base import processes
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import make_legible
 from xfbench.rendering.formats import escape_latex
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from xfbench.rendering.report.content import Board
 
 FORMATS = ("pdf", "svg", "png", "pgf")
-_LATEX_PROGRAMS = {"xelatex": "texlive-xetex", "lualatex": "texlive-luatex"}
+_LATEX_PROGRAMS = ("xelatex", "lualatex")
+# What matplotlib and a paper with its figures load. Debian's texlive-luatex has none of them.
+_LATEX_FILES = ("pgf.sty", "fontspec.sty", "underscore.sty")
 _WIDTH_INCHES = 3.5  # a column of a paper
 _MARKERS = "osDv^P"
 _DASHES = ("-", "--", ":", "-.")
@@ -38,16 +41,29 @@ def choose_formats(names: Sequence[str] | None) -> list[str]:
 
     Raises UsageError if a format is unknown, or needs a program that is not installed.
     """
-    program = next(filter(shutil.which, _LATEX_PROGRAMS), None)
     if names is None:
-        return [name for name in FORMATS if name != "pgf" or program]
+        return [name for name in FORMATS if name != "pgf" or _find_latex_program()]
     for name in names:
         if name not in FORMATS:
             raise UsageError(f"--figure-format {name}: choose from {', '.join(FORMATS)}")
-        if name == "pgf" and not program:
-            packages = " or ".join(f"{k} ({v})" for k, v in _LATEX_PROGRAMS.items())
-            raise UsageError(f"--figure-format pgf needs {packages}: install the Debian package")
+        if name == "pgf" and not _find_latex_program():
+            raise UsageError(
+                f"--figure-format pgf needs {' or '.join(_LATEX_PROGRAMS)}, and the LaTeX files "
+                f"{', '.join(_LATEX_FILES)}: install the Debian package texlive-xetex"
+            )
     return [*names]
+
+
+def _find_latex_program() -> str | None:
+    """Return the LaTeX program for PGF figures. None: it, or a file that it needs, is missing."""
+    program = next(filter(shutil.which, _LATEX_PROGRAMS), None)
+    if program is None:
+        return None
+    try:
+        processes.output(["kpsewhich", *_LATEX_FILES], timeout=60)
+    except processes.CommandError:
+        return None
+    return program
 
 
 def create_folder_and_check_matplotlib(folder: Path) -> None:
@@ -66,8 +82,7 @@ def write_figures(boards: Iterable[Board], folder: Path, formats: Sequence[str])
 
     matplotlib.use("agg")
     if "pgf" in formats:
-        program = next(name for name in _LATEX_PROGRAMS if shutil.which(name))
-        matplotlib.rcParams["pgf.texsystem"] = program
+        matplotlib.rcParams["pgf.texsystem"] = _find_latex_program()
     matplotlib.rcParams.update(
         {"font.size": 8, "svg.hashsalt": "xfbench", "svg.fonttype": "none", "pdf.fonttype": 42}
     )
@@ -83,7 +98,8 @@ def write_figures(boards: Iterable[Board], folder: Path, formats: Sequence[str])
             for suffix in formats:
                 drawn = _draw(figure, is_latex=suffix == "pgf")
                 file = folder / f"{name}{number}.{suffix}"
-                drawn.savefig(file, metadata=_NO_DATES.get(suffix), dpi=300, bbox_inches="tight")
+                options = {"metadata": _NO_DATES[suffix]} if suffix in _NO_DATES else {}
+                drawn.savefig(file, dpi=300, bbox_inches="tight", **options)
                 files.append(file)
     return files
 
