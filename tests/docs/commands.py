@@ -20,6 +20,7 @@ PLACEHOLDERS = (
     (r"/scratch/ilsvrc2012", "$HOME/pictures"),
     (r"\bNAME\b(?= --workload)", "reference"),
     (r"\b29a81d7e7a1f\b", "$RECORD"),
+    (r" --site \./mine\.toml", " --launcher slurm"),
     (r" (docs/example/)", rf" {ROOT}/\1"),
     (r"--classes 100\b", "--classes 2"),  # the tests' ImageNet has two
     (r"^make ", f"make -n -C {ROOT} "),  # a target takes minutes, and some start these tests
@@ -52,15 +53,18 @@ SHORTENINGS = (
     (r"(--xfbench-framework)", r"--xfbench-workload lenet --xfbench-steps 1 \1"),
 )
 
+_TRY_WEAK_SCALING = (
+    "xfbench run --framework torch --workload lenet --ranks 1,2 --scaling weak --no-verify "
+    "--batch-size 8 --steps 10 --warmup 0 --launches 2 --threads 1 --pinning none"
+)
 REPLACEMENTS = {
     "xfbench verify --framework mxnet --workload caffenet --kernel all": (
         "xfbench verify --framework mxnet --workload lenet --kernel all"
     ),
     "xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak "
-    "--launcher slurm": (
-        "xfbench run --framework torch --workload lenet --ranks 1,2 --scaling weak --no-verify "
-        "--batch-size 8 --steps 10 --warmup 0 --launches 2 --threads 1 --pinning none"
-    ),
+    "--launcher slurm": _TRY_WEAK_SCALING,
+    "xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak "
+    "--site ./mine.toml": _TRY_WEAK_SCALING,
     "xfbench run --framework torch --workload lenet --launches 5 --bundle away": (
         "xfbench run --framework torch --workload lenet --launches 1 --no-verify "
         "--bundle away-alone"

@@ -33,10 +33,9 @@ def outcomes(fake_adapter, tmp_path):
     references = tmp_path / "references.json"
     references.write_text(json.dumps(reference_speeds))
     settings = {
-        "steps": 2,
         "launches": 2,
         "threads": 1,
-        "more": "--batch-size 4 --warmup 0",
+        "more": "--batch-size 4 --warmup 0 --steps 2 --data digits",
         "references": references,
     }
     process = subprocess.run(

@@ -195,6 +195,7 @@ class Row:
         speed = self.images_per_second
         document = asdict(replace(self, speeds={}))
         del document["request"], document["origin"], document["speeds"]
+        document["key"] = self.request.key
         if not self.group:
             for name in ("group", "configurations", "configurations_ranked"):
                 del document[name]

@@ -24,6 +24,14 @@ Positive = Field(ge=1)
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
 # A name that the user gives to an interpreter, as a regular expression.
 INTERPRETER_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+# Fields of a cell that are not in its key: those that the key begins with, those that say how long
+# it is measured, and those that say where and by which interpreter.
+_NOT_IN_KEY = {
+    *("framework", "workload", "kernel", "device", "precision", "data", "threads"),
+    *("global_batch_size", "batch_size_per_rank"),
+    *("steps", "epochs", "warmup", "window", "min_seconds", "min_warmup_seconds"),
+    *("seed", "profile", "probe", "environment", "python", "revision", "launcher", "site"),
+}
 # Fields of a request that say who launches it and when, not what is launched.
 _SESSION_FIELDS = {"session", "position"}
 
@@ -249,6 +257,25 @@ class Cell(StoredSettings, _OwnFields):
         text such as "torch at 0a1b2c3d4e5f".
         """
         return environment_key(self.interpreter_key, self.revision)
+
+    @property
+    def key(self) -> str:
+        """The settings that affect the throughput, by which tools find the cell's reference.
+
+        Such as "torch lenet onednn cpu float32 digits threads=2 batch=64". Settings follow that
+        differ from their defaults, such as "lars=0.5".
+        """
+        parts = [self.framework, self.workload, self.kernel, self.device, self.precision, self.data]
+        parts += [f"threads={self.threads}", f"batch={self.global_batch_size}"]
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name not in _NOT_IN_KEY and not field.is_required() and value != field.default:
+                if isinstance(value, PreparedSet):
+                    value = f"{value.format}:{value.digest.removeprefix('sha256:')[:8]}"
+                elif isinstance(value, tuple):
+                    value = format_options(value)
+                parts.append(f"{name}={value}")
+        return " ".join(parts)
 
     def label(self) -> str:
         """Return a short text that identifies the cell in progress lines and errors."""
