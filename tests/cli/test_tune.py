@@ -1,10 +1,11 @@
 """Tests of `xfbench tune` and `run --tuned`: search, save, reuse and resume."""
 
 import json
+from functools import partial
 
 import pytest
 
-from tests import fake_framework
+from tests import fake_framework, sample_records
 from xfbench.host import machine
 
 # The clock is simulated. The kernel `quick` is the fastest, and `broken` cannot be built.
@@ -41,6 +42,18 @@ def read_records(folder):
     """Return the stored records by id."""
     documents = [json.loads(file.read_text()) for file in folder.glob("records/*/*.json")]
     return {document["id"]: document for document in documents}
+
+
+def test_show_prints_the_last_confirmed_search(run_inline, cell, tmp_path):
+    torch_cell = partial(cell, framework="torch", environment="managed", kernel="onednn")
+    tuning = sample_records.build_tuning(torch_cell(threads=2), torch_cell(threads=1))
+    line = "tune --framework torch --workload lenet --show"
+    assert run_inline(*line.split()).returncode != 0  # no search yet
+    tuning.write(tmp_path / "results")
+    outcome = run_inline(*line.split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert "xfbench run --framework torch" in outcome.stdout and "[[matrix]]" in outcome.stdout
+    assert "setenv OMP_NUM_THREADS 2" in outcome.stdout
 
 
 @pytest.mark.deep

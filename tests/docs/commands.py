@@ -107,6 +107,9 @@ RUN_BY_OTHER_TESTS = {
         ),
         "needs runs on several nodes: tests/cluster/test_prediction.py",
     ),
+    "xfbench tune --framework torch --workload lenet --show": (
+        "needs a confirmed search: tests/cli/test_tune.py"
+    ),
     "xfbench run ... --launcher slurm --resume": "needs a job: tests/cluster/test_ends.py",
     "python -m tests.cluster --nodes 2 run --framework torch --workload lenet --ranks 2 "
     "--scaling weak --launcher slurm": "tests/cluster/test_cluster.py",
@@ -131,6 +134,7 @@ HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
 # Commands without --dry-run that start a framework or watch the machine, and those that read what
 # such a command writes.
 ONLY_PARSED = (
+    "xfbench tune --framework torch --workload lenet --show",
     "xfbench compare after before --fail-on slower:5%",
     "xfbench compare python=new python=old --fail-on slower:5%",
     "xfbench compare python=new python=old",
