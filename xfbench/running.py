@@ -83,8 +83,8 @@ def run(
     - `until_precision`: relative half-width of the confidence interval to reach, such as 1%: each
       cell is launched 5 to 20 times (default: 2%).
     - `until_ranked`: launch the cells of a leaderboard only until their order is known: any two
-      differ certainly, or by less than --until-precision. Also stop unless more launches would
-      probably tell the order.
+      differ certainly, or by less than --until-precision. Also stop if it is not likely enough that
+      more launches tell the order.
     - `seed`: seeds of weights and data, such as 0,1,2; the leaderboard has one row for all seeds of
       a configuration (default: 0).
     - `threads`: threads per rank; powers stands for 1, 2, 4 and so on up to the number of cores
@@ -103,7 +103,7 @@ def run(
     - `site`: site configuration: name or TOML file (see docs/clusters.md).
     - `partition`: Slurm partition (default: the site's).
     - `data`: data sets: digits, synthetic, or prepared sets by name or folder (see `xfbench data
-      list`) (default: the workload's).
+      list`) (default: the workload's, but synthetic with --steps).
     - `page_cache`: state of the page cache before each epoch of a prepared set: its files are in
       memory (warm) or not (cold): cold, warm (default: unchanged).
     - `loader`: data loader of a prepared set, xfbench's or the framework's own: xfbench, native

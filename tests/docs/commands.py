@@ -146,6 +146,7 @@ ONLY_PARSED = (
     "xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us",
     "xfbench predict --where framework=torch,scaling=weak --to-ranks 64,1024 --link 100Gbit,1us",
     "xfbench predict --where ranks=1 --to-ranks 64,1024 --link 100Gbit,1us",
+    "xfbench report --results first --output first.html",
     "xfbench report --results example --output example.html",  # of hundreds of launches
     "xfbench results import --bundle ./away",
     "xfbench results import .benchmarks",

@@ -25,7 +25,7 @@ from xfbench.analysis.leaderboard import (
 from xfbench.base import errors
 from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
-from xfbench.model import certificate
+from xfbench.model import certificate, settings
 from xfbench.model.machines import machine_class
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
@@ -85,7 +85,8 @@ class Side:
     """One side of a comparison.
 
     - `folder`: the results folder.
-    - `field_values`: values that fields of the side's records must have, by field.
+    - `field_values`: values that fields of the side's records must have, by field. A value of
+      "data_set" is the format or the digest of a data set.
     - `conditions`: further conditions that the records must meet. They do not appear in names.
     """
 
@@ -119,10 +120,11 @@ class Side:
             field_values["results"] = filter_or_folder
         elif filter_or_folder:
             for pair in filter_or_folder.split(","):
-                name, _, value = pair.partition("=")
-                if name.strip() not in FIELDS:
-                    raise errors.unknown_name_error("field", name.strip(), FIELDS)
-                field_values[name.strip()] = value.strip()
+                name, _, value = map(str.strip, pair.partition("="))
+                name = name if name in FIELDS else settings.find_record_field(name)
+                if name not in FIELDS:
+                    raise errors.unknown_name_error("field", name, FIELDS)
+                field_values[name] = value
         results_folder = Path(field_values.get("results", default_folder))
         return cls(open_existing_store(results_folder).folder, field_values, conditions)
 
@@ -371,7 +373,9 @@ def _list_gaps(name: str, cells: Sequence[_Cell], compared_cells: Collection[_Ce
         for cell in cells
         if not cell.failure and cell not in compared_cells
     ]
-    return [*failed, *unmatched]
+    # Cells may differ in settings that their labels do not have.
+    counts = Counter([*failed, *unmatched])
+    return [line if count == 1 else f"{line} ({count} cells)" for line, count in counts.items()]
 
 
 def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int, int]:
@@ -497,6 +501,8 @@ def _has_field_value(name: str, value: str, record: Record) -> bool:
     if name == "revision":
         commit = record.software.git_commit if record.software else None
         return bool(commit and commit.startswith(value))
+    if name == "data_set" and record.request and (data_set := record.request.data_set):
+        return value in (data_set.format, data_set.digest)
     return str(_field_value(record, name)) == value
 
 

@@ -11,6 +11,7 @@ from rapidfuzz.distance import DamerauLevenshtein
 _SYSTEM_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
 
 _MAX_TYPING_ERRORS = 2
+_MAX_LISTED, _NEAREST = 50, 8
 
 
 class XfbenchError(Exception):
@@ -50,7 +51,7 @@ def unknown_name_error(kind: str, name: str, choices: Iterable[str]) -> UsageErr
     """Return the error for a `name` that is not one of `choices`.
 
     - The message suggests the choice that differs by the fewest typing errors, two at most. If
-      there is none, it lists all choices.
+      there is none, it lists all choices, or the nearest ones of more than fifty.
     - `kind` says what is named, for example "framework".
     """
     candidates = sorted(choices)
@@ -59,7 +60,11 @@ def unknown_name_error(kind: str, name: str, choices: Iterable[str]) -> UsageErr
         for candidate in candidates
     }
     nearest = min(candidates, key=lambda candidate: distances[candidate], default="")
-    listing = f"choose from {', '.join(candidates)}" if candidates else "there are none"
+    if len(candidates) > _MAX_LISTED:
+        nearest_names = sorted(candidates, key=lambda candidate: distances[candidate])
+        listing = f"there are {len(candidates)}, such as {', '.join(nearest_names[:_NEAREST])}"
+    else:
+        listing = f"choose from {', '.join(candidates)}" if candidates else "there are none"
     is_near = nearest and distances[nearest] <= min(_MAX_TYPING_ERRORS, len(nearest) // 2)
     hint = f"did you mean {nearest}?" if is_near else listing
     return UsageError(f"unknown {kind} {name!r}: {hint}")

@@ -99,7 +99,7 @@ def leaderboard(
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the leaderboards. Images per second have a 95 % interval, from repeated launches.
+    """Show the leaderboards. From five launches on, images per second have a 95 % interval.
 
     \b
         xfbench leaderboard

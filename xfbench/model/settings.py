@@ -287,8 +287,8 @@ SETTINGS: tuple[Setting, ...] = (
         name="until_ranked",
         panel="How long",
         help="Launch the cells of a leaderboard only until their order is known: any two differ "
-        "certainly, or by less than --until-precision. Also stop unless more launches would "
-        "probably tell the order",
+        "certainly, or by less than --until-precision. Also stop if it is not likely enough that "
+        "more launches tell the order",
         is_switch=True,
         default=False,
     ),
@@ -386,7 +386,7 @@ SETTINGS: tuple[Setting, ...] = (
         panel="Data",
         help="Data sets: digits, synthetic, or prepared sets by name or folder (see "
         "`xfbench data list`)",
-        default_words="the workload's",
+        default_words="the workload's, but synthetic with --steps",
         is_list=True,
     ),
     Setting(
@@ -642,3 +642,15 @@ COMMAND_OPTIONS: tuple[Setting, ...] = (
 BY_NAME: Mapping[str, Setting] = {
     setting.name: setting for setting in (*SETTINGS, *RUN_OPTIONS, *COMMAND_OPTIONS)
 }
+
+
+def find_record_field(name: str) -> str:
+    """Return the field of a request that stores the value of an option.
+
+    `name` is the option's name without the first dashes, such as "batch-size". If there is no such
+    option, return `name`.
+    """
+    setting = BY_NAME.get(name.replace("-", "_"))
+    if setting is None:
+        return name
+    return "global_batch_size" if setting.name == "batch_size" else setting.cell_field

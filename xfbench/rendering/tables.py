@@ -27,6 +27,9 @@ SELECTION_NOTE = (
     "The same launches select the best configuration and measure it, so it looks a little faster "
     "than it is (docs/method.md, The best of each)."
 )
+_RANGE_NOTE = (
+    "The brackets of 2 to 4 launches are their range, which is no 95 % interval: see launches."
+)
 _BUSY_TOLERANCE = 0.1  # as a share of the requested threads
 _SUSTAINED_TOLERANCE = 0.05  # as a share of the rate at the median step
 _STEP_PARTS = ("computing", "exchange", "waiting")
@@ -356,7 +359,8 @@ def comparison_table(
 
     `format_name` is a key of `formats.FORMATS`.
 
-    A line has these fields after the names of the cells:
+    A line has these fields after the parts that the names of the two cells share, and the other
+    parts of each:
 
     - The ratio of throughputs A/B and its interval, which has the heading `confidence`.
     - The number of launches, and the smallest difference that they could show.
@@ -372,11 +376,22 @@ def comparison_table(
         verdict = (comparison.verdict or f"no verdict: {comparison.reason}").replace("_", " ")
         visible = "–" if smallest_difference is None else f"{smallest_difference:.1%}"
         launches = f"{ratio.launches}{' pairs' if comparison.figures.paired else ''}"
-        lines.append(
-            [comparison.a, comparison.b, f"{ratio.value:.3f}", interval, launches, visible, verdict]
-        )
-    headers = ["A", "B", "A/B", confidence, "launches", "could be seen", "A is"]
+        names = _split_names(comparison.a, comparison.b)
+        lines.append([*names, f"{ratio.value:.3f}", interval, launches, visible, verdict])
+    headers = ["both", "A", "B", "A/B", confidence, "launches", "could be seen", "A is"]
     return formats.FORMATS[format_name].render_table(headers, lines)
+
+
+def _split_names(a: str, b: str) -> tuple[str, str, str]:
+    """Return the parts that two names share, and the other parts of each; "–" if there are none."""
+    parts_a, parts_b = a.split(" · "), b.split(" · ")
+    groups = (
+        [part for part in parts_a if part in parts_b],
+        [part for part in parts_a if part not in parts_b],
+        [part for part in parts_b if part not in parts_a],
+    )
+    shared, only_a, only_b = (" · ".join(parts) or "–" for parts in groups)
+    return shared, only_a, only_b
 
 
 def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
@@ -416,9 +431,24 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
         f"A step computes {', '.join(computing_texts)}.",
         f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {pieces},",
         f"over a {fit['link']} link of {8e-9 * bandwidth:.3g} Gbit/s and {1e6 * latency:.3g} µs.",
-        f"{fit['coverage']:.0%} of such intervals contained what was measured later.",
+        f"In tests with up to 8 ranks and measured links, {fit['coverage']:.0%} of the intervals",
+        "contained what was measured later.",
     ]
+    misfits = [str(point.ranks) for point in points if _is_outside_interval(point)]
+    if misfits:
+        lines.append(
+            f"Do not trust these predictions: what was measured on {', '.join(misfits)} ranks is "
+            "outside the interval."
+        )
     return "\n".join(lines)
+
+
+def _is_outside_interval(point: Point) -> bool:
+    """Return whether the measured speed is outside the predicted interval."""
+    low, high = point.images_per_second.low, point.images_per_second.high
+    if point.measured is None or low is None or high is None:
+        return False
+    return not low <= point.measured <= high
 
 
 def _step_part_lines(points: Sequence[Point]) -> list[str]:
@@ -527,6 +557,8 @@ def _render(
             parts += _render_unranked(table, columns, layout.max_width, table_format)
         if any((row.configurations or 1) > 1 for row in (*table.rows, *table.unranked)):
             parts.append(table_format.render_note(SELECTION_NOTE, layout.max_width))
+        if any(_has_range(row.images_per_second) for row in (*table.rows, *table.unranked)):
+            parts.append(table_format.render_note(_RANGE_NOTE, layout.max_width))
         if fit and fit.left_out:
             note = f"Not shown: {', '.join(fit.left_out)}. See xfbench leaderboard --wide."
             parts.append(table_format.render_note(note, layout.max_width))
@@ -571,6 +603,11 @@ def _render_unranked(
             for number, reason in enumerate(reasons, 1)
         ),
     ]
+
+
+def _has_range(figure: Interval | None) -> bool:
+    """Return whether the ends of the figure's interval are the smallest and largest launch."""
+    return bool(figure and figure.low is not None and figure.confidence is None)
 
 
 def _row_columns(table: Table, row: Row) -> dict[str, Any]:

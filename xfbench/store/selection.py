@@ -1,8 +1,9 @@
 """Conditions on any field of a record, as typed in `--where`.
 
 Examples: `framework=torch`, `threads>=2`, `software.packages.numpy=1.26.4`, `certificate!=null`.
-The prefix `request.` may be omitted: `threads` means `request.threads`. A list meets `!=` if no
-element equals the value. A list meets any other comparison if one element meets it.
+The prefix `request.` may be omitted: `threads` means `request.threads`. The name of an option
+means the field with its value: `batch-size` means `request.global_batch_size`. A list meets `!=` if
+no element equals the value. A list meets any other comparison if one element meets it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pydantic import BaseModel
 
 from xfbench.base import errors
 from xfbench.base.errors import UsageError
+from xfbench.model import settings
 from xfbench.model.record import Record
 
 _CONDITION_PATTERN = re.compile(r"([\w.+-]+?)\s*(>=|<=|!=|=|>|<|~)\s*(.*)", re.DOTALL)
@@ -174,8 +176,9 @@ def _parse_condition(text: str) -> Condition:
     if not value.isprintable() and any("\ud800" <= character <= "\udfff" for character in value):
         raise UsageError(f"--where {name}: the value is not valid text")
     known_fields = record_fields()
-    if name not in known_fields and f"request.{name}" in known_fields:
-        name = f"request.{name}"
+    request_field = f"request.{settings.find_record_field(name)}"
+    if name not in known_fields and request_field in known_fields:
+        name = request_field
     is_inside_field = any(
         name.startswith(f"{path}.") for path, field in known_fields.items() if field.kind is None
     )
