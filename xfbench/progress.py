@@ -361,7 +361,7 @@ def _label_cells(requests: Sequence[Request]) -> list[str]:
     for request in requests:
         values = {name: getattr(request, name) for name in differing}
         if values.get("data_set"):
-            values["data_set"] = values["data_set"].format
+            values["data_set"] = f"{values['data_set'].format} on {values['data_set'].medium}"
         parts = [f"{name.replace('_', ' ')} {value}" for name, value in values.items()]
         labels.append(" · ".join([request.label(), *parts]))
     return labels

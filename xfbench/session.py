@@ -413,7 +413,8 @@ def _judge_order(
 
     It is "open" if the protocols do not ask for the order, or between two looks. Cells without a
     launch that counts are left out, if each has enough launches. `is_first` is whether the session
-    has not launched the cells yet: earlier launches are looked at whatever their number.
+    has not launched the cells yet: then earlier launches are looked at whatever their number. The
+    order does not become "known" between two looks, because its error is divided among the looks.
     """
     cell_protocols = [protocols.get(cell) for cell in records]
     ranked = [protocol for protocol in cell_protocols if protocol and protocol.ranked]
@@ -426,9 +427,10 @@ def _judge_order(
     launches = min(map(len, records.values()))
     if not (launches in looks or is_first) or min(counts, default=0) < least:
         return "open"
-    return pairwise.judge_order(
+    order = pairwise.judge_order(
         [of_cell for of_cell in speeds if of_cell],
         min(protocol.precision or 0.0 for protocol in ranked),
         most=most,
         looks=len(looks),
     )
+    return "open" if order == "known" and launches not in looks else order

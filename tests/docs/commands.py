@@ -49,6 +49,7 @@ SHORTENINGS = (
     (r"^(xfbench tune\b)(?!.*--over allocator)", r"\1 --over allocator=system"),
     # tests/cluster submits jobs, tests/launchers starts mpirun.
     (r"^(xfbench run\b.*--launcher (slurm|mpi)\b)(?!.*--dry-run)", r"\1 --dry-run"),
+    (r"^pytest --pyargs xfbench ", "pytest "),
     (r"^pytest ", f"pytest --rootdir {ROOT} -p no:cacheprovider {ROOT}/xfbench/benchmarks "),
     (r"(--xfbench-framework)", r"--xfbench-workload lenet --xfbench-steps 1 \1"),
 )
@@ -138,6 +139,7 @@ ONLY_PARSED = (
     "xfbench compare after before --fail-on slower:5%",
     "xfbench compare python=new python=old --fail-on slower:5%",
     "xfbench compare python=new python=old",
+    "xfbench compare python=new python=old --markdown",
     "xfbench compare revision=NEW revision=OLD --fail-on slower:5%",
     "xfbench doctor",
     "xfbench env list",

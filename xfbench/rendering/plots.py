@@ -114,7 +114,10 @@ def _draw(figure: Figure, *, is_latex: bool) -> Any:
     def text(name: str) -> str:
         """Return a text from a record as a label that neither LaTeX nor matplotlib interprets."""
         legible = make_legible(name)
-        return escape_latex(legible) if is_latex else legible.replace("$", r"\$")
+        if is_latex:
+            # matplotlib would replace "\\$" by "$".
+            return escape_latex(legible).replace(r"\$", r"\textdollar{}")
+        return legible.replace("$", r"\$")
 
     figure = replace(
         figure,

@@ -123,7 +123,8 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
         (
             cell,
             pinning.misfit_reason(cell)
-            or (None if study.crowded else oversubscription_reason(cell)),
+            or (None if study.crowded else oversubscription_reason(cell))
+            or (None if study.crowded else pinning.crowding_warning(cell)),
         )
         for cell in all_cells
     ]

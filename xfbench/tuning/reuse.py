@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +28,7 @@ def describe_for_reuse(tuning: Tuning) -> Iterator[str]:
     yield "# lines of a modulefile"
     for name, value in sorted(_environment_variables(cell).items()):
         verb = "prepend-path" if name == "LD_PRELOAD" else "setenv"
-        yield f"{verb} {name} {{{value}}}" if " " in value else f"{verb} {name} {value}"
+        yield f"{verb} {name} {_quote_for_tcl(value)}"
     yield ""
     yield "# a matrix of a study"
     yield "[[matrix]]"
@@ -59,6 +60,14 @@ def _values_by_setting(cell: Cell) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _quote_for_tcl(value: str) -> str:
+    """Return the value as one word of Tcl, the language of modulefiles."""
+    if re.fullmatch(r"[\w./:,=+@%-]+", value, re.ASCII):
+        return value
+    escaped = re.sub(r"([\\\[\]$\"{};])", r"\\\1", value)
+    return f'"{escaped}"'
+
+
 def _environment_variables(cell: Cell) -> dict[str, str]:
     """Return the variables that select the number of threads, the kernel and the allocator."""
     described = adapter.load(cell.framework)
@@ -67,8 +76,11 @@ def _environment_variables(cell: Cell) -> dict[str, str]:
         **described.variables,
         **described.kernels[cell.kernel].variables,
     }
-    if cell.allocator:
-        variables |= allocators.preload_variables(cell.allocator)
-    return {
-        name: value.replace("{threads}", str(cell.threads)) for name, value in variables.items()
+    variables = {
+        name: value.replace("{threads}", str(cell.threads))
+        for name, value in variables.items()
+        if "{prefix}" not in value  # a folder of xfbench's own environment
     }
+    if cell.allocator:
+        variables |= allocators.preload_variables(cell.allocator, variables.get("LD_PRELOAD", ""))
+    return variables

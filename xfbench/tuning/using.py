@@ -119,13 +119,15 @@ def is_applicable(
         return False
     if best.kernel not in adapter.load(cell.framework).kernels:
         return False
-    if running.oversubscription_reason(best) or pinning.misfit_reason(best):
+    if running.oversubscription_reason(best):
         return False
     if best.ranks == cell.ranks:
-        return best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)
-    # Ranks that share the batch do the same training, but they read a data set differently.
-    has_free_ranks = not any(name in user_set_names for name in _RANK_FIELDS)
-    return has_free_ranks and cell.ranks == 1 and cell.data_set is None
+        fits = best.ranks == 1 or (cell.nodes == 1 and cell.scaling == best.scaling)
+    else:
+        # Ranks that share the batch do the same training, but they read a data set differently.
+        has_free_ranks = not any(name in user_set_names for name in _RANK_FIELDS)
+        fits = has_free_ranks and cell.ranks == 1 and cell.data_set is None
+    return fits and not pinning.misfit_reason(build_tuned_cell(search, cell, user_set_names))
 
 
 def build_tuned_cell(search: Tuning, cell: Cell, user_set_names: Collection[str]) -> Cell:
