@@ -70,9 +70,9 @@ def test_equal_learning_per_epoch_gives_the_parallel_speedup(make_scaling_findin
 def test_target_may_depend_on_the_workload_and_has_a_default(make_scaling_finding):
     losses = [1.0, 0.5, 0.4]
     for target, phrase in (
-        ({"lenet": 0.5}, "a test loss of 0.5"),
-        ({"convnet": 0.5}, "a test loss of 0.2"),
-        (None, "a test loss of 0.2"),
+        ({"lenet": 0.5}, "test loss 0.5"),
+        ({"convnet": 0.5}, "test loss 0.2"),
+        (None, "test loss 0.2"),
     ):
         [note] = make_scaling_finding(losses, losses, target=target).notes
         assert phrase in note

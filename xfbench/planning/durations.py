@@ -17,25 +17,21 @@ class Estimate:
     """The expected duration of launches.
 
     - `seconds`: total duration of the launches that have an estimate.
-    - `known_launches`: number of launches that have an estimate.
-    - `unknown_launches`: number of launches without an estimate.
+    - `known`: number of launches that have an estimate.
+    - `unknown`: number of launches without an estimate.
     """
 
     seconds: float
-    known_launches: int
-    unknown_launches: int
+    known: int
+    unknown: int
 
     def describe(self) -> str:
         """Return the estimate in words."""
-        if not self.known_launches:
+        if not self.known:
             return "unknown"
         duration = f"{self.seconds / 60:.0f} min" if self.seconds >= 90 else f"{self.seconds:.0f} s"
-        more = (
-            f", plus {self.unknown_launches} launches of unknown duration"
-            if self.unknown_launches
-            else ""
-        )
-        return f"about {duration} for {self.known_launches} launches{more}"
+        more = f", plus {self.unknown} launches of unknown duration" if self.unknown else ""
+        return f"about {duration} for {self.known} launches{more}"
 
 
 def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) -> Estimate:

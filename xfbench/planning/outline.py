@@ -71,12 +71,12 @@ class Outline:
         return f"{cells}, {launches}, {self._describe_duration()}"
 
     def _describe_duration(self) -> str:
-        if not self.most.known_launches:
+        if not self.most.known:
             return "time unknown, because no earlier launches are like these"
         least, most = (max(1, round(each.seconds / 60)) for each in (self.least, self.most))
         text = f"about {least} min" if least == most else f"about {least} to {most} min"
-        unknown = f" and {self.most.unknown_launches} launches of unknown duration"
-        return text + (unknown if self.most.unknown_launches else "")
+        unknown = f" and {self.most.unknown} launches of unknown duration"
+        return text + (unknown if self.most.unknown else "")
 
 
 def build_outline(
