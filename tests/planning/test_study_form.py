@@ -110,12 +110,12 @@ def test_invalid_study_file_is_reported_in_one_line(load_changed_study, old, new
             'over = "threads"',
             'over = "threads"\n[[analysis.claim]]\nsource = "X"\ntext = "t"\nbest = 1\n'
             'finding = "s"',
-            'finding "s": no source has this sentence',
+            'finding "s": no source says this about',
         ),
         (
             'over = "threads"',
             'over = "threads"\n[[unjudged]]\nfinding = "s"\nreason = "r"',
-            'finding "s": no source has this sentence',
+            'finding "s": no source says this about',
         ),
     ],
 )

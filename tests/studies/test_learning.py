@@ -110,20 +110,6 @@ def test_claim_may_refer_to_a_single_speedup(make_scaling_finding):
     assert [judged_claim.verdict for judged_claim in finding.judged] == ["holds", "does not hold"]
 
 
-@pytest.mark.parametrize(
-    ("two_rank_losses", "verdict", "ratio"),
-    [([2.0, 1.0, 0.7, 0.5], "holds", "0.5"), ([0.6, 0.4, 0.3, 0.2], "does not hold", "1.38")],
-)
-def test_claim_may_compare_the_two_speedups(make_scaling_finding, two_rank_losses, verdict, ratio):
-    where = {"speedup": "learning / parallel"}
-    claim = [{"source": "Y", "text": "t", "high": 1.0, "where": where}]
-    finding = make_scaling_finding([1.0, 0.5, 0.4, 0.4], two_rank_losses, claim=claim, target=0.5)
-    [judged] = finding.judged
-    assert judged.verdict == verdict
-    assert f"learning / parallel 2 ranks: {ratio}" in judged.why
-    assert {value.fields["speedup"] for value in finding.values} == {"parallel", "learning"}
-
-
 def test_curve_begins_at_the_target_and_ends_before_the_first_losses(make_scaling_finding):
     [curve] = make_scaling_finding([1.0, 0.5, 0.4], [0.9, 0.6, 0.4], target=0.4).curves
     losses = [point[0] for point in curve.points]

@@ -30,7 +30,7 @@ def test_each_claim_of_a_study_names_a_sentence_about_that_study(name):
     study = experiment.load(name)
     sentences = {(finding.citation.key, finding.sentence) for finding in published.findings(name)}
     claims = [claim for analysis in study.analysis for claim in analysis.claim]
-    assert {(claim.source, claim.finding) for claim in claims} <= sentences
+    assert {(claim.source, claim.finding) for claim in claims if claim.finding} <= sentences
     assert {entry.finding for entry in study.unjudged} <= {sentence for _, sentence in sentences}
 
 
@@ -76,7 +76,7 @@ def test_verdict_combines_all_claims_about_the_sentence(
     study_answer = answer.answer_study(study, "laptop", records, {})
     [judged] = study_answer.sentences
     assert (judged.source, judged.text, judged.verdict) == ("Z17", KERNELS, verdict)
-    assert judged.why.startswith(why)
+    assert why in judged.why
     [sentence] = study_answer.document()["sentences"]
     assert sentence == {
         "source": "Z17",

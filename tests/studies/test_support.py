@@ -162,7 +162,12 @@ def test_missing_gpu_makes_the_gpu_feature_not_here(make_probe):
     [
         ({"signal": "yes"}, "cannot be told", "no matching feature was tested here"),
         ({"affinity": "yes", "numa": "not here"}, "cannot be told", FEATURES["numa"]),
-        ({"affinity": "yes", "numa": "no"}, "holds", "1 of 2 answers yes"),
+        ({"affinity": "yes", "numa": "no"}, "does not hold", "1 of 2 answers yes"),
+        (
+            {"affinity": "yes", "numa": "no", "transparent_huge_pages": "no"},
+            "holds",
+            "1 of 3 answers yes",
+        ),
         ({"affinity": "yes", "numa": "yes"}, "does not hold", "2 of 2 answers yes"),
     ],
 )

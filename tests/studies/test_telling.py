@@ -69,7 +69,7 @@ def test_record_text_stays_on_its_line(make_study, make_launches):
     text = render.render_markdown(
         answer.answer_study(make_study({"name": "values"}), "laptop", records, {})
     )
-    assert "A launch does not count" in text and "\\x1b[2J" in text
+    assert "A launch does not count" in text and r"\\x1b\[2J" in text
     assert "\x1b" not in text and "\u202e" not in text and "\n# Answer" not in text
 
 

@@ -61,10 +61,13 @@ def list_(
         xfbench results list --published --where figure.about.study=storage
         xfbench results list --published --bibtex
     """
+    from xfbench.base import errors
     from xfbench.rendering import record_listing
     from xfbench.store import index, selection
 
     conditions = selection.parse_conditions(where or ())
+    if bibtex and as_json:
+        raise errors.UsageError("--bibtex and --json are two forms of output: choose one")
     if published or bibtex:
         _print_published_figures(conditions, bibtex, as_json)
         return
@@ -86,6 +89,7 @@ def _print_published_figures(
     conditions: Sequence[Condition], as_bibtex: bool, as_json: bool
 ) -> None:
     """Print the published values that meet all `conditions`, or their sources as BibTeX."""
+    from xfbench.base import errors
     from xfbench.rendering import external_figures
     from xfbench.store import published
 
@@ -99,6 +103,8 @@ def _print_published_figures(
         keys = {record.citation.key for record, _ in matches if record.citation}
         # Without conditions, sources that have sentences only are printed too.
         chosen = [source for source in published.sources() if not conditions or source.key in keys]
+        if not chosen:
+            raise errors.UsageError("no published value matches these conditions")
         print("\n\n".join(source.bibtex for source in chosen))
     elif as_json:
         print(json.dumps({"records": [document for _, document in matches]}))

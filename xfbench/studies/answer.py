@@ -260,13 +260,13 @@ def check_analyses(study: Experiment) -> None:
 
 
 def _check_published_sentences(study: Experiment) -> None:
-    sentences = {finding.sentence for finding in published.findings()}
+    sentences = {finding.sentence for finding in published.findings(study.name)}
     named = [claim.finding for analysis in study.analysis for claim in analysis.claim]
     named += [unjudged.finding for unjudged in study.unjudged]
     for sentence in filter(None, named):
         if sentence not in sentences:
             raise errors.UsageError(
-                f'finding "{sentence}": no source has this sentence: '
+                f'finding "{sentence}": no source says this about {study.name}: '
                 "use a sentence of docs/published.md word for word, or remove it"
             )
 

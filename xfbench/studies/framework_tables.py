@@ -49,14 +49,16 @@ def build_framework_table(
             notes[place] = note
         if baseline:
             fields[places[baseline]] = f"1 ({baseline_word})"
-    if not fields:
+    if not any(value.interval for value in values):
         return (), ()
+    has_bounds = any(value.interval and value.interval.low is not None for value in values)
+    bounds_note = ["in brackets: 95 % interval"] if has_bounds else []
     columns = list(dict.fromkeys(column for _, column in places.values()))
     rows = sorted({row for row, _ in places.values()})
     return (
         ("framework", *columns),
         *((row, *(fields.get((row, column), "–") for column in columns)) for row in rows),
-    ), ("each ratio is shown with its interval", *_launch_notes(launches), *_notes_by_text(notes))
+    ), (*bounds_note, *_launch_notes(launches), *_notes_by_text(notes))
 
 
 def _row_name(cell: MeasuredCell) -> str:

@@ -18,24 +18,17 @@ from xfbench.analysis.learning import (
     runs_to_test_loss,
 )
 from xfbench.model.record import Record
-from xfbench.planning.study_form import Analysis, Claim
+from xfbench.planning.study_form import Analysis
 from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
-from xfbench.studies.finding import (
-    Curve,
-    Finding,
-    JudgedClaim,
-    Value,
-    judge_claims_with_bounds,
-)
+from xfbench.studies.finding import Curve, Finding, Value, judge_claims_with_bounds
 from xfbench.studies.quantities import QUANTITIES, counted_values_by_block
 from xfbench.studies.wording import format_ends, format_value_with_bounds, join_words, pluralize
 
 _CURVE_POINTS = 12  # number of points per curve
 PARALLEL, LEARNING = "parallel", "learning"
-LEARNING_BY_PARALLEL = "learning / parallel"  # only judged, not shown
 
 
 def analyze_parallel_and_learning_speedups(
@@ -47,13 +40,10 @@ def analyze_parallel_and_learning_speedups(
     - Learning speed-up: time that one rank needs to reach the target loss, divided by the time that
       several ranks need. `analysis.target` or the workload sets the target.
 
-    A claim about the speed-up "learning / parallel" is judged by the ratio of the two.
-
     The curves of the finding show the learning speed-up at the target and at larger test losses.
     """
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []
-    ratios: list[Value] = []
     curves: list[Curve] = []
     notes: list[str] = []
     parallel_examples: list[tuple[float, str]] = []
@@ -106,15 +96,13 @@ def analyze_parallel_and_learning_speedups(
                 )
             )
             if parallel and learning:
-                ratio = _ratio_of_speedups(learning, parallel)
-                ratios.append(_build_speedup_value(cell, label, LEARNING_BY_PARALLEL, ratio, None))
                 name = f"{label} on {of_cells.format_setting('ranks', cell.request.ranks)}"
-                for examples, speedup in (
+                for examples, ratio in (
                     (parallel_examples, parallel),
                     (learning_examples, learning),
                 ):
-                    text = f"{format_value_with_bounds(speedup, 'times')} ({name})"
-                    examples.append((speedup.value, text))
+                    text = f"{format_value_with_bounds(ratio, 'times')} ({name})"
+                    examples.append((ratio.value, text))
             curve = _learning_speedup_by_loss(
                 records_of_cell[id(baseline)], records_of_cell[id(cell)], target
             )
@@ -130,45 +118,15 @@ def analyze_parallel_and_learning_speedups(
         over="ranks",
         unit="times",
         values=tuple(values),
-        judged=_judge_claims(analysis.claim, values, ratios),
+        judged=judge_claims_with_bounds(
+            analysis.claim, values, lambda interval: format_value_with_bounds(interval, "times")
+        ),
         plot="lines",
         beside=analysis.beside,
         curves=tuple(curves),
         x_title="test loss",
         notes=tuple(notes),
     )
-
-
-def _judge_claims(
-    claims: Sequence[Claim], speedups: Sequence[Value], ratios: Sequence[Value]
-) -> tuple[JudgedClaim, ...]:
-    """Return the verdict on each claim, in the order of the claims."""
-    return tuple(
-        judged
-        for claim in claims
-        for judged in judge_claims_with_bounds(
-            [claim],
-            ratios if claim.where.get("speedup") == LEARNING_BY_PARALLEL else speedups,
-            lambda interval: format_value_with_bounds(interval, "times"),
-        )
-    )
-
-
-def _ratio_of_speedups(learning: Interval, parallel: Interval) -> Interval:
-    """Return the learning speed-up, divided by the parallel speed-up.
-
-    The ends of the interval come from the opposite ends of the two intervals. So it contains the
-    true ratio if both of them contain their true values (Bonferroni).
-    """
-    low = high = confidence = None
-    if learning.low is not None and parallel.high is not None:
-        low = learning.low / parallel.high
-    if learning.high is not None and parallel.low is not None:
-        high = learning.high / parallel.low
-    if learning.confidence is not None and parallel.confidence is not None:
-        confidence = learning.confidence + parallel.confidence - 1
-    launches = min(learning.launches, parallel.launches)
-    return Interval(learning.value / parallel.value, low, high, launches, confidence)
 
 
 def _target_loss(analysis: Analysis, workload: str) -> float | None:

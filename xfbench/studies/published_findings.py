@@ -56,7 +56,7 @@ def _verdicts_and_reasons(
         ]
         for judged in finding.judged:
             if (judged.source, judged.text) in claims:
-                yield judged.verdict, judged.why
+                yield judged.verdict, f"{judged.text}: {judged.why}"
     for unjudged in study.unjudged:
         if unjudged.finding == sentence:
             yield "cannot be told", unjudged.reason

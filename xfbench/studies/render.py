@@ -174,5 +174,5 @@ def render_svgs(answer: Answer) -> list[str]:
 
 
 def _shorten_to_legible_line(text: str) -> str:
-    """Return `text` as one legible line of at most MAX_LENGTH characters."""
-    return make_legible(text, MAX_LENGTH)
+    """Return `text` as one legible line of Markdown, of at most about MAX_LENGTH characters."""
+    return formats.FORMATS["markdown"].escape_field(make_legible(text, MAX_LENGTH))

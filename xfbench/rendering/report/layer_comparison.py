@@ -29,7 +29,7 @@ SHOWN_LINES = 20  # lines of a table that are shown at first
 # If the steps differ by a smaller share, the difference is not divided among the layers.
 LEAST_DIFFERENCE = 0.01
 _STEP_PARTS = ("update", "other operations", "between operations, less overlap")
-_MAX_MICROSECONDS, _MAX_PERCENT = 1e15, 9999
+_MIN_MICROSECONDS, _MAX_MICROSECONDS, _MAX_PERCENT = 1e-6, 1e9, 9999
 _MAX_REFUSALS = 4
 _UNKNOWN = "–"
 
@@ -56,6 +56,7 @@ class ProfiledRow:
 
     - `board`, `group`: positions of its leaderboard and of its group in the comparison.
     - `images_per_second`: throughput without a profiler; 0 if it is unknown.
+    - `is_ranked`: whether its leaderboard ranks the row.
     - `step`: duration of a profiled step, in microseconds per image of all ranks.
     - `times`: the part of `step` of each line of the group. 0: no operation was seen.
     - `limits`: speed of each line in percent of the machine's limit; None if unknown.
@@ -66,6 +67,7 @@ class ProfiledRow:
     board: int
     group: int
     images_per_second: float
+    is_ranked: bool
     step: float
     times: tuple[float, ...]
     limits: tuple[int | None, ...]
@@ -268,7 +270,7 @@ def build_comparison(networks: Sequence[Network]) -> Comparison:
 def _list_profiled_entries(network: Network) -> Iterator[tuple[str, Entry, Profile]]:
     """Yield the conditions of the board, the entry and its profile, for all profiled entries."""
     for board in network.boards:
-        for entry in _sort_by_speed([*board.ranked, *board.unranked]):
+        for entry in [*_sort_by_speed(board.ranked), *_sort_by_speed(board.unranked)]:
             if entry.row.profile:
                 yield board.conditions, entry, entry.row.profile
 
@@ -298,7 +300,10 @@ def _choose_first_pair(
             else row.board == board_of_pair
         )
     ]
-    fastest, second = sorted(positions, key=lambda position: -rows[position].images_per_second)[:2]
+    fastest, second = sorted(
+        positions,
+        key=lambda position: (not rows[position].is_ranked, -rows[position].images_per_second),
+    )[:2]
     return fastest, second
 
 
@@ -313,7 +318,7 @@ def _build_groups(
             layers_of_groups[positions[key]].setdefault(layer.layer, []).append(layer)
     groups = tuple(
         LayerGroup(
-            names=(*layers, *_STEP_PARTS),
+            names=(*map(make_legible, layers), *_STEP_PARTS),
             kinds=(*(times[0].kind for times in layers.values()), *[_UNKNOWN] * len(_STEP_PARTS)),
             units=(*map(_find_unit, layers.values()), *[""] * len(_STEP_PARTS)),
         )
@@ -331,7 +336,7 @@ def _find_unit(times: Sequence[LayerTime]) -> str:
 def _build_row(
     entry: Entry, profile: Profile, board: int, group: int, lines: LayerGroup
 ) -> ProfiledRow:
-    layers = {layer.layer: layer for layer in profile.layers}
+    layers = {make_legible(layer.layer): layer for layer in profile.layers}
     ordered = [layers.get(name) for name in lines.names[: -len(_STEP_PARTS)]]
     seconds = [
         *(layer.seconds if layer else 0.0 for layer in ordered),
@@ -342,16 +347,19 @@ def _build_row(
     images = max(1, entry.row.global_batch_size)
     launches = f"{profile.launches} launch{'es' if profile.launches > 1 else ''}"
     speed = tables.format_with_interval(entry.row.images_per_second)
+    is_ranked = entry.row.reason is None
+    rank_text = "" if is_ranked else f", not ranked: {entry.row.reason}"
     return ProfiledRow(
-        name=make_legible(entry.name),
+        name=make_legible(entry.name if is_ranked else f"{entry.name} (not ranked)"),
         details=make_legible(
-            f"{speed} images/s; profile by {profile.profiler}, {launches}; a profiled step takes "
-            f"{profile.slowdown:.2f} times as long as a timed one"
+            f"{speed} images/s{rank_text}; profile by {profile.profiler}, {launches}; a profiled "
+            f"step takes {profile.slowdown:.2f} times as long as a timed one"
         ),
         board=board,
         group=group,
         images_per_second=_round(_images_per_second(entry)),
-        step=_round(1e6 * profile.step_seconds / images) or 1 / _MAX_MICROSECONDS,
+        is_ranked=is_ranked,
+        step=max(_round(1e6 * profile.step_seconds / images), _MIN_MICROSECONDS),
         times=tuple(_round(1e6 * part / images) for part in seconds),
         limits=(
             *(_percent_of_limit(layer) if layer else None for layer in ordered),
@@ -369,6 +377,8 @@ def _percent_of_limit(layer: LayerTime) -> int | None:
 
 def _round(value: float) -> float:
     """Return a value with four significant digits, limited to what a page can show."""
+    if abs(value) < _MIN_MICROSECONDS:
+        return 0.0
     return float(f"{max(-_MAX_MICROSECONDS, min(value, _MAX_MICROSECONDS)):.4g}")
 
 

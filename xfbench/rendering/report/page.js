@@ -104,10 +104,11 @@ addEventListener("DOMContentLoaded", () => {
   function arrive() {
     const target = document.getElementById(location.hash.slice(1));
     if (target?.matches(".study")) target.querySelector("details").open = true;
-    if (target?.matches(".network") && target.hidden) form.reset();
+    const isHidden = target?.closest("[hidden]");
+    if (isHidden) form.reset();
+    if (isHidden || target?.tagName === "TBODY") filter();
+    if (isHidden) target.scrollIntoView();
     if (target?.tagName !== "TBODY") return;
-    if (target.hidden) form.reset();
-    filter();
     if (target.matches(".later")) showAll(target.parentNode);
     open(target, true);
     target.querySelector("th > button").focus({ preventScroll: true });
