@@ -159,11 +159,15 @@ def _announce(outline: Outline, *, quiet: bool, confirmed: bool) -> None:
 def _print_preview(preview: Preview, outline: Outline | None, as_json: bool) -> None:
     """Print the job scripts, or else the outline, its cells, and their commands.
 
-    Warnings are printed on standard error. A bundle has no outline, because it runs elsewhere.
+    Warnings are printed on standard error, and so is the outline of job scripts. A bundle has no
+    outline, because it runs elsewhere.
     """
     for warning in outline.warnings if outline else ():
         say(f"warning: {warning}")
+    lines = [outline.describe(), *(cell.describe() for cell in outline.cells)] if outline else []
     if preview.scripts:
+        for line in lines:
+            say(line)
         scripts = preview.scripts
         print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
         return
@@ -173,9 +177,9 @@ def _print_preview(preview: Preview, outline: Outline | None, as_json: bool) -> 
         print(json.dumps({"requests": requests, **commands}))
         return
     if outline:
-        print(outline.describe(), *(cell.describe() for cell in outline.cells), sep="\n")
+        print(*lines, sep="\n")
     else:
         labels = Counter(request.label() for request in preview.requests)
         print(*(f"{label} · {count} launches" for label, count in labels.items()), sep="\n")
-    for label, lines in (preview.commands or {}).items():
-        print(f"\n# {label}", *lines, sep="\n")
+    for label, commands_of_cell in (preview.commands or {}).items():
+        print(f"\n# {label}", *commands_of_cell, sep="\n")

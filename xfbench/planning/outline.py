@@ -30,8 +30,10 @@ class CellOutline:
     obstacle: tuple[Status, str] | None
 
     def describe(self) -> str:
-        """Return the cell, its batch size and its number of launches as one line."""
-        label = f"{self.cell.label()} · batch {self.cell.global_batch_size}"
+        """Return the cell, its data, its batch size and its number of launches as one line."""
+        data_format = f" {self.cell.data_set.format}" if self.cell.data_set else ""
+        data = f"{self.cell.data}{data_format}"
+        label = f"{self.cell.label()} · {data} · batch {self.cell.global_batch_size}"
         if self.obstacle:
             return f"{label} · {': '.join(self.obstacle)}"
         return f"{label} · {_count_text(self.least, self.most, 'launch', 'launches')}"
