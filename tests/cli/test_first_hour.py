@@ -89,7 +89,7 @@ def test_a_comparison_as_markdown_has_a_summary_and_a_table(run_inline, record, 
     outcome = run_inline(*"compare threads=2 threads=1 --markdown".split())
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout.startswith("**Training speed: 1 ")
-    assert "\n| A " in outcome.stdout
+    assert "\n| both " in outcome.stdout
 
 
 def test_a_comparison_has_one_form_of_output(run_inline):

@@ -17,6 +17,7 @@ import shutil
 import sys
 import textwrap
 import unicodedata
+from contextlib import suppress
 
 FIELD_LENGTH, MAX_LENGTH = 240, 1200
 
@@ -71,11 +72,13 @@ def is_interactive() -> bool:
 def say(line: str, max_line_length: int = MAX_LENGTH) -> None:
     """Print a message on standard error, with `make_legible` applied to each line.
 
-    Print nothing if standard error is closed, because Python would use standard output then.
+    Print nothing if standard error is closed, because Python would use standard output then. A
+    message that cannot be written, because the terminal is gone, does not end the command.
     """
     if sys.stderr is None:
         return
-    print(make_lines_legible(line, max_line_length), file=sys.stderr)
+    with suppress(OSError):
+        print(make_lines_legible(line, max_line_length), file=sys.stderr)
 
 
 def shorten_and_wrap_to_field_length(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:
