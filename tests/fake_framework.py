@@ -97,13 +97,18 @@ def make_cache(folder):
     canaries = paths.cache() / "canary"
     folder.mkdir()
     (folder / "canary").symlink_to(canaries)
+    write_peaks(folder)
+    return folder
+
+
+def write_peaks(cache):
+    """Write peaks that no launch exceeds into a cache that has none."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XFBENCH_HOME", str(folder))
+        patch.setenv("XFBENCH_HOME", str(cache))
         for threads, peak in build_peaks().items():
             file = roofline._peaks_file(threads)
             atomic_files.write(file, json.dumps(peak).encode())
             assert roofline._read_cached_peaks(file) == peak
-    return folder
 
 
 def cell(**fields):

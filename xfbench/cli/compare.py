@@ -51,10 +51,9 @@ def compare(
     """Compare the throughput of A with that of B. Print a verdict for each pair of cells.
 
     Each side, A and B, is a results folder or a filter. A filter is a list of FIELD=VALUE. The
-    fields are framework, kernel, workload, threads, precision, machine, revision, results and all
-    other settings of a cell. A cell of A is compared with the cells of B that are equal in all
-    fields that neither filter names. Seed and site may differ. If a filter names the framework, the
-    kernel may differ too. The length of the launches may differ if no partner has the same length.
+    fields are machine, revision, results and all settings of a cell. A cell of A is compared with
+    the cells of B that are equal in all fields that neither filter names. Seed and site may differ,
+    the kernel if a filter names the framework, and the length of launches if no other partner fits.
 
     If one `xfbench run` launched both cells, their launches are compared in pairs. Cells that were
     launched in different runs are compared only if each has three runs or more. A verdict is
