@@ -22,3 +22,11 @@ def test_references_have_a_key_for_each_ranked_cell(record):
             "reference lenet numpy cpu float32 synthetic threads=2 batch=4": 80.0,
         }
     }
+
+
+def test_key_has_the_settings_that_differ_from_their_defaults(record):
+    launched = {"session": "s", "position": 3}
+    request = record(threads=2).request.model_copy(update=launched)
+    assert request.key == "reference lenet numpy cpu float32 synthetic threads=2 batch=4"
+    changed = request.model_copy(update={"lars": 0.5, "allocator": "jemalloc"})
+    assert changed.key == f"{request.key} lars=0.5 allocator=jemalloc"

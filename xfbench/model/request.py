@@ -267,7 +267,7 @@ class Cell(StoredSettings, _OwnFields):
         """
         parts = [self.framework, self.workload, self.kernel, self.device, self.precision, self.data]
         parts += [f"threads={self.threads}", f"batch={self.global_batch_size}"]
-        for name, field in type(self).model_fields.items():
+        for name, field in Cell.model_fields.items():
             value = getattr(self, name)
             if name not in _NOT_IN_KEY and not field.is_required() and value != field.default:
                 if isinstance(value, PreparedSet):
