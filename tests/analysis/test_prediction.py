@@ -10,6 +10,7 @@ from xfbench.base.errors import UsageError
 from xfbench.model import communication_cost
 from xfbench.model.communication_cost import Link
 from xfbench.model.record import Communication
+from xfbench.rendering import tables
 
 LINK = Link(125e6, 25e-6)
 COMPUTING_S, STEPS = 0.05, 60
@@ -87,6 +88,15 @@ def test_few_ranks_give_wide_intervals_for_many_ranks(make_launches):
     prediction_interval = fit_records(make_launches([1, 2, 4])).predict(1024).images_per_second
     assert prediction_interval.low < 8 * 1024 / true_step_seconds(1024) < prediction_interval.high
     assert prediction_interval.high > 5 * prediction_interval.low
+
+
+@pytest.mark.parametrize(("link", "is_trusted"), [(LINK, True), (Link(125e9, 1e-6), False)])
+def test_table_warns_if_the_described_link_does_not_fit_the_launches(
+    make_launches, link, is_trusted
+):
+    fit = fit_records(make_launches([1, 2, 4], noise=0.001), link)
+    table = tables.prediction_table([fit.predict(4), fit.predict(64)], fit.document())
+    assert ("Do not trust" in table) != is_trusted
 
 
 @pytest.mark.deep

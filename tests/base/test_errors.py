@@ -15,6 +15,9 @@ def test_unknown_name_error_suggests_or_lists_names():
         "unknown module 'zlib': choose from caffe, gcc"
     )
     assert str(errors.unknown_name_error("module", "zlib", [])).endswith("there are none")
+    many = [*(f"unlike{number:02}" for number in range(60)), "threads"]
+    message = str(errors.unknown_name_error("field", "thrdsxx", many))
+    assert "there are 61, such as threads, " in message and message.count("unlike") == 7
 
 
 @pytest.mark.parametrize(

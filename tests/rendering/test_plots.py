@@ -12,9 +12,8 @@ from xfbench.rendering.report.content import build_report
 STARTS = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
 
 
-@pytest.fixture
-def boards(record):
-    """Boards with a figure of threads (lines) and one of kernels (bars)."""
+def build_boards(record, kernels):
+    """Return the boards of launches with these kernels and several numbers of threads."""
     records = [
         record(
             steps=(0.1 / threads + 0.001 * launch,) * 3,
@@ -25,9 +24,15 @@ def boards(record):
         )
         for launch in range(1, 6)
         for threads in (1, 2, 4)
-        for kernel in ("onednn", "native")
+        for kernel in kernels
     ]
     return build_report(records, {}).boards
+
+
+@pytest.fixture
+def boards(record):
+    """Boards with a figure of threads (lines) and one of kernels (bars)."""
+    return build_boards(record, ("onednn", "native"))
 
 
 def test_every_figure_is_written_in_each_format(boards, tmp_path):
@@ -84,20 +89,9 @@ def xelatex():
 @pytest.mark.deep
 def test_xelatex_compiles_a_paper_with_every_figure(xelatex, record, tmp_path):
     """Also with names that have characters of LaTeX's own."""
-    records = [
-        record(
-            steps=(0.1 / threads + 0.001 * launch,) * 3,
-            launch=launch,
-            threads=threads,
-            framework="torch",
-            kernel=kernel,
-        )
-        for launch in range(1, 6)
-        for threads in (1, 2, 4)
-        for kernel in ("onednn", r"a_b%c$d&e#f~g^h\i{j}")
-    ]
+    boards = build_boards(record, ("onednn", "a$b", r"a_b%c$d&e#f~g^h\i{j}"))
     assert plots.choose_formats(None) == ["pdf", "svg", "png", "pgf"]
-    files = plots.write_figures(build_report(records, {}).boards, tmp_path, ["pgf"])
+    files = plots.write_figures(boards, tmp_path, ["pgf"])
     assert len(files) > 1
     lines = [
         r"\documentclass{article}",

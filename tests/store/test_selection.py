@@ -112,3 +112,17 @@ def test_every_record_field_has_a_selection_name(record):
             yield path
 
     assert set(iterate_leaf_paths(record().document(), "")) <= set(record_fields())
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("batch-size=4", "request.global_batch_size"),
+        ("batch_size>=4", "request.global_batch_size"),
+        ("pinning=none", "request.affinity"),
+        ("threads=2", "request.threads"),
+    ],
+)
+def test_an_option_names_the_field_with_its_value(text, field):
+    [condition] = parse_conditions([text])
+    assert condition.field == field

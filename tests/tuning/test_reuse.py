@@ -8,6 +8,7 @@ import pytest
 from tests import sample_records
 from xfbench.cli.options import parse_options, parse_run_command
 from xfbench.planning import experiment
+from xfbench.tuning import reuse
 from xfbench.tuning.reuse import describe_for_reuse
 
 
@@ -45,3 +46,24 @@ def test_toml_is_a_matrix_of_a_study(describe):
     [matrix] = document["matrix"]
     assert matrix["threads"] == [2] and matrix["kernel"] == ["onednn"]
     assert experiment.build_matrix(**matrix).kernel == ["onednn"]
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        ("/usr/lib/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2"),
+        ("1 2", '"1 2"'),
+        ("$HOME/[x]", r'"\$HOME/\[x\]"'),
+    ],
+)
+def test_values_are_words_of_tcl(value, word):
+    assert reuse._quote_for_tcl(value) == word
+
+
+def test_variables_have_no_unfilled_folder_and_the_allocator(cell):
+    caffe_cell = cell(
+        framework="caffe", environment="managed", kernel="mkl", allocator="jemalloc", threads=2
+    )
+    variables = reuse._environment_variables(caffe_cell)
+    assert all("{" not in value for value in variables.values())
+    assert "jemalloc" in variables["LD_PRELOAD"]

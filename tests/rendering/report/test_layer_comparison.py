@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -187,6 +188,14 @@ def test_notes_say_when_a_profile_explains_nothing(profiled):
     ]
     comparison = build_comparison(boards)
     assert comparison.notes == {"boards", "equal"} and len(comparison.boards) == 2
+
+
+def test_ranked_rows_are_compared_before_faster_unranked_rows(profiled):
+    launches = [profiled({}, framework="torch", scale=n, threads=n) for n in (1, 2, 3)]
+    unranked, *ranked = build_comparison(launches).rows
+    assert unranked.name.endswith("(not ranked)") and "not ranked: no equality" in unranked.details
+    rows = [unranked, *(replace(row, is_ranked=True) for row in ranked)]
+    assert layer_comparison._choose_first_pair(rows, ["lenet"] * 3) == (1, 2)
 
 
 def test_rows_of_one_leaderboard_are_compared_first(profiled):
