@@ -17,7 +17,8 @@ def test_mirrored_tests_come_with_the_likeliest_first():
 
 @pytest.mark.deep
 @pytest.mark.parametrize(
-    ("change", "status"), [("n=1, cutoff=1.0", "caught"), ("n=2, cutoff=0.5", "survived")]
+    ("change", "status"),
+    [("candidates = list(choices)", "caught"), ("_MAX_LISTED, _NEAREST = 51, 8", "survived")],
 )
 def test_a_mutation_is_caught_if_a_test_fails(change, status):
     if reason := trying.find_obstacle():
