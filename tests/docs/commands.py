@@ -163,6 +163,11 @@ ONLY_PARSED = (
 
 # Commands that take long even with the changes above.
 SLOW = (
+    "xfbench run --framework torch,tensorflow --workload lenet,convnet --launches 5",
+    "xfbench run --framework torch,mxnet,tensorflow --workload lenet --until-ranked",
+    "xfbench run --framework torch,tensorflow --workload convnet --launches 1 --profile",
+    "xfbench run --framework torch --workload lenet --batch-size 512 --lars 0,0.5 "
+    "--lr-scaling linear --lr-warmup 2 --epochs 10",
     "xfbench run --framework tensorflow --workload convnet --kernel onednn,eigen,xla --launches 5",
     "xfbench run --framework tensorflow --workload alexnet --data photos-tfrecord "
     "--loader xfbench,native",

@@ -85,10 +85,14 @@ def test_killed_driver_is_resumed(arguments, tmp_path):
 
 
 @pytest.mark.deep
-def test_driver_killed_at_each_place_is_resumed(arguments, tmp_path):
-    """The driver is killed before the last change that each source line makes."""
-    changes = record_changes(arguments, tmp_path)
+def test_driver_killed_in_each_module_is_resumed(arguments, tmp_path):
+    """The driver is killed before the last change of each kind that a module makes."""
+    changes = [
+        (event, position.partition(":")[0])
+        for event, position in record_changes(arguments, tmp_path)
+    ]
     last_numbers = {change: number for number, change in enumerate(changes, 1)}
+    print(f"{len(last_numbers)} of {len(changes)} changes")
     assert {event for event, _ in last_numbers} >= {
         "open",
         "os.rename",
