@@ -320,7 +320,7 @@ def test_rows_of_different_networks_are_listed_separately(open_report, real_prof
     assert report_page.get_by_text("Their layers are not matched").is_visible()
     assert not report_page.locator("[data-part=matched]").is_visible()
     for letter in "AB":
-        table = report_page.get_by_role("region", name=f"Layers of {letter}", exact=True)
+        table = report_page.get_by_role("group", name=f"Layers of {letter}", exact=True)
         assert table.locator("tbody tr").count() > 8
     report_page.get_by_label("A", exact=True).select_option("3")
     assert report_page.locator("[data-part=matched]").is_visible()

@@ -4,8 +4,10 @@ test_opening.py has the only browser check that `make test` runs.
 """
 
 import re
+from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from tests.rendering.report.hostile_records import HOSTILE_TEXTS, poison_record
 from tests.sample_records import vary_record
@@ -13,6 +15,7 @@ from xfbench.host.machine import describe_machine
 from xfbench.rendering.report import content, page
 
 pytestmark = pytest.mark.deep
+EXAMPLE = Path(__file__).parents[3] / "docs/example/report.html"
 
 
 def column(page, name, table=0):
@@ -169,34 +172,16 @@ def test_page_fits_the_width_of_a_phone(open_report, board, hostile):
     assert report_page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_enough_contrast(open_board, scheme):
-    report_page = open_board(color_scheme=scheme)
-    grounds, inks = (
-        [report_page.evaluate(_COLOR_SCRIPT, name) for name in names]
-        for names in (("--ground", "--sheet", "--tint"), ("--ink", "--soft", "--accent"))
-    )
-    assert (max(map(_luminance, grounds)) < 0.05) == (scheme == "dark")
-    for ground in grounds:
-        for ink in inks:
-            pair = sorted((_luminance(ground), _luminance(ink)))
-            assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5
-
-
-_COLOR_SCRIPT = """name => { const probe = document.body.appendChild(document.createElement("i"));
-  probe.style.color = `var(${name})`; return getComputedStyle(probe).color; }"""
-
-
-def _luminance(color):
-    """Return the relative luminance of a color, as WCAG 2 defines it."""
-    parts = [int(channel) / 255 for channel in re.findall(r"\d+", color)]
-    linear = [
-        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
-        for channel in parts
-    ]
-    return sum(
-        weight * channel for weight, channel in zip((0.2126, 0.7152, 0.0722), linear, strict=True)
-    )
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
+def test_example_report_with_all_parts_open_is_accessible(open_file, scheme, width):
+    """axe-core checks contrast, names, roles and the order of headings."""
+    report_page = open_file(EXAMPLE, color_scheme=scheme, viewport={"width": width, "height": 844})
+    report_page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
+    report_page.locator("table.board > tbody button").first.click()
+    is_dark = report_page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    assert is_dark == (scheme == "dark")
+    results = Axe().run(report_page)
+    assert results.violations_count == 0, results.generate_report()
 
 
 def test_hostile_strings_in_any_field_do_nothing(open_report, board):
