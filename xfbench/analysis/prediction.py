@@ -40,7 +40,8 @@ _LATENCY_DEVIATION_S = 1e-3
 _COMPUTING_ERROR, _MEASURED_LINK_ERROR, _DESCRIBED_LINK_ERROR = 0.02, 0.1, 0.3
 
 
-# Share of the intervals that contained what was measured later: 24 of 30 (docs/measured/prediction.md).
+# Share of the intervals that contained what was measured later: 24 of 30
+# (docs/measured/prediction.md).
 COVERAGE = 0.8
 
 
