@@ -37,8 +37,8 @@ from xfbench.statistics import (
 )
 
 POWER = 0.8  # probability of detecting the smallest visible difference
-# Launches go on if they decide a pair of cells with this probability. docs/intervals.md has the
-# costs of other limits.
+# Launches go on if they decide a pair of cells with this probability. docs/measured/intervals.md
+# has the costs of other limits.
 MIN_PREDICTIVE_POWER = 0.8
 _MAX_LOGARITHM = 700.0  # larger logarithms overflow a float
 

@@ -50,8 +50,8 @@ CLAIM_HALF_WIDTH = 0.25  # a claim needs an interval of ±25 % or less
 MIN_SESSIONS = 3  # from this number of sessions on, intervals are over sessions
 INDICATIVE_LAUNCHES = 3
 _OUTLIER_SCORE = 3.5  # modified z-score
-# Correlation of neighbouring launches in recorded series (docs/intervals.md), and its weight in
-# launches.
+# Correlation of neighbouring launches in recorded series (docs/measured/intervals.md), and its
+# weight in launches.
 _TYPICAL_CORRELATION, _TYPICAL_WEIGHT = 0.15, 10
 _MAX_CORRELATION = 0.7
 _MIN_BOUND = 1e-300  # the inverse of a smaller number overflows

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-_FOLDERS = ("docs", "docs/how-to", "docs/reference", "docs/tutorials")
+_FOLDERS = ("docs", "docs/how-to", "docs/measured", "docs/reference", "docs/tutorials")
 _FILES = [file for folder in _FOLDERS for file in ROOT.glob(f"{folder}/*.md")]
 PAGES = ["README.md", *sorted(str(file.relative_to(ROOT)) for file in _FILES)]
 PROGRAMS = "xfbench make pytest python reframe sed sh export cp mv cat git pip uv".split()

@@ -9,8 +9,8 @@ slowest rank, and the exposed part of the exchange.
 - The exchange depends on its algorithm, its buckets, and a link. The bandwidth and latency of the
   link are fitted, or the user describes them.
 
-The interval includes errors of the model itself. docs/prediction.md describes how the model was
-tested.
+The interval includes errors of the model itself. docs/measured/prediction.md describes how the
+model was tested.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _LATENCY_DEVIATION_S = 1e-3
 _COMPUTING_ERROR, _MEASURED_LINK_ERROR, _DESCRIBED_LINK_ERROR = 0.02, 0.1, 0.3
 
 
-# Share of the intervals that contained what was measured later: 24 of 30 (docs/prediction.md).
+# Share of the intervals that contained what was measured later: 24 of 30
+# (docs/measured/prediction.md).
 COVERAGE = 0.8
 
 
