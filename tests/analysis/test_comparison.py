@@ -200,6 +200,9 @@ def test_compare_command_exits_with_1_on_a_regression(fill_folder):
     assert "is slower" in failed_process.stderr
     passed_process = run_compare(after, before, "--fail-on", "slower:20%")
     assert passed_process.returncode == 0 and "would have been found" in passed_process.stderr
+    for limit, word in (("slower:5%", "FAIL"), ("slower:20%", "PASS")):
+        summary = run_compare(after, before, "--markdown", "--fail-on", limit).stdout
+        assert summary.startswith(f"**Training speed: {word} ({limit}): 1 slower**\n")
     fill_folder("before", workload="convnet")
     incomplete_process = run_compare(after, before, "--fail-on", "slower:20%")
     assert incomplete_process.returncode == 1

@@ -88,7 +88,9 @@ def test_a_comparison_as_markdown_has_a_summary_and_a_table(run_inline, record, 
         store.add(record((0.1 / threads + 0.0001 * launch,) * 3, launch, threads=threads))
     outcome = run_inline(*"compare threads=2 threads=1 --markdown".split())
     assert outcome.returncode == 0, outcome.stderr
-    assert outcome.stdout.startswith("**Training speed: 1 ")
+    assert outcome.stdout.startswith(
+        "**Training speed: 1 without a verdict**\n\n- A and B: reference 1.0 on unknown machine\n"
+    )
     assert "\n| both " in outcome.stdout
 
 

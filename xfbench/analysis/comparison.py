@@ -205,11 +205,15 @@ class SideComparison:
     - `mean`: geometric mean of the ratios that have a verdict, with its interval; None if fewer
       than two have one.
     - `gaps`: a line for each cell that could not be compared, or whose launches failed.
+    - `software_of_a`, `software_of_b`: frameworks with their versions, and the machine, of the
+      compared cells. For example, "torch 2.13.0+cpu on 2 cores AMD EPYC (zen)".
     """
 
     comparisons: list[CellComparison]
     mean: Interval | None
     gaps: list[str]
+    software_of_a: list[str]
+    software_of_b: list[str]
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as `compare --json` prints it."""
@@ -219,6 +223,7 @@ class SideComparison:
             "geometric_mean": mean and mean.value,
             "geometric_mean_interval": mean and {"low": mean.low, "high": mean.high},
             "gaps": self.gaps,
+            "software": {"a": self.software_of_a, "b": self.software_of_b},
         }
 
 
@@ -325,7 +330,18 @@ def compare(a: Side, b: Side) -> SideComparison:
     # The mean is one figure: its parts need no correction for many comparisons.
     ratios = [each.ratio for each in pairwise.compare_all(compared, interval_count=1)]
     mean = means.geometric_mean(ratios) if len(ratios) > 1 else None
-    return SideComparison(comparisons, mean, gaps)
+    software_of_a, software_of_b = (
+        sorted({_describe_software(pair[side].last_record) for pair in pairs}) for side in (0, 1)
+    )
+    return SideComparison(comparisons, mean, gaps, software_of_a, software_of_b)
+
+
+def _describe_software(record: Record) -> str:
+    """Return the framework with its version, and the kind of machine."""
+    assert record.request is not None
+    version = record.observed and record.observed.framework_version
+    parts = (record.request.framework, version or "of unknown version", "on")
+    return " ".join((*parts, machine_class(record.machine)))
 
 
 def _overlap_reason(a: _Cell, b: _Cell) -> str | None:
@@ -442,6 +458,20 @@ class FailLimit:
         if self.verdict == "faster":
             return ratio.low is not None and ratio.low >= 1 + self.min_change
         return ratio.high is not None and ratio.high <= 1 - self.min_change
+
+    def list_problems(
+        self, comparisons: Sequence[CellComparison], gaps: Sequence[str]
+    ) -> list[str]:
+        """Return a line for each cell beyond the limit, and for each that could not be checked.
+
+        `gaps`: lines about cells that were not compared.
+        """
+        exceeded = [f"{row.a} is {self.verdict}" for row in comparisons if self.is_exceeded(row)]
+        unknown = [f"{row.a}: {row.reason}" for row in comparisons if row.verdict is None]
+        checked = [row for row in comparisons if row.verdict is not None]
+        if any(self.detectable_change(row) is None for row in checked):
+            unknown.append("too few launches for an interval: use two launches or more")
+        return [*exceeded, *(f"not checked: {line}" for line in (*unknown, *gaps))]
 
     def detectable_change(self, comparison: CellComparison) -> float | None:
         """Return the true change that such launches show with a probability of 80 %.

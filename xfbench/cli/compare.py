@@ -94,11 +94,14 @@ def compare(
                 f"no cell of A can be compared with a cell of B: {_HINT}{reasons}"
             )
         if markdown:
-            _print_markdown_summary(result)
+            _print_markdown_summary(result, fail_on, limit)
         else:
             _print_comparison(result, as_json)
-    if limit and not _check_limit(limit, fail_on or "", comparisons, gaps):
-        raise typer.Exit(1)
+    if limit:
+        problems = limit.list_problems(comparisons, gaps)
+        _say_limit(limit, fail_on or "", comparisons, problems)
+        if problems:
+            raise typer.Exit(1)
 
 
 def _print_comparison(result: SideComparison, as_json: bool) -> None:
@@ -116,18 +119,33 @@ def _print_comparison(result: SideComparison, as_json: bool) -> None:
         print("Not compared:", *result.gaps, sep="\n  ")
 
 
-def _print_markdown_summary(result: SideComparison) -> None:
-    """Print the number of verdicts, the table, and what could not be compared."""
+def _print_markdown_summary(
+    result: SideComparison, fail_on: str | None, limit: FailLimit | None
+) -> None:
+    """Print the number of verdicts, the versions, the table, and what could not be compared.
+
+    The heading says whether all cells pass `fail_on`, which `limit` is parsed from.
+    """
     from collections import Counter
 
     from xfbench.rendering import formats, tables
 
     verdicts = Counter((row.verdict or "without a verdict") for row in result.comparisons)
     counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in verdicts.items())
-    print(f"**Training speed: {counts}**\n")
+    escape_field = formats.FORMATS["markdown"].escape_field
+    outcome = ""
+    if limit and fail_on:
+        fails = limit.list_problems(result.comparisons, result.gaps)
+        outcome = f"{'FAIL' if fails else 'PASS'} ({escape_field(fail_on)}): "
+    print(f"**Training speed: {outcome}{counts}**\n")
+    sides = {"A": result.software_of_a, "B": result.software_of_b}
+    if result.software_of_a == result.software_of_b:
+        sides = {"A and B": result.software_of_a}
+    for name, software in sides.items():
+        print(f"- {name}: {escape_field('; '.join(software))}")
+    print()
     print(tables.comparison_table(result.comparisons, format_name="markdown"))
     if result.gaps:
-        escape_field = formats.FORMATS["markdown"].escape_field
         items = [f"- {escape_field(gap)}" for gap in result.gaps]
         print(f"\n{formats.join_markdown_blocks(['Not compared:', *items])}")
 
@@ -152,30 +170,19 @@ def _print_self_comparison(
         )
 
 
-def _check_limit(
-    limit: FailLimit, text: str, comparisons: Sequence[CellComparison], gaps: Sequence[str]
-) -> bool:
-    """Print the outcome of `--fail-on` to standard error. Return whether all cells pass.
-
-    A cell passes if it was compared and is within the limit.
-    """
-    exceeded = [row.a for row in comparisons if limit.is_exceeded(row)]
-    unknown = [f"{row.a}: {row.reason}" for row in comparisons if row.verdict is None]
-    changes = [limit.detectable_change(row) for row in comparisons if row.verdict is not None]
-    known_changes = [change for change in changes if change is not None]
-    if known_changes:
+def _say_limit(
+    limit: FailLimit, text: str, comparisons: Sequence[CellComparison], problems: Sequence[str]
+) -> None:
+    """Print to standard error what change `--fail-on` would have found, and the problems."""
+    changes = [limit.detectable_change(row) for row in comparisons]
+    if known_changes := [change for change in changes if change is not None]:
         word = "slowdown" if limit.verdict == "slower" else "speed-up"
         say(
             f"--fail-on {text}: a {word} of {max(known_changes):.1%} would have been found in each "
             "cell with a probability of 80 % or more"
         )
-    if len(known_changes) < len(changes):
-        unknown.append("too few launches for an interval: use two launches or more")
-    for line in exceeded:
-        say(f"--fail-on {text}: {line} is {limit.verdict}")
-    for line in [*unknown, *gaps]:
-        say(f"--fail-on {text}: not checked: {line}")
-    return not (exceeded or unknown or gaps)
+    for problem in problems:
+        say(f"--fail-on {text}: {problem}")
 
 
 _HINT = "name the fields that differ on one side (threads=2, kernel=native)"
