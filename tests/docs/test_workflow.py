@@ -88,6 +88,7 @@ def run_workflow(workspace, home):
     programs = Path(sys.executable).parent
     environment |= {**job["env"], **SMALL, **OFFLINE, "PATH": f"{programs}:{os.environ['PATH']}"}
     environment |= {"BASE": run_git(workspace, "rev-parse", "base"), "XFBENCH_HOME": str(home)}
+    environment["GITHUB_STEP_SUMMARY"] = str(workspace / "summary.md")
     statuses, outputs, has_failed = {}, {}, False
     for step in job["steps"]:
         is_always = {None: False, "always()": True}[step.get("if")]
@@ -124,5 +125,7 @@ def test_only_a_slower_adapter_fails_the_workflow(workspace, certifying_home):
     assert {name for name, status in statuses.items() if status} == {"Compare"}, outputs
     assert statuses["Compare"] == 1
     assert "is slower" in outputs["Compare"]
+    summary = (workspace / "summary.md").read_text()
+    assert summary.startswith("**Training speed: FAIL (slower:5%): 1 slower**\n")
     assert statuses["Report"] == 0
     assert (workspace / "report.html").is_file()

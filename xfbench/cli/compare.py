@@ -124,7 +124,8 @@ def _print_markdown_summary(
 ) -> None:
     """Print the number of verdicts, the versions, the table, and what could not be compared.
 
-    The heading says whether all cells pass `fail_on`, which `limit` is parsed from.
+    The heading says whether all cells pass `fail_on`, which `limit` is parsed from. The last list
+    says why one does not.
     """
     from collections import Counter
 
@@ -133,10 +134,10 @@ def _print_markdown_summary(
     verdicts = Counter((row.verdict or "without a verdict") for row in result.comparisons)
     counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in verdicts.items())
     escape_field = formats.FORMATS["markdown"].escape_field
-    outcome = ""
+    outcome, heading, lines = "", "Not compared:", result.gaps
     if limit and fail_on:
-        fails = limit.list_problems(result.comparisons, result.gaps)
-        outcome = f"{'FAIL' if fails else 'PASS'} ({escape_field(fail_on)}): "
+        heading, lines = "Why:", limit.list_problems(result.comparisons, result.gaps)
+        outcome = f"{'FAIL' if lines else 'PASS'} ({escape_field(fail_on)}): "
     print(f"**Training speed: {outcome}{counts}**\n")
     sides = {"A": result.software_of_a, "B": result.software_of_b}
     if result.software_of_a == result.software_of_b:
@@ -145,9 +146,9 @@ def _print_markdown_summary(
         print(f"- {name}: {escape_field('; '.join(software))}")
     print()
     print(tables.comparison_table(result.comparisons, format_name="markdown"))
-    if result.gaps:
-        items = [f"- {escape_field(gap)}" for gap in result.gaps]
-        print(f"\n{formats.join_markdown_blocks(['Not compared:', *items])}")
+    if lines:
+        items = [f"- {escape_field(line)}" for line in lines]
+        print(f"\n{formats.join_markdown_blocks([heading, *items])}")
 
 
 def _print_self_comparison(
