@@ -93,14 +93,14 @@ def run(
     - `nodes`: numbers of nodes for the ranks (default: 1).
     - `strategy`: strategies to train on several ranks (default: the framework's first).
     - `strategy_options`: options of the strategy, such as servers=2,bucket_size=1MB (see
-      docs/clusters.md).
+      docs/reference/strategies.md).
     - `scaling`: whether --batch-size is for all ranks together (strong) or for each rank (weak):
       strong, weak.
     - `launcher`: launcher of the ranks (default: the site's, else local): local, mpi, slurm.
     - `pinning`: pinning of each rank: to its own cores, a socket, a NUMA node, or none (see
-      docs/clusters.md) (default: cores if several ranks share a node or the site reserves cores,
-      else none): cores, sockets, numa, none.
-    - `site`: site configuration: name or TOML file (see docs/clusters.md).
+      docs/reference/pinning.md) (default: cores if several ranks share a node or the site reserves
+      cores, else none): cores, sockets, numa, none.
+    - `site`: site configuration: name or TOML file (see docs/reference/sites.md).
     - `partition`: Slurm partition (default: the site's).
     - `data`: data sets: digits, synthetic, or prepared sets by name or folder (see `xfbench data
       list`) (default: the workload's, but synthetic with --steps).

@@ -65,11 +65,7 @@ REPLACEMENTS = {
     "xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak "
     "--launcher slurm": _TRY_WEAK_SCALING,
     "xfbench run --framework torch --workload lenet --ranks 1,2,4 --nodes 1,2,4 --scaling weak "
-    "--site ./mine.toml": _TRY_WEAK_SCALING,
-    "xfbench run --framework torch --workload lenet --launches 5 --bundle away": (
-        "xfbench run --framework torch --workload lenet --launches 1 --no-verify "
-        "--bundle away-alone"
-    ),
+    "--launches 5 --site ./mine.toml": _TRY_WEAK_SCALING,
     "python -m pip install 'ReFrame-HPC>=4.7'": (
         "python -m pip install --no-index --no-deps 'ReFrame-HPC>=4.7'"
     ),

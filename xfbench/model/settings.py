@@ -343,7 +343,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="strategy_options",
         panel="Parallel",
-        help="Options of the strategy, such as servers=2,bucket_size=1MB (see docs/clusters.md)",
+        help="Options of the strategy, such as servers=2,bucket_size=1MB (see "
+        "docs/reference/strategies.md)",
         type=OPTIONS,
         matrix_type="dict[str, Value]",
     ),
@@ -365,7 +366,7 @@ SETTINGS: tuple[Setting, ...] = (
         name="pinning",
         panel="Parallel",
         help="Pinning of each rank: to its own cores, a socket, a NUMA node, or none (see "
-        "docs/clusters.md)",
+        "docs/reference/pinning.md)",
         default_words="cores if several ranks share a node or the site reserves cores, else none",
         choices=_same("cores", "sockets", "numa", "none"),
         record_name="affinity",
@@ -373,7 +374,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="site",
         panel="Parallel",
-        help="Site configuration: name or TOML file (see docs/clusters.md)",
+        help="Site configuration: name or TOML file (see docs/reference/sites.md)",
     ),
     Setting(
         name="partition",
