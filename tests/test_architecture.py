@@ -22,7 +22,7 @@ WORKER_SIDE = ("worker", "workloads", "adapters")
 # A module imports only from its own layer and earlier ones. "" is the package itself.
 LAYERS = (
     *("workloads", "worker", "adapters", "base", "model", "statistics"),
-    *("block_model", "pairwise", "launchers", "host"),
+    *("block_model", "pairwise", "stop_rule", "launchers", "host"),
     *("environments", "datasets", "store", "planning", "execution", "equality"),
     *("bundle", "session", "progress", "analysis", "rendering", "exchange", "studies", "tuning"),
     *("api", "running", "benchmarks", "pytest_plugin", "cli", "__main__", ""),

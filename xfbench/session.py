@@ -20,9 +20,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
-from xfbench import bundle, pairwise, statistics
+from xfbench import bundle, pairwise, stop_rule
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
 from xfbench.equality import certify, worker_check
@@ -248,12 +247,13 @@ class Session:
             """Return whether cells of one leaderboard need more launches."""
             possible = [cell for cell in cells if cell not in finished]
             if not any(
-                remaining_counts[cell] and not _is_precise(records[cell], protocols.get(cell))
+                remaining_counts[cell]
+                and not stop_rule.is_precise(records[cell], protocols.get(cell))
                 for cell in possible
             ):
                 return False
             is_first = not any(table == cells[0].table_key for table, _ in is_block_launched)
-            order = _judge_order(
+            order = stop_rule.judge_order(
                 {cell: records[cell] for cell in possible}, protocols, is_first=is_first
             )
             if order == "hidden":
@@ -386,51 +386,3 @@ def _prepare(
 def _require_waiting(plan: Plan) -> None:
     if not plan.submission.wait:
         raise UsageError("--no-wait works only with --launcher slurm on a login node")
-
-
-def _is_precise(records: Sequence[Record], protocol: Protocol | None) -> bool:
-    """Return whether a cell with these records has reached the precision in its protocol.
-
-    A protocol that asks for the order only has no precision to reach.
-    """
-    if protocol is None or protocol.precision is None or protocol.ranked:
-        return False
-    if len(records) < protocol.least:
-        return False
-    speeds = statistics.counted_speeds_by_block(records)
-    if not speeds:
-        return True  # more launches of a cell that always fails say nothing new
-    return len(speeds) >= protocol.least and statistics.is_precise(speeds, protocol.precision)
-
-
-def _judge_order(
-    records: Mapping[Cell, Sequence[Record]],
-    protocols: Mapping[Cell, Protocol],
-    *,
-    is_first: bool,
-) -> Literal["known", "hidden", "open"]:
-    """Return what is known of the order of a leaderboard's cells (see `pairwise.judge_order`).
-
-    It is "open" if the protocols do not ask for the order, or between two looks. Cells without a
-    launch that counts are left out, if each has enough launches. `is_first` is whether the session
-    has not launched the cells yet: then earlier launches are looked at whatever their number. The
-    order does not become "known" between two looks, because its error is divided among the looks.
-    """
-    cell_protocols = [protocols.get(cell) for cell in records]
-    ranked = [protocol for protocol in cell_protocols if protocol and protocol.ranked]
-    if not ranked or len(ranked) < len(cell_protocols):
-        return "open"
-    least, most = (max(getattr(each, name) for each in ranked) for name in ("least", "most"))
-    looks = pairwise.list_looks(least, most)
-    speeds = [statistics.counted_speeds_by_block(each) for each in records.values()]
-    counts = {len(of_cell) for of_cell in speeds if of_cell}
-    launches = min(map(len, records.values()))
-    if not (launches in looks or is_first) or min(counts, default=0) < least:
-        return "open"
-    order = pairwise.judge_order(
-        [of_cell for of_cell in speeds if of_cell],
-        min(protocol.precision or 0.0 for protocol in ranked),
-        most=most,
-        looks=len(looks),
-    )
-    return "open" if order == "known" and launches not in looks else order

@@ -112,6 +112,18 @@ def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, comman
 
 
 @pytest.mark.deep
+def test_resume_submits_no_job_for_cells_that_reached_their_precision(cluster, command_words):
+    words = command_words(options="--steps 3 --until-precision 99%")
+    words = [*words[: words.index("--launches")], *words[words.index("--launches") + 2 :]]
+    completed = cluster.run(*words)
+    records = read_records(completed)
+    assert 2 <= len(records) < 20, completed.stderr
+    resumed = cluster.run(*words, "--resume")
+    assert resumed.returncode == 0 and "no launches left" in resumed.stderr
+    assert not cluster.jobs()
+
+
+@pytest.mark.deep
 def test_launch_from_an_allocation_login_node_reaches_its_nodes(cluster, command_words):
     """Neither ranks nor their watchers may rely on the loopback address."""
     words = command_words(options="--ranks 1,2 --threads 1 --steps 3")

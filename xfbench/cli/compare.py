@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import JsonOption, ResultsOption
 
@@ -68,31 +69,27 @@ def compare(
         xfbench compare --self framework=torch
     """
     from xfbench.analysis import comparison
-    from xfbench.base import errors, paths
+    from xfbench.base import paths
 
     if markdown and as_json:
-        raise errors.UsageError("--markdown and --json are two forms of output: choose one")
+        raise UsageError("--markdown and --json are two forms of output: choose one")
     limit = comparison.FailLimit.parse(fail_on) if fail_on else None
     folder = paths.results(results)
     side_a = comparison.Side.parse(a, folder)
     if against_itself:
         if b is not None:
-            raise errors.UsageError("--self compares A with itself: remove B")
+            raise UsageError("--self compares A with itself: remove B")
         comparisons, trials, false_verdicts = comparison.compare_cells_with_themselves(side_a)
         if not comparisons:
-            raise errors.UsageError("no cell of A has launches enough to compare it with itself")
+            raise UsageError("no cell of A has launches enough to compare it with itself")
         _print_self_comparison(comparisons, trials, false_verdicts, as_json)
         gaps: list[str] = []
     elif b is None:
-        raise errors.UsageError("compare needs two sides, or --self: see xfbench compare --help")
+        raise UsageError("compare needs two sides, or --self: see xfbench compare --help")
     else:
         result = comparison.compare(side_a, comparison.Side.parse(b, folder))
         comparisons, gaps = result.comparisons, result.gaps
-        if not comparisons:
-            reasons = "".join(f"\n  {gap}" for gap in gaps)
-            raise errors.UsageError(
-                f"no cell of A can be compared with a cell of B: {_HINT}{reasons}"
-            )
+        _require_comparisons(result)
         if markdown:
             _print_markdown_summary(result, fail_on, limit)
         else:
@@ -102,6 +99,13 @@ def compare(
         _say_limit(limit, fail_on or "", comparisons, problems)
         if problems:
             raise typer.Exit(1)
+
+
+def _require_comparisons(result: SideComparison) -> None:
+    """Raise UsageError with the gaps if no cell of A can be compared with a cell of B."""
+    if not result.comparisons:
+        reasons = "".join(f"\n  {gap}" for gap in result.gaps)
+        raise UsageError(f"no cell of A can be compared with a cell of B: {_HINT}{reasons}")
 
 
 def _print_comparison(result: SideComparison, as_json: bool) -> None:

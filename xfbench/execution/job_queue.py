@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from xfbench import stop_rule
 from xfbench.base import atomic_files, errors, locks
 from xfbench.base.processes import CommandError
 from xfbench.execution.launch import LaunchContext
@@ -146,6 +147,7 @@ def _submit_and_follow(
     store.create_and_check_folders()
     for job_plan, job in jobs:
         plan = job_plan.without_recorded(records_to_skip)
+        plan = stop_rule.leave_out_decided(plan, records_to_skip)
         if not plan.requests:
             continue
         context = prepare(plan)
@@ -158,7 +160,9 @@ def _submit_and_follow(
             continue
         started_jobs.append(job)
         try:
-            submitted.append(submit_or_find_job(plan, job, store, say))
+            # The job finds the earlier records itself: its rule to stop counts them.
+            whole_plan = job_plan.for_environments(context.environments)
+            submitted.append(submit_or_find_job(whole_plan, plan, job, store, say))
         except CommandError as error:
             say(str(error))
             last = str(error).splitlines()[-1]
@@ -221,8 +225,12 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     )
 
 
-def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store, say: Say) -> Submitted:
-    """Submit `job`, which runs `plan`. If Slurm's queue already has the job, only find it.
+def submit_or_find_job(
+    whole_plan: Plan, plan: Plan, job: slurm.Job, store: Store, say: Say
+) -> Submitted:
+    """Submit `job`, which runs `whole_plan`. If Slurm's queue already has the job, only find it.
+
+    `plan`: the part of `whole_plan` that lacks records.
 
     Raises CommandError with Slurm's message if Slurm rejects the job.
     """
@@ -232,7 +240,8 @@ def submit_or_find_job(plan: Plan, job: slurm.Job, store: Store, say: Say) -> Su
         if number:
             say(f"job {number} ({job.name}) is in the queue already: following it")
         else:
-            atomic_files.write(job.folder / "job.json", plan.model_dump_json(indent=1).encode())
+            text = whole_plan.model_dump_json(indent=1)
+            atomic_files.write(job.folder / "job.json", text.encode())
             atomic_files.write(job.folder / "job.sh", slurm.job_script(job).encode())
             atomic_files.write(
                 job.folder / _BEFORE, "\n".join(_list_existing_record_ids(plan, store)).encode()
