@@ -4,13 +4,14 @@ import pytest
 
 from xfbench import progress
 from xfbench.base.errors import UsageError
-from xfbench.execution import job_queue
+from xfbench.execution import job, job_queue
 from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.model.plan import Plan, Submission
 from xfbench.planning import experiment
 from xfbench.planning.scheduling import launch_order
 from xfbench.store.results_folder import Store
+from xfbench.workloads import workloads
 
 
 @pytest.fixture
@@ -170,3 +171,10 @@ def test_a_job_that_died_before_its_first_launch_leaves_its_cause(make_plan, tmp
     plan = make_plan(launches=4)
     [record] = job_queue._add_records_for_missing(plan, (), store, "failed", "no memory", set())
     assert (record.request, record.reason) == (plan.requests[0], "no memory")
+
+
+def test_worker_leaves_the_cores_free_that_the_queue_of_the_job_reserves(cell, monkeypatch):
+    request = cell(site="stampede2").request(1)
+    monkeypatch.setenv("SLURM_JOB_PARTITION", "skx-normal")
+    document = job.build_job_document("train", request, workloads()["lenet"])
+    assert document["reserved_cores"] == 2

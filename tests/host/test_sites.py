@@ -45,6 +45,16 @@ def test_user_site_extends_a_built_in_site(user_sites_folder):
     assert "mine" in sites.list_site_names()
 
 
+def test_reserved_cores_are_those_of_the_queue_of_this_job(monkeypatch):
+    knl = sites.load_site("stampede2")
+    monkeypatch.delenv("SLURM_JOB_PARTITION", raising=False)
+    assert knl.reserved_cores_here() == 4
+    monkeypatch.setenv("SLURM_JOB_PARTITION", "skx-normal")
+    assert knl.reserved_cores_here() == 2
+    monkeypatch.setenv("SLURM_JOB_PARTITION", "unknown")
+    assert knl.reserved_cores_here() == 4
+
+
 def test_user_site_may_extend_the_site_of_the_same_name(user_sites_folder):
     (user_sites_folder / "stampede2.toml").write_text(
         'title = "S2"\nextends = "stampede2"\nqueue = "long"\n'

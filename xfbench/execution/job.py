@@ -58,7 +58,7 @@ def build_job_document(
         "workload": workload.to_json(),
         "remote": _may_use_other_nodes(request),
         "strategy_options": resolve_strategy_options(request),
-        "reserved_cores": sites.load_site(request.site).reserved_cores,
+        "reserved_cores": sites.load_site(request.site).reserved_cores_here(),
         **more,
     }
 

@@ -6,6 +6,7 @@ node, and the options that the scheduler forbids.
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -105,8 +106,23 @@ class Site(_Table):
           this number.
         """
         there = self.queues.get(queue or self.queue, Queue())
-        reserved = self.reserved_cores if there.reserved_cores is None else there.reserved_cores
-        return max(0, (there.cores or self.cores or default_cores) - reserved)
+        cores = there.cores or self.cores or default_cores
+        return max(0, cores - self.reserved_cores_in(queue))
+
+    def reserved_cores_in(self, queue: str | None) -> int:
+        """Return how many cores of a node are reserved for the system.
+
+        `queue`: the queue of the node. None: the site's default queue.
+        """
+        there = self.queues.get(queue or self.queue, Queue())
+        return self.reserved_cores if there.reserved_cores is None else there.reserved_cores
+
+    def reserved_cores_here(self) -> int:
+        """Return `reserved_cores_in` the queue of the Slurm job that this process runs in.
+
+        Outside of a job, the site's default queue counts.
+        """
+        return self.reserved_cores_in(os.environ.get("SLURM_JOB_PARTITION"))
 
 
 def user_sites_folder() -> Path:

@@ -280,7 +280,9 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 seed=seed,
                 affinity=m.pinning
                 or (
-                    "cores" if site.reserved_cores else _default_affinity(rank_layout, rank_layouts)
+                    "cores"
+                    if site.reserved_cores_in(m.partition)
+                    else _default_affinity(rank_layout, rank_layouts)
                 ),
                 launcher=m.launcher or _default_launcher(site),
                 site=m.site,
@@ -396,7 +398,7 @@ def _default_threads(m: Matrix, site: sites.Site, ranks_per_node: int) -> int:
     allowed = os.sched_getaffinity(0)
     try:
         share_of_group = pinning.even_share_of_group(
-            m.pinning, ranks_per_node, site.reserved_cores, allowed
+            m.pinning, ranks_per_node, site.reserved_cores_in(m.partition), allowed
         )
     except affinity.PinningError:  # reported later, unless the ranks run on another host
         return share

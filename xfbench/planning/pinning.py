@@ -81,7 +81,7 @@ def _plan_cpus_here(cell: Cell) -> list[list[int]]:
     """
     if cell.affinity not in affinity.GROUP_NAMES or not _runs_on_this_host(cell):
         return []
-    reserved = sites.load_site(cell.site).reserved_cores
+    reserved = sites.load_site(cell.site).reserved_cores_here()
     allowed = os.sched_getaffinity(0)
     return affinity.plan_cpus(cell.affinity, cell.ranks, cell.threads, reserved, allowed) or []
 
