@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -144,6 +145,48 @@ def test_a_study_answers_its_question_and_names_what_is_missing(measured_study):
     assert [claim["verdict"] for claim in finding["judged"]] != []
     [missing] = document["missing"]
     assert "alexnet" in missing["cell"] and "unsupported" in missing["reason"]
+
+
+def read_repeat_command(markdown):
+    """Return the last line of an answer, which repeats the study, as words after `xfbench`."""
+    *_, heading, command = filter(None, markdown.splitlines())
+    assert heading == "## To repeat it"
+    return shlex.split(command)[1:]
+
+
+def test_the_command_that_repeats_a_study_names_its_file_and_results(
+    run_inline, study_folder, measured_study, tmp_path
+):
+    results, file = tmp_path / "other results", tmp_path / "mine.toml"
+    shutil.copytree(measured_study[1], results)
+    shutil.copy(study_folder / "mine.toml", file)
+    markdown = run_inline("study", "report", "./mine.toml", "--results", results).stdout
+    words = read_repeat_command(markdown)
+    assert words[2:] == ["./mine.toml", "--size", "smoke", "--results", str(results)]
+    plan = json.loads(run_inline(*words, "--dry-run", "--resume", "--json").stdout)
+    unsupported = 2
+    assert plan["launches"] == unsupported
+    outcome = run_inline(*words, "--resume")  # launches nothing that a framework runs
+    assert read_repeat_command(outcome.stdout) == words, outcome.stderr
+
+
+def test_the_command_in_a_report_file_names_no_folder(run_inline, study_name, results, tmp_path):
+    outcome = run_inline(*f"study report {study_name} --results ./results/ -o mine.md".split())
+    assert outcome.returncode == 0, outcome.stderr
+    words = read_repeat_command((tmp_path / "mine.md").read_text())
+    assert words == ["study", "run", "mine", "--size", "smoke"]
+
+
+def test_a_report_without_records_names_the_command_that_measures(
+    run_inline, study_folder, results, tmp_path
+):
+    shutil.copy(study_folder / "mine.toml", tmp_path / "mine.toml")
+    results.rename(tmp_path / "others")
+    for file in tmp_path.glob("others/records/*/*.json"):
+        file.unlink()
+    outcome = run_inline(*"study report ./mine.toml --results others".split())
+    assert outcome.returncode == 2
+    assert f"`xfbench study run ./mine.toml --results {tmp_path}/others`" in outcome.stderr
 
 
 def test_a_report_in_html_has_plot_and_published_figures(run_inline, study_name, results, tmp_path):
@@ -294,6 +337,29 @@ def test_crashed_probe_is_a_finding_not_a_failure(run_process, probes, fake_adap
 )
 def test_invalid_study_arguments_give_one_line_and_exit_2(run_inline, arguments, words):
     outcome = run_inline("study", *arguments.split())
+    assert outcome.returncode == 2
+    assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
+    assert words in outcome.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "run"])
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"reference"', '"refrence"', "unknown framework 'refrence': did you mean reference?"),
+        ('"lenet"', '"lenett"', "unknown workload 'lenett': did you mean lenet?"),
+        ("warmup = 1", 'kernel = "numpi"', "unknown kernel 'numpi': did you mean numpy?"),
+        ("warmup = 1", 'precision = "float23"', "unknown precision 'float23': did you mean"),
+        ('name = "ratio"', 'name = "ration"', "unknown analysis 'ration': did you mean ratio?"),
+        ('over = "batch_size"', 'over = "batchsize"', "did you mean batch_size?"),
+    ],
+)
+def test_unknown_names_in_a_study_file_give_one_line_and_exit_2(
+    run_inline, tmp_path, command, old, new, words
+):
+    assert old in STUDY
+    (tmp_path / "mine.toml").write_text(STUDY.replace(old, new))
+    outcome = run_inline("study", command, "mine.toml")
     assert outcome.returncode == 2
     assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
     assert words in outcome.stderr

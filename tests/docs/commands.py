@@ -44,6 +44,8 @@ SHORTENINGS = (
     # tests/equality verifies networks.
     (r"^(xfbench (?:run|tune)\b)(?!.*--no-verify)", r"\1 --no-verify"),
     # tests/cli/test_tune.py searches larger spaces.
+    (r"^(xfbench study run\b.*) --size laptop", r"\1 --size smoke"),
+    (r"^(xfbench study run\b)(?!.*--launches)", r"\1 --launches 1"),
     (r"^(xfbench tune\b)(?!.*--over kernel)", r"\1 --over kernel=onednn"),
     (r"^(xfbench tune\b)(?!.*--over pinning)", r"\1 --over pinning=none"),
     (r"^(xfbench tune\b)(?!.*--over allocator)", r"\1 --over allocator=system"),
@@ -156,7 +158,10 @@ ONLY_PARSED = (
     "xfbench run --framework torch --python torch:old=/opt/old/bin/python "
     "--python torch:new=/opt/new/bin/python",
     "xfbench run --revisions HEAD~1,HEAD --framework torch --workload lenet --launches 5",
+    "xfbench study report ./batches.toml --output batches.html",
+    "xfbench study report thread-sweep",
     "xfbench study report thread-sweep --output thread-sweep.html",
+    "xfbench study report thread-sweep --with theirs.tar.gz --output both.html",
     "xfbench trace --framework caffe --workload lenet --output caffe.npz",
 )
 

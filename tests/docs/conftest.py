@@ -111,6 +111,8 @@ def reader(empty_reader, record, run_inline, monkeypatch):
         (empty_reader.folder / "networks").mkdir()
         module = commands.join_code("docs/adding-a-workload.md", "python")
         (empty_reader.folder / "networks" / "smallnet.py").write_text(module)
+        study = commands.join_code("docs/how-to/add-a-study.md", "toml")
+        (empty_reader.folder / "batches.toml").write_text(study)
         photos = ["--from", empty_reader.home / "pictures", "--as", "photos"]
         for words in (
             ["data", "prepare", "folder", *photos, "--format", "tfrecord"],

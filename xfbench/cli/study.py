@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,6 +105,8 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
     from xfbench.studies import answer, drawing
 
     chosen_study = experiment.load(name)
+    experiment.check_names(chosen_study)
+    answer.check_analyses(chosen_study)
     if as_json:
         print(
             json.dumps(
@@ -201,6 +204,7 @@ def run(
     values = parse_options(options)
     as_json, resume = values.get("json", False), values.get("resume", False)
     chosen_study = experiment.load(name)
+    experiment.check_names(chosen_study)
     answer.check_analyses(chosen_study)
     choices = _build_choices(values, framework, launches, medium)
     chosen_size = _parse_study_size(size) or chosen_study.sizes[0]
@@ -220,9 +224,9 @@ def run(
         lines, prepared.plan, session.run, earlier_records, say
     )
     records += [record for record in search_records if not memory.is_out_of_memory(record)]
-    _print_answer(
-        _build_answer(chosen_study, chosen_size, [store.folder, *(other_sources or ())]), as_json
-    )
+    sources = [store.folder, *(other_sources or ())]
+    study_answer = _build_answer(chosen_study, name, chosen_size, store.folder, sources)
+    _print_answer(study_answer, as_json)
     if any(not running.is_ok_or_expected_failure(chosen_study, record) for record in records):
         raise typer.Exit(1)
 
@@ -259,12 +263,15 @@ def report(
         check_output_file(output, (".html", ".md"))
     results_folder = paths.results(results)
     sources = [results_folder] if results_folder.is_dir() or not other_sources else []
+    sources += other_sources or ()
     study_answer = _build_answer(
-        chosen_study, _parse_study_size(size), [*sources, *(other_sources or ())]
+        chosen_study, name, _parse_study_size(size), results_folder, sources
     )
     if output is None:
         _print_answer(study_answer, as_json)
         return
+    # The file may be read on another machine, where the folder does not exist.
+    study_answer = replace(study_answer, results=None)
     drawings = render.render_svgs(study_answer) if output.suffix == ".md" else []
     drawing_names = [f"{output.stem}-{number}.svg" for number in range(1, len(drawings) + 1)]
     text = (
@@ -405,24 +412,36 @@ def _print_searches(batch_searches: Sequence[CellSearch]) -> None:
         print(" · ".join(parts) + (f": {reason}" if reason else ""))
 
 
-def _build_answer(chosen_study: Experiment, size: Size | None, sources: Sequence[Path]) -> Answer:
+def _build_answer(
+    chosen_study: Experiment,
+    study_argument: str,
+    size: Size | None,
+    results_folder: Path,
+    sources: Sequence[Path],
+) -> Answer:
     """Return the study's answer from the records in `sources` (results folders and archives).
 
-    `size`: size of the study. None: the size for which the most records are ok.
+    - `study_argument`: the name or path that the user typed.
+    - `size`: size of the study. None: the size for which the most records are ok.
+    - `results_folder`: the folder that commands in the answer and in errors name.
 
     Raises UsageError if the size is None and no record of the study is ok.
     """
-    from xfbench.base import errors
+    from xfbench.base import errors, paths
     from xfbench.studies import answer, cells, gathering
 
+    named_folder = None if results_folder == paths.results(None) else results_folder
     records, certificates = gathering.load_records_and_certificates(sources, say)
     chosen_size = size or cells.most_measured_size(chosen_study, records)
     if chosen_size is None:
+        words = ["xfbench", "study", "run", study_argument]
+        words += ["--results", str(named_folder)] if named_folder else []
         raise errors.UsageError(
-            f"{sources[0]} has no records of {chosen_study.name}: measure with `xfbench study "
-            f"run {chosen_study.name}`"
+            f"{sources[0]} has no records of {chosen_study.name}: measure with "
+            f"`{shlex.join(words)}`"
         )
-    return answer.answer_study(chosen_study, chosen_size, records, certificates)
+    study_answer = answer.answer_study(chosen_study, chosen_size, records, certificates)
+    return replace(study_answer, study_argument=study_argument, results=named_folder)
 
 
 def _parse_study_size(text: str | None) -> Size | None:

@@ -144,6 +144,18 @@ def load(name_or_path: str) -> Experiment:
     return experiment
 
 
+def check_names(experiment: Experiment) -> None:
+    """Check the names in all matrices, such as those of frameworks, workloads and kernels.
+
+    Raises UsageError if a name is unknown. Data sets and sites are not checked, because another
+    machine may have them.
+    """
+    networks = workloads()
+    for matrix in experiment.matrix:
+        _check_names(matrix, networks)
+        _check_strategy_options(matrix)
+
+
 def build_matrix(**values: Any) -> Matrix:
     """Build a matrix from values of its fields. Raises UsageError if a value is invalid."""
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from xfbench.analysis.leaderboard import Certificates
@@ -65,6 +67,9 @@ class Answer:
       an ok launch are in `missing` instead. If the study searches for the largest batch, launches
       that were out of memory are left out.
     - `sentences`: what publications say in our own words, each with its verdict.
+    - `study_argument`: the study as the user named it, by its name or the path of its file; "": the
+      study's name.
+    - `results`: the results folder to name in `command`; None: the default folder.
     """
 
     study: Experiment
@@ -79,11 +84,16 @@ class Answer:
     oversubscribed: int = 0
     discarded_launches: tuple[str, ...] = ()
     sentences: tuple[JudgedClaim, ...] = ()
+    study_argument: str = ""
+    results: Path | None = None
 
     @property
     def command(self) -> str:
         """The command that runs the study again."""
-        return f"xfbench study run {self.study.name} --size {self.size}"
+        study_argument = self.study_argument or self.study.name
+        words = ["xfbench", "study", "run", study_argument, "--size", self.size]
+        words += ["--results", str(self.results)] if self.results else []
+        return shlex.join(words)
 
     @property
     def limits(self) -> list[str]:
