@@ -109,3 +109,10 @@ def test_joined_result_takes_the_weights_of_a_deviating_rank():
     )
     losses = _mean_first_or_most_different("2 ranks/own:float32:0:losses", [agreeing, deviating])
     assert losses.tolist() == [1.0, 2.25]
+
+
+def test_an_unpinned_request_is_verified_for_all_pinnings(cell):
+    requests = [cell(affinity=pinning).request(1) for pinning in ("cores", "none", "numa")]
+    [chosen] = certify.choose_verified(requests)
+    assert chosen.affinity == "none"
+    assert certify.choose_verified([*requests[::2]]) == requests[:1]

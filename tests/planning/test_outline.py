@@ -90,3 +90,18 @@ def test_jobs_on_gpus_without_a_gpu_are_a_warning(cell):
 
     assert "ask for no GPU" in warnings()[0]
     assert not [*outline._list_warnings([cell(device="cuda")])]
+
+
+def test_a_number_of_threads_that_follows_from_this_host_is_a_warning_for_jobs(cell, monkeypatch):
+    monkeypatch.setattr(machine, "usable_cores", lambda: 4096)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    [group, *_] = affinity.group_cpus("sockets", os.sched_getaffinity(0))
+    cores = len(affinity.list_cores({*group}))
+
+    def warnings(threads, pinning="none"):
+        of_job = cell(launcher="slurm", threads=threads, affinity=pinning)
+        return [*outline._list_warnings([of_job])]
+
+    assert "4096 threads may be wrong" in warnings(4096)[0]
+    assert f"{cores} threads may be wrong" in warnings(cores, "sockets")[0]
+    assert warnings(cores) == [] and warnings(4095, "sockets") == []

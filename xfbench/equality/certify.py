@@ -17,6 +17,7 @@ from xfbench.model.certificate import (
     SAFETY,
     Certificate,
     CertificateError,
+    CertifiedFields,
     Subject,
     certified_fields,
 )
@@ -164,7 +165,7 @@ def certify_requests(
     """
     verifier = Verifier(say_progress)
     session.store.create_and_check_folders()
-    for request in {certified_fields(request): request for request in requests}.values():
+    for request in choose_verified(requests):
         environment = session.environments.get(request.environment_key)
         if environment is None:
             continue
@@ -188,6 +189,20 @@ def certify_requests(
             say(f"{request.label()}: different, {cell_certificate.finding}")
             continue
         _copy_certificate_to_session(cell_certificate, request, session)
+
+
+def choose_verified(requests: Iterable[Request]) -> list[Request]:
+    """Return one request for each certificate that is needed.
+
+    If pinning is all that differs, an unpinned request is preferred: it fits any node, so that a
+    pinning that does not fit costs only its own cell.
+    """
+    chosen: dict[CertifiedFields, Request] = {}
+    for request in requests:
+        key = certified_fields(request)
+        if key not in chosen or request.affinity == "none" != chosen[key].affinity:
+            chosen[key] = request
+    return [*chosen.values()]
 
 
 def attach_cached_certificate(request: Request, session: LaunchContext) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from xfbench.host import machine, sites
@@ -14,6 +15,7 @@ from xfbench.model.record import Record, Status
 from xfbench.model.request import Cell, Request
 from xfbench.planning import pinning
 from xfbench.planning.durations import Estimate, estimate_duration
+from xfbench.worker import affinity
 
 
 @dataclass(frozen=True)
@@ -135,11 +137,24 @@ def _list_warnings(cells: Iterable[Cell]) -> Iterator[str]:
         elif warning := pinning.crowding_warning(cell):
             yield warning
         has_cores = site.cores or any(queue.cores for queue in site.queues.values())
-        if is_submitted and not has_cores and cell.threads == max(1, cores // ranks_per_node):
+        if is_submitted and not has_cores and cell.threads in _list_default_threads(cell, site):
             yield (
                 f"{cell.threads} threads may be wrong, because this host has {cores} cores: set "
                 "`cores` in the site configuration to those of a compute node"
             )
+
+
+def _list_default_threads(cell: Cell, site: sites.Site) -> list[int]:
+    """Return the numbers of threads that this host suggests for a rank of the cell."""
+    ranks_per_node = math.ceil(cell.ranks / cell.nodes)
+    guesses = [max(1, site.cores_for_ranks(None, machine.usable_cores()) // ranks_per_node)]
+    if cell.affinity in affinity.GROUP_NAMES:
+        reserved, allowed = site.reserved_cores_in(None), os.sched_getaffinity(0)
+        with suppress(affinity.PinningError):
+            guesses.append(
+                pinning.even_share_of_group(cell.affinity, ranks_per_node, reserved, allowed)
+            )
+    return guesses
 
 
 def _count_text(least: int, most: int, singular: str, plural: str) -> str:
