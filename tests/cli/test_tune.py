@@ -151,6 +151,7 @@ def test_dry_run_lists_rungs_and_launch_limits(run_process, odd_framework, tmp_p
     assert outcome.returncode == 0, outcome.stderr
     first, *lines = outcome.stdout.splitlines()
     assert first == "4 settings, at most 80 launches"
+    assert lines[0].startswith("time: at least 14 launches; starting and verifying take further")
     assert "rung 1: 4 settings, launches per setting: 1, steps: 1" in lines
     assert (
         "more rungs if launches differ too much to decide: at most 4, "

@@ -297,6 +297,26 @@ def _describe_length(steps: int | None, min_seconds: float | None) -> str:
     return f"steps: {steps}" + (f" or more, for {min_seconds:g} s" if min_seconds else "")
 
 
+def _describe_least_time(
+    search_space: Space, choices: SearchOptions, rungs: Sequence[Mapping[str, Any]]
+) -> str:
+    """Return how many launches the search has at least, and how long their timed steps take.
+
+    At least two settings are confirmed. Without a minimum duration, only the launches are known.
+    """
+    parts = [
+        *((rung["settings"] * rung["launches"], rung["min_seconds"]) for rung in rungs),
+        (min(2, len(search_space.cells)) * choices.min_launches, search_space.default.min_seconds),
+    ]
+    launches = sum(count for count, _ in parts)
+    timed_seconds = sum(count * (seconds or 0.0) for count, seconds in parts)
+    timed = f" with {timed_seconds / 60:.1f} min of timed steps" if timed_seconds else ""
+    return (
+        f"time: at least {launches} launches{timed}; starting and verifying take further time; "
+        "end it with --budget, such as --budget 10m"
+    )
+
+
 def _print_plan_text(
     search_space: Space,
     choices: SearchOptions,
@@ -307,6 +327,7 @@ def _print_plan_text(
     from xfbench.tuning.space import describe_setting
 
     print(f"{len(search_space.cells)} settings, at most {max_launches} launches")
+    print(_describe_least_time(search_space, choices, rungs))
     for number, rung in enumerate(rungs, 1):
         print(
             f"rung {number}: {rung['settings']} settings, "
