@@ -197,6 +197,7 @@ def test_quantities_may_be_texts_in_python(monkeypatch):
     [
         ("threads", "0", "--threads 0: '0' is less than 1"),
         ("threads", "2,x", "--threads 2,x: 'x' is not a whole number"),
+        ("threads", "1,powers", "--threads 1,powers: powers must be the only value"),
         ("device", "tpu", "unknown --device"),
         ("until_precision", "120%", "--until-precision 120%: '120%' is not a share"),
         ("memory_limit", "8 GX", "--memory-limit 8 GX: give a size"),

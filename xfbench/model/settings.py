@@ -139,6 +139,8 @@ class Setting:
         if self.keyword and text.strip() == self.keyword:
             return self.keyword
         texts = [part.strip() for part in text.split(",")] if self.is_list else [text]
+        if self.keyword and self.keyword in texts:
+            raise UsageError(f"{self.option} {text}: {self.keyword} must be the only value")
         try:
             values = [self._parse_one(part) for part in texts]
         except ValueError as error:
