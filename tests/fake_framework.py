@@ -67,7 +67,7 @@ def write(folder, body="", files=None, **description):
     train_code += f"\n\nEXPECTED_LOSS = {expected_loss()}\n{NO_LOOKS}{textwrap.dedent(body)}\n"
     description = {"name": folder.name, "title": folder.name, **DESCRIPTION, **description}
     lines = [f"{key} = {_to_toml(value)}\n" for key, value in description.items()]
-    contents = {"__init__.py": "", "train.py": train_code, "adapter.toml": "".join(lines)}
+    contents = {"train.py": train_code, "adapter.toml": "".join(lines)}
     for name, text in {**contents, **(files or {})}.items():
         (folder / name).write_text(text)
     return folder

@@ -57,6 +57,20 @@ def test_least_important_columns_are_left_out(max_width, left_out):
     assert width(fit) <= max_width
 
 
+def test_columns_that_tell_rows_apart_come_before_results():
+    texts = {
+        "rank": ["1", "2", "3"],
+        "framework": ["torch", "torch", "mxnet"],
+        "images/s": ["123", "110", "100"],
+        "of best": ["1.00", "0.89", "0.81"],
+        "threads": ["1", "2", "2"],
+        "page cache": ["cold", "warm", "warm"],  # tells no more rows apart than the threads
+    }
+    fit = fit_columns(texts, max_width=45, gap=2)
+    assert "threads" in fit.shown
+    assert fit.left_out == ("of best", "page cache")
+
+
 def test_rank_framework_and_throughput_are_always_shown():
     assert fit_columns(TEXTS, max_width=5, gap=2).shown == ("rank", "framework", "images/s")
 

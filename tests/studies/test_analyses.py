@@ -153,6 +153,9 @@ def test_claim_needs_at_least_3_launches(
         study, make_thread_launches(make_launches, SLOW[:count], FAST[:count])
     ).judged
     assert judged_claim.verdict == "cannot be told"
+    assert ("fewer than 3 launches" if name == "best_of" else "too few") in judged_claim.why or (
+        name == "ratio" and count == 2
+    )
 
 
 def test_counterexample_refutes_a_claim_about_all_cells(make_study, make_launches, make_finding):

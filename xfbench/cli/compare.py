@@ -148,6 +148,8 @@ def _print_markdown_summary(
         sides = {"A and B": result.software_of_a}
     for name, software in sides.items():
         print(f"- {name}: {escape_field('; '.join(software))}")
+    if limit and (sentence := _describe_detectable_change(limit, result.comparisons)):
+        print(f"- {sentence[0].upper()}{sentence[1:]}.")
     print()
     print(tables.comparison_table(result.comparisons, format_name="markdown"))
     if lines:
@@ -175,17 +177,25 @@ def _print_self_comparison(
         )
 
 
+def _describe_detectable_change(limit: FailLimit, comparisons: Sequence[CellComparison]) -> str:
+    """Return which change would have been found in each cell; empty if none is known."""
+    changes = [limit.detectable_change(row) for row in comparisons]
+    known_changes = [change for change in changes if change is not None]
+    if not known_changes:
+        return ""
+    word = "slowdown" if limit.verdict == "slower" else "speed-up"
+    return (
+        f"a {word} of {max(known_changes):.1%} would have been found in each cell with a "
+        "probability of 80 % or more"
+    )
+
+
 def _say_limit(
     limit: FailLimit, text: str, comparisons: Sequence[CellComparison], problems: Sequence[str]
 ) -> None:
     """Print to standard error what change `--fail-on` would have found, and the problems."""
-    changes = [limit.detectable_change(row) for row in comparisons]
-    if known_changes := [change for change in changes if change is not None]:
-        word = "slowdown" if limit.verdict == "slower" else "speed-up"
-        say(
-            f"--fail-on {text}: a {word} of {max(known_changes):.1%} would have been found in each "
-            "cell with a probability of 80 % or more"
-        )
+    if sentence := _describe_detectable_change(limit, comparisons):
+        say(f"--fail-on {text}: {sentence}")
     for problem in problems:
         say(f"--fail-on {text}: {problem}")
 

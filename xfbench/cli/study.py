@@ -48,7 +48,7 @@ SizeOption = Annotated[
     typer.Option(
         "--size",
         help="Size of the study. smoke: takes minutes; laptop: takes an hour; paper: as published "
-        "(default: the smallest size of the study).",
+        "(default of run: the smallest size; of report: the size with the most records).",
     ),
 ]
 WithOption = Annotated[
@@ -166,7 +166,7 @@ _MediumOption = Annotated[
         *("python", "strict", "time_limit", "resume"),
         replace(
             settings.BY_NAME["verify"],
-            help="Do not verify first; unverified cells are not compared",
+            help="Do not verify first; unverified frameworks, kernels and ranks are not compared",
         ),
         *("results", "dry_run", "json"),
     )

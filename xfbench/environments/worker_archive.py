@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from xfbench.base import atomic_files, digests, paths, revisions
@@ -77,6 +77,8 @@ def _collect_contents(framework: str, revision: str | None) -> dict[str, bytes]:
         "threadpoolctl.py": _read_module_code("threadpoolctl"),
         **{f"xfbench/adapters/{name}": content for name, content in files.items()},
     }
+    for name in files:  # a folder in an archive is no package without this file
+        contents.setdefault(f"xfbench/adapters/{PurePosixPath(name).parent}/__init__.py", b"")
     for prefix, folder in folders.items():
         for name, content in digests.read_files_below(folder).items():
             contents[f"{prefix}/{name}"] = content

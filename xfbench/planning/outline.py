@@ -32,10 +32,11 @@ class CellOutline:
     obstacle: tuple[Status, str] | None
 
     def describe(self) -> str:
-        """Return the cell, its data, its batch size and its number of launches as one line."""
+        """Return the cell, its pinning, data, batch and number of launches as one line."""
         data_format = f" {self.cell.data_set.format}" if self.cell.data_set else ""
         data = f"{self.cell.data}{data_format}"
-        label = f"{self.cell.label()} · {data} · batch {self.cell.global_batch_size}"
+        pinning_text = "" if self.cell.affinity == "none" else f" · pinned to {self.cell.affinity}"
+        label = f"{self.cell.label()}{pinning_text} · {data} · batch {self.cell.global_batch_size}"
         if self.obstacle:
             return f"{label} · {': '.join(self.obstacle)}"
         return f"{label} · {_count_text(self.least, self.most, 'launch', 'launches')}"
@@ -132,11 +133,11 @@ def _list_warnings(cells: Iterable[Cell]) -> Iterator[str]:
             continue
         cores = site.cores_for_ranks(None, machine.usable_cores())
         needed = cell.threads * ranks_per_node
-        if cell.launcher == "local" and needed > cores:
+        has_cores = site.cores or any(queue.cores for queue in site.queues.values())
+        if needed > cores and (cell.launcher == "local" or has_cores):
             yield f"{needed} threads on {cores} cores: oversubscribed"
         elif warning := pinning.crowding_warning(cell):
             yield warning
-        has_cores = site.cores or any(queue.cores for queue in site.queues.values())
         if is_submitted and not has_cores and cell.threads in _list_default_threads(cell, site):
             yield (
                 f"{cell.threads} threads may be wrong, because this host has {cores} cores: set "

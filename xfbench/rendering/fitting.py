@@ -10,15 +10,17 @@ _HEADER_PADDING = 2  # tabulate makes each header at least so much wider
 _ALWAYS_SHOWN = ("rank", "framework", "images/s")
 # Columns that are neither here nor below come next: those of a view, and those of groups.
 _DETAILS = (
-    *("of best", "ranks", "efficiency", "threads", "kernel", "launches", "differs", "best of"),
+    *("of best", "ranks", "launches", "efficiency", "threads", "kernel", "differs", "best of"),
     *("format", "reader", "medium", "page cache", "allocator", "memory limit", "checkpoints"),
     *("test acc.", "notes", "CPUs busy", "sustained", "version", "of peak"),
 )
 # Settings. If they are equal in all rows, they belong to the whole table. Results never do.
 _SETTINGS = (
     *("framework", "version", "kernel", "ranks", "threads", "format", "reader", "medium"),
-    *("page cache", "checkpoints", "memory limit", "allocator"),
+    *("page cache", "checkpoints", "memory limit", "allocator", "nodes"),
 )
+# Rows with equal results are still told apart by these.
+_IDENTIFYING = (*_SETTINGS, "differs")
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def fit_columns(texts: Mapping[str, Sequence[str]], max_width: int, gap: int) ->
     - `gap`: number of characters that a column needs beside its texts.
 
     Settings that are equal in two or more rows go to the heading. The columns of _ALWAYS_SHOWN
-    are shown even if they do not fit.
+    are shown even if they do not fit. Next come the columns that tell rows apart.
     """
     common = {
         name: column[0]
@@ -55,7 +57,8 @@ def fit_columns(texts: Mapping[str, Sequence[str]], max_width: int, gap: int) ->
         if name not in common
     }
     shown: set[str] = set()
-    for name in sorted(widths, key=_importance_key):
+    telling_apart = {*_ALWAYS_SHOWN, *_list_telling_apart(texts)}
+    for name in sorted(widths, key=lambda each: (each not in telling_apart, _importance_key(each))):
         total = widths[name] + sum(widths[shown_name] for shown_name in shown)
         if total <= max_width + gap or name in _ALWAYS_SHOWN:
             shown.add(name)
@@ -64,6 +67,21 @@ def fit_columns(texts: Mapping[str, Sequence[str]], max_width: int, gap: int) ->
         tuple((name, text) for name, text in common.items() if text != "–"),
         tuple(name for name in widths if name not in shown),
     )
+
+
+def _list_telling_apart(texts: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the columns that tell the rows apart.
+
+    A setting is among them if it tells rows apart that are equal in the more important ones.
+    """
+    chosen: list[str] = []
+    keys: list[tuple[str, ...]] = [() for _ in next(iter(texts.values()), ())]
+    for name in sorted({*texts} & {*_IDENTIFYING}, key=_importance_key):
+        longer_keys = [(*key, text) for key, text in zip(keys, texts[name], strict=True)]
+        if len({*longer_keys}) > len({*keys}):
+            chosen.append(name)
+            keys = longer_keys
+    return chosen
 
 
 def split_columns(

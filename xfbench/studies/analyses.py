@@ -54,11 +54,11 @@ def find_quantity(analysis: Analysis) -> Quantity:
 
 
 def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
-    """Return a finding with the geometric mean of the quantity over each cell's launches."""
+    """Return a finding with the median launch of each cell in the quantity."""
     quantity = find_quantity(analysis)
     values = [
         _build_value(
-            analysis, cell, cells, _geometric_mean(counted_values_by_block(quantity, cell.records))
+            analysis, cell, cells, _median_launch(counted_values_by_block(quantity, cell.records))
         )
         for cell in cells
     ]
@@ -147,7 +147,7 @@ def analyze_best_of(
                     analysis,
                     cell,
                     cells,
-                    _geometric_mean(launches_of_cell[id(cell)]),
+                    _median_launch(launches_of_cell[id(cell)]),
                     reason,
                     note if not reason else "",
                 )
@@ -194,7 +194,7 @@ def _best_sentence(analysis: Analysis, outcomes: Any, tried_values: Sequence[str
 
 def _judge_best(claim: Claim, analysis: Analysis, outcomes: Any) -> JudgedClaim:
     agreements: list[Agreement] = []
-    untried_count = 0
+    untried_count = few_count = 0
     for verified, possible_best in outcomes:
         matching = [cell for cell in verified if cell.matches(claim.where)]
         if not matching:
@@ -204,12 +204,15 @@ def _judge_best(claim: Claim, analysis: Analysis, outcomes: Any) -> JudgedClaim:
         if not expected_cells:
             untried_count += 1
         elif min(len(cell.ok_records()) for cell in matching) < statistics.INDICATIVE_LAUNCHES:
+            few_count += 1
             agreements.append("unknown")
         elif expected_cells[0] in possible_best:
             agreements.append("yes" if len(possible_best) == 1 else "unknown")
         else:
             agreements.append("no")
     reason = tally_text(agreements)
+    if few_count:
+        reason += f". Cells have fewer than {statistics.INDICATIVE_LAUNCHES} launches"
     if untried_count and not agreements:
         reason = f"{of_cells.format_setting(analysis.over, claim.best)} was not measured here"
     return JudgedClaim(
@@ -404,7 +407,7 @@ def _score_cell(cell: MeasuredCell, quantity: Quantity) -> float:
 
     A higher score is better, even if a lower value of the quantity is better.
     """
-    mean = _geometric_mean(counted_values_by_block(quantity, cell.records))
+    mean = _median_launch(counted_values_by_block(quantity, cell.records))
     assert mean is not None
     return -mean.value if quantity.lower_is_better else mean.value
 
@@ -531,7 +534,7 @@ def _build_finding_and_judge_bounds(
     )
 
 
-def _geometric_mean(cell_launches: Launches) -> Interval | None:
+def _median_launch(cell_launches: Launches) -> Interval | None:
     return statistics.interval_of_launches(cell_launches) if cell_launches else None
 
 

@@ -148,6 +148,8 @@ def _judge_bounds(
     )
     example = f"{value.name} {value.at}".rstrip() + f": {to_text(interval)}"
     reason = f"{tally_text(agreements)}. {'Example: ' if len(measured) > 1 else ''}{example}"
+    if all(interval.low is None or interval.confidence is None for _, interval in measured):
+        reason += ". There are too few launches for an interval"
     return JudgedClaim(claim.source, claim.text, verdict_if_all_must_agree(agreements), reason)
 
 

@@ -24,11 +24,14 @@ def format_number_without_unit(value: float, unit: str) -> str:
 
 
 def format_bounds_without_unit(interval: Interval, unit: str) -> str:
-    """Return the interval's bounds as "low – high", or "–" if a bound is missing."""
+    """Return the interval's bounds as "low – high", or "–" if a bound is missing.
+
+    If the bounds are only the range of the launches, return "range low – high".
+    """
     if interval.low is None or interval.high is None:
         return "–"
     low, high = (format_number_without_unit(end, unit) for end in (interval.low, interval.high))
-    return f"{low} – {high}"
+    return f"{'range ' if interval.confidence is None else ''}{low} – {high}"
 
 
 def format_value_with_bounds(interval: Interval, unit: str) -> str:
