@@ -28,6 +28,7 @@ def run(
     threads: int | Sequence[int] | None = None,
     ranks: int | Sequence[int] | None = None,
     nodes: int | Sequence[int] | None = None,
+    ranks_per_node: int | None = None,
     strategy: str | Sequence[str] | None = None,
     strategy_options: Mapping[str, int | str] | None = None,
     scaling: str | None = None,
@@ -91,6 +92,7 @@ def run(
       (default: an even share of the cores).
     - `ranks`: numbers of ranks, which are processes that train together (default: 1).
     - `nodes`: numbers of nodes for the ranks (default: 1).
+    - `ranks_per_node`: ranks on each node, instead of --nodes. Other numbers of ranks are left out.
     - `strategy`: strategies to train on several ranks (default: the framework's first).
     - `strategy_options`: options of the strategy, such as servers=2,bucket_size=1MB (see
       docs/reference/strategies.md).

@@ -1,6 +1,9 @@
 """Environment variables captured from modules of a real Lmod, and errors for missing modules."""
 
+import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +67,23 @@ def test_modules_without_a_python_are_reported(lmod, folder):
     variables = modules.load_variables_changed_by_modules(lmod, (str(folder),), ("compiler/12",))
     with pytest.raises(UnavailableError, match=r"no python3\.99"):
         modules.find_interpreter(variables, "python3.99")
+
+
+def test_a_script_that_loads_a_module_is_an_interpreter(lmod, folder, tmp_path):
+    """The script of docs/how-to/compare-builds.md."""
+    page = (Path(__file__).parents[2] / "docs/how-to/compare-builds.md").read_text()
+    script = re.search(r"```bash\n(#!.*?)```", page, re.DOTALL)[1]
+    assert "module load pytorch/2.1\n" in script
+    python = tmp_path / "python-old"
+    python.write_text(
+        script.replace("module load pytorch/2.1", f"module use {folder}\nmodule load framework/1.0")
+    )
+    python.chmod(0o755)
+    named = environment.ensure_environment(adapter.load("reference"), python, print, None)
+    assert named.python == python
+    command = [named.python, "-c", "import os; print(os.environ['OF_FRAMEWORK'])"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert completed.stdout == "a b=c\n"
 
 
 def test_framework_from_site_modules_gets_their_variables(lmod, folder, tmp_path, fake_adapter):

@@ -41,6 +41,7 @@ EXAMPLES = {
     "threads": ("1,2", [1, 2]),
     "ranks": ("1,2", [1, 2]),
     "nodes": ("2", [2]),
+    "ranks_per_node": ("2", 2),
     "strategy": ("ddp", ["ddp"]),
     "strategy_options": ("servers=2", {"servers": "2"}),
     "scaling": ("weak", "weak"),

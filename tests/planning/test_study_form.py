@@ -164,6 +164,8 @@ def test_ranks_per_node_sets_the_number_of_nodes():
     settings |= {"ranks": [2, 3, 4], "ranks_per_node": 2, "scaling": "weak", "launcher": "mpi"}
     cell_protocols = experiment.expand_matrices([experiment.build_matrix(**settings)])
     assert [(cell.ranks, cell.nodes) for cell, _ in cell_protocols] == [(2, 1), (4, 2)]
+    with pytest.raises(UsageError, match="remove --nodes"):
+        experiment.expand_matrices([experiment.build_matrix(**settings, nodes=[2])])
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

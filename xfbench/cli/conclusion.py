@@ -23,7 +23,7 @@ def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) 
     print(tables.to_text(board_tables, layout=tables.Layout(max_width=terminal_width())))
     if any(record.request and record.request.profile for record in records):
         print(profile_tables.FORMATS["text"](board_tables))
-    for line in _suggest_next_commands(board_tables):
+    for line in dict.fromkeys(_suggest_next_commands(board_tables)):
         print(line)
     print(f"Records: {folder} ({len(records)} new)")
     results_option = (
@@ -37,16 +37,16 @@ def _suggest_next_commands(board_tables: Sequence[Table]) -> Iterator[str]:
     for table in board_tables:
         for row in table.unranked:
             if row.reason == NO_CERTIFICATE:
-                again = f"{row.framework} is not verified, so not ranked: run it again without "
+                again = f"{row.framework} is not verified, so not ranked: run it in another results folder "
                 if row.request.python:  # `xfbench verify` has no named interpreters
-                    yield f"{again}--no-verify"
+                    yield f"{again}without --no-verify"
                     continue
                 words = ["xfbench", "verify", "--framework", row.framework]
                 words += ["--workload", table.workload, "--kernel", row.kernel]
                 words += ["--device", table.device] if table.device != "cpu" else []
                 words += ["--precision", table.precision] if table.precision != "float32" else []
                 words += ["--ranks", str(row.ranks)] if row.ranks > 1 else []
-                yield f"{again}--no-verify; {shlex.join(words)} tells what differs"
+                yield f"{again}without --no-verify; {shlex.join(words)} tells what differs"
 
 
 def print_compare_commands(plan: Plan, store: Store) -> None:

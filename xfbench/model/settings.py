@@ -335,6 +335,13 @@ SETTINGS: tuple[Setting, ...] = (
         is_list=True,
     ),
     Setting(
+        name="ranks_per_node",
+        panel="Parallel",
+        help="Ranks on each node, instead of --nodes. Other numbers of ranks are left out",
+        type=WHOLE_NUMBER,
+        minimum=1,
+    ),
+    Setting(
         name="strategy",
         panel="Parallel",
         help="Strategies to train on several ranks",

@@ -194,7 +194,8 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
     rank_layouts = _ranks_and_nodes_pairs(m)
     if not rank_layouts:
         raise errors.UsageError(
-            "nodes: the ranks cannot be divided evenly: change --ranks or --nodes"
+            "nodes: the ranks cannot be divided evenly: change --ranks, --nodes or "
+            "--ranks-per-node"
         )
     threads = _thread_count_choices(m, site, rank_layouts)
     sizes: Sequence[int | None] = m.batch_sizes or [None]
@@ -420,6 +421,8 @@ def _default_threads(m: Matrix, site: sites.Site, ranks_per_node: int) -> int:
 def _ranks_and_nodes_pairs(m: Matrix) -> list[tuple[int, int]]:
     """Return the pairs (ranks, nodes) that put the same number of ranks on each node."""
     if ranks_per_node := m.ranks_per_node:
+        if list(m.nodes) != [1]:
+            raise errors.UsageError("--ranks-per-node sets the number of nodes: remove --nodes")
         return [
             (ranks, ranks // ranks_per_node) for ranks in m.ranks if ranks % ranks_per_node == 0
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from xfbench.model import settings
 from xfbench.model.request import SOLVER
@@ -24,12 +24,10 @@ class Matrix(MatrixSettings):
       for all powers of two below it.
     - `batch_size`: a list, or a search (`BatchSearch`). The cells of a search have its first batch
       size.
-    - `ranks_per_node`: if given, it determines the number of nodes, and `nodes` is ignored.
     - `probe`: tests of HPC support that replace the measurement (see `Cell`).
     """
 
     size: Annotated[Sequence[Size], BeforeValidator(as_list)] = ()
-    ranks_per_node: int | None = Field(default=None, ge=1)
     probe: Annotated[Sequence[str], BeforeValidator(as_list)] | None = None
 
     @property

@@ -41,6 +41,7 @@ class MatrixSettings(BaseModel):
     threads: Positives | Literal["powers"] | None = None
     ranks: Annotated[Sequence[Positive], BeforeValidator(as_list)] = (1,)
     nodes: Annotated[Sequence[Positive], BeforeValidator(as_list)] = (1,)
+    ranks_per_node: Positive | None = None
     strategy: Annotated[Sequence[str], BeforeValidator(as_list)] = ("default",)
     strategy_options: dict[str, Value] = Field(default_factory=dict)
     scaling: Literal["strong", "weak"] | None = None
