@@ -16,7 +16,7 @@ LINE = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{'|'.join(PROGRAMS)}) \S")
 # A page writes these for a path, a name or an id of the reader.
 PLACEHOLDERS = (
     (r"xfbench run \.\.\.", "xfbench run --framework torch --workload lenet"),
-    (r"/opt/(torch|old|new)/bin/python|/path/to/python", "$TORCH"),
+    (r"/opt/(torch|old|new)/bin/python|/path/to/python|\./torch-2\.\d", "$TORCH"),
     (r"/scratch/ilsvrc2012", "$HOME/pictures"),
     (r"\bNAME\b(?= --workload)", "reference"),
     (r"\b29a81d7e7a1f\b", "$RECORD"),

@@ -80,8 +80,8 @@ def test_a_script_that_loads_a_module_is_an_interpreter(lmod, folder, tmp_path):
     )
     python.chmod(0o755)
     named = environment.ensure_environment(adapter.load("reference"), python, print, None)
-    assert named.python == python
-    command = [named.python, "-c", "import os; print(os.environ['OF_FRAMEWORK'])"]
+    assert named.interpreter == python
+    command = [named.interpreter, "-c", "import os; print(os.environ['OF_FRAMEWORK'])"]
     completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert completed.stdout == "a b=c\n"
 

@@ -37,16 +37,19 @@ def _suggest_next_commands(board_tables: Sequence[Table]) -> Iterator[str]:
     for table in board_tables:
         for row in table.unranked:
             if row.reason == NO_CERTIFICATE:
-                again = f"{row.framework} is not verified, so not ranked: run it in another results folder "
+                again = (
+                    f"{row.framework} is not verified, so not ranked: run it in another results "
+                    "folder without --no-verify"
+                )
                 if row.request.python:  # `xfbench verify` has no named interpreters
-                    yield f"{again}without --no-verify"
+                    yield again
                     continue
                 words = ["xfbench", "verify", "--framework", row.framework]
                 words += ["--workload", table.workload, "--kernel", row.kernel]
                 words += ["--device", table.device] if table.device != "cpu" else []
                 words += ["--precision", table.precision] if table.precision != "float32" else []
                 words += ["--ranks", str(row.ranks)] if row.ranks > 1 else []
-                yield f"{again}without --no-verify; {shlex.join(words)} tells what differs"
+                yield f"{again}; {shlex.join(words)} tells what differs"
 
 
 def print_compare_commands(plan: Plan, store: Store) -> None:

@@ -194,8 +194,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
     rank_layouts = _ranks_and_nodes_pairs(m)
     if not rank_layouts:
         raise errors.UsageError(
-            "nodes: the ranks cannot be divided evenly: change --ranks, --nodes or "
-            "--ranks-per-node"
+            "nodes: the ranks cannot be divided evenly: change --ranks, --nodes or --ranks-per-node"
         )
     threads = _thread_count_choices(m, site, rank_layouts)
     sizes: Sequence[int | None] = m.batch_sizes or [None]
