@@ -82,6 +82,8 @@ def test_group_by_row_keeps_all_and_unknown_field_is_refused(boards):
     assert best.keep_best_row_per_group(boards, best.parse_group_fields("row")) == boards
     with pytest.raises(UsageError, match="framework_version"):
         best.parse_group_fields("framework,xyzzy")
+    fields = best.parse_group_fields("batch-size,pinning,threads")
+    assert fields == ("global_batch_size", "affinity", "threads")
     for unsupported_field in ("workload", "seed"):
         with pytest.raises(UsageError, match="--by"):
             best.parse_group_fields(unsupported_field)

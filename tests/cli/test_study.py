@@ -352,6 +352,11 @@ def test_invalid_study_arguments_give_one_line_and_exit_2(run_inline, arguments,
         ("warmup = 1", 'precision = "float23"', "unknown precision 'float23': did you mean"),
         ('name = "ratio"', 'name = "ration"', "unknown analysis 'ration': did you mean ratio?"),
         ('over = "batch_size"', 'over = "batchsize"', "did you mean batch_size?"),
+        (
+            'over = "batch_size"',
+            'over = "framework"\nagainst = "torch"',
+            "unknown baseline 'torch': choose from best, least, previous, reference",
+        ),
     ],
 )
 def test_unknown_names_in_a_study_file_give_one_line_and_exit_2(

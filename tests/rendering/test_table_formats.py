@@ -175,8 +175,17 @@ def test_html_contains_only_tables_headings_and_text(hostile_tables):
         assert collector.non_tags == []
 
 
+def test_notes_of_latex_belong_to_the_float_of_their_table():
+    latex = formats.FORMATS["latex"]
+    notes = [latex.render_note("one"), latex.render_note("two")]
+    table = latex.render_table(["a"], [["1"]], "title")
+    text = latex.join([table, *notes, table])
+    first, second, rest = text.split("\\end{table}")
+    assert "one" in first and "two" in first and "one" not in second + rest
+
+
 def test_latex_contains_only_allowed_commands(hostile_tables):
-    allowed_commands = {"begin", "end", "toprule", "midrule", "bottomrule", "par"}
+    allowed_commands = {"begin", "end", "toprule", "midrule", "bottomrule", "par", "footnotesize"}
     allowed_commands |= {"textbackslash", "textasciitilde", "ensuremath", "backslash"}
     allowed_commands |= {"caption", "centering", "label", "num", "numrange"}
     for text in render_all(hostile_tables, "latex"):

@@ -173,16 +173,21 @@ def test_counterexample_refutes_a_claim_about_all_cells(make_study, make_launche
     assert "convnet" in judged_claim.why
 
 
-def test_unverified_frameworks_are_not_compared(make_study, make_launches, make_finding):
+@pytest.mark.parametrize("name", ["ratio", "best_of"])
+def test_unverified_frameworks_are_not_compared(make_study, make_launches, make_finding, name):
+    against = {"against": "best"} if name == "ratio" else {}
     study = make_study(
-        {"name": "ratio", "over": "framework", "against": "best"},
+        {"name": name, "over": "framework", **against},
         matrix={"framework": ["torch", "reference"]},
     )
     certificate = build_record_certificate(make_launches(0.1)[0])
     records = [*make_launches(*FAST), *make_launches(*SLOW, framework="torch", kernel="onednn")]
-    [value] = make_finding(study, records, {certificate.id: certificate}).values
-    assert value.interval is None
-    assert "certificate" in value.reason
+    finding = make_finding(study, records, {certificate.id: certificate})
+    assert finding.sentence.startswith("No cells can be compared: no equality certificate")
+    if name == "ratio":
+        [value] = finding.values
+        assert value.interval is None
+    assert all("certificate" in value.reason for value in finding.values)
 
 
 @pytest.mark.parametrize("slowest", ["torch", "reference", "mxnet"])

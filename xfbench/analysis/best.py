@@ -16,6 +16,7 @@ from typing import Any
 
 from xfbench.analysis.leaderboard import Row, Table, add_relative_speed_and_sort
 from xfbench.base import errors
+from xfbench.model import settings
 from xfbench.model.request import SOLVER, Cell
 from xfbench.model.strategy import Value, format_options
 from xfbench.pairwise import rank_groups
@@ -43,13 +44,17 @@ _EMPTY: dict[str, Any] = {"batch_size": 0, "scaling": None}
 
 
 def parse_group_fields(text: str) -> tuple[str, ...]:
-    """Return the fields in a text such as "framework,threads".
+    """Return the fields in a text such as "framework,threads". Options stand for their fields.
 
     The text "row" stands for no grouping and gives an empty tuple. Raises UsageError if a field is
     unknown or cannot form groups.
     """
-    names = dict.fromkeys(name.strip() for name in text.split(","))
-    if list(names) == [ROW]:
+    typed_names = [name.strip() for name in text.split(",")]
+    # "threads" is a field; "batch-size" and "data" are options.
+    names = dict.fromkeys(
+        name if name in FIELDS else settings.find_record_field(name) for name in typed_names
+    )
+    if typed_names == [ROW]:
         return ()
     for name in names:
         if name in _ONE_ROW:

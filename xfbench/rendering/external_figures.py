@@ -234,7 +234,7 @@ def render_leaderboards_with_figures(
                     f"{name}, external figures: not measured here, not ranked"
                 )
             )
-            parts += [table_format.render_table(HEADERS, lines), ""]
+            parts += [table_format.render_table(HEADERS, lines, f"External: {name}"), ""]
     parts += [
         table_format.render_note(f"{key}: {title}")
         for key, title in cited_keys_and_titles(network_figures)

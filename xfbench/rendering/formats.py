@@ -38,6 +38,7 @@ _LATEX |= {"[": "{[}", "]": "{]}", "*": "{*}"}  # after a line break, they would
 _NUMBER = r"([0-9]{1,3}(?: [0-9]{3})*(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)(%?)"
 _NUMBER_WITH_BOUNDS = re.compile(rf"{_NUMBER}(?: \({_NUMBER}–{_NUMBER}\))?")
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
+_NOTES_BELOW_TABLE = re.compile(r"\\end\{table\}\n((?:\\par[^\n]*\n+)+)")
 _FORMULA_STARTS = ("=", "+", "-", "@")
 
 
@@ -79,6 +80,10 @@ class Format:
     def render_note(self, text: str, max_width: int | None = None) -> str:
         """Return `text` as a note below a table."""
         return self.note(self._make_legible_and_wrap(text, max_width))
+
+    def join(self, parts: Sequence[str]) -> str:
+        """Return headings, tables and notes as one text."""
+        return "\n".join(parts)
 
     def _make_legible_and_wrap(self, text: str, max_width: int | None) -> str:
         """Return the text, in lines of at most `max_width` characters if the format has lines."""
@@ -133,6 +138,12 @@ class LatexFormat(Format):
             ]
         )
 
+    def join(self, parts: Sequence[str]) -> str:
+        """Return the parts as one text. Notes below a table belong to its float."""
+        return _NOTES_BELOW_TABLE.sub(
+            lambda match: f"{match[1].rstrip()}\n\\end{{table}}\n\n", super().join(parts)
+        )
+
 
 def _join_latex_fields(fields: Iterable[str]) -> str:
     return f"{' & '.join(fields)} \\\\"
@@ -180,7 +191,7 @@ FORMATS = {
     "latex": LatexFormat(
         "latex_booktabs",
         lambda text: f"% {text}",
-        lambda text: f"\\par {escape_latex(text)}\n",
+        lambda text: f"\\par\\footnotesize {escape_latex(text)}\n",
     ),
     "html": Format(
         "html",

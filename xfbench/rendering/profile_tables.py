@@ -154,12 +154,14 @@ def _render(tables: Sequence[Table], table_format: formats.Format) -> str:
             headers = ["layer", "kind", *(_configuration_name(row) for row, _ in row_profiles)]
             parts.append(
                 table_format.render_table(
-                    headers, list(_lines_of_layers_kinds_and_step_parts(row_profiles))
+                    headers,
+                    list(_lines_of_layers_kinds_and_step_parts(row_profiles)),
+                    f"Layers: {table.title}",
                 )
             )
             parts += map(table_format.render_note, _notes_under_table(row_profiles))
             parts.append("")
-    return "\n".join(parts or [table_format.render_note(NO_PROFILE)])
+    return table_format.join(parts or [table_format.render_note(NO_PROFILE)])
 
 
 def to_json(tables: Sequence[Table]) -> str:

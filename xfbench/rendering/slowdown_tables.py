@@ -161,16 +161,19 @@ def _render(
         key_count = len(table.by)
         rows = [row_texts(table, line) for line in table.lines]
         parts.append(table_format.render_heading(table.title, max_width))
-        parts += _render_tables(headers(table), rows, key_count, max_width, table_format)
+        parts += _render_tables(
+            headers(table), rows, key_count, max_width, table_format, table.title
+        )
         measured = [line for line in table.lines if any(entry.slowdown for entry in line.entries)]
         if measured:
             names = headers(table)[: key_count + len(table.networks)]
             rows = [group_texts_and_settings_per_network(line) for line in measured]
             parts.append(table_format.render_heading("reached with"))
-            parts += _render_tables(names, rows, key_count, max_width, table_format)
+            title = f"Settings of {table.title}"
+            parts += _render_tables(names, rows, key_count, max_width, table_format, title)
         parts += [table_format.render_note(note, max_width) for note in notes_under_table(table)]
         parts.append("")
-    return "\n".join(parts)
+    return table_format.join(parts)
 
 
 def _render_tables(
@@ -179,8 +182,12 @@ def _render_tables(
     key_count: int,
     max_width: int | None,
     table_format: formats.Format,
+    title: str,
 ) -> Iterator[str]:
-    """Yield one table for each group of columns that fits, with a blank line between them."""
+    """Yield one table for each group of columns that fits, with a blank line between them.
+
+    `title` is the caption. Tables after the first have their number in it.
+    """
     columns = [
         [table_format.escape_field(text) for text in column]
         for column in zip(names, *rows, strict=True)
@@ -190,7 +197,9 @@ def _render_tables(
         if number:
             yield ""
         yield table_format.render_table(
-            [names[n] for n in group], [[row[n] for n in group] for row in rows]
+            [names[n] for n in group],
+            [[row[n] for n in group] for row in rows],
+            f"{title}, part {number + 1}" if number else title,
         )
 
 

@@ -563,7 +563,7 @@ def _render(
             note = f"Not shown: {', '.join(fit.left_out)}. See xfbench leaderboard --wide."
             parts.append(table_format.render_note(note, layout.max_width))
         parts.append("")
-    return "\n".join(parts)
+    return table_format.join(parts)
 
 
 def _chosen_columns(table: Table, view: str, layout: Layout) -> list[Column]:

@@ -155,17 +155,15 @@ def analyze_best_of(
     verdicts = tuple(
         _judge_best(claim, analysis, outcomes) for claim in analysis.claim if claim.best is not None
     )
-    sentence = _best_sentence(analysis, outcomes, list(tried_values))
+    sentence = (
+        _best_sentence(analysis, outcomes, list(tried_values))
+        if outcomes
+        else _describe_no_comparison(analysis, values)
+    )
     return _build_finding_and_judge_bounds(analysis, sentence, quantity.unit, values, verdicts)
 
 
 def _best_sentence(analysis: Analysis, outcomes: Any, tried_values: Sequence[str]) -> str:
-    if not outcomes:
-        return (
-            f"There are no cells with different values of {analysis.over} to compare."
-            if tried_values
-            else NOTHING
-        )
     tried_words = f"{analysis.over.replace('_', ' ')} {join_words(tried_values)}"
     certain_wins = Counter(
         str(possible_best[0].setting(analysis.over))
@@ -190,6 +188,16 @@ def _best_sentence(analysis: Analysis, outcomes: Any, tried_values: Sequence[str
             "these launches do not show which value is best"
         )
     return f"Of {tried_words}: {'; '.join(parts)}."
+
+
+def _describe_no_comparison(analysis: Analysis, values: Sequence[Value]) -> str:
+    """Return the sentence of a finding without a comparison, with the most frequent reason."""
+    if not values:
+        return NOTHING
+    default = f"there are no different values of {analysis.over}"
+    reasons = Counter(value.reason for value in values if value.reason)
+    [(reason, _)] = reasons.most_common(1) or [(default, 0)]
+    return f"No cells can be compared: {reason}."
 
 
 def _judge_best(claim: Claim, analysis: Analysis, outcomes: Any) -> JudgedClaim:
@@ -290,7 +298,7 @@ def analyze_ratio(
         setting = of_cells.format_setting(analysis.over, baseline.setting(analysis.over))
         values.append(_build_value(analysis, cell, cells, interval, reason, f"against {setting}"))
     compared = [(value, value.interval) for value in values if value.interval]
-    sentence = NOTHING if not values else "No cells can be compared."
+    sentence = _describe_no_comparison(analysis, values)
     if compared:
         low = min(compared, key=lambda pair: pair[1].value)
         high = max(compared, key=lambda pair: pair[1].value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ class Answer:
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
         limits = list(self.study.limits)
-        if self.size != "paper":
+        if self.size != "paper" and self.study.sources:
             limits.append(f"This is the size {self.size}, not that of the publication.")
         if 0 < min_launches < INDICATIVE_LAUNCHES:
             limits.append(
@@ -235,7 +235,7 @@ def check_analyses(study: Experiment) -> None:
 
     Call this before any launch. Raises UsageError in these cases:
 
-    - An analysis, a quantity or a setting is unknown.
+    - An analysis, a quantity or a setting is unknown, or the framework that is a baseline.
     - A claim or the list of unjudged findings names a sentence that no source has.
     - A claim does not have the fields that its analysis needs.
     """
@@ -258,6 +258,11 @@ def check_analyses(study: Experiment) -> None:
         for name in (*setting_names, *analysis.where):
             if name not in settings:
                 raise errors.unknown_name_error("setting", name, settings)
+        frameworks = {name for matrix in study.matrix for name in matrix.framework}
+        baselines = {*frameworks, "least", "previous", "best"}
+        against = "best" if isinstance(analysis.against, Mapping) else analysis.against
+        if analysis.over == "framework" and against not in baselines:
+            raise errors.unknown_name_error("baseline", str(against), baselines)
         for claim in analysis.claim:
             for name in claim.where:
                 if name not in {*settings, "speedup", *support.CLAIM_FIELDS}:
