@@ -11,12 +11,14 @@ import pytest
 
 from tests.sample_records import SOFTWARE, build_record_certificate, make_block, vary_record
 from xfbench import pairwise
-from xfbench.analysis import comparison
+from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.comparison import CellComparison, FailLimit, Side
 from xfbench.base import digests, errors
 from xfbench.host.machine import describe_machine
+from xfbench.model import certificate
 from xfbench.pairwise import Comparison
 from xfbench.rendering import record_listing
+from xfbench.rendering.report.sentences import build_summary
 from xfbench.statistics import Interval
 from xfbench.store.results_folder import Store
 
@@ -99,8 +101,22 @@ def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):
     comparisons = compare(two_threads, one_thread)
     assert all(c.figures.p < 0.04 for c in comparisons)
     assert [c.verdict for c in comparisons] == ["not_distinguishable"] * 3
+    assert all(c.figures.ratio.low < 1 < c.figures.ratio.high for c in comparisons)
     single_comparison = compare(Side.parse("threads=2,workload=lenet", tmp_path), one_thread)
     assert [c.verdict for c in single_comparison] == ["faster"]
+
+
+def test_compare_leaderboard_and_report_have_one_rule(fill_folder):
+    fill_folder(framework="torch", kernel="onednn", slower=2.0, launches=2, proven=True)
+    folder = fill_folder(framework="tensorflow", kernel="onednn", launches=3, proven=True)
+    sides = [Side.parse(f"framework={name}", folder) for name in ("torch", "tensorflow")]
+    [pair] = compare(*sides)
+    records = [*Store(folder).records()]
+    [table] = leaderboard.build_tables(records, certificate.read_certificates(folder))
+    assert pair.verdict == "slower"
+    ranks = [(row.framework, row.rank) for row in table.rows]
+    assert ranks == [("tensorflow", (1, 1)), ("torch", (2, 2))]
+    assert build_summary(table, ()).certainty[0].startswith("Rank 1 is certain")
 
 
 def test_folders_and_revisions_can_be_compared(fill_folder):

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from xfbench.base import paths
+from xfbench.model import settings
 
 SMALL = "--framework reference --workload lenet --batch-size 2 --steps 2 --warmup 0".split()
 
@@ -66,7 +67,7 @@ def test_command_help_has_an_example(run_inline, command):
         ("leaderboard --by workload", "--view slowdown"),
         ("leaderboard --reference torch", "--view slowdown"),
         ("workload show lenett", "did you mean lenet"),
-        ("workload export lenet --format onnx", "unknown format"),
+        ("workload export lenet --format onnx", "choose from caffe, json"),
         ("env create torhc", "did you mean torch"),
         (
             "trace --framework torch --workload lenet --output nowhere/x.npz",
@@ -96,7 +97,19 @@ def test_a_dry_run_prints_launches_and_writes_nothing(run_inline, tmp_path):
     first, *cells = outline.splitlines()
     assert first.startswith("8 cells, 24 launches") and len(cells) == 8
     assert len(commands) == 8 and all(command.startswith("# ") for command in commands)
+    assert all(len(command.splitlines()) == 2 for command in commands)  # not one per launch
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_has_a_command_for_each_cell(run_inline):
+    words = "run -f reference -w lenet --batch-size 8,16 --launches 1 --dry-run"
+    assert run_inline(*words.split()).stdout.count("\n# ") == 2
+
+
+def test_the_help_of_run_groups_its_options(run_inline):
+    lines = run_inline("run", "--help").stdout.splitlines()
+    titles = [line[:-1] for line in lines if line[:1].isalpha() and line.endswith(":")]
+    assert titles == [*settings.PANELS, "Options"]
 
 
 def test_a_dry_run_of_a_bundle_writes_nothing(run_inline, tmp_path):
@@ -152,6 +165,7 @@ def test_an_unverified_run_is_not_ranked(run_process, measured_run, tmp_path):
         (home / name).symlink_to(paths.cache() / name)
     outcome = run_process("run", *SMALL, "--launches", "1", "--no-verify", XFBENCH_HOME=str(home))
     assert outcome.returncode == 0, outcome.stderr
+    assert "1 cell, 1 launch, time unknown" in outcome.stderr  # announced before it starts
     assert "not ranked" in outcome.stdout and "no equality certificate" in outcome.stdout
     assert not (tmp_path / "results" / "certificates").exists()
 

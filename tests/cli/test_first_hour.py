@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from xfbench.environments import inventory
 from xfbench.host import machine
 from xfbench.store.results_folder import Store
 
@@ -28,6 +29,7 @@ def test_a_group_alone_prints_its_help(words, run_process):
         ("leaderboard --fields framwork", 2, "did you mean framework?"),
         ("leaderboard --fields threads --format json", 2, "--fields chooses columns"),
         ("report --output report.pdf", 2, "expected FILE.html"),
+        ("tune --framework torch,mxnet --workload lenet", 2, "choose from caffe, ipex"),
         ("report --output nowhere/report.html", 2, "no such folder: nowhere"),
     ],
 )
@@ -69,6 +71,12 @@ def test_a_quiet_run_prints_only_the_table(run_process, tmp_path):
     outcome = run_process(*words.split(), "--results", str(tmp_path / "quiet"))
     assert outcome.returncode == 0 and outcome.stderr == ""
     assert "reference" in outcome.stdout
+
+
+def test_framework_list_marks_devices_that_nobody_tried(run_inline):
+    lines = run_inline("framework", "list").stdout.splitlines()
+    marked = {line.split()[0] for line in lines if "cuda (untested)" in line}
+    assert marked == {*inventory.UNTESTED_DEVICES}
 
 
 def test_tables_fit_unless_wide(run_inline, results, monkeypatch):

@@ -5,6 +5,7 @@ is run. Only the options of the others are parsed. test_running.py runs all of t
 """
 
 import ast
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -111,3 +112,34 @@ def test_every_exception_is_for_a_command_that_a_page_has():
 
 def test_the_page_of_the_command_line_is_up_to_date():
     assert (ROOT / "docs/reference/cli.md").read_text() == cli_page.build_page()
+
+
+def test_readme_says_how_xfbench_gets_on_the_path():
+    text = (ROOT / "README.md").read_text()
+    steps = ("    make bench", ". .venv/bin/activate", "    xfbench run")
+    places = [text.index(words) for words in steps]
+    assert places == sorted(places)
+    assert "pipx install ." in text and "uv tool install ." in text
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_prose_has_short_lines(page):
+    """A long link may pass the usual 100 characters."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if not line.startswith(("|", "    ", "<"))]
+    assert max(map(len, lines)) <= 150
+
+
+def test_the_glossary_explains_our_own_words():
+    text = (ROOT / "docs/reference/glossary.md").read_text()
+    for word in ("block", "cell", "outlier", "rung", "scaling, strong or weak"):
+        assert f"\n| {word} |" in text
+
+
+def test_the_page_of_the_environment_is_complete():
+    text = (ROOT / "docs/reference/environment.md").read_text()
+    names = json.loads((ROOT / "tests/golden/variables.json").read_text())["prefixed"]
+    internal = {"XFBENCH_RUN", "XFBENCH_WATCH"}  # not for users
+    assert {name for name in names if name not in text} == internal
+    codes = re.findall(r"^\| (\d+) \|", text.partition("## Exit codes")[2], re.MULTILINE)
+    assert codes == ["0", "1", "2", "3", "130"]

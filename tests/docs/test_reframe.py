@@ -77,3 +77,9 @@ def test_reframe_fails_a_slower_cell_and_a_broken_cell(outcomes):
     broken = cases["broken"]
     assert (broken["result"], broken["fail_phase"]) == ("fail", "sanity"), process.stdout
     assert "no such network here" in broken["fail_reason"]
+
+
+def test_keys_of_the_example_references_name_a_cell():
+    for references in json.loads((FOLDER / "references.json").read_text()).values():
+        for key in references:
+            assert len(key.split()) >= 8 and "threads=" in key and "batch=" in key, key

@@ -178,3 +178,12 @@ def test_worker_leaves_the_cores_free_that_the_queue_of_the_job_reserves(cell, m
     monkeypatch.setenv("SLURM_JOB_PARTITION", "skx-normal")
     document = job.build_job_document("train", request, workloads()["lenet"])
     assert document["reserved_cores"] == 2
+
+
+def test_a_job_has_the_options_of_its_site(make_plan, tmp_path):
+    [job_on_cpus] = build_jobs(make_plan(site="generic-slurm"), tmp_path)
+    assert "#SBATCH --exclusive" in slurm.job_script(job_on_cpus).splitlines()
+    file = tmp_path / "gpu.toml"
+    file.write_text('title = "g"\nlauncher = "slurm"\nscript_options = ["--gres=gpu:1"]\n')
+    [job_on_gpu] = build_jobs(make_plan(site=str(file), device=["cuda"]), tmp_path)
+    assert "#SBATCH --gres=gpu:1" in slurm.job_script(job_on_gpu).splitlines()

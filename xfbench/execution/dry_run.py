@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from xfbench.base.errors import UnavailableError
@@ -13,16 +14,22 @@ from xfbench.model.request import Request
 
 
 def list_commands_by_cell(plan: Plan) -> dict[str, list[str]]:
-    """Return the shell lines of each cell. The keys are the cells' labels.
+    """Return the shell lines of each cell. The keys are the cells' long labels.
+
+    If cells have the same label, the further ones have a number.
 
     The lines would run in the run folder: first the helpers, then the commands that start the
     ranks. If there are no commands for a cell, its only line is a comment with the reason.
     """
     request_by_cell = {request.cell(): request for request in reversed(plan.requests)}
-    return {
-        request.label(): _build_shell_lines(request, plan)
-        for request in reversed(request_by_cell.values())
-    }
+    lines_by_label: dict[str, list[str]] = {}
+    counts: Counter[str] = Counter()
+    for request in reversed(request_by_cell.values()):
+        label = request.long_label()
+        counts[label] += 1
+        number = f" ({counts[label]})" if counts[label] > 1 else ""
+        lines_by_label[f"{label}{number}"] = _build_shell_lines(request, plan)
+    return lines_by_label
 
 
 def _build_shell_lines(request: Request, plan: Plan) -> list[str]:

@@ -295,6 +295,13 @@ class Cell(StoredSettings, _OwnFields):
         parts += [f"revision {revisions.shorten(self.revision)}"] if self.revision else []
         return " · ".join(filter(None, parts))
 
+    def long_label(self) -> str:
+        """Return `label` with the pinning, the data and the batch."""
+        pinning = "" if self.affinity == "none" else f" · pinned to {self.affinity}"
+        data_format = f" {self.data_set.format}" if self.data_set else ""
+        data = f"{self.data}{data_format} · batch {self.global_batch_size}"
+        return f"{self.label()}{pinning} · {data}"
+
     def request(self, launch: int) -> Request:
         """Return the request for launch number `launch` of this cell."""
         return Request(**self.model_dump(), launch=launch)

@@ -33,10 +33,7 @@ class CellOutline:
 
     def describe(self) -> str:
         """Return the cell, its pinning, data, batch and number of launches as one line."""
-        data_format = f" {self.cell.data_set.format}" if self.cell.data_set else ""
-        data = f"{self.cell.data}{data_format}"
-        pinning_text = "" if self.cell.affinity == "none" else f" · pinned to {self.cell.affinity}"
-        label = f"{self.cell.label()}{pinning_text} · {data} · batch {self.cell.global_batch_size}"
+        label = self.cell.long_label()
         if self.obstacle:
             return f"{label} · {': '.join(self.obstacle)}"
         return f"{label} · {_count_text(self.least, self.most, 'launch', 'launches')}"

@@ -184,6 +184,15 @@ def test_example_report_with_all_parts_open_is_accessible(open_file, scheme, wid
     assert results.violations_count == 0, results.generate_report()
 
 
+def test_example_report_is_closed_at_first_and_has_an_index_at_the_side(open_file):
+    report_page = open_file(EXAMPLE, viewport={"width": 1600, "height": 900})
+    assert report_page.locator("details[open]").count() == 0
+    assert report_page.locator("tr.d:visible").count() == 0
+    assert report_page.locator(".study > details").count() > 0
+    position = "getComputedStyle(document.querySelector('nav')).position"
+    assert report_page.evaluate(position) == "fixed"
+
+
 def test_hostile_strings_in_any_field_do_nothing(open_report, board):
     records, certificates = board
     hostile_records = []

@@ -279,3 +279,43 @@ def test_rows_link_to_the_certificates_on_the_page(board):
     records, _ = certify_records(board[0][:1])
     [proof] = content.build_report(records, {}).proofs
     assert proof.verdict == "not in the results folder"
+
+
+def test_an_interval_beyond_the_scale_ends_in_an_arrow():
+    """A closed end would look like the end of the interval."""
+    clipped, whole = (
+        svg.draw_interval_bar(860, 180, 4100, scale_end, "torch") for scale_end in (2100, 5000)
+    )
+    assert "m-3-3l3 3l-3 3" in clipped and "m0-3v6" not in clipped
+    assert "m-3-3l3 3l-3 3" not in whole and "m0-3v6" in whole
+    about = {"title": "t", "description": "d", "y": "images/s", "headers": (), "data": ()}
+    for high in (150, 900):
+        points = (figures.Point(1, 100, 90, high), figures.Point(2, 100))
+        for figure in (
+            figures.Figure(**about, bars=(figures.Bar("torch", 100, 90, high),)),
+            figures.Figure(**about, lines=(figures.Line("torch", points),), at=(1, 2)),
+        ):
+            [drawn] = parse_svg(figure).findall(".//{*}path[@class='range']")
+            assert ("l" in drawn.get("d")) == (high == 900)
+
+
+def test_a_framework_has_one_colour_in_lines_and_bars(board):
+    lines, bars = (
+        parse_svg(build_figure(*board, title)).findall("{*}g")
+        for title in ("Thread sweep", "Kernels")
+    )
+    assert [group.get("class") for group in lines] == ["s7 d0", "s2 d1"]  # torch, caffe
+    assert [group.get("class") for group in bars] == ["s2 d0", "s2 d0"]
+
+
+def test_the_name_of_a_bar_is_wrapped_and_not_cut():
+    name = " · ".join(["torch", "onednn", *["a long part of a name"] * 6])
+    bars = (figures.Bar(name, 1.0),)
+    figure = figures.Figure("t", "d", "images/s", headers=(), data=(), bars=bars)
+    texts = [each.text for each in parse_svg(figure).findall("{*}text[@class='bar-name']")]
+    assert " ".join(texts) == name and max(map(len, texts)) <= svg.NAME_CHARACTERS
+
+
+def test_the_work_of_a_network_is_in_gflop(board):
+    [network] = content.build_report(*board).networks
+    assert network.facts.endswith("GFLOP per image in training")
