@@ -10,10 +10,12 @@ import typer
 from xfbench.base.errors import NoMatchError
 from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.options import (
+    FrameworkFilterOption,
     JsonOption,
     RecordFilterOption,
     ResultsOption,
     parse_list,
+    parse_record_filters,
     workload_option,
 )
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from xfbench.analysis.leaderboard import Table
     from xfbench.model.record import Record
     from xfbench.rendering.tables import Layout
+    from xfbench.store.selection import Condition
 
 _SLOWDOWN, _LAYERS = "slowdown", "layers"
 
@@ -95,6 +98,7 @@ def leaderboard(
     published: _PublishedOption = False,
     fields: _FieldsOption = None,
     wide: _WideOption = False,
+    framework: FrameworkFilterOption = None,
     where: RecordFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
@@ -128,7 +132,11 @@ def leaderboard(
         boards.TARGET_ACCURACY
     ]
     ranked_tables, stored_figures = _read_tables(
-        results, where or (), workload_names, target_accuracy, published
+        results,
+        parse_record_filters(where, framework, None),
+        workload_names,
+        target_accuracy,
+        published,
     )
     if view == _SLOWDOWN:
         from xfbench.analysis import slowdown
@@ -184,7 +192,7 @@ def _choose_layout(
 
 def _read_tables(
     results: Path | None,
-    where: Sequence[str],
+    conditions: Sequence[Condition],
     workload_names: Sequence[str] | None,
     target_accuracy: float,
     published: bool,
@@ -192,7 +200,7 @@ def _read_tables(
     """Return the ranked tables, and the records with values of other tools if `published`.
 
     - `results`: the results folder; None: the default.
-    - `where`: conditions that records must meet.
+    - `conditions`: conditions that records must meet.
     - `workload_names`: only these workloads; None: all.
     - `target_accuracy`: for the time to accuracy.
 
@@ -207,8 +215,7 @@ def _read_tables(
     folder = paths.results(results)
     store = open_existing_store(folder)
     certificates = certificate.read_certificates(folder)
-    conditions = selection.parse_conditions(where)
-    condition_sets = [conditions]
+    condition_sets = [[*conditions]]
     if workload_names is not None:
         condition_sets = [
             [*conditions, selection.equal_condition("request.workload", workload_name)]

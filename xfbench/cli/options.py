@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,6 +16,9 @@ from xfbench.base.errors import UsageError
 from xfbench.cli import completion
 from xfbench.model import settings
 from xfbench.model.settings import Setting
+
+if TYPE_CHECKING:
+    from xfbench.store.selection import Condition
 
 T = TypeVar("T")
 
@@ -62,6 +65,30 @@ def workload_option(help_text: str, *, show_default: bool = False) -> Any:
         show_default=show_default,
         autocompletion=completion.complete_workloads,
     )
+
+
+FrameworkFilterOption = Annotated[
+    str | None, framework_option("Use only records of these frameworks, such as torch,mxnet.")
+]
+WorkloadFilterOption = Annotated[
+    str | None, workload_option("Use only records of these workloads, such as lenet,convnet.")
+]
+
+
+def parse_record_filters(
+    where: Sequence[str] | None, framework: str | None, workload: str | None
+) -> list[Condition]:
+    """Return the conditions of `--where`, `--framework` and `--workload`.
+
+    Raises UsageError if a condition is malformed or names an unknown field.
+    """
+    from xfbench.store import selection
+
+    conditions = selection.parse_conditions(where or ())
+    for option, text in (("framework", framework), ("workload", workload)):
+        if names := parse_list(text, str, f"--{option}"):
+            conditions.append(selection.one_of_condition(f"request.{option}", names))
+    return conditions
 
 
 def with_settings(

@@ -9,20 +9,22 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import JsonOption, ResultsOption, parse_list, parse_positive_int
+from xfbench.cli.options import (
+    FrameworkFilterOption,
+    JsonOption,
+    RecordFilterOption,
+    ResultsOption,
+    WorkloadFilterOption,
+    parse_list,
+    parse_positive_int,
+    parse_record_filters,
+)
 
 _ToRanksOption = Annotated[
     str | None,
     typer.Option(
         help="Numbers of ranks, such as 64,1024 (default: 2, 4, 8 and 16 times the largest "
         "measured number of ranks)."
-    ),
-]
-_WhereOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Fields that select the launches, such as framework=torch,workload=lenet "
-        "(default: all launches)."
     ),
 ]
 _LinkOption = Annotated[
@@ -37,7 +39,9 @@ _LinkOption = Annotated[
 def predict(
     results: ResultsOption = None,
     to_ranks: _ToRanksOption = None,
-    where: _WhereOption = None,
+    where: RecordFilterOption = None,
+    framework: FrameworkFilterOption = None,
+    workload: WorkloadFilterOption = None,
     link: _LinkOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,7 +69,8 @@ def predict(
     from xfbench.model.communication_cost import Link
     from xfbench.rendering import tables
 
-    selection = comparison.Side.parse(where, paths.results(results))
+    conditions = parse_record_filters(where, framework, workload)
+    selection = comparison.Side.parse(None, paths.results(results), tuple(conditions))
     node_link = Link.parse(link) if link else None
     rank_counts = parse_list(to_ranks, parse_positive_int, "--to-ranks")
     matching_series = series.build_scaling_series(selection.records(say))

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from xfbench.base.terminal_text import say
-from xfbench.cli.options import RecordFilterOption, ResultsOption, check_output_file, parse_list
+from xfbench.cli.options import (
+    FrameworkFilterOption,
+    RecordFilterOption,
+    ResultsOption,
+    WorkloadFilterOption,
+    check_output_file,
+    parse_list,
+    parse_record_filters,
+)
 
 _OutputOption = Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")]
 _FiguresOption = Annotated[
@@ -33,6 +41,8 @@ _FigureFormatOption = Annotated[
 def report(
     output: _OutputOption = Path("report.html"),
     where: RecordFilterOption = None,
+    framework: FrameworkFilterOption = None,
+    workload: WorkloadFilterOption = None,
     figures: _FiguresOption = None,
     figure_format: _FigureFormatOption = None,
     open_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
@@ -49,7 +59,7 @@ def report(
     from xfbench.model import certificate
     from xfbench.rendering import plots
     from xfbench.rendering.report import content, page
-    from xfbench.store import index, selection
+    from xfbench.store import index
     from xfbench.store import published as literature
     from xfbench.store.results_folder import open_existing_store
     from xfbench.studies import page as studies
@@ -61,7 +71,7 @@ def report(
     if figures:
         plots.create_folder_and_check_matplotlib(figures)
     folder = paths.results(results)
-    conditions = selection.parse_conditions(where or ())
+    conditions = parse_record_filters(where, framework, workload)
     with index.open_index(open_existing_store(folder), say) as record_index:
         records = [record for _, record in record_index.select(conditions)]
         mismatch = "" if records else record_index.describe_mismatch(conditions)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xfbench.base.terminal_text import make_legible, say
-from xfbench.cli.options import JsonOption, RecordFilterOption, ResultsOption
+from xfbench.cli.options import (
+    FrameworkFilterOption,
+    JsonOption,
+    RecordFilterOption,
+    ResultsOption,
+    WorkloadFilterOption,
+    parse_record_filters,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +45,8 @@ def _open_store(results: Path | None) -> Store:
 @app.command("list")
 def list_(
     where: RecordFilterOption = None,
+    framework: FrameworkFilterOption = None,
+    workload: WorkloadFilterOption = None,
     limit: Annotated[int, typer.Option(help="Maximum number of records; 0: all.", min=0)] = 50,
     published: Annotated[
         bool,
@@ -63,9 +72,9 @@ def list_(
     """
     from xfbench.base import errors
     from xfbench.rendering import record_listing
-    from xfbench.store import index, selection
+    from xfbench.store import index
 
-    conditions = selection.parse_conditions(where or ())
+    conditions = parse_record_filters(where, framework, workload)
     if bibtex and as_json:
         raise errors.UsageError("--bibtex and --json are two forms of output: choose one")
     if published or bibtex:
@@ -212,6 +221,8 @@ def export(
         Path, typer.Argument(help="File to write: FILE.tar, .tar.gz, .csv or .parquet.")
     ],
     where: RecordFilterOption = None,
+    framework: FrameworkFilterOption = None,
+    workload: WorkloadFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -226,10 +237,10 @@ def export(
         xfbench results export all.parquet
     """
     from xfbench.exchange import exporting
-    from xfbench.store import index, selection
+    from xfbench.store import index
 
     write = exporting.choose_file_writer(file)
-    conditions = selection.parse_conditions(where or ())
+    conditions = parse_record_filters(where, framework, workload)
     store = _open_store(results)
     with index.open_index(store, say) as record_index:
         count = write(file, record_index.select(conditions), store)
@@ -256,6 +267,8 @@ def references(
         ),
     ] = None,
     where: RecordFilterOption = None,
+    framework: FrameworkFilterOption = None,
+    workload: WorkloadFilterOption = None,
     results: ResultsOption = None,
 ) -> None:
     """Print the speed of each ranked cell as JSON, for ReFrame or pytest-benchmark to compare with.
@@ -271,7 +284,7 @@ def references(
     from xfbench.benchmarks import storage
     from xfbench.exchange import references as reframe_references
     from xfbench.model import certificate
-    from xfbench.store import index, selection
+    from xfbench.store import index
 
     if format not in _REFERENCE_FORMATS:
         raise errors.unknown_name_error("format", format, _REFERENCE_FORMATS)
@@ -279,7 +292,7 @@ def references(
     if system and not is_for_reframe:
         raise errors.UsageError("--system needs --format reframe")
     store = _open_store(results)
-    conditions = selection.parse_conditions(where or ())
+    conditions = parse_record_filters(where, framework, workload)
     with index.open_index(store, say) as record_index:
         tables = ranked.leaderboard_tables(
             record_index, [conditions], certificate.read_certificates(store.folder)
@@ -298,6 +311,8 @@ def references(
 def submit(
     folder: Annotated[Path, typer.Argument(help="New folder to write.")],
     where: RecordFilterOption = None,
+    framework: FrameworkFilterOption = None,
+    workload: WorkloadFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -310,9 +325,9 @@ def submit(
         xfbench results validate submission
     """
     from xfbench.exchange import submission
-    from xfbench.store import index, selection
+    from xfbench.store import index
 
-    conditions = selection.parse_conditions(where or ())
+    conditions = parse_record_filters(where, framework, workload)
     store = _open_store(results)
     messages: list[str] = []
     with index.open_index(store, say) as record_index:

@@ -154,12 +154,10 @@ class Index:
             )
             values = ", ".join(sorted(str(value) for value, _ in rows[:_MAX_VALUES]))
             more = " and others" if len(rows) > _MAX_VALUES else ""
-            text = f"{condition.field}{condition.comparison}{condition.value}"
             name = condition.field.removeprefix("request.")
             reason = f"{name} is one of {values}{more}" if values else f"none has a {name}"
-            return f"0 of {total} records match {text}: {reason}"
-        names = ", ".join(f"{each.field}{each.comparison}{each.value}" for each in conditions)
-        return f"0 of {total} records match {names}"
+            return f"0 of {total} records match {condition}: {reason}"
+        return f"0 of {total} records match {', '.join(map(str, conditions))}"
 
     def group(self, fields: Sequence[str], conditions: Sequence[Condition] = ()) -> list[Group]:
         """Return the groups by `fields` of the records that the index preselects.
@@ -471,6 +469,9 @@ def _comparison_sql(column: str, condition: Condition) -> tuple[str, list[Any]]:
         searched = condition.value.lower() if condition.value.isascii() else ""
         has_non_ascii = f"strlen({column}) > length({column})"
         return f"contains(lower({column}), ?) OR {has_non_ascii}", [searched]
+    if condition.comparison == "in":
+        values = condition.value.split(",")
+        return f"{column} IN ({', '.join('?' * len(values))})", [*values]
     value: Any = condition.value
     if condition.kind in (int, float):
         value = float(value)

@@ -77,8 +77,9 @@ class Condition:
     """A comparison of one field with a value.
 
     - `field`: path of the field, such as "request.threads".
-    - `comparison`: `=`, `!=`, `>=`, `<=`, `>`, `<` or `~`. The comparison `~` holds if the field's
-      text contains `value`, ignoring case.
+    - `comparison`: `=`, `!=`, `>=`, `<=`, `>`, `<`, `~` or `in`. The comparison `~` holds if the
+      field's text contains `value`, ignoring case. The comparison `in` holds if the field is one of
+      the values in `value`, which have commas between them.
     - `value`: the value as typed. "null" stands for a field that is missing or null.
     - `kind`: type of the field, or None if the field is not a single value.
     """
@@ -88,8 +89,16 @@ class Condition:
     value: str
     kind: type | None
 
+    def __str__(self) -> str:
+        """Return the condition as typed after --where, or in words."""
+        comparison = " in " if self.comparison == "in" else self.comparison
+        return f"{self.field}{comparison}{self.value}"
+
     def holds(self, document: dict[str, Any]) -> bool:
         """Return whether the record with the JSON values `document` meets the condition."""
+        if self.comparison == "in":
+            values = [*_values_at(document, self.field.split("."))]
+            return any(_is_same(each, name) for each in values for name in self.value.split(","))
         if self.comparison == "!=":
             return not self._is_equal(document)
         if self.comparison == "=":
@@ -163,6 +172,11 @@ def parse_conditions(texts: Sequence[str]) -> list[Condition]:
 def equal_condition(field: str, value: str) -> Condition:
     """Return the condition that the field with the full path `field` equals `value`."""
     return Condition(field, "=", value, record_fields()[field].kind)
+
+
+def one_of_condition(field: str, values: Sequence[str]) -> Condition:
+    """Return the condition that the field with the full path `field` is one of `values`."""
+    return Condition(field, "in", ",".join(values), record_fields()[field].kind)
 
 
 def _parse_condition(text: str) -> Condition:
