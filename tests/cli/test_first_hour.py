@@ -29,7 +29,7 @@ def test_a_group_alone_prints_its_help(words, run_process):
         ("leaderboard --fields framwork", 2, "did you mean framework?"),
         ("leaderboard --fields threads --format json", 2, "--fields chooses columns"),
         ("report --output report.pdf", 2, "expected FILE.html"),
-        ("tune --framework torch,mxnet --workload lenet", 2, "choose from caffe, ipex"),
+        ("tune --framework torch,mxnet --workload lenet", 2, "a search has one framework"),
         ("report --output nowhere/report.html", 2, "no such folder: nowhere"),
     ],
 )
@@ -73,7 +73,14 @@ def test_a_quiet_run_prints_only_the_table(run_process, tmp_path):
     assert "reference" in outcome.stdout
 
 
-def test_framework_list_marks_devices_that_nobody_tried(run_inline):
+@pytest.mark.parametrize("words", ["results list", "framework list", "study list"])
+def test_every_listing_fits_the_terminal(words, run_inline, results, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, run_inline(*words.split()).stdout.splitlines())) <= 80
+
+
+def test_framework_list_marks_devices_that_nobody_tried(run_inline, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     lines = run_inline("framework", "list").stdout.splitlines()
     marked = {line.split()[0] for line in lines if "cuda (untested)" in line}
     assert marked == {*inventory.UNTESTED_DEVICES}

@@ -400,7 +400,10 @@ def test_folder_import_reports_unreadable_files(run_inline, benchmarks, tmp_path
     assert "test_sums.py: neither an exported archive nor a file of" in completed.stderr
 
 
-def test_imported_figures_are_listed_but_never_ranked(run_inline, benchmarks, write_log, tmp_path):
+def test_imported_figures_are_listed_but_never_ranked(
+    run_inline, benchmarks, write_log, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "250")  # wide enough for all columns
     run_inline("results", "import", benchmarks / "full.json")
     run_inline("results", "import", write_log(*make_mllog_lines()))
     listing = run_inline("results", "list").stdout

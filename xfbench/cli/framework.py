@@ -21,9 +21,9 @@ def list_(as_json: JsonOption = False) -> None:
     """
     from dataclasses import asdict
 
-    from tabulate import tabulate
-
+    from xfbench.base.terminal_text import terminal_width
     from xfbench.environments import inventory
+    from xfbench.rendering import formats
 
     frameworks = inventory.list_framework_states()
     if as_json:
@@ -50,4 +50,7 @@ def list_(as_json: JsonOption = False) -> None:
         for framework in frameworks
     ]
     headers = ("name", "state", "version", "kernels", "devices", "precisions", "strategies", "")
-    print(tabulate(rows, headers, disable_numparse=True))
+    if not any(framework.reason for framework in frameworks):
+        headers, rows = headers[:-1], [row[:-1] for row in rows]
+    less_important = ("precisions", "version", "strategies")
+    print(formats.render_listing(headers, rows, terminal_width(), less_important))

@@ -110,10 +110,7 @@ def leaderboard(
         xfbench leaderboard --where 'threads>=2' --where machine.cpu_model~epyc
         xfbench leaderboard --by framework
         xfbench leaderboard --view slowdown --reference torch
-        xfbench leaderboard --published
-        xfbench leaderboard --wide
         xfbench leaderboard --fields framework,threads,images/s --format latex
-        xfbench leaderboard --view steps
         xfbench leaderboard --view costs --accuracy 97%
         xfbench leaderboard --view communication
         xfbench leaderboard --view layers --workload alexnet
@@ -131,12 +128,9 @@ def leaderboard(
     [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY
     ]
+    conditions = parse_record_filters(where, framework, None)
     ranked_tables, stored_figures = _read_tables(
-        results,
-        parse_record_filters(where, framework, None),
-        workload_names,
-        target_accuracy,
-        published,
+        results, conditions, workload_names, target_accuracy, published
     )
     if view == _SLOWDOWN:
         from xfbench.analysis import slowdown

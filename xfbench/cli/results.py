@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.base.terminal_text import make_legible, say
+from xfbench.base.terminal_text import make_legible, say, terminal_width
 from xfbench.cli.options import (
     FrameworkFilterOption,
     JsonOption,
@@ -89,7 +89,7 @@ def list_(
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
         return
-    print(record_listing.format_table(records))
+    print(record_listing.format_table(records, terminal_width()))
     if limit and len(records) == limit < match_count:
         print(f"{limit} of {match_count} records: --limit 0 shows all")
 

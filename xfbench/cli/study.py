@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.base.terminal_text import say
+from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.completion import complete_studies
 from xfbench.cli.options import (
     GroupedCommand,
@@ -73,9 +73,8 @@ def list_(as_json: JsonOption = False) -> None:
     \b
         xfbench study list
     """
-    from tabulate import tabulate
-
     from xfbench.planning import experiment
+    from xfbench.rendering import formats
 
     studies = [experiment.load(name) for name in experiment.list_names()]
     if as_json:
@@ -90,7 +89,8 @@ def list_(as_json: JsonOption = False) -> None:
         ]
         for listed_study in studies
     ]
-    print(tabulate(rows, ["study", "sizes", "sources", "question"], disable_numparse=True))
+    headers = ["study", "sizes", "sources", "question"]
+    print(formats.render_listing(headers, rows, terminal_width()))
 
 
 @app.command()

@@ -168,8 +168,12 @@ def _build_space_request(
     batch_size: str | None,
     over: Sequence[str],
 ) -> SpaceRequest:
+    from xfbench.base import errors
     from xfbench.tuning import space
 
+    for option, text in (("framework", framework), ("workload", workload)):
+        if "," in text:
+            raise errors.UsageError(f"--{option} {text}: a search has one {option}: run one each")
     return space.SpaceRequest(
         framework=framework,
         workload=workload,

@@ -109,6 +109,46 @@ def split_columns(
     return groups
 
 
+def wrap_columns(
+    columns: Mapping[str, Sequence[str]],
+    less_important: Sequence[str],
+    max_width: int | None,
+    gap: int = 2,
+) -> dict[str, int]:
+    """Return the widths of the columns of a listing, if the widest ones are wrapped until all fit.
+
+    - `columns`: the texts of each column, by header.
+    - `less_important`: columns that are left out if lines would be too long without breaking
+      words, the first ones first.
+    - `max_width`: maximum length of a line in characters; None: there is no maximum.
+    - `gap`: number of characters between two columns.
+
+    If lines are still too long, they stay so.
+    """
+    least = {
+        name: max([len(name) + _HEADER_PADDING, *(len(word) for t in texts for word in t.split())])
+        for name, texts in columns.items()
+    }
+    widths = {
+        name: max([len(name) + _HEADER_PADDING, *map(len, texts)])
+        for name, texts in columns.items()
+    }
+    if max_width is None:
+        return widths
+
+    def total(some: Mapping[str, int]) -> int:
+        return sum(some.values()) + gap * (len(some) - 1)
+
+    for name in less_important:
+        if total(least) > max_width:
+            del least[name]
+    widths = {name: widths[name] for name in least}
+    while total(widths) > max(max_width, total(least)):
+        widest = max(widths, key=lambda name: (widths[name] > least[name], widths[name]))
+        widths[widest] -= 1
+    return widths
+
+
 def _importance_key(name: str) -> tuple[int, int]:
     """Return a sort key: a smaller one for a more important column."""
     if name in _ALWAYS_SHOWN:

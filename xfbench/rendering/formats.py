@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from xfbench.base.terminal_text import make_legible
+from xfbench.rendering import fitting
 from xfbench.statistics import Interval
 
 if TYPE_CHECKING:  # this takes long to import, and most tables do not need it
@@ -199,6 +200,34 @@ FORMATS = {
         lambda text: f"<p>{markup.escape(text)}</p>",
     ),
 }
+
+
+def render_listing(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    max_width: int | None,
+    less_important: Sequence[str] = (),
+) -> str:
+    """Return a table for a terminal, in lines of `max_width` characters (None: of any length).
+
+    Long texts are wrapped. If that is not enough, the columns `less_important` are left out, the
+    first ones first, and a last line names them.
+    """
+    columns = {
+        name: [make_legible(str(row[number]), _MAX_FIELD_CHARS) for row in rows]
+        for number, name in enumerate(headers)
+    }
+    widths = fitting.wrap_columns(columns, less_important, max_width)
+    table = tabulate(
+        [*zip(*(columns[name] for name in widths), strict=True)],
+        list(widths),
+        "simple",
+        disable_numparse=True,
+        maxcolwidths=[*widths.values()],
+    )
+    left_out = [name for name in headers if name not in widths]
+    note = f"\nNot shown, because lines are short: {', '.join(left_out)}" if left_out else ""
+    return table + note
 
 
 def wrap_markdown(block: str) -> str:

@@ -8,22 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tabulate import tabulate
-
 from xfbench.base.terminal_text import make_legible
 from xfbench.model.provenance import impossible_number, unmeasured_source
 from xfbench.model.record import Record
+from xfbench.rendering import formats
 from xfbench.statistics import launch_throughput
 from xfbench.store.results_folder import Place, Store
 
 _MAX_CHARACTERS = 160  # shown characters of a value
+# Columns of a table that a narrow terminal leaves out, the first ones first.
+_LESS_IMPORTANT = ("source", "launch", "ranks", "batch", "created", "threads", "kernel")
 _MAX_ELEMENTS = 12  # shown elements of a list
 
 
-def format_table(records: Sequence[Record]) -> str:
+def format_table(records: Sequence[Record], max_width: int | None = None) -> str:
     """Return a table with a row per record.
 
     If a record has an external figure, the table also has columns for the figure and its source.
+    The least important columns are left out if lines would have more than `max_width` characters
+    (None: never), and a last line names them.
     """
     headers = [
         *("record", "created", "status", "source", "workload", "framework", "kernel"),
@@ -58,7 +61,7 @@ def format_table(records: Sequence[Record]) -> str:
         lines.append([make_legible(str(cell), 40) for cell in line])
     if any(listed.figure for listed in records):
         headers += ["figure", "from"]
-    return tabulate(lines, headers, "simple", disable_numparse=True)
+    return formats.render_listing(headers, lines, max_width, _LESS_IMPORTANT)
 
 
 def external_figure_text(record: Record) -> str | None:
