@@ -160,6 +160,11 @@ def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     assert summary.certainty[0].endswith(
         f"These may also be first: {3 - summary.best.threads} threads."
     ), summary
+    best_threads = summary.best.threads
+    few = [r for r in openblas_records if r.request.threads == best_threads or r.request.launch < 3]
+    [table] = build_tables(few, certificates)
+    assert build_summary(table, ()).best.threads == best_threads
+    assert build_summary(table, ()).certainty[0].endswith(" threads (only 2 launches).")
     [table] = build_tables(openblas_records[:1], certificates)
     assert "the only ranked row" in build_summary(table, ()).certainty[0]
     assert "no interval" in build_summary(table, ()).certainty[1]

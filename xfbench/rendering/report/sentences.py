@@ -97,7 +97,7 @@ def _rank_sentence(best: Row, table: Table) -> str:
     row_parts = [row_name_parts(row) for row in table.rows]
     common_keys = {key for key in row_parts[0] if len({texts[key] for texts in row_parts}) == 1}
     names = ", ".join(
-        row_name(row, omitted_parts=common_keys) or row_name(row)
+        (row_name(row, omitted_parts=common_keys) or row_name(row)) + _few_launches_text(row)
         for row in possible_firsts[:_MAX_NAMED]
     )
     more = (
@@ -113,10 +113,20 @@ def _rank_sentence(best: Row, table: Table) -> str:
     )
 
 
+def _few_launches_text(row: Row) -> str:
+    """Return for example " (only 2 launches)"; empty if the row has enough for a claim."""
+    launches = row.images_per_second.launches if row.images_per_second else 0
+    return f" (only {_count_launches(launches)})" if launches < CLAIM_LAUNCHES else ""
+
+
+def _count_launches(count: int) -> str:
+    return f"{count} launch{'' if count == 1 else 'es'}"
+
+
 def _interval_sentence(row: Row) -> str:
     speed = row.images_per_second
     assert speed is not None
-    count = f"{speed.launches} launch{'es' if speed.launches > 1 else ''}"
+    count = _count_launches(speed.launches)
     if speed.low is None or speed.high is None:
         return f"There is no interval from {count}: run more with --launches."
     low, high = (
