@@ -1,11 +1,26 @@
-"""A system for ReFrame: one machine, on which xfbench starts all processes.
+"""Two systems for ReFrame: a cluster, and one machine on which xfbench starts all processes.
 
-On a cluster the partition's scheduler is `slurm` and the launcher stays `local`: ReFrame starts one
-driver per test, and the driver starts the ranks (see docs/clusters.md).
+On the cluster, ReFrame submits one driver per test, and the driver starts the ranks (see
+docs/clusters.md). Therefore the launcher is `local`. `resources` says how a job asks for GPUs.
 """
 
 site_configuration = {
     "systems": [
+        {
+            "name": "cluster",
+            "descr": "compute nodes of a Slurm cluster; change the names and the options",
+            "hostnames": ["login"],
+            "partitions": [
+                {
+                    "name": "cpu",
+                    "scheduler": "slurm",
+                    "launcher": "local",
+                    "access": ["--partition=cpu", "--exclusive"],
+                    "environs": ["frameworks"],
+                    "resources": [{"name": "gpu", "options": ["--gres=gpu:{num_gpus_per_node}"]}],
+                }
+            ],
+        },
         {
             "name": "workstation",
             "descr": "this machine",
@@ -19,7 +34,7 @@ site_configuration = {
                     "max_jobs": 1,  # other work disturbs a measurement
                 }
             ],
-        }
+        },
     ],
     "environments": [{"name": "frameworks"}],
 }

@@ -22,6 +22,9 @@ from reframe.core.logging import getlogger
 
 FRAMEWORKS = os.environ.get("FRAMEWORKS", "caffe,mxnet,tensorflow,torch").split(",")
 WORKLOADS = os.environ.get("WORKLOADS", "lenet,convnet").split(",")
+# Interpreters of the frameworks, or scripts that load a module and start one (see
+# docs/how-to/compare-builds.md). Empty: xfbench's own environments.
+BUILDS = os.environ.get("BUILDS", "").split(",")
 
 
 @rfm.simple_test
@@ -34,6 +37,8 @@ class XfbenchTest(rfm.RunOnlyRegressionTest):
     executable = "xfbench"
     framework = parameter(FRAMEWORKS)
     workload = parameter(WORKLOADS)
+    build = parameter(BUILDS)
+    gpus = variable(int, value=0)  # one rank for each; the partition needs the resource `gpu`
     threads = variable(int, value=os.cpu_count() or 1)
     launches = variable(int, value=5)
     more = variable(str, value="")  # further options of `xfbench run`
@@ -45,10 +50,15 @@ class XfbenchTest(rfm.RunOnlyRegressionTest):
     @run_after("init")
     def set_command(self):
         """Set the commands; the exit status is that of `xfbench run`."""
-        self.num_cpus_per_task = self.threads
+        self.num_cpus_per_task = self.threads * max(1, self.gpus)
+        if self.gpus:
+            self.extra_resources = {"gpu": {"num_gpus_per_node": self.gpus}}
         self.executable_opts = [
             *("run", "--framework", self.framework, "--workload", self.workload),
             *("--threads", str(self.threads), "--launches", str(self.launches)),
+            *(("--python", f"{self.framework}={self.build}") if self.build else ()),
+            *(("--device", "cuda") if self.gpus else ()),
+            *(("--ranks", str(self.gpus), "--scaling", "weak") if self.gpus > 1 else ()),
             *self.more.split(),
             *("--results", self.results, "--json"),
         ]

@@ -83,3 +83,31 @@ def test_keys_of_the_example_references_name_a_cell():
     for references in json.loads((FOLDER / "references.json").read_text()).values():
         for key in references:
             assert len(key.split()) >= 8 and "threads=" in key and "batch=" in key, key
+
+
+def test_builds_and_gpus_are_parameters(tmp_path):
+    completed = subprocess.run(
+        [
+            *(Path(sys.executable).parent / "reframe", "--describe", "--prefix", tmp_path),
+            *("-C", FOLDER / "settings.py", "-c", FOLDER / "xfbench_test.py"),
+            *("--system", "cluster:cpu", "-S", "XfbenchTest.gpus=2"),
+        ],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "FRAMEWORKS": "torch",
+            "WORKLOADS": "lenet",
+            "BUILDS": "/opt/torch-2.1,/opt/torch-2.3",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    tests = json.loads(completed.stdout)
+    options = [" ".join(test["executable_opts"]) for test in tests]
+    assert ["--python torch=/opt/torch-2.1 " in options[0], "torch-2.3 " in options[1]] == [
+        True
+    ] * 2
+    assert all("--device cuda --ranks 2 --scaling weak" in each for each in options)
+    assert {test["extra_resources"]["gpu"]["num_gpus_per_node"] for test in tests} == {2}
