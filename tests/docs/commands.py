@@ -118,6 +118,10 @@ RUN_BY_OTHER_TESTS = {
     "reframe -C docs/reframe/settings.py -c docs/reframe/xfbench_test.py -r --performance-report": (
         "tests/docs/test_reframe.py"
     ),
+    "BUILDS=/opt/torch-2.1,/opt/torch-2.3 FRAMEWORKS=torch reframe -C docs/reframe/settings.py -c "
+    "docs/reframe/xfbench_test.py -r --system cluster:cpu -S XfbenchTest.threads=48": (
+        "tests/docs/test_reframe.py"
+    ),
     "FRAMEWORKS=torch WORKLOADS=lenet reframe -C docs/reframe/settings.py -c "
     "docs/reframe/xfbench_test.py -r -S XfbenchTest.launches=10": "tests/docs/test_reframe.py",
     **dict.fromkeys(
