@@ -30,7 +30,7 @@ def list_(as_json: JsonOption = False) -> None:
         print(json.dumps({"frameworks": [asdict(framework) for framework in frameworks]}))
         return
     rows = [
-        (
+        [
             framework.name,
             framework.state,
             framework.version or "",
@@ -46,10 +46,10 @@ def list_(as_json: JsonOption = False) -> None:
                 if strategy != "none"
             ),
             framework.reason or "",
-        )
+        ]
         for framework in frameworks
     ]
-    headers = ("name", "state", "version", "kernels", "devices", "precisions", "strategies", "")
+    headers = ["name", "state", "version", "kernels", "devices", "precisions", "strategies", ""]
     if not any(framework.reason for framework in frameworks):
         headers, rows = headers[:-1], [row[:-1] for row in rows]
     less_important = ("precisions", "version", "strategies")
