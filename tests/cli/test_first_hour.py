@@ -112,3 +112,22 @@ def test_a_comparison_as_markdown_has_a_summary_and_a_table(run_inline, record, 
 def test_a_comparison_has_one_form_of_output(run_inline):
     outcome = run_inline(*"compare threads=2 threads=1 --markdown --json".split())
     assert outcome.returncode == 2 and "--markdown and --json" in outcome.stderr
+
+
+@pytest.mark.parametrize("command", ["leaderboard", "results list", "results export all.csv"])
+def test_records_are_selected_by_framework_and_workload(command, run_inline, record, tmp_path):
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    for framework, workload in product(("torch", "mxnet", "caffe"), ("lenet", "convnet")):
+        store.add(record(framework=framework, workload=workload))
+    outcome = run_inline(*f"{command} -f torch,mxnet -w lenet".split())
+    assert outcome.returncode == 0, outcome.stderr
+    exported = tmp_path / "all.csv"
+    text = exported.read_text() if exported.exists() else outcome.stdout
+    assert "torch" in text and "mxnet" in text and "lenet" in text
+    assert "caffe" not in text and "convnet" not in text
+
+
+def test_predict_takes_the_conditions_of_other_commands(run_inline, results):
+    outcome = run_inline(*"predict -f torch -w lenet --where threads>=1".split())
+    assert outcome.returncode == 2 and "no matching launches" in outcome.stderr

@@ -13,6 +13,28 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "reframe"
 
 
+def run_reframe(folder, *options, **variables):
+    """Return the ended process of ReFrame with our settings and our test, for LeNet."""
+    programs = Path(sys.executable).parent
+    return subprocess.run(
+        [
+            *(programs / "reframe", "--prefix", folder / "reframe"),
+            *("-C", FOLDER / "settings.py", "-c", FOLDER / "xfbench_test.py", *options),
+        ],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "WORKLOADS": "lenet",
+            **variables,
+        },
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
 @pytest.fixture
 def outcomes(fake_adapter, tmp_path):
     """The process of a ReFrame session, and its test cases by framework."""
@@ -38,24 +60,11 @@ def outcomes(fake_adapter, tmp_path):
         "more": "--batch-size 4 --warmup 0 --steps 2 --data digits",
         "references": references,
     }
-    process = subprocess.run(
-        [
-            *(Path(sys.executable).parent / "reframe", "-r", "--prefix", tmp_path / "reframe"),
-            *("-C", FOLDER / "settings.py", "-c", FOLDER / "xfbench_test.py"),
-            *(f"--setvar=XfbenchTest.{name}={value}" for name, value in settings.items()),
-            f"--report-file={tmp_path / 'report.json'}",
-        ],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "FRAMEWORKS": "reference,copied,broken",
-            "WORKLOADS": "lenet",
-        },
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
+    process = run_reframe(
+        tmp_path,
+        *("-r", f"--report-file={tmp_path / 'report.json'}"),
+        *(f"--setvar=XfbenchTest.{name}={value}" for name, value in settings.items()),
+        FRAMEWORKS="reference,copied,broken",
     )
     assert (tmp_path / "report.json").is_file(), process.stdout + process.stderr
     report = json.loads((tmp_path / "report.json").read_text())
@@ -86,24 +95,10 @@ def test_keys_of_the_example_references_name_a_cell():
 
 
 def test_builds_and_gpus_are_parameters(tmp_path):
-    completed = subprocess.run(
-        [
-            *(Path(sys.executable).parent / "reframe", "--describe", "--prefix", tmp_path),
-            *("-C", FOLDER / "settings.py", "-c", FOLDER / "xfbench_test.py"),
-            *("--system", "cluster:cpu", "-S", "XfbenchTest.gpus=2"),
-        ],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "FRAMEWORKS": "torch",
-            "WORKLOADS": "lenet",
-            "BUILDS": "/opt/torch-2.1,/opt/torch-2.3",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    options = ("--describe", "--system", "cluster:cpu", "-S", "XfbenchTest.gpus=2")
+    variables = {"FRAMEWORKS": "torch", "BUILDS": "/opt/torch-2.1,/opt/torch-2.3"}
+    completed = run_reframe(tmp_path, *options, **variables)
+    assert completed.returncode == 0, completed.stderr
     tests = json.loads(completed.stdout)
     options = [" ".join(test["executable_opts"]) for test in tests]
     builds = [text.split(" --python ")[1].split()[0] for text in options]

@@ -87,9 +87,10 @@ def test_more_threads_than_cores_are_a_warning(build, monkeypatch):
 def test_pinning_and_too_many_threads_of_a_job_are_shown(cell, tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     site = tmp_path / "site.toml"
-    site.write_text('title = "s"\nlauncher = "slurm"\ncores = 4\n')
+    site.write_text('title = "s"\nlauncher = "slurm"\ncores = 4\n[queues.large]\ncores = 8\n')
     of_job = cell(launcher="slurm", site=str(site), threads=8, affinity="cores")
     assert [*outline._list_warnings([of_job])] == ["8 threads on 4 cores: oversubscribed"]
+    assert [*outline._list_warnings([of_job], "large")] == []
     described = outline.CellOutline(of_job, 1, 1, None).describe()
     assert " · pinned to cores · " in described and described.endswith("1 launch")
 

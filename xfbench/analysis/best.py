@@ -50,7 +50,6 @@ def parse_group_fields(text: str) -> tuple[str, ...]:
     unknown or cannot form groups.
     """
     typed_names = [name.strip() for name in text.split(",")]
-    # "threads" is a field; "batch-size" and "data" are options.
     names = dict.fromkeys(
         name if name in FIELDS else settings.find_record_field(name) for name in typed_names
     )

@@ -200,7 +200,7 @@ def choose_verified(requests: Iterable[Request]) -> list[Request]:
     chosen: dict[CertifiedFields, Request] = {}
     for request in requests:
         key = certified_fields(request)
-        if key not in chosen or request.affinity == "none" != chosen[key].affinity:
+        if key not in chosen or request.affinity == "none":
             chosen[key] = request
     return [*chosen.values()]
 

@@ -109,15 +109,17 @@ def build_outline(
             least_requests += [cell.request(1)] * least
             most_requests += [cell.request(1)] * count
         cells.append(CellOutline(cell, *((0, 0) if obstacle else (least, count)), obstacle))
+    possible = [each.cell for each in cells if not each.obstacle]
     return Outline(
         tuple(sorted(cells, key=lambda each: each.obstacle is None)),
         estimate_duration(least_requests, earlier),
         estimate_duration(most_requests, earlier),
-        tuple(dict.fromkeys(_list_warnings(each.cell for each in cells if not each.obstacle))),
+        tuple(dict.fromkeys(_list_warnings(possible, plan.submission.partition or None))),
     )
 
 
-def _list_warnings(cells: Iterable[Cell]) -> Iterator[str]:
+def _list_warnings(cells: Iterable[Cell], queue: str | None = None) -> Iterator[str]:
+    """Yield what looks like a mistake. `queue`: the queue of jobs; None: the site's default."""
     for cell in cells:
         site, ranks_per_node = sites.load_site(cell.site), math.ceil(cell.ranks / cell.nodes)
         is_submitted = cell.launcher == "slurm" and not os.environ.get("SLURM_JOB_ID")
@@ -128,26 +130,30 @@ def _list_warnings(cells: Iterable[Cell]) -> Iterator[str]:
                     '["--gres=gpu:1"] to the site configuration'
                 )
             continue
-        cores = site.cores_for_ranks(None, machine.usable_cores())
+        cores = site.cores_for_ranks(queue, machine.usable_cores())
         needed = cell.threads * ranks_per_node
         has_cores = site.cores or any(queue.cores for queue in site.queues.values())
         if needed > cores and (cell.launcher == "local" or has_cores):
             yield f"{needed} threads on {cores} cores: oversubscribed"
         elif warning := pinning.crowding_warning(cell):
             yield warning
-        if is_submitted and not has_cores and cell.threads in _list_default_threads(cell, site):
+        if (
+            is_submitted
+            and not has_cores
+            and cell.threads in _list_default_threads(cell, site, queue)
+        ):
             yield (
                 f"{cell.threads} threads may be wrong, because this host has {cores} cores: set "
                 "`cores` in the site configuration to those of a compute node"
             )
 
 
-def _list_default_threads(cell: Cell, site: sites.Site) -> list[int]:
+def _list_default_threads(cell: Cell, site: sites.Site, queue: str | None) -> list[int]:
     """Return the numbers of threads that this host suggests for a rank of the cell."""
     ranks_per_node = math.ceil(cell.ranks / cell.nodes)
-    guesses = [max(1, site.cores_for_ranks(None, machine.usable_cores()) // ranks_per_node)]
+    guesses = [max(1, site.cores_for_ranks(queue, machine.usable_cores()) // ranks_per_node)]
     if cell.affinity in affinity.GROUP_NAMES:
-        reserved, allowed = site.reserved_cores_in(None), os.sched_getaffinity(0)
+        reserved, allowed = site.reserved_cores_in(queue), os.sched_getaffinity(0)
         with suppress(affinity.PinningError):
             guesses.append(
                 pinning.even_share_of_group(cell.affinity, ranks_per_node, reserved, allowed)
