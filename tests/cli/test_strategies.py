@@ -110,7 +110,8 @@ def test_tensorflow_joins_gradients_up_to_the_bucket_size(measure):
     assert exchange_text == "the executed step contains CollectiveReduceV2 ×4"
 
 
-def test_the_framework_list_has_strategies_and_their_options(run_inline):
+def test_the_framework_list_has_strategies_and_their_options(run_inline, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # no field is wrapped
     outcome = run_inline("framework", "list")
     assert "dist_async (asynchronous)" in outcome.stdout
     assert "parameter_server (asynchronous)" in outcome.stdout

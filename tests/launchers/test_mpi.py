@@ -82,7 +82,7 @@ def test_dry_run_prints_the_command_of_a_run(launch_under_mpirun, family, monkey
         time_limit=1.0,
     )
     [(label, lines)] = dry_run.list_commands_by_cell(plan).items()
-    assert label == request.label()
+    assert label == request.long_label()
     stored_command = json.loads((folder / "command.json").read_text())
     [line] = lines
     assert shlex.split(line)[-len(stored_command["argv"]) :] == stored_command["argv"]

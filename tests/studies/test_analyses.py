@@ -408,7 +408,9 @@ def test_failed_launch_is_listed_in_the_limits(make_study, make_launches):
 
 
 def test_limits_mention_few_launches_and_a_small_size(make_study, make_launches):
-    study = make_study({"name": "values"}, limits=["Larger batches are not measured."])
+    study = make_study(
+        {"name": "values"}, limits=["Larger batches are not measured."], sources=["Z17"]
+    )
     study_answer = answer.answer_study(study, "laptop", make_launches(*FAST[:2]), {})
     assert study_answer.limits[0] == "Larger batches are not measured."
     assert any("only 2 launches: a smoke test" in limit for limit in study_answer.limits)
