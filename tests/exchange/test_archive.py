@@ -128,6 +128,8 @@ def test_hostile_archive_is_refused_and_leaves_no_files(tmp_path, kind):
 def test_truncated_archive_is_refused_and_leaves_no_files(store, tmp_path, name):
     source = export_all(store, tmp_path / name)
     content = source.read_bytes()
+    if name == "all.tar":  # up to 10 kB of zeros after the last member may be missing
+        content = content.rstrip(b"\0")
     for fraction in (0.0, 0.01, 0.3, 0.6, 0.8):
         source.write_bytes(content[: int(fraction * len(content))])
         with pytest.raises(ArchiveError):
