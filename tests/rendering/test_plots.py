@@ -1,6 +1,8 @@
 """Figures for papers: files of each format, and what is missing for them."""
 
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +10,9 @@ from tests import debian
 from xfbench.base.errors import UsageError
 from xfbench.rendering import plots
 from xfbench.rendering.report.content import build_report
+from xfbench.rendering.report.figures import Figure, Line, Mark, Point
 
+ROOT = Path(__file__).parents[2]
 STARTS = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
 
 
@@ -29,6 +33,11 @@ def build_boards(record, kernels):
     return build_report(records, {}).boards
 
 
+def name_figures(boards):
+    """Return the figures of boards with names, as `write_figures` takes them."""
+    return [(figure.title, figure) for board in boards for figure in board.figures]
+
+
 @pytest.fixture
 def boards(record):
     """Boards with a figure of threads (lines) and one of kernels (bars)."""
@@ -36,24 +45,63 @@ def boards(record):
 
 
 def test_every_figure_is_written_in_each_format(boards, tmp_path):
-    files = plots.write_figures(boards, tmp_path, ["pdf", "svg", "png"])
+    files = plots.write_figures(name_figures(boards), tmp_path, ["pdf", "svg", "png"])
     figures = sum(len(board.figures) for board in boards)
     assert len(files) == 3 * figures > 3 and len(set(files)) == len(files)
     for file in files:
         assert file.read_bytes().startswith(STARTS[file.suffix[1:]])
 
 
+def test_figures_of_a_study_are_written_with_the_published_values(run_inline, tmp_path):
+    archive = ROOT / "docs/laptop/thread-sweep.tar.gz"
+    outcome = run_inline(
+        *("study", "report", "thread-sweep", "--with", str(archive), "--results", "none"),
+        *("--figures", "figures", "--figure-format", "svg"),
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    [file] = tmp_path.glob("figures/*")
+    assert file.name.startswith("thread-sweep-") and file.suffix == ".svg"
+    assert "caffenet · torch · onednn" in file.read_text()
+
+
+def test_published_numbers_are_hollow_markers_and_ranges(tmp_path):
+    marks = (
+        Mark("published (A)", "7", 2, 7.0, None, None),
+        Mark("published (B)", "3 to 5", 4, None, 3.0, 5.0),
+    )
+    lines = (Line("torch", (Point(1, 1.0), Point(4, 4.0))),)
+    figure = Figure("a title", "", "images/s", (), (), "threads", lines, marks=marks, at=(1, 2, 4))
+    [file] = plots.write_figures([("a title", figure)], tmp_path, ["svg"])
+    assert {"published (A)", "published (B)"} <= set(
+        re.findall(r">([^<>]+)</text>", file.read_text())
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ((1, 2, 4), [1, 2, 4]),
+        ((64, 128, 192, 208, 256, 4096), [64, 128, 256, 4096]),
+        ((1, 95, 100), [1, 95]),  # the first of two that overlap
+        ((3,), [3]),
+        ((), []),
+    ],
+)
+def test_labels_of_ticks_do_not_overlap(values, ticks):
+    assert Figure("", "", "", (), (), at=values).ticks == ticks
+
+
 def test_same_records_give_the_same_files(boards, tmp_path):
     contents = []
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-        files = plots.write_figures(boards, tmp_path / name, ["pdf", "svg"])
+        files = plots.write_figures(name_figures(boards), tmp_path / name, ["pdf", "svg"])
         contents.append([file.read_bytes() for file in files])
     assert contents[0] == contents[1]
 
 
 def test_text_stays_text_and_has_the_names(boards, tmp_path):
-    files = plots.write_figures(boards, tmp_path, ["svg"])
+    files = plots.write_figures(name_figures(boards), tmp_path, ["svg"])
     text = "".join(file.read_text() for file in files)
     assert "torch · onednn" in text and "images/s" in text
 
@@ -91,7 +139,7 @@ def test_xelatex_compiles_a_paper_with_every_figure(xelatex, record, tmp_path):
     """Also with names that have characters of LaTeX's own."""
     boards = build_boards(record, ("onednn", "a$b", r"a_b%c$d&e#f~g^h\i{j}"))
     assert plots.choose_formats(None) == ["pdf", "svg", "png", "pgf"]
-    files = plots.write_figures(boards, tmp_path, ["pgf"])
+    files = plots.write_figures(name_figures(boards), tmp_path, ["pgf"])
     assert len(files) > 1
     lines = [
         r"\documentclass{article}",

@@ -224,12 +224,10 @@ def _read_tables(
             from xfbench.rendering import external_figures
 
             stored_figures = external_figures.figures_in_index(record_index)
-        is_nothing_selected = not published and not any(
-            record_index.newest(each, 1) for each in condition_sets if each or not ranked_tables
-        )
         mismatch = ""
-        if is_nothing_selected and condition_sets[0] and not ranked_tables:
-            mismatch = record_index.describe_mismatch(condition_sets[0])
+        if not published and not ranked_tables and condition_sets[0]:
+            are_records = any(record_index.newest(each, 1) for each in condition_sets)
+            mismatch = "" if are_records else record_index.describe_mismatch(condition_sets[0])
     for line in record_index.damaged:
         say(line)
     if mismatch:

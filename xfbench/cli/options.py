@@ -74,6 +74,40 @@ WorkloadFilterOption = Annotated[
     str | None, workload_option("Use only records of these workloads, such as lenet,convnet.")
 ]
 
+FiguresOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--figures",
+        metavar="DIR",
+        help="Also write the figures to this folder, for a paper. Needs matplotlib: "
+        "pip install 'xfbench[figures]'.",
+    ),
+]
+FigureFormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--figure-format",
+        metavar="FORMAT[,FORMAT]",
+        help="Formats of --figures: pdf, svg, png, pgf (default: all that can be written). pgf "
+        "needs LaTeX: Debian's texlive-xetex.",
+    ),
+]
+
+
+def prepare_figures(folder: Path | None, format_names: str | None) -> list[str]:
+    """Return the formats in which figures are written to `folder`, and create it if it is given.
+
+    Raises UsageError if a format is unknown, or if the folder or a program cannot be used.
+    """
+    from xfbench.rendering import plots
+
+    if folder is None and format_names is None:
+        return []
+    formats = plots.choose_formats(parse_list(format_names, str, "--figure-format"))
+    if folder is not None:
+        plots.create_folder_and_check_matplotlib(folder)
+    return formats
+
 
 def parse_record_filters(
     where: Sequence[str] | None, framework: str | None, workload: str | None

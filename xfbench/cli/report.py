@@ -10,32 +10,18 @@ import typer
 
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
+    FigureFormatOption,
+    FiguresOption,
     FrameworkFilterOption,
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
     check_output_file,
-    parse_list,
     parse_record_filters,
+    prepare_figures,
 )
 
 _OutputOption = Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")]
-_FiguresOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Also write the figures of the leaderboards to this folder, for a paper. Needs "
-        "matplotlib: pip install 'xfbench[figures]'.",
-    ),
-]
-_FigureFormatOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FORMAT[,FORMAT]",
-        help="Formats of --figures: pdf, svg, png, pgf (default: all that can be written). pgf "
-        "needs LaTeX: Debian's texlive-xetex.",
-    ),
-]
 
 
 def report(
@@ -43,8 +29,8 @@ def report(
     where: RecordFilterOption = None,
     framework: FrameworkFilterOption = None,
     workload: WorkloadFilterOption = None,
-    figures: _FiguresOption = None,
-    figure_format: _FigureFormatOption = None,
+    figures: FiguresOption = None,
+    figure_format: FigureFormatOption = None,
     open_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     results: ResultsOption = None,
 ) -> None:
@@ -63,13 +49,10 @@ def report(
     from xfbench.store import published as literature
     from xfbench.store.results_folder import open_existing_store
     from xfbench.studies import page as studies
+    from xfbench.studies.wording import pluralize
 
     check_output_file(output, (".html", ".htm"))
-    formats: list[str] = []
-    if figures or figure_format:
-        formats = plots.choose_formats(parse_list(figure_format, str, "--figure-format"))
-    if figures:
-        plots.create_folder_and_check_matplotlib(figures)
+    figure_formats = prepare_figures(figures, figure_format)
     folder = paths.results(results)
     conditions = parse_record_filters(where, framework, workload)
     with index.open_index(open_existing_store(folder), say) as record_index:
@@ -88,8 +71,13 @@ def report(
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
     if figures:
         boards = content.build_report(records, certificates, literature.records()).boards
-        files = plots.write_figures(boards, figures, formats)
-        print(f"{figures}: {len(files)} files")
+        named_figures = [
+            (f"{figure.title} {board.table.workload} {board.conditions}", figure)
+            for board in boards
+            for figure in board.figures
+        ]
+        files = plots.write_figures(named_figures, figures, figure_formats)
+        print(f"{figures}: {pluralize(len(files), 'file')}")
     launches = sum(record.source == "measured" for record in records)
     print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
     if open_it:

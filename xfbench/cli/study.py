@@ -13,6 +13,8 @@ import typer
 from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.completion import complete_studies
 from xfbench.cli.options import (
+    FigureFormatOption,
+    FiguresOption,
     GroupedCommand,
     JsonOption,
     ResultsOption,
@@ -20,6 +22,7 @@ from xfbench.cli.options import (
     parse_list,
     parse_options,
     parse_positive_int,
+    prepare_figures,
     with_settings,
 )
 from xfbench.model import settings
@@ -243,6 +246,8 @@ def report(
             help="File to write: FILE.html or .md (default: Markdown on the terminal).",
         ),
     ] = None,
+    figures: FiguresOption = None,
+    figure_format: FigureFormatOption = None,
     other_sources: WithOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
@@ -253,14 +258,18 @@ def report(
         xfbench study report thread-sweep
         xfbench study report kernels --output kernels.html
         xfbench study report architectures --with theirs.tar.gz --output architectures.md
+        xfbench study report kernels --figures figures --figure-format pdf
     """
-    from xfbench.base import atomic_files, errors, paths
+    from xfbench.base import paths
     from xfbench.planning import experiment
-    from xfbench.studies import page, render
+    from xfbench.rendering import plots
+    from xfbench.studies import render
+    from xfbench.studies.wording import pluralize
 
     chosen_study = experiment.load(name)
     if output is not None:
         check_output_file(output, (".html", ".md"))
+    figure_formats = prepare_figures(figures, figure_format)
     results_folder = paths.results(results)
     sources = [results_folder] if results_folder.is_dir() or not other_sources else []
     sources += other_sources or ()
@@ -269,7 +278,22 @@ def report(
     )
     if output is None:
         _print_answer(study_answer, as_json)
-        return
+    else:
+        _write_answer(study_answer, output, as_json)
+    if figures:
+        drawn = [
+            (f"{chosen_study.name} {figure.title}", figure)
+            for figure in render.list_figures(study_answer)
+        ]
+        files = plots.write_figures(drawn, figures, figure_formats)
+        say(f"{figures}: {pluralize(len(files), 'file')}")
+
+
+def _write_answer(study_answer: Answer, output: Path, as_json: bool) -> None:
+    """Write the answer as a page, with the plots of a Markdown page in files beside it."""
+    from xfbench.base import atomic_files, errors
+    from xfbench.studies import page, render
+
     # The file may be read on another machine, where the folder does not exist.
     study_answer = replace(study_answer, results=None)
     drawings = render.render_svgs(study_answer) if output.suffix == ".md" else []
@@ -285,7 +309,8 @@ def report(
         atomic_files.write(output.absolute(), text.encode())
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
-    print(json.dumps({"output": str(output)}) if as_json else f"{output}: {chosen_study.title}")
+    title = study_answer.study.title
+    print(json.dumps({"output": str(output)}) if as_json else f"{output}: {title}")
 
 
 def _say_what_is_left_out(prepared: StudyPlan) -> None:

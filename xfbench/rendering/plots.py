@@ -10,17 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xfbench.base import processes
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import make_legible
 from xfbench.rendering.formats import escape_latex
 from xfbench.rendering.report import svg
-from xfbench.rendering.report.figures import Bar, Figure, Point
-
-if TYPE_CHECKING:
-    from xfbench.rendering.report.content import Board
+from xfbench.rendering.report.figures import Bar, Figure, Mark, Point
 
 FORMATS = ("pdf", "svg", "png", "pgf")
 _LATEX_PROGRAMS = ("xelatex", "lualatex")
@@ -28,6 +25,8 @@ _LATEX_PROGRAMS = ("xelatex", "lualatex")
 _LATEX_FILES = ("pgf.sty", "fontspec.sty", "underscore.sty")
 _WIDTH_INCHES = 3.5  # a column of a paper
 _MARKERS = "osDv^P"
+_OPEN_MARKERS = "Dso^"  # of published numbers, hollow as in `svg.py`
+_MARK_COLOUR = "#555555"
 _DASHES = ("-", "--", ":", "-.")
 _NO_DATES: dict[str, dict[str, None]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
@@ -76,8 +75,13 @@ def create_folder_and_check_matplotlib(folder: Path) -> None:
         raise UsageError(f"--figures {folder}: {error.strerror}") from error
 
 
-def write_figures(boards: Iterable[Board], folder: Path, formats: Sequence[str]) -> list[Path]:
-    """Write each figure of the boards in each format to an existing folder. Return the files."""
+def write_figures(
+    named_figures: Iterable[tuple[str, Figure]], folder: Path, formats: Sequence[str]
+) -> list[Path]:
+    """Write each figure in each format to an existing folder. Return the files.
+
+    A figure's name becomes the name of its files. Figures of the same name are numbered.
+    """
     import matplotlib
 
     matplotlib.use("agg")
@@ -87,20 +91,19 @@ def write_figures(boards: Iterable[Board], folder: Path, formats: Sequence[str])
         {"font.size": 8, "svg.hashsalt": "xfbench", "svg.fonttype": "none", "pdf.fonttype": 42}
     )
     files = []
-    names: Counter[str] = Counter()
-    for board in boards:
-        for figure in board.figures:
-            if not figure.lines and not figure.bars:
-                continue
-            name = _to_file_name(f"{figure.title} {board.table.workload} {board.conditions}")
-            names[name] += 1
-            number = f"-{names[name]}" if names[name] > 1 else ""
-            for suffix in formats:
-                drawn = _draw(figure, is_latex=suffix == "pgf")
-                file = folder / f"{name}{number}.{suffix}"
-                options = {"metadata": _NO_DATES[suffix]} if suffix in _NO_DATES else {}
-                drawn.savefig(file, dpi=300, bbox_inches="tight", **options)
-                files.append(file)
+    counts: Counter[str] = Counter()
+    for figure_name, figure in named_figures:
+        if not figure.lines and not figure.bars:
+            continue
+        name = _to_file_name(figure_name)
+        counts[name] += 1
+        number = f"-{counts[name]}" if counts[name] > 1 else ""
+        for suffix in formats:
+            drawn = _draw(figure, is_latex=suffix == "pgf")
+            file = folder / f"{name}{number}.{suffix}"
+            options = {"metadata": _NO_DATES[suffix]} if suffix in _NO_DATES else {}
+            drawn.savefig(file, dpi=300, bbox_inches="tight", **options)
+            files.append(file)
     return files
 
 
@@ -123,6 +126,7 @@ def _draw(figure: Figure, *, is_latex: bool) -> Any:
         figure,
         lines=tuple(replace(line, name=text(line.name)) for line in figure.lines),
         bars=tuple(replace(bar, name=text(bar.name)) for bar in figure.bars),
+        marks=tuple(replace(mark, name=text(mark.name)) for mark in figure.marks),
     )
 
     height = 2.4 if figure.lines else 0.6 + 0.42 * len(figure.bars)
@@ -161,14 +165,34 @@ def _draw_lines(axes: Any, figure: Figure) -> None:
             capsize=2,
             label=None if line.ideal else line.name.lstrip("_"),
         )
+    for number, mark in enumerate(figure.marks):
+        _draw_mark(axes, mark, _OPEN_MARKERS[number % len(_OPEN_MARKERS)])
     if figure.at:
-        if figure.at[0] > 0 and figure.at[-1] / figure.at[0] > 8:
+        if figure.is_x_logarithmic:
             axes.set_xscale("log", base=2)
             axes.minorticks_off()
-        axes.set_xticks(figure.at, [f"{tick:g}" for tick in figure.at])
+        axes.set_xticks(figure.ticks, [f"{tick:g}" for tick in figure.ticks])
     axes.set_xlabel(figure.x)
     axes.set_ylabel(figure.y)
     axes.legend(frameon=False, fontsize=6, loc="upper left", bbox_to_anchor=(0, -0.22))
+
+
+def _draw_mark(axes: Any, mark: Mark, marker: str) -> None:
+    """Draw a published or imported number, or both ends of its range."""
+    candidates = [mark.low, mark.high] if mark.y is None else [mark.y]
+    values = [value for value in candidates if value is not None]
+    if mark.low is not None and mark.high is not None:
+        axes.vlines(mark.x, mark.low, mark.high, colors=_MARK_COLOUR, linewidth=1)
+    axes.plot(
+        [mark.x] * len(values),
+        values,
+        color=_MARK_COLOUR,
+        linestyle="",
+        marker=marker,
+        markersize=4,
+        markerfacecolor="none",
+        label=mark.name.lstrip("_"),
+    )
 
 
 def _draw_bars(axes: Any, bars: Sequence[Bar]) -> None:

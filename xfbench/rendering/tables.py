@@ -560,7 +560,8 @@ def _render(
         if any(_has_range(row.images_per_second) for row in (*table.rows, *table.unranked)):
             parts.append(table_format.render_note(_RANGE_NOTE, layout.max_width))
         if fit and fit.left_out:
-            note = f"Not shown: {', '.join(fit.left_out)}. See xfbench leaderboard --wide."
+            left_out = ", ".join(fit.left_out).removesuffix(".")  # a name ends with a full stop
+            note = f"Not shown: {left_out}. See xfbench leaderboard --wide."
             parts.append(table_format.render_note(note, layout.max_width))
         parts.append("")
     return table_format.join(parts)

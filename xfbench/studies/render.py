@@ -11,6 +11,7 @@ from xfbench.rendering import formats
 from xfbench.rendering.external_figures import format_figure
 from xfbench.rendering.fitting import split_columns
 from xfbench.rendering.report import svg
+from xfbench.rendering.report.figures import Figure
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures, figure_subject
 from xfbench.studies.finding import Finding, JudgedClaim
@@ -161,15 +162,21 @@ def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> st
     return tabulate(clean, list(headers), "github", disable_numparse=True)
 
 
+def list_figures(answer: Answer) -> list[Figure]:
+    """Return the plots of all findings, in the order of the Markdown document."""
+    return [
+        figure for finding in answer.findings for figure in draw_figures(finding, answer.published)
+    ]
+
+
 def render_svgs(answer: Answer) -> list[str]:
     """Return the plots as standalone SVG documents, in the order of the Markdown document."""
     svgs: list[str] = []
-    for finding in answer.findings:
-        for figure in draw_figures(finding, answer.published):
-            # A str, because Markup would escape the inserted text.
-            text = str(svg.draw_figure(figure, f"f{len(svgs)}"))
-            text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-            svgs.append(text.replace("<title", f"{_STYLE}<title", 1))
+    for figure in list_figures(answer):
+        # A str, because Markup would escape the inserted text.
+        text = str(svg.draw_figure(figure, f"f{len(svgs)}"))
+        text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        svgs.append(text.replace("<title", f"{_STYLE}<title", 1))
     return svgs
 
 

@@ -6,6 +6,7 @@ scaling curve. `svg.py` draws the figures.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from xfbench.model.record import Record
 from xfbench.rendering import tables
 
 MOST_LINES, MOST_BARS, MOST_STEPS = 8, 20, 60
+_MIN_TICK_SHARE = 0.09  # of the x axis, between two ticks
 MOST_NAMED = 6  # lines or bars whose values are in the description of a figure
 
 
@@ -78,7 +80,8 @@ class Figure:
     - `x`, `y`: the names of the axes.
     - `headers`, `data`: a table of all numbers as texts.
     - `marks`: published or imported numbers, which are drawn with the lines.
-    - `at`: the x values of the ticks; empty: ticks are at round numbers.
+    - `at`: the x values of the ticks, ascending; empty: ticks are at round numbers. Values that are
+      too near to another have no tick.
     - `limit`: the value and the name of a line that marks a limit; None: there is no such line.
     - `percent`: whether values are fractions that are shown as percentages.
     - `from_zero`: whether the y axis starts at zero.
@@ -99,6 +102,24 @@ class Figure:
     percent: bool = False
     from_zero: bool = True
     note: str = ""
+
+    @property
+    def is_x_logarithmic(self) -> bool:
+        """Whether the x axis is logarithmic: the ticks are given, and span more than 3 octaves."""
+        return bool(self.at) and self.at[0] > 0 and self.at[-1] / self.at[0] > 8
+
+    @property
+    def ticks(self) -> list[float]:
+        """The values of `at` whose labels do not overlap. Powers of two come first."""
+        if not self.at:
+            return []
+        position = math.log2 if self.is_x_logarithmic else float
+        min_distance = (position(self.at[-1]) - position(self.at[0])) * _MIN_TICK_SHARE
+        chosen: list[float] = []
+        for x in sorted(self.at, key=lambda x: (math.frexp(x)[0] != 0.5, x)):
+            if all(abs(position(x) - position(other)) >= min_distance for other in chosen):
+                chosen.append(x)
+        return sorted(chosen)
 
 
 def build_speed_and_learning_figures(

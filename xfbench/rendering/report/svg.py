@@ -161,8 +161,7 @@ def _draw_axes_lines_and_marks(root: ET.Element, figure: Figure) -> None:
         low, top = low - margin, min(top + margin, 1.0) if figure.percent else top + margin
     y = _build_scale(low, top, HEIGHT - MARGIN_BOTTOM, MARGIN_TOP)
     first, last = min(p.x for p in points), max(p.x for p in points)
-    is_logarithmic = bool(figure.at) and first > 0 and last / first > 8
-    x = _build_x_scale(first, last, is_logarithmic)
+    x = _build_x_scale(first, last, figure.is_x_logarithmic)
     y_ticks = round_ticks_within(low, top)
     if figure.percent and len(y_ticks) > 1:
         digits = max(0, -math.floor(math.log10((y_ticks[1] - y_ticks[0]) * 100) + 1e-9))
@@ -172,7 +171,7 @@ def _draw_axes_lines_and_marks(root: ET.Element, figure: Figure) -> None:
     for tick, text in zip(y_ticks, labels, strict=True):
         _add_path(root, f"M{MARGIN_LEFT} {y(tick):.1f}H{WIDTH - MARGIN_RIGHT}", "grid")
         _add_text(root, MARGIN_LEFT - 6, y(tick) + 4, text, "end")
-    for tick in figure.at or round_ticks_within(first, last, 6):
+    for tick in figure.ticks if figure.at else round_ticks_within(first, last, 6):
         _add_text(root, x(tick), HEIGHT - MARGIN_BOTTOM + 17, _format_tick(tick), "middle")
     _add_text(
         root, (MARGIN_LEFT + WIDTH - MARGIN_RIGHT) / 2, HEIGHT - 5, figure.x, "middle", "name"
