@@ -65,10 +65,13 @@ def test_user_site_may_extend_the_site_of_the_same_name(user_sites_folder):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('title = "x"\n\nqueu = "a"\n', "line 3: unknown key 'queu': did you mean queue?"),
-        ('title = "x"\n[queues.a]\nmax_node = 3\n', "line 3: unknown key 'max_node': did you mean"),
-        ('title = "x"\ncores = 0\n', "line 2: Input should be greater"),
-        ('title = "x"\nlauncher = "lfs"\n', "line 2: Input should be 'local', 'mpi'"),
+        ('title = "x"\n\nqueu = "a"\n', "line 3: unknown setting 'queu': did you mean queue?"),
+        (
+            'title = "x"\n[queues.a]\nmax_node = 3\n',
+            "line 3: queues.a: unknown setting",
+        ),
+        ('title = "x"\ncores = 0\n', "line 2: cores: give at least 1 (got 0)"),
+        ('title = "x"\nlauncher = "lfs"\n', "line 2: launcher: Input should be 'local', 'mpi'"),
         ('title = "x"\nextends = "nowhere"\n', "line 2: no such site: nowhere"),
         ('title = "x"\nextends = "own"\n', "line 2: no such site: own"),
         ('title = "x"\ncores = \n', "Invalid value"),

@@ -106,7 +106,7 @@ def test_unknown_key_in_a_file_is_reported_with_its_place(tmp_path):
         'framework = ["torch"]\nworkload = ["lenet"]\n'
     )
     with pytest.raises(
-        UsageError, match=r"mine\.toml: matrix\.0\.framwork.*did you mean framework"
+        UsageError, match=r"mine\.toml, line 5: matrix\.0: unknown .*did you mean framework"
     ):
         experiment.load(str(file))
 

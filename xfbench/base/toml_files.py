@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
 
 from xfbench.base import safe_read
-from xfbench.base.errors import UsageError
+from xfbench.base.errors import UsageError, unknown_name_error
+
+M = TypeVar("M", bound=BaseModel)
 
 MAX_BYTES = 2**20  # more than a person writes
 
@@ -26,3 +33,85 @@ def read_text_and_content(file: Path) -> tuple[str, dict[str, Any]]:
         raise UsageError(f"{file}: it is nested too deeply") from error
     except ValueError as error:  # invalid TOML or UTF-8, a huge number, or too long
         raise UsageError(f"{file}: {error}") from error
+
+
+def validate(model: type[M], content: Mapping[str, Any], file: Path, text: str) -> M:
+    """Return the content of a TOML file as a `model`.
+
+    Raises UsageError with the file, the line and the setting if the content is invalid. `text` is
+    the text of the file.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        line = _find_line(text, error.errors()[0]["loc"])
+        place = f"{file}, line {line}" if line else str(file)
+        raise UsageError(f"{place}: {describe_problem(error, model)}") from error
+
+
+def describe_problem(error: ValidationError, model: type[BaseModel]) -> str:
+    """Return the first validation error of a `model` in words: the setting and the problem.
+
+    For an unknown setting, the message suggests a setting with a similar name, or lists the
+    settings of its table.
+    """
+    first = error.errors()[0]
+    # For a field with several types, the location includes a type in brackets, which is left out.
+    parts = [str(part) for part in first["loc"] if "[" not in str(part)]
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        fields = _find_table(model, first["loc"]).model_fields
+        names = [field.alias or name for name, field in fields.items()]
+        message = str(unknown_name_error("setting", parts.pop(), names))
+    elif first["type"] == "greater_than_equal":
+        message = f"give at least {first['ctx']['ge']} (got {first['input']})"
+    path = ".".join(parts)
+    return f"{path}: {message}" if path else message
+
+
+def _find_table(model: type[BaseModel], location: tuple[int | str, ...]) -> type[BaseModel]:
+    """Return the model of the table that has the last part of `location` as a key."""
+    for part in location[:-1]:
+        for name, field in model.model_fields.items():
+            if part in (name, field.alias):
+                model = _find_model(field.annotation) or model
+                break
+    return model
+
+
+def _find_model(annotation: Any) -> type[BaseModel] | None:
+    """Return the first model in an annotation, such as that of a list of tables."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_find_model, get_args(annotation))), None)
+
+
+def _find_line(text: str, location: tuple[int | str, ...]) -> int | None:
+    """Return the number of the line where a setting is, or None if no line has it."""
+    lines = text.splitlines()
+    names: list[str] = []
+    start = 0
+    for part, next_part in itertools.pairwise(location):
+        if isinstance(part, str):
+            names.append(part)
+            number, brackets = (next_part, 2) if isinstance(next_part, int) else (0, 1)
+            name = re.escape(".".join(names))
+            header = re.compile(rf"\s*\[{{{brackets}}}\s*{name}\s*\]{{{brackets}}}")
+            headers = [n for n in range(start, len(lines)) if header.match(lines[n])]
+            start = headers[number] if number < len(headers) else start
+    word = next((part for part in reversed(location) if isinstance(part, str)), "")
+    return find_line_of_word(text, word, start)
+
+
+def find_line_of_word(text: str, word: str, start: int = 0) -> int | None:
+    """Return the number of the first line in which `word` is a key or a value.
+
+    - `start`: number of lines at the beginning that are not searched.
+
+    Return None if no line has `word`. The first line has the number 1.
+    """
+    pattern = re.compile(rf"""(^|[\s."'\[]){re.escape(word)}($|[\s."'=\]])""")
+    for number, line in enumerate(text.splitlines(), 1):
+        if word and number > start and pattern.search(line):
+            return number
+    return None

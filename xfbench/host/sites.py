@@ -7,13 +7,12 @@ node, and the options that the scheduler forbids.
 from __future__ import annotations
 
 import os
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import errors, paths, toml_files
 
@@ -174,17 +173,7 @@ def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
                 f"{_format_location(file, text, 'extends')}: no such site: {extends}"
             )
         base = _read_site(parent, (*children, file)).model_dump(exclude_unset=True)
-    try:
-        site = Site.model_validate(_merge_tables(base, content))
-    except ValidationError as error:
-        first_error = error.errors()[0]
-        key = str(
-            next((part for part in reversed(first_error["loc"]) if isinstance(part, str)), "")
-        )
-        message = first_error["msg"]
-        if first_error["type"] == "extra_forbidden":
-            message = str(errors.unknown_name_error("key", key, _known_keys(first_error["loc"])))
-        raise errors.UsageError(f"{_format_location(file, text, key)}: {message}") from error
+    site = toml_files.validate(Site, _merge_tables(base, content), file, text)
     for option in (*site.start_options, *site.script_options):
         if any(option == word or option.startswith(f"{word}=") for word in site.forbidden):
             raise errors.UsageError(
@@ -206,24 +195,10 @@ def _merge_tables(base: dict[str, Any], content: dict[str, Any]) -> dict[str, An
     return merged
 
 
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    tables: dict[str, type[_Table]] = {"queues": Queue, "modules": Modules}
-    model = tables.get(str(location[0]) if len(location) > 1 else "", Site)
-    return sorted(model.model_fields)
-
-
 def _format_location(file: Path, text: str, word: str) -> str:
     """Return the file's path and the number of the line where `word` first is a key or value.
 
     If no line has `word`, return the path alone.
     """
-    pattern = re.compile(rf"""(^|[\s."'\[]){re.escape(word)}($|[\s."'=\]])""")
-    number = next(
-        (
-            line_number
-            for line_number, line in enumerate(text.splitlines(), 1)
-            if pattern.search(line)
-        ),
-        None,
-    )
+    number = toml_files.find_line_of_word(text, word)
     return f"{file}, line {number}" if number else str(file)

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import digests, errors, paths, revisions, toml_files
 from xfbench.model.strategy import Strategy, Value
@@ -177,15 +177,6 @@ def load(name: str, revision: str | None = None) -> Adapter:
         kind = f"framework of revision {revisions.shorten(revision)}" if revision else "framework"
         raise errors.unknown_name_error(kind, name, folders_by_name)
     file = folders_by_name[name] / "adapter.toml"
-    try:
-        return Adapter(
-            **{
-                **toml_files.read_text_and_content(file)[1],
-                "folder": folders_by_name[name],
-                "revision": revision,
-            }
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        field_path = ".".join(str(part) for part in first["loc"])
-        raise errors.UsageError(f"{file}: {field_path}: {first['msg']}") from error
+    text, content = toml_files.read_text_and_content(file)
+    content |= {"folder": folders_by_name[name], "revision": revision}
+    return toml_files.validate(Adapter, content, file, text)

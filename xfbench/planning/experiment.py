@@ -29,8 +29,6 @@ from xfbench.planning.matrix import Matrix
 from xfbench.planning.study_form import (
     SIZES,
     Analysis,
-    BatchSearch,
-    Claim,
     PreparedData,
     QuotedFigure,
     Size,
@@ -131,12 +129,8 @@ def load(name_or_path: str) -> Experiment:
     )
     if file is None or not file.is_file():
         raise errors.unknown_name_error("experiment", name_or_path, list_names())
-    try:
-        experiment = Experiment.model_validate(toml_files.read_text_and_content(file)[1])
-    except ValidationError as error:
-        raise errors.UsageError(
-            f"{file}: {_validation_message(error, _table_model(error))}"
-        ) from error
+    text, content = toml_files.read_text_and_content(file)
+    experiment = toml_files.validate(Experiment, content, file, text)
     if experiment.name != file.stem:
         raise errors.UsageError(
             f"{file}: name: {experiment.name!r} must equal the file's name, {file.stem!r}"
@@ -161,7 +155,7 @@ def build_matrix(**values: Any) -> Matrix:
     try:
         return Matrix.model_validate(values)
     except ValidationError as error:
-        raise errors.UsageError(_validation_message(error, Matrix)) from error
+        raise errors.UsageError(toml_files.describe_problem(error, Matrix)) from error
 
 
 def expand_matrices(
@@ -307,7 +301,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 training.solver_variants(cell, m.solver_settings), protocol
             )
         except ValidationError as error:
-            raise errors.UsageError(_validation_message(error, Cell)) from error
+            raise errors.UsageError(toml_files.describe_problem(error, Cell)) from error
     return list(protocol_of_cell.items())
 
 
@@ -517,37 +511,3 @@ def _valid_kernel_names(frameworks: Sequence[str]) -> list[str]:
         if framework in adapter.list_names():
             kernels |= set(adapter.load(framework).kernels)
     return sorted(kernels)
-
-
-def _validation_message(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first validation error in words: the setting and the problem.
-
-    For an unknown setting, the message suggests a setting of `model` with a similar name.
-    """
-    first = error.errors()[0]
-    # For a field with several types, the location includes a type in brackets, which is left out.
-    path_parts = [str(part) for part in first["loc"] if "[" not in str(part)]
-    setting_path = ".".join(path_parts)
-    if first["type"] == "extra_forbidden":
-        field = str(first["loc"][-1])
-        field_names = [field_info.alias or name for name, field_info in model.model_fields.items()]
-        return f"{setting_path}: {errors.unknown_name_error('setting', field, field_names)}"
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "greater_than_equal":
-        message = f"give at least {first['ctx']['ge']} (got {first['input']})"
-    return f"{setting_path}: {message}" if setting_path else message
-
-
-def _table_model(error: ValidationError) -> type[BaseModel]:
-    """Return the model of the table that contains the first validation error."""
-    tables: dict[str, type[BaseModel]]
-    tables = {
-        "matrix": Matrix,
-        "prepared": PreparedData,
-        "analysis": Analysis,
-        "published": QuotedFigure,
-    }
-    location = error.errors()[0]["loc"]
-    if "claim" in location or "[rising]" in location:
-        return Claim if "claim" in location else BatchSearch
-    return tables.get(str(location[0]), Experiment) if len(location) > 1 else Experiment
