@@ -131,8 +131,8 @@ def verify(
         **values,
     )
     if dry_run:
-        for request in requests:
-            print(verdicts.request_title(request))
+        titles = [verdicts.request_title(request) for request in requests]
+        print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
         return
     answers = verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say)
     _print_answers_exit_if_different(answers, "json" if as_json else format)
@@ -152,8 +152,10 @@ def _run_self_test(
 
     planted_bugs = plants.select_planted_bugs(names)
     if dry_run:
-        for bug in planted_bugs:
-            print(f"{bug.name}: {bug.framework}, {bug.workload}, at {bug.layer}")
+        lines = [
+            f"{bug.name}: {bug.framework}, {bug.workload}, at {bug.layer}" for bug in planted_bugs
+        ]
+        print(json.dumps({"planted": lines}) if as_json else "\n".join(lines))
         return
     report = plants.run_self_test(planted_bugs, seeds, say, time_limit)
     print(json.dumps(report) if as_json else verdicts.format_self_test(report))

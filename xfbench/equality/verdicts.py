@@ -154,7 +154,7 @@ def format_answer_text(answer: Mapping[str, Any]) -> str:
     if answer["ranks"] > 1:
         option_words = format_options(answer["strategy_options"].items())
         parts.append(f"{answer['ranks']} ranks {answer['strategy']} {option_words}".rstrip())
-    lines = [f"{' · '.join(parts):<61} {answer['verdict']}"]
+    lines = [f"{' · '.join(parts):<61} {_verdict_word(answer)}"]
     worst = answer["worst"]
     if answer["verdict"] == "different":
         if worst:
@@ -188,7 +188,7 @@ def format_answers_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
     for answer in answers:
         network = " · ".join(filter(None, (answer["workload"], answer["solver"])))
         head = [network, f"{answer['framework']} {answer['framework_version'] or ''}"]
-        head += [answer["kernel"], answer["verdict"]]
+        head += [answer["kernel"], _verdict_word(answer)]
         for check in answer["checks"] or [None]:
             if check is None:
                 lines.append([*head, answer["reason"] or "", "", "", "", ""])
@@ -207,6 +207,11 @@ def format_answers_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
     headers = ["network", "framework", "kernel", "verdict", "check", "quantities"]
     headers += ["tolerance (median)", "loosest", "largest error / tolerance"]
     return tabulate(lines, headers, "github", disable_numparse=True)
+
+
+def _verdict_word(answer: Mapping[str, Any]) -> str:
+    """Return the verdict for a person: a framework that failed is not an unsupported one."""
+    return "failed" if answer["failed"] else str(answer["verdict"])
 
 
 def format_self_test(result: Mapping[str, Any]) -> str:
