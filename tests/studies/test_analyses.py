@@ -417,6 +417,16 @@ def test_limits_mention_few_launches_and_a_small_size(make_study, make_launches)
     assert any("laptop, not that of the publication" in limit for limit in study_answer.limits)
 
 
+def test_limits_say_how_many_launches_were_not_verified(make_study, make_launches, make_answer):
+    launches = make_launches(*FAST)
+    study = make_study({"name": "values"})
+    sentence = f"{len(FAST)} of {len(FAST)} launches were not verified: their networks may differ."
+    assert sentence in make_answer(study, launches).limits
+    proven = [launch.model_copy(update={"certificate": "sha256:1"}) for launch in launches]
+    wrong = {"sha256:1": "of another network"}
+    assert sentence in make_answer(study, proven, wrong).limits
+
+
 def test_ratio_is_certain_if_its_interval_excludes_one(make_study, make_launches, make_finding):
     """One of three ratios is above 1, one is below 1, and one interval includes 1."""
     study = make_study(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from xfbench.analysis import leaderboard
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
 from xfbench.host import conditions, memory
@@ -63,6 +64,7 @@ class Answer:
     - `disturbed`: number of ok launches that shared the machine with other work. Their measurements
       may be wrong.
     - `oversubscribed`: number of ok launches with more threads than processors.
+    - `unverified`: number of ok launches that no certificate covers.
     - `discarded_launches`: one line for each launch that is not ok, with the reason. Cells without
       an ok launch are in `missing` instead. If the study searches for the largest batch, launches
       that were out of memory are left out.
@@ -82,6 +84,7 @@ class Answer:
     launches: int
     disturbed: int
     oversubscribed: int = 0
+    unverified: int = 0
     discarded_launches: tuple[str, ...] = ()
     sentences: tuple[JudgedClaim, ...] = ()
     study_argument: str = ""
@@ -113,6 +116,11 @@ class Answer:
             )
         elif 0 < min_launches < CLAIM_LAUNCHES:
             limits.append(f"Some figures rest on {min_launches} launches: indicative.")
+        if self.unverified:
+            limits.append(
+                f"{self.unverified} of {pluralize(self.launches, 'launch')} were not verified: "
+                "their networks may differ."
+            )
         limits += [f"A launch does not count: {reason}." for reason in self.discarded_launches]
         if self.oversubscribed:
             limits.append(
@@ -206,6 +214,11 @@ def answer_study(
         launches=len(ok_records),
         disturbed=sum(map(_is_disturbed, ok_records)),
         oversubscribed=sum(map(_is_oversubscribed, ok_records)),
+        unverified=sum(
+            not (record.request and record.request.probe)
+            and leaderboard.unranked_reason(record, certificates) is not None
+            for record in ok_records
+        ),
         discarded_launches=tuple(
             f"{cells.cell_name(cell, measured_cells)}: {record.status}: {record.reason}"
             for cell in measured_cells
