@@ -17,7 +17,7 @@ def two_sockets(tmp_path):
         topology = tmp_path / f"cpu{cpu}" / "topology"
         topology.mkdir(parents=True)
         (topology / "physical_package_id").write_text(f"{cpu % 8 // 4}\n")
-        (topology / "core_id").write_text(f"{cpu % 4}\n")
+        (topology / "thread_siblings_list").write_text(f"{cpu % 8},{cpu % 8 + 8}\n")
         (tmp_path / f"cpu{cpu}" / f"node{cpu % 8 // 2}").mkdir()
     return tmp_path
 

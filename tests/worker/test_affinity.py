@@ -37,14 +37,26 @@ def test_layout_spreads_ranks_evenly_over_cores(ranks, threads, reserved, expect
 
 
 def test_cores_are_ordered_by_numa_node(tmp_path):
-    for cpu, (node, core) in enumerate([(0, 0), (1, 0), (0, 1), (1, 1), (0, 0), (1, 0)]):
+    for cpu, (node, siblings) in enumerate(
+        [(0, "0,4"), (1, "1,5"), (0, "2"), (1, "3"), (0, "0,4"), (1, "1,5")]
+    ):
         cpu_folder = tmp_path / f"cpu{cpu}"
         (cpu_folder / "topology").mkdir(parents=True)
         (cpu_folder / f"node{node}").mkdir()
-        (cpu_folder / "topology" / "core_id").write_text(f"{core}\n")
+        (cpu_folder / "topology" / "thread_siblings_list").write_text(f"{siblings}\n")
         (cpu_folder / "topology" / "physical_package_id").write_text(f"{node}\n")
     assert affinity.list_cores(set(range(6)), tmp_path) == [[0, 4], [2], [1, 5], [3]]
     assert affinity.list_cores({1, 3, 4}, tmp_path) == [[4], [1], [3]]
+
+
+def test_hardware_threads_of_a_core_are_those_that_the_system_lists(tmp_path):
+    """Two dies of one socket that both count their cores from 0, and a range as a list."""
+    for cpu, siblings in enumerate(("0-1", "0-1", "2-3", "2-3", "4")):
+        topology = tmp_path / f"cpu{cpu}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "core_id").write_text(f"{cpu // 2 % 2}\n")
+        (topology / "thread_siblings_list").write_text(f"{siblings}\n")
+    assert affinity.list_cores(set(range(6)), tmp_path) == [[0, 1], [2, 3], [4], [5]]
 
 
 @pytest.fixture
@@ -58,7 +70,8 @@ def write_layout(tmp_path):
         for cpu, (socket, core, node) in enumerate(layout):
             folder = tmp_path / f"cpu{cpu}"
             (folder / "topology").mkdir(parents=True)
-            (folder / "topology" / "core_id").write_text(f"{core}\n")
+            siblings = [n for n, other in enumerate(layout) if other[:2] == (socket, core)]
+            (folder / "topology" / "thread_siblings_list").write_text(f"{str(siblings)[1:-1]}\n")
             if socket is not None:
                 (folder / "topology" / "physical_package_id").write_text(f"{socket}\n")
             if node is not None:

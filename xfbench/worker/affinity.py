@@ -27,11 +27,21 @@ def list_cores(allowed_cpus: set[int], folder: Path = CPU_FOLDER) -> list[Core]:
     """
     cpus_by_core: dict[tuple[int, int, int], list[int]] = {}
     for cpu in sorted(allowed_cpus):
-        here = folder / f"cpu{cpu}"
         numa, package = _numa_node(cpu, folder) or 0, _socket(cpu, folder) or 0
-        core = _read_int_or_default(here / "topology" / "core_id", cpu)
-        cpus_by_core.setdefault((numa, package, core), []).append(cpu)
+        cpus_by_core.setdefault((numa, package, find_core(cpu, folder)), []).append(cpu)
     return [cpus_by_core[key] for key in sorted(cpus_by_core)]
+
+
+def find_core(cpu: int, folder: Path = CPU_FOLDER) -> int:
+    """Return the number of the first hardware thread of the core to which `cpu` belongs.
+
+    The system's `core_id` cannot tell cores apart, because dies of a socket may count from 0 each.
+    """
+    try:
+        siblings = (folder / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text()
+        return int(siblings.replace("-", ",").split(",")[0])
+    except (OSError, ValueError):
+        return cpu
 
 
 def group_cpus(

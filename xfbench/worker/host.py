@@ -12,10 +12,8 @@ import platform
 from pathlib import Path
 from typing import Any, Dict
 
-from xfbench.worker import cgroup
+from xfbench.worker import affinity, cgroup
 from xfbench.worker.system_files import read_system_file
-
-_CPU = Path("/sys/devices/system/cpu")
 
 
 def machine_facts() -> dict[str, Any]:
@@ -29,7 +27,7 @@ def machine_facts() -> dict[str, Any]:
         "memory_bytes": _memory_bytes(),
         "accelerators": nvidia_device_models(),
         "kernel_release": platform.release(),
-        "governor": read_system_file(_CPU / "cpu0/cpufreq/scaling_governor"),
+        "governor": read_system_file(affinity.CPU_FOLDER / "cpu0/cpufreq/scaling_governor"),
         "cgroup_cpus": cgroup.cpu_limit(),
         "cgroup_memory_bytes": cgroup.memory_limit_bytes(),
         "architecture": platform.machine(),
@@ -47,10 +45,7 @@ def first_processor_fields(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]
 
 def count_usable_physical_cores() -> int:
     """Return how many physical cores this process may use, by its affinity and cgroup quota."""
-    cores = set()
-    for cpu in os.sched_getaffinity(0):
-        siblings = read_system_file(_CPU / f"cpu{cpu}/topology/thread_siblings_list")
-        cores.add(siblings or str(cpu))
+    cores = {affinity.find_core(cpu) for cpu in os.sched_getaffinity(0)}
     quota = cgroup.cpu_limit()
     return max(1, min(len(cores), int(quota) if quota and quota >= 1 else len(cores)))
 
