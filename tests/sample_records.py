@@ -5,7 +5,7 @@ import json
 from xfbench.base import digests
 from xfbench.host import machine
 from xfbench.model import facts
-from xfbench.model.certificate import Certificate, Subject
+from xfbench.model.certificate import Certificate, Subject, subject_of_record
 from xfbench.model.record import Record, Software
 from xfbench.statistics import Block
 from xfbench.store.tuning_results import Figure, Tuning
@@ -91,18 +91,14 @@ def make_certified_record(record, **fields):
     return record(steps=(0.11, 0.12), launch=7, fields={**covered_fields, **fields}), certificate
 
 
+UNKNOWN_CERTIFICATE = f"sha256:{'9' * 64}"  # a record that names it is not ranked
+
+
 def certify_records(records):
     """Return the records, each with a certificate that covers it, and the certificates by id."""
     certified_records, certificates = [], {}
     for record in records:
-        subject = Subject.from_request(
-            record.request,
-            record.workload.digest,
-            record.software.adapter_digest,
-            record.software.worker_digest,
-            record.software.environment_digest,
-            record.machine,
-        )
+        subject = subject_of_record(record)
         existing = next(
             (proof for proof in certificates.values() if proof.subject == subject),
             None,

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from tests.sample_records import SOFTWARE, certify_records, make_block
+from tests.sample_records import SOFTWARE, UNKNOWN_CERTIFICATE, certify_records, make_block
 from xfbench.analysis import best, slowdown
 from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.base.errors import UsageError
@@ -50,7 +50,9 @@ def boards(make_launches):
             *make_launches(50, framework="caffe", threads=1),
         ]
     )
-    unproven = make_launches(900, framework="caffe", threads=2)
+    unproven = make_launches(
+        900, fields={"certificate": UNKNOWN_CERTIFICATE}, framework="caffe", threads=2
+    )
     mxnet_launches = make_launches(10, framework="mxnet")
     return all_tables([*records, *unproven, *mxnet_launches], certificates)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.sample_records import SOFTWARE, certify_records, vary_record
+from tests.sample_records import SOFTWARE, UNKNOWN_CERTIFICATE, certify_records, vary_record
 from xfbench.analysis.leaderboard import NO_CERTIFICATE
 from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.host.machine import describe_machine
@@ -332,7 +332,8 @@ def test_cpus_are_shown_if_they_differ_from_the_threads(record, cpus, text):
 def test_rows_are_relative_to_the_fastest_ranked_row(record):
     fields = {"software": SOFTWARE, "machine": describe_machine()}
     ranked, certificates = certify_records([record(steps=(0.1,), fields=fields)])
-    unproven = record(steps=(0.05,), threads=2, fields=fields)
+    unproven_fields = {**fields, "certificate": UNKNOWN_CERTIFICATE}
+    unproven = record(steps=(0.05,), threads=2, fields=unproven_fields)
     [table] = all_tables([*ranked, unproven], certificates)
     assert [row.relative_to_best for row in table.rows] == [1.0]
     assert [row.relative_to_best for row in table.unranked] == pytest.approx([2.0])

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from tests.analysis import method_reader
-from tests.sample_records import SOFTWARE, certify_records, vary_record
+from tests.sample_records import SOFTWARE, UNKNOWN_CERTIFICATE, certify_records, vary_record
 from xfbench.analysis import leaderboard
 from xfbench.host import machine
 from xfbench.model import certificate
@@ -495,7 +495,7 @@ def test_the_interval_follows_from_the_record_files_for_2_to_20_launches(
 
 
 def test_cells_without_rank_are_in_no_comparison(make_launch, write_results, print_json):
-    """Of the cells without a rank, one has no certificate, the others too many bad launches."""
+    """Of the cells without a rank, one's certificate is lost, and one has too many bad launches."""
     random = np.random.default_rng(6)
     failed = {2: {3, 5}, 3: {4}}  # launches by threads
     records = {
@@ -510,7 +510,10 @@ def test_cells_without_rank_are_in_no_comparison(make_launch, write_results, pri
         ]
         for threads in range(1, 6)
     }
-    folder = write_results([one for threads in range(1, 5) for one in records[threads]], records[5])
+    certified = [one for threads in range(1, 5) for one in records[threads]]
+    # Without this, the other cells' certificate would cover these launches too.
+    lost = [vary_record(one, certificate=UNKNOWN_CERTIFICATE) for one in records[5]]
+    folder = write_results(certified, lost)
     [table] = print_json("leaderboard", "--results", folder)["tables"]
     documents = method_reader.group_by_row(method_reader.read_documents(folder))
     is_ranked = {

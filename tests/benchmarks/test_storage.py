@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.sample_records import SOFTWARE, certify_records
+from tests.sample_records import SOFTWARE, UNKNOWN_CERTIFICATE, certify_records
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.base.errors import UsageError
 from xfbench.benchmarks import storage
@@ -36,7 +36,8 @@ def results(record, tmp_path):
         record((0.05,) * 3, 1, FIELDS),
     ]
     ranked, certificates = certify_records(launches)
-    unproven = record((0.01,) * 3, 1, FIELDS, threads=2)
+    unproven_fields = {**FIELDS, "certificate": UNKNOWN_CERTIFICATE}
+    unproven = record((0.01,) * 3, 1, unproven_fields, threads=2)
     store = Store(tmp_path / "results")
     store.create_and_check_folders()
     for each in [*ranked, unproven]:

@@ -1,6 +1,6 @@
 """References for ReFrame, and the key that its test builds."""
 
-from tests.sample_records import SOFTWARE, certify_records
+from tests.sample_records import SOFTWARE, UNKNOWN_CERTIFICATE, certify_records
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.exchange.references import build_references
 from xfbench.host.machine import describe_machine
@@ -14,7 +14,7 @@ def test_references_have_a_key_for_each_ranked_cell(record):
         for launch in (1, 2)
     ]
     ranked, certificates = certify_records(launches)
-    unproven = record(threads=4, fields=fields)
+    unproven = record(threads=4, fields={**fields, "certificate": UNKNOWN_CERTIFICATE})
     references = build_references(build_tables([*ranked, unproven], certificates), "a:b")
     assert references == {
         "a:b": {

@@ -73,6 +73,23 @@ def test_a_record_without_a_certificate_has_no_rank(record):
     assert only_row(record(), {}).reason == NO_CERTIFICATE
 
 
+def test_a_later_certificate_covers_a_record_that_names_none(build_covered):
+    covered_record, stored = build_covered()
+    unverified = covered_record.model_copy(update={"certificate": None})
+    assert only_row(unverified, {stored.id: stored}).reason is None
+    assert only_row(unverified, {stored.id: "edited"}).reason == NO_CERTIFICATE
+
+
+@pytest.mark.parametrize(
+    "field", ["adapter_digest", "environment_digest", "kernel", "accelerators"]
+)
+def test_a_later_certificate_of_another_subject_covers_nothing(build_covered, field):
+    value = ("NVIDIA K40",) if field == "accelerators" else "sha256:" + "9" * 64
+    covered_record, stored = build_covered(**{field: value})
+    unverified = covered_record.model_copy(update={"certificate": None})
+    assert only_row(unverified, {stored.id: stored}).reason == NO_CERTIFICATE
+
+
 def test_missing_certificate_file_gives_no_rank(build_covered):
     covered_record, _ = build_covered()
     assert "not in the results folder" in only_row(covered_record, {}).reason

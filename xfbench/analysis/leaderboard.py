@@ -22,7 +22,7 @@ from xfbench.analysis.peak_share import share_of_usual_peak
 from xfbench.analysis.profiles import Profile, build_profile
 from xfbench.analysis.scaling import Efficiency, compute_scaling_efficiency
 from xfbench.analysis.steps import Steps, describe_steps
-from xfbench.model.certificate import Certificate, coverage_error
+from xfbench.model.certificate import Certificate, coverage_error, subject_of_record
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
 from xfbench.model.request import Request
@@ -440,14 +440,20 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
     """Return why the record must not be ranked, or None if it may be ranked.
 
     To be ranked, a record must be measured by xfbench with a synchronous strategy, and be covered
-    by one of `certificates`.
+    by the certificate that it names. If it names none, any of `certificates` may cover it, such as
+    that of a later launch of the same cell.
     """
     if reason := unmeasured_source(record):
         return reason
     if is_asynchronous(record):
         return ASYNCHRONOUS
     if record.certificate is None:
-        return NO_CERTIFICATE
+        subject = subject_of_record(record)
+        is_covered = subject is not None and any(
+            isinstance(each, Certificate) and each.verdict == "equal" and each.subject == subject
+            for each in certificates.values()
+        )
+        return None if is_covered else NO_CERTIFICATE
     certificate = certificates.get(record.certificate)
     if certificate is None:
         return "its certificate is not in the results folder: verify again"

@@ -38,8 +38,8 @@ def _suggest_next_commands(board_tables: Sequence[Table]) -> Iterator[str]:
         for row in table.unranked:
             if row.reason == NO_CERTIFICATE:
                 again = (
-                    f"{row.framework} is not verified, so not ranked: run it in another results "
-                    "folder without --no-verify"
+                    f"{row.framework} is not verified, so not ranked: run it once more without "
+                    "--no-verify (--launches 1 is enough)"
                 )
                 if row.request.python:  # `xfbench verify` has no named interpreters
                     yield again

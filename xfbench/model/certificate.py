@@ -161,29 +161,19 @@ def read_certificates(results_folder: Path) -> dict[str, Certificate | str]:
 
 
 def coverage_error(certificate: Certificate, record: Record) -> str | None:
-    """Return why the certificate does not cover the record, in one line; None if it covers it."""
-    request, facts, software, machine = (
-        record.request,
-        record.workload,
-        record.software,
-        record.machine,
-    )
+    """Return why the certificate does not cover the record, in one line; None if it covers it.
+
+    A record that names no certificate may be covered by one that was made later.
+    """
     if reason := unmeasured_source(record):
         return reason
     if certificate.verdict != "equal":
         return "the verdict of the certificate is: different"
-    if certificate.id != record.certificate:
+    if record.certificate not in (None, certificate.id):
         return "the certificate is not the one that the record names"
-    if request is None or facts is None or software is None or machine is None:
+    subject = subject_of_record(record)
+    if subject is None:
         return "the record does not say what ran"
-    subject = Subject.from_request(
-        request,
-        facts.digest,
-        software.adapter_digest,
-        software.worker_digest,
-        software.environment_digest,
-        machine,
-    )
     for name in Subject.model_fields:
         record_value, certified_value = getattr(subject, name), getattr(certificate.subject, name)
         if record_value != certified_value:
@@ -191,6 +181,26 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
             texts = [_to_text_with_short_digest(value) for value in (certified_value, record_value)]
             return f"the certificate is for another {words}: {texts[0]}, not {texts[1]}"
     return None
+
+
+def subject_of_record(record: Record) -> Subject | None:
+    """Return what a certificate must be valid for to cover the record; None: it does not say."""
+    request, facts, software, machine = (
+        record.request,
+        record.workload,
+        record.software,
+        record.machine,
+    )
+    if request is None or facts is None or software is None or machine is None:
+        return None
+    return Subject.from_request(
+        request,
+        facts.digest,
+        software.adapter_digest,
+        software.worker_digest,
+        software.environment_digest,
+        machine,
+    )
 
 
 def _to_text_with_short_digest(value: Any) -> str:
