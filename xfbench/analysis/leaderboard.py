@@ -448,7 +448,7 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
     if is_asynchronous(record):
         return ASYNCHRONOUS
     if record.certificate is None:
-        subject = subject_of_record(record)
+        subject = subject_of_record(record) if certificates else None
         is_covered = subject is not None and any(
             isinstance(each, Certificate) and each.verdict == "equal" and each.subject == subject
             for each in certificates.values()
