@@ -1,6 +1,8 @@
 """Peaks of the machine: they are plausible, and results above them are refused."""
 
+import json
 import os
+import time
 
 import pytest
 
@@ -188,3 +190,34 @@ def test_every_published_machine_has_peaks_and_a_source():
             > 1e11
         )
         assert published_machine["source"]
+
+
+@pytest.mark.parametrize(("slowest", "is_usual"), [(5.1e11, True), (4.9e11, False)])
+def test_tries_that_differ_by_more_than_twice_give_no_usual_product(slowest, is_usual):
+    limit = Limit(
+        threads=1,
+        precision="float32",
+        matrix_product=1e12,
+        matrix_product_tries=(1e12, slowest, 9e11, 9e11, 9e11),
+        memory_bandwidth=1,
+        source="measured",
+    )
+    assert (roofline.usual_matrix_product(limit) is not None) == is_usual
+
+
+def test_peaks_of_disturbed_tries_are_kept_for_ten_minutes(cell, sessions, tmp_path):
+    request = cell(threads=THREADS).request(1)
+    sessions()
+    roofline.find_or_measure_limit(request, ())
+    [file] = (tmp_path / "home" / "peaks").iterdir()
+    for tries, seconds, is_too_old in (
+        ([9.0] * 5, 3599, False),
+        ([9.0] * 5, 3601, True),
+        ([9.0, 4.0], 599, False),
+        ([9.0, 4.0], 601, True),
+    ):
+        peaks = {"float32": 9.0, "float64": 9.0, "bandwidth": 1.0, "float64_tries": [9.0]}
+        file.write_text(json.dumps({**peaks, "float32_tries": tries}))
+        written_s = time.time() - seconds
+        os.utime(file, (written_s, written_s))
+        assert (roofline._read_cached_peaks(file) is None) == is_too_old

@@ -48,6 +48,8 @@ def _share_and_peak(record: Record) -> tuple[float, Interval] | None:
     if request is None or workload is None or limit is None:
         return None
     peak = usual_matrix_product(limit)
+    if peak is None:
+        return None
     operations = 2 * workload.train_macs_per_image * launch_throughput(record)
     share = operations / (peak.value * request.ranks)
     return (share, peak) if share > 0 else None

@@ -252,13 +252,14 @@ def _build_layer_time(
             values = _values_read_and_written(layer, network)
             bytes_per_second = value_bytes * values * images_per_second or None
     limit = record.limit
+    peak = usual_matrix_product(limit) if limit else None
     return LayerTime(
         layer=name,
         kind=type(layer).__name__ if layer else _UNKNOWN,
         forward_seconds=forward,
         backward_seconds=backward,
         flops=flops,
-        share_of_peak=flops / usual_matrix_product(limit).value if flops and limit else None,
+        share_of_peak=flops / peak.value if flops and peak else None,
         bytes_per_second=bytes_per_second,
         share_of_bandwidth=bytes_per_second / limit.memory_bandwidth
         if bytes_per_second and limit and limit.memory_bandwidth > 0

@@ -11,7 +11,8 @@ cores, like a launch.
 If NumPy's OpenBLAS does not know the processor, OpenBLAS uses kernels for old processors. Therefore
 the AVX-512 kernels are measured too if the processor supports them.
 
-The cache keeps peaks for an hour, so that the next run of xfbench need not measure them again.
+The cache keeps peaks for an hour, so that the next run of xfbench need not measure them again. If
+the tries differ too much, the cache keeps them for ten minutes only.
 Accelerators have published peaks (`peaks.toml`).
 
 `python -m xfbench.host.roofline THREADS SECONDS SIZE...` is one try. It prints the peaks as JSON.
@@ -51,6 +52,8 @@ _STREAM_BYTES = 64 * 2**20  # size of each of three arrays: much larger than the
 # names are those of `measure_peaks`, but "float32_tries" and so on have the medians of all tries.
 _PEAKS: dict[int, dict[str, Any]] = {}
 _CACHE_SECONDS = 3600.0  # limited, because other work may have lowered a measured peak
+_DISTURBED_CACHE_SECONDS = 600.0  # of tries that differ by more than _MAX_TRY_RATIO
+_MAX_TRY_RATIO = 2.0
 _KERNEL_VARIABLE = "OPENBLAS_CORETYPE"
 _AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"}
 _KERNEL_FLAGS = {"SkylakeX": _AVX512, "Cooperlake": {*_AVX512, "avx512_bf16"}}
@@ -117,14 +120,21 @@ def compute_record_peak_share(record: Record) -> float | None:
     return compute_peak_share(record.limit, record.workload, speed, record.request.ranks)
 
 
-def usual_matrix_product(limit: Limit) -> Interval:
+def usual_matrix_product(limit: Limit) -> Interval | None:
     """Return what a usual matrix product reaches, in FLOP/s, with its interval over the tries.
 
     It is computed as the throughput of a cell is computed from its launches. Without tries, it is
-    the peak in `limit`, without an interval.
+    the peak in `limit`, without an interval. If the tries differ too much, other work disturbed
+    them, and the result is None.
     """
     tries = {Block("", 0, n, 0): flops for n, flops in enumerate(limit.matrix_product_tries)}
-    return interval_of_launches(tries) if tries else Interval(limit.matrix_product, None, None, 1)
+    if not tries:
+        return Interval(limit.matrix_product, None, None, 1)
+    return interval_of_launches(tries) if _agree(limit.matrix_product_tries) else None
+
+
+def _agree(tries: Sequence[float]) -> bool:
+    return max(tries) <= _MAX_TRY_RATIO * min(tries)
 
 
 def load_published_peaks() -> dict[str, dict[str, Any]]:
@@ -217,11 +227,13 @@ def _peaks_file(threads: int) -> Path:
 
 
 def _read_cached_peaks(file: Path) -> dict[str, Any] | None:
-    """Read peaks from `file`. Return None if it is missing, damaged or older than an hour."""
+    """Read peaks from `file`. Return None if it is missing, damaged or too old."""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        if abs(time() - file.stat().st_mtime) < _CACHE_SECONDS:
-            peaks = json.loads(file.read_bytes())
-            tries = [f"{name}_tries" for name in _MEASURED_PRECISIONS]
+        peaks = json.loads(file.read_bytes())
+        tries = [f"{name}_tries" for name in _MEASURED_PRECISIONS]
+        are_disturbed = not all(_agree(peaks[name]) for name in tries)
+        max_age_s = _DISTURBED_CACHE_SECONDS if are_disturbed else _CACHE_SECONDS
+        if abs(time() - file.stat().st_mtime) < max_age_s:
             return {
                 **{name: float(peaks[name]) for name in _BEST_NAMES},
                 **{name: [float(flops) for flops in peaks[name]] for name in tries},

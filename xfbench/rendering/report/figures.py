@@ -371,11 +371,12 @@ def _build_share_of_limit_figure(
             None,
         )
         share = row.peak_share
-        if share is None or limit is None:
+        peak = usual_matrix_product(limit) if limit else None
+        if share is None or limit is None or peak is None:
             continue
         label = _note_if_not_ranked(row, row_name(row))
         bars.append(Bar(label, share.value, share.low, share.high))
-        possible = usual_matrix_product(limit).value * row.ranks
+        possible = peak.value * row.ranks
         done = share.value * possible
         of_both = (f"{done / 1e9:.3g}", f"{possible / 1e9:.3g}")
         has_bounds = share.low is not None and share.high is not None
