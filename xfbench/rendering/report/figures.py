@@ -104,6 +104,11 @@ class Figure:
     note: str = ""
 
     @property
+    def has_markers(self) -> bool:
+        """Whether the points of lines have markers. Those of many steps have none."""
+        return bool(self.at) or not self.from_zero
+
+    @property
     def is_x_logarithmic(self) -> bool:
         """Whether the x axis is logarithmic: the ticks are given, and span more than 3 octaves."""
         return bool(self.at) and self.at[0] > 0 and self.at[-1] / self.at[0] > 8

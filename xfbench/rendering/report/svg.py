@@ -74,7 +74,7 @@ def draw_figure(figure: Figure, id_prefix: str) -> Markup:
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
-def draw_line_swatch(index: int, name: str) -> Markup:
+def draw_line_swatch(index: int, name: str, *, has_markers: bool = True) -> Markup:
     """Return a legend's sample of a line: its colour, dashes and marker.
 
     `index` is the number of the line in its figure, and `name` its name.
@@ -88,7 +88,8 @@ def draw_line_swatch(index: int, name: str) -> Markup:
         },
     )
     _add_path(root, "M1 5H27", "line")
-    _add_path(root, _MARKERS[index % len(_MARKERS)], "mark", transform="translate(14 5)")
+    if has_markers:
+        _add_path(root, _MARKERS[index % len(_MARKERS)], "mark", transform="translate(14 5)")
     return Markup(ET.tostring(root, encoding="unicode"))
 
 
@@ -127,7 +128,8 @@ def build_legend(figure: Figure) -> list[tuple[Markup, str]]:
     """
     measured_lines = [line for line in figure.lines if not line.ideal]
     entries = [
-        (draw_line_swatch(index, line.name), line.name) for index, line in enumerate(measured_lines)
+        (draw_line_swatch(index, line.name, has_markers=figure.has_markers), line.name)
+        for index, line in enumerate(measured_lines)
     ]
     return entries + [
         (draw_mark_swatch(index), mark.name) for index, mark in enumerate(figure.marks)
@@ -181,7 +183,7 @@ def _draw_axes_lines_and_marks(root: ET.Element, figure: Figure) -> None:
     for line in figure.lines:
         index += not line.ideal
         group = ET.SubElement(root, "g", {"class": style_classes(line.name, index)})
-        _draw_line(group, line, x, y, index, has_no_markers=not figure.at and figure.from_zero)
+        _draw_line(group, line, x, y, index, has_markers=figure.has_markers)
         # Shift points sideways, so that no interval hides another.
         if figure.at:
             group.set("transform", f"translate({4 * (index - (count - 1) / 2):g} 0)")
@@ -210,11 +212,11 @@ def _draw_mark(root: ET.Element, mark: Mark, x: Scale, y: Scale, index: int) -> 
 
 
 def _draw_line(
-    group: ET.Element, line: Line, x: Scale, y: Scale, index: int, *, has_no_markers: bool
+    group: ET.Element, line: Line, x: Scale, y: Scale, index: int, *, has_markers: bool
 ) -> None:
     path = "M" + "L".join(f"{x(p.x):.0f} {_clamp_y(y(p.y)):.1f}" for p in line.points)
     _add_path(group, path, "ideal" if line.ideal else "line")
-    if line.ideal or has_no_markers:
+    if line.ideal or not has_markers:
         return
     for point in line.points:
         if point.low is not None and point.high is not None:
