@@ -12,6 +12,7 @@ from xfbench.base import digests
 from xfbench.exchange import archive
 from xfbench.exchange.archive import ArchiveError
 from xfbench.host.machine import describe_machine
+from xfbench.store import merging
 from xfbench.store.results_folder import Store
 
 
@@ -50,6 +51,22 @@ def test_export_and_import_keep_records_and_are_idempotent(store, tmp_path, name
     assert import_into(source, target) == (0, 5, [])
     second_export = export_all(target, tmp_path / f"again-{name}")
     assert second_export.read_bytes() == source.read_bytes()
+
+
+def test_export_takes_the_certificate_that_covers_a_record_which_names_none(record, tmp_path):
+    store, target = Store(tmp_path / "results"), Store(tmp_path / "there")
+    store.create_and_check_folders()
+    certified_record, certificate = make_certified_record(record)
+    certificate.write(store.certificate_path(certificate.id))
+    unverified = sample_records.vary_record(
+        certified_record, cell=certified_record.cell, certificate=None
+    )
+    store.add(unverified)
+    assert import_into(export_all(store, tmp_path / "all.tar"), target) == (1, 0, [])
+    assert target.certificate_path(certificate.id).is_file()
+    merged = Store(tmp_path / "merged")
+    merging.merge_stores([target], merged, pytest.fail)
+    assert merged.certificate_path(certificate.id).is_file()
 
 
 def test_packed_records_are_exported_like_single_records(store, tmp_path):

@@ -22,7 +22,7 @@ from xfbench.analysis.peak_share import share_of_usual_peak
 from xfbench.analysis.profiles import Profile, build_profile
 from xfbench.analysis.scaling import Efficiency, compute_scaling_efficiency
 from xfbench.analysis.steps import Steps, describe_steps
-from xfbench.model.certificate import Certificate, coverage_error, subject_of_record
+from xfbench.model.certificate import Certificate, coverage_error, find_certificate_id
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
 from xfbench.model.request import Request
@@ -72,7 +72,7 @@ class Row:
     - `rank`: (best, worst) rank that the row may have, because some rows are not distinguishable.
       None if the row is not ranked.
     - `reason`: why the row is not ranked; None if it is ranked.
-    - `certificate`: id of the certificate of the last ok launch.
+    - `certificate`: id of the certificate that covers the last ok launch.
     - `relative_to_best`: throughput relative to the best ranked row of the table.
 
     Launches:
@@ -400,7 +400,7 @@ def _build_row(
         test_accuracy=_mean_of_known(accuracies),
         accuracy=mean_interval(accuracies) if accuracies else None,
         seeds=len({record.request.seed for record in records if record.request}),
-        certificate=last_record.certificate,
+        certificate=find_certificate_id(last_record, certificates),
         cell=cell if last_record.cell else None,
         records=tuple(record.id for record in records),
         source=last_record.source,
@@ -447,14 +447,10 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
         return reason
     if is_asynchronous(record):
         return ASYNCHRONOUS
-    if record.certificate is None:
-        subject = subject_of_record(record) if certificates else None
-        is_covered = subject is not None and any(
-            isinstance(each, Certificate) and each.verdict == "equal" and each.subject == subject
-            for each in certificates.values()
-        )
-        return None if is_covered else NO_CERTIFICATE
-    certificate = certificates.get(record.certificate)
+    certificate_id = find_certificate_id(record, certificates)
+    if certificate_id is None:
+        return NO_CERTIFICATE
+    certificate = certificates.get(certificate_id)
     if certificate is None:
         return "its certificate is not in the results folder: verify again"
     return certificate if isinstance(certificate, str) else coverage_error(certificate, record)

@@ -87,8 +87,8 @@ def write_archive(
                 count += 1
                 if searches:
                     record_ids.add(record.id)
-                if record.certificate:
-                    certificate_ids.add(record.certificate)
+                if certificate_id := certificate.find_certificate_id(record, certificates):
+                    certificate_ids.add(certificate_id)
             for certificate_id in sorted(certificate_ids):
                 if isinstance(certificates.get(certificate_id), Certificate):
                     content = source_store.certificate_path(certificate_id).read_bytes()

@@ -123,7 +123,7 @@ def write_submission(
 def _select_valid_certificates(
     records: Sequence[Record], certificates: Certificates
 ) -> dict[str, Certificate | str]:
-    certificate_ids = {record.certificate for record in records if record.certificate}
+    certificate_ids = {certificate.find_certificate_id(each, certificates) for each in records}
     return {
         certificate_id: proof
         for certificate_id, proof in sorted(certificates.items())

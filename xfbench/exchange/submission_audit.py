@@ -51,11 +51,11 @@ def audit_submission(folder: Path, parse_command: CommandParser | None = None) -
     ):
         detail = "it is not the leaderboard of these records"
         yield str(folder / submission.BOARD), "whole", detail
-    named = {record.certificate for record in records}
+    used = {certificate.find_certificate_id(record, certificates) for record in records}
     for identity in sorted(certificates):
         path = store.certificate_path(identity)
-        if identity not in named and path.is_file():
-            yield str(path), "whole", "no record names this certificate"
+        if identity not in used and path.is_file():
+            yield str(path), "whole", "it covers none of the records"
     yield from _audit_cells(folder, {record.id: record for record in records}, parse_command)
     yield from _audit_private_names(folder, submission.collect_hostname_hashes(records))
 

@@ -8,6 +8,7 @@ digest of its content. Therefore an edited certificate is detected.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -181,6 +182,31 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
             texts = [_to_text_with_short_digest(value) for value in (certified_value, record_value)]
             return f"the certificate is for another {words}: {texts[0]}, not {texts[1]}"
     return None
+
+
+def find_certificate_id(
+    record: Record, certificates: Mapping[str, Certificate | str]
+) -> str | None:
+    """Return the id of the certificate that the record names.
+
+    If it names none, return the id of one of `certificates` that covers it, or None. A launch that
+    is not ok needs no certificate.
+    """
+    if record.certificate or not certificates:
+        return record.certificate
+    if record.status != "ok" or unmeasured_source(record):
+        return None
+    subject = subject_of_record(record)
+    return next(
+        (
+            certificate_id
+            for certificate_id, certificate in certificates.items()
+            if isinstance(certificate, Certificate)
+            and certificate.verdict == "equal"
+            and certificate.subject == subject
+        ),
+        None,
+    )
 
 
 def subject_of_record(record: Record) -> Subject | None:

@@ -13,7 +13,7 @@ from xfbench.analysis.leaderboard import Certificates, Row, Table
 from xfbench.analysis.leaderboard import build_tables as leaderboards
 from xfbench.base.version import __version__
 from xfbench.host import conditions
-from xfbench.model.certificate import Certificate
+from xfbench.model.certificate import Certificate, find_certificate_id
 from xfbench.model.machines import machine_class
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields, unmeasured_source
 from xfbench.model.record import Machine, Record
@@ -212,7 +212,7 @@ def build_report(
     rows = sum(len(table.rows) + len(table.unranked) for table in board_tables)
     anchors = {
         identity: f"certificate-{n}"
-        for n, identity in enumerate(_certificate_ids(records_by_id.values()), 1)
+        for n, identity in enumerate(_certificate_ids(records_by_id.values(), certificates), 1)
     }
     numbers = count(1)
     boards = [
@@ -275,8 +275,9 @@ def _build_overview(networks: Sequence[Network]) -> Overview:
     )
 
 
-def _certificate_ids(records: Iterable[Record]) -> list[str]:
-    return list(dict.fromkeys(record.certificate for record in records if record.certificate))
+def _certificate_ids(records: Iterable[Record], certificates: Certificates) -> list[str]:
+    ids = (find_certificate_id(record, certificates) for record in records)
+    return list(dict.fromkeys(filter(None, ids)))
 
 
 def _build_network(name: str, boards: list[Board], records_by_id: Mapping[str, Record]) -> Network:
