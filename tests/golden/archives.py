@@ -39,6 +39,7 @@ COMPARISONS = {
         "framework=torch,workload=lenet framework=reference",
         "--self framework=torch",
     ),
+    "example-profiles": ("framework=torch framework=mxnet", "framework=tensorflow framework=caffe"),
     "example-records": (
         "threads=2 threads=1",
         "page_cache=cold page_cache=warm",
@@ -65,6 +66,7 @@ COMPARISONS = {
 # Other forms of the leaderboard than the plain one, where the archive has something for them.
 LEADERBOARDS = {
     "columns": ("--by framework",),
+    "example-profiles": ("--view layers",),
     "laptop-kernels": ("--by kernel",),
     "laptop-learning-speedup": ("--accuracy 90%",),
     "laptop-slowdown": ("--view slowdown",),
