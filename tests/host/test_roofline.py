@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 
 import pytest
 
@@ -218,6 +217,6 @@ def test_peaks_of_disturbed_tries_are_kept_for_ten_minutes(cell, sessions, tmp_p
     ):
         peaks = {"float32": 9.0, "float64": 9.0, "bandwidth": 1.0, "float64_tries": [9.0]}
         file.write_text(json.dumps({**peaks, "float32_tries": tries}))
-        written_s = time.time() - seconds
+        written_s = file.stat().st_mtime - seconds
         os.utime(file, (written_s, written_s))
         assert (roofline._read_cached_peaks(file) is None) == is_too_old
