@@ -41,11 +41,11 @@ def vary_record(record, *, request=None, seconds=None, **fields):
     return Record.make(**{k: v for k, v in values.items() if k not in ("id", "schema_")})
 
 
-def build_certificate(subject):
-    """Return an "equal" certificate of a subject, without any check."""
+def build_certificate(subject, verdict="equal"):
+    """Return a certificate of a subject with this verdict, without any check."""
     return Certificate.make(
         subject=subject,
-        verdict="equal",
+        verdict=verdict,
         safety_factor=10.0,
         seed=0,
         checks=(),

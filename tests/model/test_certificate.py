@@ -78,6 +78,9 @@ def test_a_later_certificate_covers_a_record_that_names_none(build_covered):
     unverified = covered_record.model_copy(update={"certificate": None})
     assert only_row(unverified, {stored.id: stored}).reason is None
     assert only_row(unverified, {stored.id: "edited"}).reason == NO_CERTIFICATE
+    refuted = build_certificate(stored.subject, verdict="different")
+    both = {stored.id: stored, refuted.id: refuted}
+    assert only_row(unverified, both).reason == NO_CERTIFICATE
 
 
 @pytest.mark.parametrize(

@@ -189,24 +189,21 @@ def find_certificate_id(
 ) -> str | None:
     """Return the id of the certificate that the record names.
 
-    If it names none, return the id of one of `certificates` that covers it, or None. A launch that
-    is not ok needs no certificate.
+    If it names none, return the id of one of `certificates` that covers it. The result is None if
+    none does, if another certificate of the same subject says "different", or if the launch is not
+    ok and therefore needs none.
     """
     if record.certificate or not certificates:
         return record.certificate
     if record.status != "ok" or unmeasured_source(record):
         return None
     subject = subject_of_record(record)
-    return next(
-        (
-            certificate_id
-            for certificate_id, certificate in certificates.items()
-            if isinstance(certificate, Certificate)
-            and certificate.verdict == "equal"
-            and certificate.subject == subject
-        ),
-        None,
-    )
+    verdicts = {
+        certificate_id: certificate.verdict
+        for certificate_id, certificate in certificates.items()
+        if isinstance(certificate, Certificate) and certificate.subject == subject
+    }
+    return next(iter(verdicts)) if {*verdicts.values()} == {"equal"} else None
 
 
 def subject_of_record(record: Record) -> Subject | None:
