@@ -123,8 +123,8 @@ def test_profiling_does_not_change_the_cell(record):
     assert record(profile=True).request != record().request
 
 
-def render_profiles(records, format_name="text"):
-    return profile_tables.FORMATS[format_name](leaderboard.build_tables(records, {}))
+def render_profiles(records, format_name="text", max_width=None):
+    return profile_tables.FORMATS[format_name](leaderboard.build_tables(records, {}), max_width)
 
 
 def test_table_has_layers_as_rows_and_configurations_as_columns(profiled):
@@ -201,6 +201,17 @@ def test_csv_and_json_contain_all_profile_data(profiled):
         profile_document["layers"][0]["layer"] == "conv1"
         and profile_document["update_seconds"] == 0.005
     )
+
+
+def test_table_that_is_too_wide_is_divided_and_repeats_the_layers(profiled):
+    kernels = {"torch": "onednn", "caffe": "openblas", "mxnet": "onednn"}
+    launches = [profiled(framework=name, kernel=kernel) for name, kernel in kernels.items()]
+    assert max(map(len, render_profiles(launches).splitlines())) > 100
+    lines = render_profiles(launches, max_width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("conv2") for line in lines) == 3
+    for name in kernels:
+        assert sum(f"{name} · " in line for line in lines if line.startswith("layer")) == 1
 
 
 def test_table_without_profiles_explains_how_to_profile(record):

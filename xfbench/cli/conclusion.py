@@ -22,7 +22,7 @@ def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) 
     board_tables = leaderboard.build_tables(records, certificate.read_certificates(folder))
     print(tables.to_text(board_tables, layout=tables.Layout(max_width=terminal_width())))
     if any(record.request and record.request.profile for record in records):
-        print(profile_tables.FORMATS["text"](board_tables))
+        print(profile_tables.FORMATS["text"](board_tables, terminal_width()))
     for line in dict.fromkeys(_suggest_next_commands(board_tables)):
         print(line)
     print(f"Records: {folder} ({len(records)} new)")

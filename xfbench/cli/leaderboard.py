@@ -154,7 +154,7 @@ def _print_tables(
     from xfbench.rendering import profile_tables, tables
 
     if view == _LAYERS:
-        print(profile_tables.FORMATS[output_format](ranked_tables))
+        print(profile_tables.FORMATS[output_format](ranked_tables, layout.max_width))
     else:
         print(tables.FORMATS[output_format](ranked_tables, view, layout))
 

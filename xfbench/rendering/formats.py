@@ -12,7 +12,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -73,6 +73,34 @@ class Format:
         rows = [[self.escape_field(field) for field in line] for line in lines]
         names = [self.escape_field(name) for name in headers]
         return tabulate(rows, names, self.style, disable_numparse=True)
+
+    def render_tables_that_fit(
+        self,
+        headers: Sequence[str],
+        lines: Sequence[Sequence[str]],
+        max_width: int | None,
+        key_count: int,
+        title: str,
+    ) -> Iterator[str]:
+        """Yield one table for each group of columns that fits, with a blank line between them.
+
+        - `max_width`: maximum length of a line in characters; None: one table has all columns.
+        - `key_count`: number of first columns that each table repeats.
+        - `title`: the caption. Tables after the first have their number in it.
+        """
+        columns = [
+            [self.escape_field(text) for text in column]
+            for column in zip(headers, *lines, strict=True)
+        ]
+        groups = fitting.split_columns(columns, max_width, self.column_gap, key_count)
+        for number, group in enumerate(groups):
+            if number:
+                yield ""
+            yield self.render_table(
+                [headers[n] for n in group],
+                [[line[n] for n in group] for line in lines],
+                f"{title}, part {number + 1}" if number else title,
+            )
 
     def render_heading(self, text: str, max_width: int | None = None) -> str:
         """Return `text` as the heading of a table."""

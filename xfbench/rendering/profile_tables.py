@@ -146,31 +146,40 @@ def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[
         )
 
 
-def _render(tables: Sequence[Table], table_format: formats.Format) -> str:
+def _render(
+    tables: Sequence[Table], max_width: int | None = None, *, table_format: formats.Format
+) -> str:
+    """Return the layers as text.
+
+    If a table is wider than `max_width` characters, its configurations are divided among several
+    tables.
+    """
     parts: list[str] = []
     for table in tables:
         if row_profiles := profiled_rows(table):
-            parts.append(table_format.render_heading(table.title))
+            parts.append(table_format.render_heading(table.title, max_width))
             headers = ["layer", "kind", *(_configuration_name(row) for row, _ in row_profiles)]
-            parts.append(
-                table_format.render_table(
-                    headers,
-                    list(_lines_of_layers_kinds_and_step_parts(row_profiles)),
-                    f"Layers: {table.title}",
-                )
-            )
-            parts += map(table_format.render_note, _notes_under_table(row_profiles))
+            lines = list(_lines_of_layers_kinds_and_step_parts(row_profiles))
+            title = f"Layers: {table.title}"
+            parts += table_format.render_tables_that_fit(headers, lines, max_width, 2, title)
+            parts += [
+                table_format.render_note(note, max_width)
+                for note in _notes_under_table(row_profiles)
+            ]
             parts.append("")
-    return table_format.join(parts or [table_format.render_note(NO_PROFILE)])
+    return table_format.join(parts or [table_format.render_note(NO_PROFILE, max_width)])
 
 
-def to_json(tables: Sequence[Table]) -> str:
-    """Return one JSON document with all layers."""
+def to_json(tables: Sequence[Table], ignored_max_width: int | None = None) -> str:
+    """Return one JSON document with all layers.
+
+    All functions of `FORMATS` have the same parameters. Here, the width has no effect.
+    """
     return json.dumps({"profiles": list(_profile_documents(tables))}, indent=1)
 
 
-def to_csv(tables: Sequence[Table]) -> str:
-    """Return one CSV line per configuration and layer, with all digits."""
+def to_csv(tables: Sequence[Table], ignored_max_width: int | None = None) -> str:
+    """Return one CSV line per configuration and layer, with all digits. The width has no effect."""
     lines = []
     for columns in _profile_documents(tables):
         layers, _ = columns.pop("layers"), columns.pop("kinds")
@@ -192,7 +201,7 @@ def _profile_documents(tables: Sequence[Table]) -> Iterator[dict[str, Any]]:
             }
 
 
-FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
+FORMATS: dict[str, Callable[..., str]] = {
     **formats.renderers_by_format(_render),
     "csv": to_csv,
     "json": to_json,

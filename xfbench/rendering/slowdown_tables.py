@@ -18,7 +18,6 @@ from xfbench.analysis.slowdown import (
 )
 from xfbench.model.record import Status
 from xfbench.rendering import formats
-from xfbench.rendering.fitting import split_columns
 from xfbench.rendering.tables import SELECTION_NOTE, format_with_interval
 from xfbench.statistics import Interval
 
@@ -161,8 +160,8 @@ def _render(
         key_count = len(table.by)
         rows = [row_texts(table, line) for line in table.lines]
         parts.append(table_format.render_heading(table.title, max_width))
-        parts += _render_tables(
-            headers(table), rows, key_count, max_width, table_format, table.title
+        parts += table_format.render_tables_that_fit(
+            headers(table), rows, max_width, key_count, table.title
         )
         measured = [line for line in table.lines if any(entry.slowdown for entry in line.entries)]
         if measured:
@@ -170,37 +169,10 @@ def _render(
             rows = [group_texts_and_settings_per_network(line) for line in measured]
             parts.append(table_format.render_heading("reached with"))
             title = f"Settings of {table.title}"
-            parts += _render_tables(names, rows, key_count, max_width, table_format, title)
+            parts += table_format.render_tables_that_fit(names, rows, max_width, key_count, title)
         parts += [table_format.render_note(note, max_width) for note in notes_under_table(table)]
         parts.append("")
     return table_format.join(parts)
-
-
-def _render_tables(
-    names: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    key_count: int,
-    max_width: int | None,
-    table_format: formats.Format,
-    title: str,
-) -> Iterator[str]:
-    """Yield one table for each group of columns that fits, with a blank line between them.
-
-    `title` is the caption. Tables after the first have their number in it.
-    """
-    columns = [
-        [table_format.escape_field(text) for text in column]
-        for column in zip(names, *rows, strict=True)
-    ]
-    groups = split_columns(columns, max_width, table_format.column_gap, key_count)
-    for number, group in enumerate(groups):
-        if number:
-            yield ""
-        yield table_format.render_table(
-            [names[n] for n in group],
-            [[row[n] for n in group] for row in rows],
-            f"{title}, part {number + 1}" if number else title,
-        )
 
 
 def to_json(tables: Sequence[Slowdown], ignored_max_width: int | None = None) -> str:
